@@ -1,0 +1,1 @@
+"""Sources of cross traffic, one module each."""

@@ -1,0 +1,1 @@
+"""Orch: a live testbed measurement orchestrator."""

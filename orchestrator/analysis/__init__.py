@@ -1,0 +1,1 @@
+"""From what came home to numbers: pure functions over files and tables."""

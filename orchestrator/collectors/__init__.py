@@ -1,0 +1,1 @@
+"""Collectors: what watches nodes while a run goes on, one module each."""

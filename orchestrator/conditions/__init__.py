@@ -1,0 +1,1 @@
+"""Conditions: reversible changes to nodes and links, one module each."""

@@ -1,0 +1,100 @@
+"""The one tree of errors that orch raises on purpose; anything else that escapes is a bug."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+TAIL_LINES = 10
+
+
+class OrchError(Exception):
+    """Something went wrong that the user can act on.
+
+    `message` says what, `node` where, `argv` which command, `tail` the last lines that it printed, and `hint` what
+    would mend it. `exit_code` is what the process ends with when this error reaches the command line.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        node: str | None = None,
+        argv: Sequence[str] | None = None,
+        tail: str = "",
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.node = node
+        self.argv = tuple(argv) if argv is not None else None
+        self.tail = "\n".join(tail.rstrip().splitlines()[-TAIL_LINES:])
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def render(self) -> str:
+        """The error as a person reads it: one line of what and where, then command, output, hint and notes."""
+        lines = [f"{self.node}: {self.message}" if self.node else self.message]
+        if self.argv:
+            lines.append("  command: " + " ".join(self.argv))
+        if self.tail:
+            lines.append("  last output:")
+            lines.extend("    " + line for line in self.tail.splitlines())
+        if self.hint:
+            lines.append("  remedy: " + self.hint)
+        for note in getattr(self, "__notes__", ()):
+            lines.append("  also: " + str(note))
+        return "\n".join(lines)
+
+
+class ConfigError(OrchError):
+    """A file or an option of the user's is wrong; nothing has been touched."""
+
+    exit_code = 2
+
+
+class TestbedError(OrchError):
+    """A testbed could not be brought up, reached or put back."""
+
+    __test__ = False  # keeps pytest from collecting it
+
+
+class TransportError(TestbedError):
+    """A host could not be reached, or the channel to its agent ended."""
+
+
+class AgentError(OrchError):
+    """An agent refused or failed a request."""
+
+
+class DeadlineExceeded(OrchError):
+    """A wait ran past its deadline."""
+
+
+class LockedError(TestbedError):
+    """Somebody else holds the testbed; the message names the holder."""
+
+
+class MissingRequirement(TestbedError):
+    """A host lacks something that the experiment needs; the hint says how to get it."""
+
+
+class LaunchError(OrchError):
+    """A process of the run did not start, did not get ready, or ended when it should not have."""
+
+
+class StoreError(OrchError):
+    """A results folder is not what it should be."""
+
+
+class CaptureError(OrchError):
+    """A packet capture cannot be read."""
+
+
+class Interrupted(OrchError):
+    """The user pressed Ctrl-C, or the process was asked to end."""
+
+    exit_code = 130

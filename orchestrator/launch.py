@@ -1,0 +1,133 @@
+"""What a run starts and changes, as plain data: built without I/O, carried out by the runner."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Role = Literal["collector", "traffic", "rank"]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Ready as soon as the process runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Ready when a line that matches `pattern` (a regular expression, searched) is in `file` of its folder."""
+
+    pattern: str
+    file: str = "stdout"
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Ready when something on the node listens on this TCP port."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """Ready when the process has ended with status 0."""
+
+
+Ready = Started | Line | Listening | Exited
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """How a process is asked to end: each signal in turn, with so many seconds of grace; then it is killed.
+
+    `drain_s`: the least time in seconds between the end of what is measured and the first signal.
+    `ok`: exit statuses that are no failure once it was asked to end (a negative one is a signal's number).
+    """
+
+    signals: tuple[tuple[int, float], ...] = ((signal.SIGTERM, 3.0),)
+    drain_s: float = 0.0
+    ok: tuple[int, ...] = (0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Traffic that a launch makes on the data plane, so that a capture can be told apart.
+
+    `kind` is what the table of flows calls it ("training", "cross", "control"); `name` the job or the traffic source.
+    A `None` matches anything. Ports are TCP or UDP; the first Flow that matches a 5-tuple in either direction names it.
+    """
+
+    kind: str
+    name: str
+    src: str | None = None  # data-plane address of one end
+    dst: str | None = None  # data-plane address of the other end
+    port: int | None = None  # on either end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One process of a run on one node.
+
+    Its folder on the node is named after it and is its working directory; `stdout` and `stderr` are files in it, and
+    everything in it comes home. Nothing of it passes through a shell.
+    """
+
+    name: str  # unique in a run; letters, digits, '.', '-' and '_'
+    node: str
+    role: Role
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes | Path] = field(default_factory=dict)  # name in its folder -> content, put there first
+    order: int = 0  # within its stage lower ones are started, and ready, before higher ones
+    ready: Ready = field(default_factory=Started)
+    ready_within_s: float = 10.0
+    gate: bool = False  # waits for the line "go" on its standard input once it is ready
+    follow: str | None = None  # a file in its folder whose lines the runner gets as they are written
+    stop: Stop = field(default_factory=Stop)
+    lives: bool = True  # an exit before it was asked to end is a failure
+    required: bool = True  # its failure ends the run; else it is noted
+    privileged: bool = False  # needs root on the node
+    job: str | None = None
+    rank: int | None = None
+    flows: tuple[Flow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """Something a node must have before a run starts.
+
+    kind "program": `what` is a program's name, found on PATH or in the sbin folders.
+    kind "module": `what` is a Python module that `python` on the node can import.
+    kind "privilege": `what` is "root": the agent must be able to start processes as root.
+    kind "device": `what` is a network device of the node.
+    """
+
+    node: str
+    kind: Literal["program", "module", "privilege", "device"]
+    what: str
+    python: str = ""
+    remedy: str
+    needed_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A reversible change of one thing on one node.
+
+    `read` is a command whose output tells the state; `parse` turns that output into a canonical text of it. `apply`
+    and `undo` give commands (argument lists) from the old state as `parse` returned it. After `apply` the state must
+    equal what `expect` gives; after `undo` it must equal the old state. All four functions are pure and raise
+    ValueError, with a sentence for people, where they cannot: a state that could not be restored is refused.
+    """
+
+    node: str
+    name: str  # unique in a run, for people: "rate of h1:eth0"
+    kind: str  # the condition's name in the YAML
+    read: tuple[str, ...]
+    parse: Callable[[str], str]
+    apply: Callable[[str], list[tuple[str, ...]]]
+    undo: Callable[[str], list[tuple[str, ...]]]
+    expect: Callable[[str], str]

@@ -1,0 +1,1 @@
+"""From sealed results to pages and figures."""

@@ -1,0 +1,147 @@
+"""The tables of a run: their names, columns and units, without a library for tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+ColumnType = Literal["int64", "float64", "string", "bool"]
+Columns = Mapping[str, Sequence[Any] | Any]  # column name -> values of equal length (lists or arrays)
+
+# Instants are `*_ns`: nanoseconds since the epoch in the controller's time base (the node's clock plus its measured
+# offset). Rates and sizes are as they were on the wire, not multiplied back by the scale. The store adds the columns
+# `run`, and for what a launch brought home `node` and `launch`, in front.
+TABLES: Mapping[str, Mapping[str, ColumnType]] = {
+    "iterations": {
+        "job": "string",
+        "rank": "int64",
+        "window": "string",  # empty outside every window
+        "iteration": "int64",  # from 0, the job's own count
+        "start_ns": "int64",
+        "end_ns": "int64",
+        "seconds": "float64",  # by the monotonic clock
+        "forward_s": "float64",
+        "backward_s": "float64",  # until the last gradient was computed
+        "wait_s": "float64",  # from then until the last gradient was reduced
+        "loss": "float64",
+        "samples": "int64",  # of this rank
+    },
+    "flows": {  # what a traffic source says of its own flows
+        "source": "string",
+        "window": "string",
+        "flow": "int64",
+        "src": "string",
+        "dst": "string",
+        "src_port": "int64",
+        "dst_port": "int64",
+        "planned_start_ns": "int64",
+        "start_ns": "int64",
+        "end_ns": "int64",
+        "bytes": "int64",  # payload
+        "retransmits": "int64",
+        "error": "string",
+    },
+    "counters": {
+        "port": "string",  # network device; empty for the node as a whole
+        "time_ns": "int64",
+        "counter": "string",
+        "value": "float64",
+    },
+    "sockets": {
+        "time_ns": "int64",
+        "src": "string",
+        "src_port": "int64",
+        "dst": "string",
+        "dst_port": "int64",
+        "congestion": "string",
+        "rtt_s": "float64",
+        "cwnd_segments": "int64",
+        "retransmits": "int64",
+        "bytes_acked": "int64",
+        "unacked_segments": "int64",
+    },
+    "captures": {
+        "port": "string",
+        "captured": "int64",  # the tool's own three counters at its exit
+        "received": "int64",
+        "dropped": "int64",
+        "files": "int64",
+        "bytes": "int64",  # of the files
+    },
+    "capture_flows": {  # one row a 5-tuple and direction and capture point
+        "port": "string",
+        "direction": "string",  # "out" or "in", seen from the node
+        "protocol": "string",
+        "src": "string",
+        "src_port": "int64",
+        "dst": "string",
+        "dst_port": "int64",
+        "kind": "string",  # as Flow.kind: training, cross, control; else other
+        "name": "string",
+        "packets": "int64",
+        "wire_bytes": "int64",  # layer 2, without FCS
+        "payload_bytes": "int64",
+        "repeated_bytes": "int64",  # payload seen before: retransmissions
+        "first_ns": "int64",
+        "last_ns": "int64",
+    },
+    "packets": {  # packets in bins
+        "port": "string",
+        "direction": "string",
+        "kind": "string",
+        "name": "string",
+        "bin_ns": "int64",  # start of the bin
+        "packets": "int64",
+        "wire_bytes": "int64",
+        "payload_bytes": "int64",
+        "repeated_bytes": "int64",
+    },
+    "windows": {
+        "window": "string",
+        "start_ns": "int64",  # of the first measured iteration of any job
+        "end_ns": "int64",  # of the last one
+        "valid": "bool",
+        "reasons": "string",  # one a line
+    },
+    "loads": {  # cross traffic, per window and pair of hosts
+        "window": "string",
+        "source": "string",
+        "src": "string",  # node names
+        "dst": "string",
+        "requested_bps": "float64",  # layer 2, scaled
+        "achieved_bps": "float64",  # layer 2, where it is received; NaN when nothing captured there
+    },
+    "training": {  # per window and job
+        "window": "string",
+        "job": "string",
+        "ranks": "int64",
+        "iterations": "int64",
+        "mean_s": "float64",
+        "mean_low_s": "float64",
+        "mean_high_s": "float64",
+        "p50_s": "float64",
+        "p50_low_s": "float64",
+        "p50_high_s": "float64",
+        "p99_s": "float64",
+        "p99_low_s": "float64",
+        "p99_high_s": "float64",
+        "sent_bytes": "float64",  # TCP payload an iteration, mean over ranks, scaled; NaN when not captured
+        "theory_bytes": "float64",  # the same by theory, scaled
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """What one launch brought home: its folder, and who it was."""
+
+    folder: Path
+    node: str
+    launch: str
+    job: str | None
+    rank: int | None
+    window: str | None  # of a traffic launch
+    source: str | None  # of a traffic launch
+    offset_ns: int  # controller's clock minus the node's: add it to what the node stamped

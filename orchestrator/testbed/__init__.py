@@ -1,0 +1,1 @@
+"""Testbeds: real hosts from an inventory, and containers on this machine."""

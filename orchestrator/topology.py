@@ -1,0 +1,111 @@
+"""Who is where: the nodes of a testbed, their data-plane ports and links, as plain data known before any I/O."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A host, or a switch that can run an agent.
+
+    `address` and `device` are those of the data plane; a switch has neither (its ports are the links' switch ends).
+    """
+
+    name: str
+    kind: Literal["host", "switch"] = "host"
+    address: str = ""
+    prefix: int = 24
+    device: str = ""
+    python: str = "python3"
+    gpus: int = 0
+    work: str = "/var/tmp/orch"  # absolute folder on the node under which a run makes its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A full-duplex link from a host's device to a switch port; `rate` is unscaled, in bit/s, for both directions.
+
+    `switch_port` is empty where no agent runs on the switch (a declared device of a real cluster).
+    """
+
+    host: str
+    device: str
+    switch: str = ""
+    switch_port: str = ""
+    rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """The testbed as the plan sees it.
+
+    `scale` divides every rate and size (never a duration): a `rate` of 25e9 at scale 100 is set up as 250e6.
+    """
+
+    kind: Literal["local", "inventory"]
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    scale: int = 1
+    mtu: int = 1500
+
+    @property
+    def hosts(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.kind == "host")
+
+    def node(self, name: str) -> Node:
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    def link(self, host: str) -> Link:
+        for link in self.links:
+            if link.host == host:
+                return link
+        raise KeyError(host)
+
+    @property
+    def network(self) -> str:
+        """The smallest data-plane network, in CIDR notation, that the first host's own prefix gives."""
+        first = self.hosts[0]
+        return str(ipaddress.ip_interface(f"{first.address}/{first.prefix}").network)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """One training process: several may share a node, and the order of nodes is free."""
+
+    rank: int
+    node: str
+    local_rank: int
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One training: its name, and who plays which rank."""
+
+    name: str
+    index: int
+    ranks: tuple[Rank, ...]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of the job, each once, in the order of their first rank."""
+        return tuple(dict.fromkeys(rank.node for rank in self.ranks))
+
+
+# Every TCP or UDP port that a run uses on the data plane follows from these, so that `orch plan` can print it.
+RENDEZVOUS_PORT = 29500  # + job index
+TRAFFIC_PORT = 15201  # + index of the traffic source in its run
+
+WIRE_HEADER_BYTES = 14  # Ethernet without FCS and preamble: what a capture, a qdisc and the kernel's counters see
+TCP_IPV4_HEADER_BYTES = 52  # 20 + 20 + 12 of timestamps
+
+
+def wire_per_payload(mtu: int) -> float:
+    """Layer-2 bytes on the wire for a byte of TCP payload in full segments (IPv4, timestamps on, no FCS)."""
+    return (mtu + WIRE_HEADER_BYTES) / (mtu - TCP_IPV4_HEADER_BYTES)

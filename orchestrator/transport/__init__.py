@@ -1,0 +1,1 @@
+"""Ways to carry bytes to an agent on a node."""

@@ -1,0 +1,82 @@
+"""Rates, sizes and durations with their units: SI inside, units in the text of files."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
+
+_NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z%]*)\s*$")
+
+_RATES = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
+_SIZES = {
+    "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
+    "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30,
+}  # fmt: skip
+_DURATIONS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_SHARES = {"%": 0.01}
+
+
+def _reader(table: dict[str, float], what: str, example: str) -> BeforeValidator:
+    def read(value: Any) -> Any:
+        text = str(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else ""
+        match = _NUMBER.match(text)
+        unit = match.group(2).lower() if match else ""
+        if match is None or unit not in table:
+            raise ValueError(f"not a {what}: a number and one of {', '.join(table)}, such as {example}")
+        return float(match.group(1)) * table[unit]
+
+    return BeforeValidator(read)
+
+
+def _best(value: float, table: dict[str, float], names: tuple[str, ...]) -> str:
+    """The value in the largest of these units in which it is at least 1, without losing digits."""
+    for name in reversed(names):
+        if value >= table[name]:
+            return f"{value / table[name]:.15g}{name}"
+    return f"{value / table[names[0]]:.15g}{names[0]}"
+
+
+def rate_text(value: float) -> str:
+    """A rate in bit/s as a file would say it."""
+    return _best(value, _RATES, ("bit", "kbit", "mbit", "gbit"))
+
+
+def size_text(value: float) -> str:
+    """A size in bytes as a file would say it."""
+    return _best(value, _SIZES, ("b", "kb", "mb", "gb"))
+
+
+def duration_text(value: float) -> str:
+    """A duration in seconds as a file would say it."""
+    return _best(value, _DURATIONS, ("ns", "us", "ms", "s"))
+
+
+def share_text(value: float) -> str:
+    """A share of 1 in per cent."""
+    return f"{value * 100:.15g}%"
+
+
+def _schema(example: str, units: dict[str, float]) -> WithJsonSchema:
+    pattern = "^ *[0-9]+(\\.[0-9]+)?([eE][+-]?[0-9]+)? *(" + "|".join(units) + ") *$"
+    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
+
+
+Rate = Annotated[
+    float, _reader(_RATES, "rate", "10gbit"), PlainSerializer(rate_text), _schema("10gbit", _RATES)
+]
+Size = Annotated[float, _reader(_SIZES, "size", "25mb"), PlainSerializer(size_text), _schema("25mb", _SIZES)]
+Duration = Annotated[
+    float, _reader(_DURATIONS, "duration", "180s"), PlainSerializer(duration_text), _schema("180s", _DURATIONS)
+]
+Share = Annotated[float, _reader(_SHARES, "share", "5%"), PlainSerializer(share_text), _schema("5%", _SHARES)]
+
+
+class Model(BaseModel):
+    """Base of everything that a YAML file can hold: frozen, and an unknown key is an error.
+
+    Values from a file need their unit; defaults in code are SI floats and are not validated again.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
