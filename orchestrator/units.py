@@ -63,9 +63,7 @@ def _schema(example: str, units: dict[str, float]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
 
 
-Rate = Annotated[
-    float, _reader(_RATES, "rate", "10gbit"), PlainSerializer(rate_text), _schema("10gbit", _RATES)
-]
+Rate = Annotated[float, _reader(_RATES, "rate", "10gbit"), PlainSerializer(rate_text), _schema("10gbit", _RATES)]
 Size = Annotated[float, _reader(_SIZES, "size", "25mb"), PlainSerializer(size_text), _schema("25mb", _SIZES)]
 Duration = Annotated[
     float, _reader(_DURATIONS, "duration", "180s"), PlainSerializer(duration_text), _schema("180s", _DURATIONS)
