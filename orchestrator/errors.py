@@ -45,8 +45,7 @@ class OrchError(Exception):
             lines.extend("    " + line for line in self.tail.splitlines())
         if self.hint:
             lines.append("  remedy: " + self.hint)
-        for note in getattr(self, "__notes__", ()):
-            lines.append("  also: " + str(note))
+        lines.extend(f"  also: {note}" for note in getattr(self, "__notes__", ()))
         return "\n".join(lines)
 
 
