@@ -93,6 +93,10 @@ class Launch:
     job: str | None = None
     rank: int | None = None
     flows: tuple[Flow, ...] = ()
+    # The plan fills these in.
+    part: str = ""  # who made it and reads what it brings home: "traffic.iperf"
+    window: str | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

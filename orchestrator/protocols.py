@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from orchestrator.deadline import Deadline
 from orchestrator.launch import Change, Launch, Requirement
@@ -124,8 +124,6 @@ class Channel(Protocol):
 
 class Testbed(Protocol):
     """Nodes that can be reached for the length of a run."""
-
-    __test__: ClassVar[bool] = False  # keeps pytest from collecting it
 
     topology: Topology
 

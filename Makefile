@@ -1,0 +1,37 @@
+# `make quickstart` and `make test` are all that a new user needs; both set up what they need first.
+VENV ?= .venv
+BIN := $(VENV)/bin
+EXPERIMENT ?= playbooks/experiments/quickstart.yaml
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart test unit testbed-test check bench clean
+
+help: ## tell what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install what is missing: system packages, $(VENV), Python packages
+	@VENV=$(VENV) playbooks/hosts/prepare-this-machine
+
+quickstart: setup ## run the first experiment on containers of this machine
+	$(BIN)/orch run $(EXPERIMENT) --dry-run
+
+test: setup ## every test, those on a local testbed too
+	$(BIN)/python -m pytest
+
+unit: setup ## the tests that need no testbed
+	$(BIN)/python -m pytest -m "not testbed"
+
+testbed-test: setup ## the tests on a local testbed
+	$(BIN)/python -m pytest -m testbed
+
+check: setup ## lints, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## the numbers that the documentation quotes, measured here
+	$(BIN)/python -m tests.bench
+
+clean: ## remove the virtual environment and caches, not the results
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build *.egg-info

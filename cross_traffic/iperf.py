@@ -1,0 +1,180 @@
+"""Constant cross traffic from one host to another: TCP streams of iperf3, each paced to its share of the load."""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
+from pydantic import Field
+
+from orchestrator.launch import Flow, Launch, Line, Listening, Requirement, Stop
+from orchestrator.protocols import Demand, Problem, Source
+from orchestrator.rows import Columns, Home
+from orchestrator.topology import TCP_IPV4_HEADER_BYTES, Topology, wire_per_payload
+from orchestrator.units import Model, Rate, Size, rate_text
+
+NAME = "iperf"
+
+MOST_STREAMS = 128  # iperf3's own limit
+LONGEST_S = 86_400  # likewise
+TICK_S = 0.001  # iperf3 looks at its pacing once a millisecond
+SMALL_BLOCK, LARGE_BLOCK = 8192, 131_072
+REPORT_S = 0.5
+
+_TIME = re.compile(r"^Time: (.+)$", re.MULTILINE)
+_STREAM = re.compile(r"^\[ *(\d+)\] local (\S+) port (\d+) connected to (\S+) port (\d+)", re.MULTILINE)
+_INTERVAL = re.compile(
+    r"^\[ *(\d+)\] +(\d+\.\d+)-(\d+\.\d+) +sec +\S+ \S+ +(\d+(?:\.\d+)?) Kbits/sec +(\d+) +\d.*Bytes *$", re.MULTILINE
+)
+
+
+class Config(Model):
+    """Constant TCP load from one host to another."""
+
+    src: str = Field(alias="from")
+    """Host that sends."""
+    to: str
+    """Host that receives."""
+    load: Rate
+    """What it puts on the wire, headers included (layer 2, without preamble and FCS), all streams together."""
+    streams: int = 4
+    """TCP connections that share the load equally."""
+    block: Size | None = None
+    """Bytes that iperf3 hands to TCP at once; when left out, whole segments of what a stream sends in a millisecond."""
+    congestion: str | None = None
+    """TCP congestion control of the sender, such as "cubic"; the host's own when left out."""
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    known = [host.name for host in topology.hosts]
+    accepted = "one of " + ", ".join(known)
+    found = [
+        Problem(at=(option,), message=f"the testbed has no host {host!r}", accepted=accepted)
+        for option, host in (("from", config.src), ("to", config.to))
+        if host not in known
+    ]
+    if not found and config.src == config.to:
+        found.append(Problem(at=("to",), message=f"sends from {config.src!r} to itself", accepted="another host"))
+    if not found:
+        narrow = min((topology.link(host) for host in (config.src, config.to)), key=lambda link: link.rate)
+        if not 0 < config.load <= narrow.rate:
+            message = (
+                f"{rate_text(config.load)} does not fit the link of {narrow.host}" if config.load else "is no traffic"
+            )
+            most = f"more than 0, at most {rate_text(narrow.rate)}"
+            found.append(Problem(at=("load",), message=message, accepted=most))
+    if not 1 <= config.streams <= MOST_STREAMS:
+        message = f"iperf3 cannot send {config.streams} streams"
+        found.append(Problem(at=("streams",), message=message, accepted=f"1 to {MOST_STREAMS}"))
+    if config.block is not None and not 1 <= config.block <= 1 << 20:
+        found.append(Problem(at=("block",), message="iperf3 cannot write that at once", accepted="1b to 1mib"))
+    return found
+
+
+def requirements(config: Config, topology: Topology) -> list[Requirement]:  # noqa: ARG001 - the same on every testbed
+    remedy = "sudo apt-get install iperf3"
+    return [
+        Requirement(node=node, kind="program", what="iperf3", remedy=remedy, needed_by=NAME)
+        for node in (config.src, config.to)
+    ]
+
+
+def demands(config: Config) -> list[Demand]:
+    return [Demand(src=config.src, dst=config.to, rate=config.load)]
+
+
+def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
+    """A server, then a client that is ready when it has reported its first half second of traffic."""
+    src, dst = topology.node(config.src).address, topology.node(config.to).address
+    rate = stream_rate(config, topology)
+    name = f"{source.window}.{source.name}" if source.window else source.name
+    # iperf3 answers a signal with its results and, depending on its version, with status 1.
+    stop = Stop(signals=((signal.SIGINT, 3.0), (signal.SIGTERM, 2.0)), ok=(0, 1))
+    report = ("-p", str(source.port), "-f", "k", "-i", str(REPORT_S), "-V", "--forceflush")
+    block = block_bytes(config, topology)
+    seconds = min(math.ceil(source.duration_s) + 60, LONGEST_S)
+    load = ("-b", str(round(rate)), "-P", str(config.streams), "-l", str(block), "-t", str(seconds))
+    control = ("-C", config.congestion) if config.congestion else ()
+    return [
+        Launch(
+            name=f"{name}.server",
+            node=config.to,
+            role="traffic",
+            argv=("iperf3", "-s", "-B", dst, *report),
+            ready=Listening(port=source.port),
+            stop=stop,
+        ),
+        Launch(
+            name=f"{name}.client",
+            node=config.src,
+            role="traffic",
+            argv=("iperf3", "-c", dst, "-B", src, "--connect-timeout", "5000", *report, *load, *control),
+            order=1,
+            ready=Line(pattern=r"^\[ *(SUM|\d+)\] +0\.00-.*bits/sec"),
+            stop=stop,
+            flows=(Flow(kind="cross", name=source.name, src=src, dst=dst, port=source.port),),
+        ),
+    ]
+
+
+def stream_rate(config: Config, topology: Topology) -> float:
+    """Payload of one stream in bit/s, scaled: iperf3 counts payload, the load counts what is on the wire."""
+    return config.load / topology.scale / wire_per_payload(topology.mtu) / config.streams
+
+
+def block_bytes(config: Config, topology: Topology) -> int:
+    """Bytes of one write. In whole segments, so that no short segment adds headers that the rate does not allow for."""
+    if config.block is not None:
+        return int(config.block)
+    segment = topology.mtu - TCP_IPV4_HEADER_BYTES
+    wanted = min(max(SMALL_BLOCK, stream_rate(config, topology) / 8 * TICK_S), LARGE_BLOCK)
+    return max(1, round(wanted / segment)) * segment
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    """Rows of `flows`, one a stream, from the client's reports; nothing from the server, or when none was made.
+
+    The sum of the reports stands even if the client was killed. `bytes` is what was handed to TCP, to the precision of
+    the reports (1 kbit/s, and 10 ms of the whole); `start_ns` is true to the second, `end_ns` as many seconds later as
+    iperf3 sent.
+    """
+    path = home.folder / "stdout"
+    text = path.read_text(errors="replace") if path.is_file() else ""
+    began = _TIME.search(text)
+    if "Connecting to host" not in text or began is None:
+        return {}
+    try:
+        start_ns = int(parsedate_to_datetime(began[1]).timestamp()) * 1_000_000_000 + home.offset_ns
+    except ValueError:
+        return {}
+    ends = {int(match[1]): match.groups()[1:] for match in _STREAM.finditer(text)}
+    sent = dict.fromkeys(ends, 0.0)
+    seconds = dict.fromkeys(ends, 0.0)
+    again = dict.fromkeys(ends, 0)
+    for stream, first, last, kilobits, retransmits in _INTERVAL.findall(text):
+        key = int(stream)
+        if key in ends:
+            sent[key] += float(kilobits) * 125 * (float(last) - float(first))
+            seconds[key] = float(last)
+            again[key] += int(retransmits)
+    count = len(ends)
+    return {
+        "flows": {
+            "source": [home.source or ""] * count,
+            "window": [home.window or ""] * count,
+            "flow": list(range(count)),
+            "src": [end[0] for end in ends.values()],
+            "dst": [end[2] for end in ends.values()],
+            "src_port": [int(end[1]) for end in ends.values()],
+            "dst_port": [int(end[3]) for end in ends.values()],
+            "planned_start_ns": [start_ns] * count,
+            "start_ns": [start_ns] * count,
+            "end_ns": [start_ns + round(seconds[key] * 1e9) for key in ends],
+            "bytes": [round(sent[key]) for key in ends],
+            "retransmits": [again[key] for key in ends],
+            "error": [""] * count,
+        }
+    }

@@ -1,0 +1,431 @@
+"""PID 1 of a local testbed: builds namespaces for a switch and its hosts, and takes them down when its owner goes.
+
+Started inside fresh user (without root), network, mount, PID, UTS and IPC namespaces with one argument: the number of
+a descriptor, one end of a SOCK_SEQPACKET pair whose other end only the owner holds. One JSON object a message.
+
+    owner:   {"files": {path: text}, "bind": [[source, target]], "limit_s": seconds,
+              "switch": {"ip": [line], "tc": [line], "plain": [device]},
+              "nodes": [{"name", "device", "home", "work", "links": [line], "ip": [line], "tc": [line],
+                         "plain": [device], "sysctls": {name: value}, "files": {path: [mode, text]}, "sshd": [word]}]}
+    sandbox: {"ready": seconds} or {"error": what, "step": which, "argv": [...], "tail": output, "node": name}
+    owner:   {"socket": node}
+    sandbox: {"socket": node} with an unconnected TCP socket of that node as ancillary data, or {"error": what, "tail"}
+
+The end of the owner's stream ends this process at any time, and with it, by the kernel, everything in the namespaces.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
+    0x00020000, 0x04000000, 0x08000000, 0x20000000, 0x40000000,
+)  # fmt: skip
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MNT_DETACH = 2, 4, 8, 4096, 2
+SIOCETHTOOL = 0x8946
+ETHTOOL_GSTRINGS, ETHTOOL_GSSET_INFO, ETHTOOL_SFEATURES, ETH_SS_FEATURES, STRING_BYTES = 0x1B, 0x37, 0x3B, 4, 32
+MESSAGE_BYTES = 4 << 20
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Failed(Exception):
+    """A step of the set-up failed; `report` goes to the owner."""
+
+    def __init__(
+        self, error: str, *, step: str, argv: Sequence[str] = (), tail: str = "", node: Optional[str] = None
+    ) -> None:
+        super().__init__(error)
+        self.report: Dict[str, Any] = {"error": error, "step": step, "argv": list(argv), "tail": tail, "node": node}
+
+
+def libc(name: str, *arguments: Any) -> None:
+    if getattr(LIBC, name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), name)
+
+
+def mount(
+    source: "str | Path",
+    target: "str | Path",
+    kind: Optional[str] = None,
+    *,
+    flags: int = 0,
+    data: Optional[str] = None,
+) -> None:
+    names = [None if text is None else os.fsencode(text) for text in (source, target, kind)]
+    try:
+        libc("mount", *names, ctypes.c_ulong(flags), None if data is None else data.encode())
+    except OSError as error:
+        what = "cannot mount %s at %s: %s" % (kind or source, target, error.strerror)
+        raise Failed(what, step="mounts") from error
+
+
+def batch(program: str, lines: Sequence[str], *, step: str) -> None:
+    """Run many commands of ip or tc in one process."""
+    if not lines:
+        return
+    argv = [program, "-batch", "-"]
+    done = subprocess.run(  # noqa: PLW1510  # its status is read below, together with what it printed
+        argv, input="\n".join(lines) + "\n", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True
+    )
+    if done.returncode != 0:
+        argv = [program, *guilty(lines, done.stdout)]
+        raise Failed("cannot set up the %s" % step, step=step, argv=argv, tail=done.stdout)
+
+
+def guilty(lines: Sequence[str], output: str) -> List[str]:
+    """The words of the line that `ip -batch` or `tc -batch` complained of ("Command failed -:3")."""
+    for word in output.split():
+        if word.startswith("-:") and word[2:].isdigit() and 0 < int(word[2:]) <= len(lines):
+            return lines[int(word[2:]) - 1].split()
+    return ["-batch", "-"]
+
+
+def ethtool(control: socket.socket, device: str, request: bytes) -> bytes:
+    """One question or order of linux/ethtool.h to a device; the kernel answers in the same bytes."""
+    buffer = array.array("B", request)
+    fcntl.ioctl(control, SIOCETHTOOL, struct.pack("16sP16x", device.encode(), buffer.buffer_info()[0]))
+    return buffer.tobytes()
+
+
+def super_packet_bits(control: socket.socket, device: str) -> Dict[int, int]:
+    """The features that make or merge packets larger than the MTU, as bits in blocks of 32."""
+    answer = ethtool(control, device, struct.pack("=IIQI", ETHTOOL_GSSET_INFO, 0, 1 << ETH_SS_FEATURES, 0))
+    (count,) = struct.unpack_from("=I", answer, 16)
+    request = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count) + bytes(count * STRING_BYTES)
+    answer = ethtool(control, device, request)[12:]
+    blocks = dict.fromkeys(range((count + 31) // 32), 0)
+    for bit in range(count):
+        name = answer[bit * STRING_BYTES : (bit + 1) * STRING_BYTES].split(b"\0")[0]
+        if name.endswith(b"-segmentation") or name in (b"rx-gro", b"rx-lro", b"rx-gro-list"):
+            blocks[bit // 32] |= 1 << bit % 32
+    return blocks
+
+
+def per_packet(devices: Sequence[str]) -> None:
+    """Switch off segmentation and receive offloads, so that frames on the link are no larger than the MTU."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        for device in devices:
+            try:
+                blocks = super_packet_bits(control, device)
+                words = [word for block in sorted(blocks) for word in (blocks[block], 0)]
+                ethtool(control, device, struct.pack("=%dI" % (2 + len(words)), ETHTOOL_SFEATURES, len(blocks), *words))
+            except OSError as error:
+                what = "cannot switch off the offloads of %s: %s" % (device, error.strerror)
+                raise Failed(what, step="offloads") from error
+
+
+def write_sysctls(settings: Dict[str, Any]) -> None:
+    for name, value in settings.items():
+        path = Path("/proc/sys", name.replace(".", "/"))
+        try:
+            path.write_text("%s\n" % value)
+        except OSError as error:
+            what = "cannot set sysctl %s to %s: %s" % (name, value, error.strerror)
+            raise Failed(what, step="sysctls") from error
+
+
+def no_router_chatter() -> None:
+    """Devices made from here on carry no IPv6, whose own packets would be in every capture."""
+    path = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
+    if path.exists():
+        path.write_text("1\n")
+
+
+def private_files(files: Dict[str, str], binds: Sequence[Sequence[str]]) -> None:
+    """Put files that exist nowhere else over the machine's own, for everything in this mount namespace."""
+    mount("tmpfs", "/run", "tmpfs", flags=MS_NOSUID | MS_NODEV, data="mode=755")
+    for number, (target, text) in enumerate(sorted(files.items())):
+        place = Path("/run/file%d" % number)
+        place.write_text(text)
+        place.chmod(0o600 if target.endswith("shadow") else 0o644)
+        if Path(target).exists():
+            mount(place, target, flags=MS_BIND)
+    Path("/run/empty").mkdir(mode=0o755)
+    for source, target in binds:
+        if Path(target).exists():
+            mount("/run/empty" if source == "empty" else source, target, flags=MS_BIND)
+    libc("umount2", b"/run", MNT_DETACH)
+
+
+# --- a node, from fork to sshd ---------------------------------------------------------------------------------------
+
+
+def node_files(node: Dict[str, Any]) -> None:
+    """A node's own /run, /dev/shm, /proc and /sys, and the run's folder of the node where the owner sees it too."""
+    home = os.open(node["home"], os.O_PATH)
+    mount("tmpfs", "/run", "tmpfs", flags=MS_NOSUID | MS_NODEV, data="mode=755")
+    for folder in ("/run/sshd", "/run/lock", node["work"]):
+        Path(folder).mkdir(mode=0o755, parents=True)
+    mount("/proc/self/fd/%d" % home, node["work"], flags=MS_BIND)
+    os.close(home)
+    if Path("/dev/shm").is_dir():
+        mount("tmpfs", "/dev/shm", "tmpfs", flags=MS_NOSUID | MS_NODEV, data="mode=1777")
+    for name, (mode, text) in node["files"].items():
+        path = Path(name)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=mode)
+        path.write_text(text)
+    mount("proc", "/proc", "proc", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount("sysfs", "/sys", "sysfs", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+def node_init(node: Dict[str, Any], go: int, report: int) -> None:
+    """Become PID 1 of the node: set it up, wait for its link, then turn into sshd, which reaps what it inherits."""
+    try:
+        socket.sethostname(node["name"])
+        node_files(node)
+        no_router_chatter()
+        if not os.read(go, 1):
+            return
+        batch("ip", node["ip"], step="addresses")
+        per_packet(node["plain"])
+        write_sysctls(node["sysctls"])
+        batch("tc", node["tc"], step="rate of the link")
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.execve(node["sshd"][0], node["sshd"], dict(os.environ))  # noqa: S606  # an argument list
+    except Failed as failure:
+        told = dict(failure.report, node=node["name"])
+    except OSError as error:
+        told = {"error": str(error), "step": "node", "node": node["name"]}
+    os.write(report, json.dumps(told).encode())
+
+
+def fork_node(node: Dict[str, Any], log: int) -> Dict[str, Any]:
+    """Start a node. Returns its PID, the descriptor that lets it go on, and the one that tells of a failure."""
+    separate = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID
+    if node["device"]:
+        separate |= CLONE_NEWNET
+    wait_go, go = os.pipe()
+    report, tell = os.pipe()
+    tell_pid, told_pid = socket.socketpair()
+    middle = os.fork()
+    if middle == 0:
+        status = 1
+        try:
+            null = os.open(os.devnull, os.O_RDWR)
+            for target, source in ((0, null), (1, null), (2, log)):
+                os.dup2(source, target)
+            os.close(go)
+            libc("unshare", separate)
+            child = os.fork()
+            if child == 0:
+                os.setsid()
+                node_init(node, wait_go, tell)
+            else:
+                told_pid.sendall(b"%d" % child)
+                status = 0
+        except OSError as error:
+            os.write(tell, json.dumps({"error": str(error), "step": "namespaces", "node": node["name"]}).encode())
+        finally:
+            os._exit(status)
+    told_pid.close()
+    os.close(wait_go)
+    os.close(tell)
+    return {"middle": middle, "pid": tell_pid, "go": go, "report": report}
+
+
+def hear_pid(start: Dict[str, Any]) -> int:
+    """The node's PID as seen from here; its first parent has done its work by then."""
+    text = start["pid"].recv(32)
+    start["pid"].close()
+    os.waitpid(start["middle"], 0)
+    if not text:
+        hear_report(start)
+        raise Failed("a node's namespaces could not be made", step="namespaces")
+    return int(text)
+
+
+def text_of(descriptor: int) -> str:
+    parts: List[bytes] = []
+    while True:
+        part = os.read(descriptor, 65536)
+        if not part:
+            return b"".join(parts).decode(errors="replace")
+        parts.append(part)
+
+
+def hear_report(start: Dict[str, Any]) -> None:
+    """Wait until the node has become sshd, which closes this descriptor; raise what it says instead."""
+    text = text_of(start["report"])
+    os.close(start["report"])
+    if text:
+        raise Failed(**json.loads(text))
+
+
+def wait_listening(name: str, pid: int, *, log: int, until: float) -> None:
+    """Wait until something in the node listens on TCP port 22 of its loopback."""
+    table = Path("/proc/%d/net/tcp" % pid)
+    while True:
+        try:
+            rows = [row.split() for row in table.read_text().splitlines()[1:]]
+        except OSError as error:
+            raise Failed("sshd ended at once", step="sshd", tail=log_text(log), node=name) from error
+        if any(row[1] == "0100007F:0016" and row[3] == "0A" for row in rows):
+            return
+        if time.monotonic() > until:
+            raise Failed("sshd does not listen", step="sshd", tail=log_text(log), node=name)
+        time.sleep(0.002)
+
+
+def build(document: Dict[str, Any], logs: Dict[str, int]) -> Dict[str, int]:
+    """Everything from an empty sandbox to hosts that answer. Returns the PID of every node."""
+    private_files(document["files"], document["bind"])
+    no_router_chatter()
+    per_node = document["nodes"]
+    starts = {node["name"]: fork_node(node, logs[node["name"]]) for node in per_node}
+    pids = {name: hear_pid(start) for name, start in starts.items()}
+    batch("ip", document["switch"]["ip"], step="switch")
+    links = [line.format(pid=pids[node["name"]]) for node in per_node for line in node["links"]]
+    batch("ip", links, step="links")
+    for start in starts.values():
+        os.write(start["go"], b"g")
+        os.close(start["go"])
+    per_packet(document["switch"]["plain"])
+    batch("tc", document["switch"]["tc"], step="rates of the switch's ports")
+    for start in starts.values():
+        hear_report(start)
+    until = time.monotonic() + document["limit_s"]
+    for name, pid in pids.items():
+        wait_listening(name, pid, log=logs[name], until=until)
+    return pids
+
+
+def log_text(log: int) -> str:
+    return os.pread(log, 4096, max(0, os.fstat(log).st_size - 4096)).decode(errors="replace")
+
+
+# --- PID 1 -----------------------------------------------------------------------------------------------------------
+
+
+def start_builder(document: Dict[str, Any], logs: Dict[str, int]) -> int:
+    """Build in a process of its own, so that this one can watch its owner. Returns a descriptor to read the outcome."""
+    outcome, tell = os.pipe()
+    if os.fork() == 0:
+        try:
+            try:
+                told: Dict[str, Any] = {"pids": build(document, logs)}
+            except Failed as failure:
+                told = failure.report
+            except (OSError, ValueError, KeyError) as error:
+                told = {"error": repr(error), "step": "sandbox"}
+            with os.fdopen(tell, "wb") as stream:
+                stream.write(json.dumps(told).encode())
+        finally:
+            os._exit(0)
+    os.close(tell)
+    return outcome
+
+
+def wait_built(owner: socket.socket, outcome: int) -> Optional[Dict[str, Any]]:
+    """What the builder says, or None when the owner has gone first."""
+    parts: List[bytes] = []
+    poll = select.poll()
+    poll.register(owner, select.POLLRDHUP)
+    poll.register(outcome, select.POLLIN)
+    while True:
+        for descriptor, _ in poll.poll():
+            if descriptor == owner.fileno():
+                return None
+            part = os.read(outcome, 65536)
+            if not part:
+                nothing = b'{"error": "the sandbox ended in the midst", "step": "sandbox"}'
+                told: Dict[str, Any] = json.loads(b"".join(parts) or nothing)
+                return told
+            parts.append(part)
+
+
+def socket_in(namespace: int, own: int) -> socket.socket:
+    """A TCP socket that belongs to another network namespace for good."""
+    libc("setns", namespace, CLONE_NEWNET)
+    try:
+        return socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    finally:
+        libc("setns", own, CLONE_NEWNET)
+
+
+def answer(
+    owner: socket.socket,
+    request: Dict[str, Any],
+    *,
+    namespaces: Dict[str, int],
+    ended: "set[str]",
+    logs: Dict[str, int],
+) -> None:
+    name = request["socket"]
+    if name not in namespaces:
+        owner.send(json.dumps({"error": "no such node", "tail": ""}).encode())
+    elif name in ended:
+        owner.send(json.dumps({"error": "its sshd has ended", "tail": log_text(logs[name])}).encode())
+    else:
+        with socket_in(namespaces[name], namespaces[""]) as made:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [made.fileno()]))]
+            owner.sendmsg([json.dumps({"socket": name}).encode()], rights)
+
+
+def serve(owner: socket.socket, pids: Dict[str, int], logs: Dict[str, int]) -> None:
+    """Answer the owner until it goes."""
+    namespaces = {name: os.open("/proc/%d/ns/net" % pid, os.O_RDONLY | os.O_CLOEXEC) for name, pid in pids.items()}
+    namespaces[""] = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    names = {pid: name for name, pid in pids.items()}
+    ended: "set[str]" = set()
+    while True:
+        message = owner.recv(MESSAGE_BYTES)
+        if not message:
+            return
+        ended.update(names[pid] for pid in reaped() if pid in names)
+        answer(owner, json.loads(message), namespaces=namespaces, ended=ended, logs=logs)
+
+
+def reaped() -> Iterator[int]:
+    """PIDs of children that have ended since the last call."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid
+
+
+def main() -> None:
+    begun = time.monotonic()
+    owner = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(owner.fileno(), False)
+    os.umask(0o022)
+    try:
+        message = owner.recv(MESSAGE_BYTES)
+        if not message:
+            return
+        document = json.loads(message)
+        logs = {node["name"]: os.memfd_create(node["name"]) for node in document["nodes"]}
+        told = wait_built(owner, start_builder(document, logs))
+        if told is None:
+            return
+        if "pids" not in told:
+            owner.send(json.dumps(told).encode())
+            return
+        owner.send(json.dumps({"ready": time.monotonic() - begun}).encode())
+        serve(owner, told["pids"], logs)
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ECONNRESET):
+            raise
+
+
+if __name__ == "__main__":
+    main()

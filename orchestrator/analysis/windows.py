@@ -1,0 +1,201 @@
+"""What a run's windows amount to: loads, training figures and verdicts, from its tables and manifest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator import gates
+from orchestrator.analysis import throughput
+from orchestrator.analysis.iterations import JobSeries, series
+from orchestrator.gates import Evidence, Gate, Tolerances
+from orchestrator.rows import TABLES, Columns
+from orchestrator.store import tables
+
+Manifest = Mapping[str, Any]
+_NIC = {"in": "rx_bytes", "out": "tx_bytes"}
+_SWAP = ("swap.in_pages", "swap.out_pages")
+_THROTTLES = ("cpu.core_throttles", "cpu.package_throttles")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Columns of the tables `windows`, `loads` and `training`, and the gates of each window by its id."""
+
+    tables: Mapping[str, Columns]
+    gates: Mapping[str, Sequence[Gate]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """The tables that a verdict needs, as pyarrow Tables."""
+
+    packets: Any
+    capture_flows: Any
+    captures: Any
+    counters: Any
+    jobs: Mapping[str, JobSeries]
+
+
+def measure(
+    folder: Path, manifest: Manifest, *, tolerances: Mapping[str, Tolerances], problems: Sequence[str] = ()
+) -> Outcome:
+    """Judge every window of a run whose other tables lie in `folder`; `tolerances` by window.
+
+    Of the manifest it reads seed, topology, jobs, windows (without their verdicts), launches, clocks and, where it is
+    there, free_disk_bytes (of each node, the least seen). `problems` are those of reading captures, and count against
+    every window.
+    """
+    iterations = tables.read(folder, "iterations")
+    data = _Tables(
+        tables.read(folder, "packets"), tables.read(folder, "capture_flows"), tables.read(folder, "captures"),
+        tables.read(folder, "counters"),
+        {job["name"]: series(iterations, job["name"]) for job in manifest["jobs"]},
+    )  # fmt: skip
+    rows: dict[str, list[dict[str, Any]]] = {"windows": [], "loads": [], "training": []}
+    verdicts = {}
+    for window in manifest["windows"]:
+        loads = _loads(data, manifest, window)
+        rows["loads"] += [
+            {
+                "window": window["window"], "source": load.source, "src": load.src, "dst": load.dst,
+                "requested_bps": load.requested_bps, "achieved_bps": load.achieved_bps,
+            }
+            for load in loads
+        ]  # fmt: skip
+        within = {job: _within(data.jobs[job], window) for job in data.jobs}
+        rows["training"] += [_training(data, manifest, window, job, part) for job, part in within.items()]
+        evidence = _evidence(data, manifest, window, loads=loads, within=within, problems=problems)
+        judged = gates.judge(evidence, tolerances[window["window"]])
+        verdicts[window["window"]] = judged
+        rows["windows"].append(
+            {
+                "window": window["window"], "start_ns": window["start_ns"], "end_ns": window["end_ns"],
+                "valid": gates.valid(judged), "reasons": "\n".join(gates.reasons(judged)),
+            }
+        )  # fmt: skip
+    columns = {name: {column: [row[column] for row in rows[name]] for column in TABLES[name]} for name in rows}
+    return Outcome(tables=columns, gates=verdicts)
+
+
+def _within(whole: JobSeries, window: Mapping[str, Any]) -> JobSeries:
+    span = window["iterations"].get(whole.job)
+    return whole.within(span["first"], span["last"]) if span else whole.within(0, -1)
+
+
+def _loads(data: _Tables, manifest: Manifest, window: Mapping[str, Any]) -> tuple[gates.Load, ...]:
+    nodes = {node["name"]: node for node in manifest["topology"]["nodes"]}
+    begin, end = window["start_ns"], window["end_ns"]
+    found = []
+    for load in window["loads"]:
+        source, src, dst = load["source"], load["src"], load["dst"]
+        port = nodes[dst].get("device") or None
+        achieved = throughput.achieved_bps(
+            data.packets, data.capture_flows, source=source, dst=dst, port=port,
+            src_address=nodes[src]["address"], begin_ns=begin, end_ns=end,
+        )  # fmt: skip
+        arrived = throughput.bins(
+            data.packets, {"node": dst, "port": port, "direction": "in", "kind": "cross", "name": source}
+        )
+        found.append(
+            gates.Load(
+                source=source, src=src, dst=dst, requested_bps=load["requested_bps"], achieved_bps=achieved,
+                longest_gap_s=arrived.longest_gap_s(begin, end),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _training(
+    data: _Tables, manifest: Manifest, window: Mapping[str, Any], name: str, part: JobSeries
+) -> dict[str, Any]:
+    (job,) = (job for job in manifest["jobs"] if job["name"] == name)
+    summary = part.summary(seed=manifest["seed"])
+    span = part.span_ns
+    devices = {node["name"]: node["device"] for node in manifest["topology"]["nodes"] if node.get("device")}
+    sent = math.nan
+    if span is not None:
+        sent = throughput.sent_bytes(
+            data.packets, job=name, nodes=[rank["node"] for rank in job["ranks"]], ports=devices, span_ns=span,
+            iterations=int(part.iteration[-1] - part.iteration[0]) + 1,
+        )  # fmt: skip
+    row: dict[str, Any] = {
+        "window": window["window"], "job": name, "ranks": len(job["ranks"]), "iterations": len(part.iteration),
+        "sent_bytes": sent, "theory_bytes": float((job.get("theory") or {}).get("bytes_per_iteration", math.nan)),
+    }  # fmt: skip
+    for key, estimate in (("mean", summary.mean), ("p50", summary.p50), ("p99", summary.p99)):
+        row |= {f"{key}_s": estimate.value, f"{key}_low_s": estimate.low, f"{key}_high_s": estimate.high}
+    return row
+
+
+def _evidence(
+    data: _Tables, manifest: Manifest, window: Mapping[str, Any], *, loads: tuple[gates.Load, ...],
+    within: Mapping[str, JobSeries], problems: Sequence[str],
+) -> Evidence:  # fmt: skip
+    span = (window["start_ns"], window["end_ns"])
+    taking_part = sorted({launch["node"] for launch in manifest["launches"]})
+    ranks = {job["name"]: len(job["ranks"]) for job in manifest["jobs"]}
+    return Evidence(
+        window=window["window"],
+        loads=loads,
+        captures=tuple(
+            gates.Capture(**{key: row[key] for key in ("node", "port", "captured", "received", "dropped")})
+            for row in data.captures.to_pylist()
+        ),
+        port_bytes=_port_bytes(data, span),
+        jobs=tuple(
+            gates.Job(
+                name=name, iterations=len(part.iteration), incomplete=part.incomplete, ranks=ranks[name],
+                ranks_seen=len(part.ranks),
+            )
+            for name, part in within.items()
+        ),
+        clock_uncertainty_s=tuple(_clocks(manifest)),
+        swapped_pages=tuple((node, _growth(data, node, _SWAP, span)) for node in taking_part),
+        throttles=tuple((node, _growth(data, node, _THROTTLES, span)) for node in taking_part),
+        free_disk_bytes=tuple((node, float(free)) for node, free in manifest.get("free_disk_bytes", {}).items()),
+        failed_collectors=tuple(
+            (f"{launch['name']} on {launch['node']}", launch["failed"], launch.get("required", True))
+            for launch in manifest["launches"]
+            if launch["role"] == "collector" and launch.get("failed")
+        ),
+        problems=tuple(problems),
+    )  # fmt: skip
+
+
+def _port_bytes(data: _Tables, span: tuple[int, int]) -> tuple[gates.PortBytes, ...]:
+    ports = data.captures.select(["node", "port"]).group_by(["node", "port"], use_threads=False).aggregate([])
+    found = []
+    for row in ports.to_pylist():
+        node, port = row["node"], row["port"]
+        for direction, counter in _NIC.items():
+            captured = throughput.bins(data.packets, {"node": node, "port": port, "direction": direction}).within(*span)
+            counted = throughput.counter_growth(data.counters, node=node, port=port, counter=counter, span_ns=span)
+            found.append(gates.PortBytes(node=node, port=port, direction=direction, captured=captured, counted=counted))
+    return tuple(found)
+
+
+def _clocks(manifest: Manifest) -> list[tuple[str, float]]:
+    """The worst of a node's measured uncertainties, and half of what its offset moved by during the run, in seconds."""
+    found = []
+    for node, clock in manifest.get("clocks", {}).items():
+        known = [clock[when] for when in ("before", "after") if clock.get(when)]
+        if not known:
+            found.append((node, math.nan))
+            continue
+        moved = abs(known[-1]["offset_ns"] - known[0]["offset_ns"]) / 2
+        found.append((node, max(moved, *(entry["uncertainty_ns"] for entry in known)) / 1e9))
+    return found
+
+
+def _growth(data: _Tables, node: str, counters: Sequence[str], span: tuple[int, int]) -> float:
+    """By how much counters of a node as a whole grew together; NaN when none of them was sampled."""
+    grown = [
+        throughput.counter_growth(data.counters, node=node, port="", counter=counter, span_ns=span)
+        for counter in counters
+    ]
+    known = [value for value in grown if not math.isnan(value)]
+    return math.fsum(known) if known else math.nan

@@ -1,0 +1,251 @@
+"""The `orch` command: parses, calls, and renders errors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import ConfigError, OrchError
+
+DESCRIPTION = """\
+Measures what the network does to distributed training, and what training does to the network.
+
+From one YAML file orch reaches the hosts over SSH, starts training, packet captures, counters and cross traffic,
+brings everything home into one sealed folder, analyses it, and says whether the numbers count."""
+
+EXAMPLES = """\
+examples:
+  orch doctor                                             can this machine carry a local testbed?
+  orch plan playbooks/experiments/quickstart.yaml         every run, process and flag; touches nothing
+  orch run playbooks/experiments/quickstart.yaml --dry-run
+  orch run exp.yaml --set traffic.0.iperf.load=12gbit --set repeat=1
+  orch ls                                                 the runs there are
+  orch show last                                          one run in words
+  orch report last                                        its figures and tables as one HTML file
+
+exit status: 0 all is well and valid; 1 something failed; 2 a mistake in a file or an option, and nothing was
+touched; 3 measured, but not valid; 130 interrupted."""
+
+INVALID = 3
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line, with every command's help."""
+    parser = argparse.ArgumentParser(
+        prog="orch",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    def command(name: str, action: Any, help_text: str, example: str = "") -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name,
+            help=help_text,
+            description=f"{help_text[0].upper()}{help_text[1:]}.",
+            epilog=f"example:\n  {example}" if example else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.set_defaults(action=action)
+        return sub
+
+    run = command(
+        "run", _run, "carry out an experiment and seal its results",
+        "orch run playbooks/experiments/quickstart.yaml --dry-run --set measure.iterations=50",
+    )  # fmt: skip
+    _experiment_options(run)
+    _results_option(run)
+    run.add_argument("--wait", metavar="TIME", help="wait so long for a testbed that somebody else holds (10min)")
+    run.add_argument("--no-report", action="store_true", help="seal the results and render no report")
+
+    plan = command("plan", _plan, "print every run, process, flag and file of an experiment; touches nothing",
+                   "orch plan exp.yaml --dry-run --json | jq '.runs[0].jobs[0].launches[].argv'")  # fmt: skip
+    _experiment_options(plan)
+
+    doctor = command("doctor", _doctor, "say what a testbed lacks, host by host, and what would mend it",
+                     "orch doctor playbooks/testbeds/example-rack.yaml")  # fmt: skip
+    doctor.add_argument(
+        "testbed", nargs="?", metavar="TESTBED", help="an inventory or experiment file; else this machine"
+    )
+    doctor.add_argument("--dry-run", action="store_true", help="check what a dry run of the experiment needs")
+
+    listing = command("ls", _ls, "list the runs of the results store, the unfinished ones too")
+    _results_option(listing)
+    listing.add_argument("--json", action="store_true", help="as JSON, one object a line")
+
+    show = command("show", _show, "tell one run in words", "orch show last")
+    _results_option(show)
+    show.add_argument("run", metavar="RUN", help="a run's id or part of it, its folder, or 'last'")
+    show.add_argument("--json", action="store_true", help="its whole manifest as JSON")
+
+    report = command("report", _report, "render sealed runs as one HTML file with figures", "orch report last")
+    _results_option(report)
+    report.add_argument("runs", metavar="RUN", nargs="+", help="runs' ids or folders, or 'last'")
+    report.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="folder for the report (default: beside the runs)"
+    )
+
+    recover = command("recover", _recover, "bring home what an unfinished run left on its hosts, and seal it")
+    _results_option(recover)
+    recover.add_argument("runs", metavar="RUN", nargs="*", help="unfinished runs; default: every one")
+
+    clean = command("clean", _clean, "end what runs of ours left behind on hosts, by their tag and never by name",
+                    "orch clean playbooks/testbeds/example-rack.yaml --data")  # fmt: skip
+    clean.add_argument(
+        "testbed", nargs="?", metavar="TESTBED", help="an inventory or experiment file; else this machine"
+    )
+    clean.add_argument("--data", action="store_true", help="remove the runs' folders on the hosts too")
+
+    command(
+        "schema",
+        _schema,
+        "print the JSON Schema of experiment files, for editors",
+        "orch schema > experiment.schema.json",
+    )
+
+    testbed = command("testbed", _testbed, "keep a local testbed up until Ctrl-C, to look at it or try things by hand",
+                      "orch testbed --hosts 3 --link 1gbit")  # fmt: skip
+    testbed.add_argument("--hosts", type=int, default=3, metavar="N", help="how many hosts (3)")
+    testbed.add_argument("--link", default="1gbit", metavar="RATE", help="capacity of both ends of every link (1gbit)")
+    return parser
+
+
+def _experiment_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="an experiment file")
+    parser.add_argument("--dry-run", action="store_true", help="on containers of this machine instead of the inventory")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+                        help="replace one value, such as measure.iterations=50; may be repeated")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output, last")
+
+
+def _results_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="the results store (results)"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the `orch` command; gives the exit status."""
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    if arguments.version:
+        from importlib import metadata
+
+        print(f"orch {metadata.version('orch-testbed')}")
+        return 0
+    if arguments.command is None:
+        parser.print_help()
+        return 0
+    try:
+        status = arguments.action(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: no complaint at exit
+        return 1
+    except OrchError as error:
+        print(f"orch: {error}" if not isinstance(error, ConfigError) else str(error), file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return int(status)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from orchestrator import execute
+
+    return execute.run_file(
+        arguments.file,
+        dry_run=arguments.dry_run,
+        overrides=arguments.overrides,
+        results=arguments.results,
+        wait=arguments.wait,
+        as_json=arguments.json,
+        report=not arguments.no_report,
+    )
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from orchestrator import describe, loading, plan
+
+    experiment, _ = loading.checked(arguments.file, arguments.overrides, dry_run=arguments.dry_run)
+    runs = plan.build(experiment)
+    if arguments.json:
+        print(json.dumps({"runs": [plan.describe(run) for run in runs]}, indent=1))
+    else:
+        print(describe.plan_text(runs))
+    return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from orchestrator import doctor
+
+    return doctor.examine(arguments.testbed, dry_run=arguments.dry_run)
+
+
+def _ls(arguments: argparse.Namespace) -> int:
+    from orchestrator import describe
+    from orchestrator.store import rundir
+
+    found = rundir.entries(arguments.results)
+    if arguments.json:
+        for entry in found:
+            print(json.dumps(describe.run_summary(entry.manifest, entry.path, outcome=entry.outcome)))
+        return 0
+    print(describe.listing(list(found), arguments.results))
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from orchestrator import describe
+    from orchestrator.store import rundir
+
+    entry = rundir.find(arguments.results, arguments.run)
+    print(json.dumps(entry.manifest, indent=1) if arguments.json else describe.run_text(entry))
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from orchestrator.report import html
+    from orchestrator.store import rundir
+
+    entries = [rundir.find(arguments.results, wanted) for wanted in arguments.runs]
+    output = arguments.output or entries[0].path.parent / f"report-{entries[0].run}"
+    print(html.render([entry.path for entry in entries], output))
+    return 0
+
+
+def _recover(arguments: argparse.Namespace) -> int:
+    from orchestrator import recovery
+
+    return recovery.recover(arguments.results, arguments.runs)
+
+
+def _clean(arguments: argparse.Namespace) -> int:
+    from orchestrator import recovery
+
+    return recovery.clean(arguments.testbed, data=arguments.data)
+
+
+def _schema(_arguments: argparse.Namespace) -> int:
+    from orchestrator import experiment
+
+    schema = experiment.model().model_json_schema(by_alias=True)
+    print(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1))
+    return 0
+
+
+def _testbed(arguments: argparse.Namespace) -> int:
+    from orchestrator import execute
+
+    return execute.hold_testbed(hosts=arguments.hosts, link=arguments.link)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""`orch run`: every run of an experiment file in turn, the report, and what is printed at the end."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from orchestrator import describe, loading, plan, runner
+from orchestrator.cli import INVALID
+from orchestrator.errors import ConfigError, Interrupted, LockedError
+from orchestrator.experiment import Experiment
+from orchestrator.progress import Progress
+from orchestrator.units import Duration
+
+LOCK_RETRY_S = 1.0
+
+
+def run_file(
+    path: Path,
+    *,
+    dry_run: bool,
+    overrides: Sequence[str],
+    results: Path,
+    wait: str | None,
+    as_json: bool,
+    report: bool,
+) -> int:
+    """Carry out every run of an experiment file; gives the exit status."""
+    wait_s = _duration(wait) if wait else 0.0
+    experiment, _ = loading.checked(path, overrides, dry_run=dry_run)
+    progress = Progress()
+    outcomes: list[runner.Outcome] = []
+    for run in plan.build(experiment):
+        outcome = _one(experiment, run, results=results, wait_s=wait_s, progress=progress)
+        progress.done()
+        outcomes.append(outcome)
+        if outcome.error is not None:
+            print(f"orch: {outcome.error}", file=sys.stderr)
+            print(f"  results: {outcome.path}", file=sys.stderr)
+        if isinstance(outcome.error, Interrupted):
+            break
+    page = _report(outcomes, progress) if report and any(o.manifest["windows"] for o in outcomes) else None
+    progress.done()
+    print(
+        describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page),
+        file=sys.stderr if as_json else sys.stdout,
+    )
+    if as_json:
+        summaries = [describe.run_summary(o.manifest, o.path, outcome=o.manifest["outcome"]) for o in outcomes]
+        print(json.dumps({"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}))
+    return _status(outcomes)
+
+
+def _one(
+    experiment: Experiment, run: plan.RunPlan, *, results: Path, wait_s: float, progress: Progress
+) -> runner.Outcome:
+    give_up = time.monotonic() + wait_s
+    told = False
+    while True:
+        run_id = runner.id_for(run)
+        progress.run(f"run {run.repetition} of {experiment.repeat}: {run_id}")
+        try:
+            return runner.run(
+                run,
+                loading.testbed_of(experiment.testbed, run_id),
+                run_id=run_id,
+                results=results,
+                resolved=loading.resolved_text(experiment),
+                progress=progress,
+            )
+        except LockedError as error:
+            if time.monotonic() >= give_up:
+                raise
+            if not told:
+                progress.say(f"  waiting: {error.message}")
+                told = True
+        time.sleep(LOCK_RETRY_S)
+
+
+def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path:
+    from orchestrator.report import html
+
+    progress.phase("report")
+    first = outcomes[0]
+    return html.render([o.path for o in outcomes], first.path.parent / f"report-{first.manifest['run']}")
+
+
+def _status(outcomes: Sequence[runner.Outcome]) -> int:
+    for outcome in outcomes:
+        if isinstance(outcome.error, Interrupted):
+            return outcome.error.exit_code
+    if any(outcome.error is not None for outcome in outcomes):
+        return 1
+    return 0 if all(outcome.valid for outcome in outcomes) else INVALID
+
+
+def _duration(text: str) -> float:
+    try:
+        return float(TypeAdapter(Duration).validate_python(text))
+    except ValidationError as error:
+        raise ConfigError(f"--wait {text}: {error.errors()[0]['ctx']['error']}") from None
+
+
+def hold_testbed(*, hosts: int, link: str) -> int:
+    """Keep a local testbed up until Ctrl-C and say how to reach its hosts."""
+    raise NotImplementedError

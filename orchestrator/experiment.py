@@ -1,0 +1,301 @@
+"""What an experiment file can say: frozen models, built from the parts that are there."""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
+
+from orchestrator import parts
+from orchestrator.testbed.inventory import Inventory
+from orchestrator.units import Duration, Model, Rate, Share
+
+T = TypeVar("T", bound=BaseModel)
+
+LOCAL_LINK_LIMIT = 250e6  # what two cores carry packet by packet on every link of a ring
+
+_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_-]{0,40}$")
+_HOST = re.compile(r"^[a-z][a-z0-9-]{0,30}$")
+
+
+def _checked_name(value: str) -> str:
+    if not _NAME.match(value):
+        raise ValueError("not a name: a letter, then at most 40 letters, digits, '-' or '_'")
+    return value
+
+
+def _checked_host(value: str) -> str:
+    if not _HOST.match(value) or value == "switch":
+        raise ValueError("not a host name: a small letter, then small letters, digits or '-'; 'switch' is taken")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_checked_name)]
+HostName = Annotated[str, AfterValidator(_checked_host)]
+
+
+class Choice(BaseModel):
+    """One key that names a part, and below it what the part takes; a bare name takes its defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_name(cls, value: Any) -> Any:
+        return {value: {}} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Choice:
+        if len(self.model_fields_set) != 1:
+            raise ValueError(f"exactly one of {', '.join(names_of(type(self)))} belongs here")
+        if self.config is None:
+            raise ValueError(f"'{self.name}' has nothing below it: write {{}} for its defaults")
+        return self
+
+    @property
+    def name(self) -> str:
+        (field,) = self.model_fields_set
+        return str(type(self).model_fields[field].alias)
+
+    @property
+    def config(self) -> Any:
+        (field,) = self.model_fields_set
+        return getattr(self, field)
+
+
+def names_of(model: type[BaseModel]) -> list[str]:
+    """The keys that a mapping of this model takes, as they stand in YAML."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _choice(title: str, kind: parts.Kind) -> type[Choice]:
+    fields: dict[str, Any] = {
+        name.replace("-", "_"): (part.Config | None, Field(default=None, alias=name))
+        for name, part in parts.found(kind).items()
+    }
+    return create_model(title, __base__=Choice, **fields)
+
+
+class LocalTestbed(Model):
+    """Containers on this machine: network namespaces behind a switch of their own."""
+
+    hosts: Annotated[int, Field(ge=2, le=64)] | Annotated[tuple[HostName, ...], Field(min_length=2, max_length=64)]
+    """How many hosts (named h1, h2, ...), or their names."""
+    link: Rate
+    """Capacity of both ends of every host's link."""
+    links: dict[HostName, Rate] = Field(default_factory=dict)
+    """Capacity of single hosts' links where it differs."""
+    scale: int = Field(default=1, ge=1, le=1_000_000)
+    """Divides every rate and size of the experiment; durations stay."""
+    mtu: int = Field(default=1500, ge=1280, le=9000)
+    """Largest IP packet, bytes."""
+    offloads: bool = False
+    """Keep segmentation offloads on: cheaper, but captures show super-packets and queues count them whole."""
+    queue: Duration = Field(default=0.005, gt=0)
+    """Longest queueing delay at a link's end: the queue holds that many seconds of its rate."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> LocalTestbed:
+        names = self.names
+        if len(set(names)) != len(names):
+            raise ValueError("a host name stands twice")
+        unknown = sorted(set(self.links) - set(names))
+        if unknown:
+            raise ValueError(f"links: no host {unknown[0]} here; hosts are {', '.join(names)}")
+        slowest = min([self.link, *self.links.values()])
+        if slowest / self.scale < 1e6:
+            raise ValueError(
+                f"scale {self.scale} leaves a link of less than 1 Mbit/s; at most {int(slowest / 1e6)} is possible here"
+            )
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"h{i}" for i in range(1, self.hosts + 1)) if isinstance(self.hosts, int) else self.hosts
+
+    def rate_of(self, host: str) -> float:
+        """Capacity of the host's link in bit/s, unscaled."""
+        return self.links.get(host, self.link)
+
+
+class TestbedChoice(Model):
+    """Where the experiment runs: containers on this machine, or the hosts of an inventory."""
+
+    __test__ = False
+
+    local: LocalTestbed | None = None
+    """Containers on this machine."""
+    inventory: Inventory | None = None
+    """Real hosts: the path of an inventory file, or what would stand in one."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> TestbedChoice:
+        if (self.local is None) == (self.inventory is None):
+            raise ValueError("exactly one of local, inventory belongs here")
+        return self
+
+
+class DryRun(Model):
+    """How a dry run differs from the real one."""
+
+    scale: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Scale of the local testbed; default: the smallest that keeps every link at 250 Mbit/s or less."""
+
+
+class Measure(Model):
+    """When a window begins and ends: after so many iterations, or so much time, whichever is first."""
+
+    warmup: int = Field(default=5, ge=0)
+    """Iterations of every job that are run first and not counted."""
+    iterations: int | None = Field(default=None, ge=1)
+    """End the window after this many iterations of every job."""
+    at_most: Duration | None = Field(default=None, gt=0)
+    """End the window after this much time."""
+    stall: Duration = Field(default=60.0, gt=0)
+    """Give the run up when no iteration of some job has ended for so long."""
+
+    @model_validator(mode="after")
+    def _ends(self) -> Measure:
+        if self.iterations is None and self.at_most is None:
+            raise ValueError("a window must end: give iterations, at_most, or both")
+        return self
+
+
+class Validity(Model):
+    """What a window must keep to in order to count."""
+
+    load: Share | Literal["as-achieved"] = 0.05
+    """Largest difference between achieved and requested cross traffic; "as-achieved" takes it where it lands."""
+    capture_drops: Share = 0.0001
+    """Largest share of packets that a capture may have dropped."""
+    capture_nic: Share = 0.02
+    """Largest difference between captured bytes and the counters of the NIC."""
+    min_iterations: int = Field(default=20, ge=1)
+    """Fewest iterations of a window (or what `measure` asks for, where that is fewer)."""
+    clock: Duration = 0.001
+    """Largest uncertainty of a node's clock offset."""
+
+
+class JobSpec(Model):
+    """One training among several that share the network."""
+
+    name: Name
+    """Its name in every table."""
+    workload: Choice
+    """What it runs."""
+
+
+class WindowSpec(Model):
+    """One measured window of a run: its own traffic, while the ranks stay up."""
+
+    name: Name
+    """Its name in every table."""
+    traffic: tuple[Choice, ...] = ()
+    """Cross traffic of this window."""
+    measure: Measure | None = None
+    """When it ends, where that differs from the experiment's."""
+
+
+class Experiment(Model):
+    """One experiment: where, under which conditions, what trains, what disturbs it, what is collected."""
+
+    name: Name
+    """Its name: a folder of the results is called like it."""
+    testbed: TestbedChoice
+    """Where it runs."""
+    dry_run: DryRun = DryRun()
+    """What `--dry-run` changes."""
+    conditions: tuple[Choice, ...] = ()
+    """Reversible changes to hosts or links, undone and verified."""
+    workload: Choice | None = None
+    """Short for one job named "training"."""
+    jobs: tuple[JobSpec, ...] = ()
+    """Trainings that run at the same time."""
+    traffic: tuple[Choice, ...] = ()
+    """Cross traffic of the only window."""
+    windows: tuple[WindowSpec, ...] = ()
+    """Several windows in one run, instead of `traffic`."""
+    collect: tuple[Choice, ...] = ()
+    """What is watched."""
+    measure: Measure
+    """When a window ends."""
+    repeat: int = Field(default=1, ge=1, le=1000)
+    """How many runs."""
+    seed: int = Field(default=1, ge=0)
+    """From which every run's own seed is derived."""
+    validity: Validity = Validity()
+    """What a window must keep to in order to count."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Experiment:
+        if (self.workload is None) == (not self.jobs):
+            raise ValueError("exactly one of workload, jobs belongs here")
+        if self.traffic and self.windows:
+            raise ValueError("traffic belongs into each window where windows are given")
+        for what, names in (
+            ("job", [job.name for job in self.jobs]),
+            ("window", [window.name for window in self.windows]),
+            ("collector", [choice.name for choice in self.collect]),
+        ):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{what} {twice[0]} stands twice")
+        return self
+
+    def all_jobs(self) -> tuple[JobSpec, ...]:
+        """The jobs, the shorthand spelled out."""
+        if self.workload is not None:
+            return (JobSpec.model_construct(name="training", workload=self.workload),)
+        return self.jobs
+
+    def all_windows(self) -> tuple[WindowSpec, ...]:
+        """The windows, the shorthand spelled out."""
+        return self.windows or (WindowSpec.model_construct(name="w1", traffic=self.traffic, measure=None),)
+
+
+@cache
+def model() -> type[Experiment]:
+    """The experiment's model with the parts that are there in the place of every Choice."""
+    workload = _choice("WorkloadChoice", "workload")
+    traffic = _choice("TrafficChoice", "traffic")
+    job = _with(JobSpec, workload=workload)
+    window = _with(WindowSpec, traffic=tuple[traffic, ...])  # type: ignore[valid-type]
+    return _with(
+        Experiment,
+        conditions=tuple[_choice("ConditionChoice", "condition"), ...],  # type: ignore[misc]
+        workload=workload | None,
+        jobs=tuple[job, ...],  # type: ignore[valid-type]
+        traffic=tuple[traffic, ...],  # type: ignore[valid-type]
+        windows=tuple[window, ...],  # type: ignore[valid-type]
+        collect=tuple[_choice("CollectorChoice", "collector"), ...],  # type: ignore[misc]
+    )
+
+
+def _with(base: type[T], **annotations: Any) -> type[T]:
+    """The same model with other types for some fields; defaults and descriptions stay."""
+    fields: dict[str, Any] = {name: (kind, base.model_fields[name]) for name, kind in annotations.items()}
+    return create_model(base.__name__, __base__=base, __doc__=base.__doc__, **fields)
+
+
+def for_dry_run(experiment: Experiment) -> Experiment:
+    """The same experiment on containers of this machine, with the inventory's host names and link rates."""
+    inventory = experiment.testbed.inventory
+    asked = experiment.dry_run.scale
+    if inventory is None:
+        local = experiment.testbed.local
+        if local is None or asked is None:
+            return experiment
+        swapped = local.model_copy(update={"scale": asked})
+    else:
+        rates = {name: host.link or inventory.link for name, host in inventory.hosts.items()}
+        swapped = LocalTestbed.model_construct(
+            hosts=tuple(inventory.hosts),
+            link=inventory.link,
+            links={name: rate for name, rate in rates.items() if rate != inventory.link},
+            scale=asked or max(1, math.ceil(max(rates.values()) / LOCAL_LINK_LIMIT)),
+            mtu=inventory.mtu,
+        )
+    return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=swapped, inventory=None)})

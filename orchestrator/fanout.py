@@ -1,0 +1,65 @@
+"""Does the same for many nodes at once and reports every node's failure."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from orchestrator.deadline import Deadline
+from orchestrator.errors import DeadlineExceeded
+from orchestrator.unwind import add_note
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MOST_AT_ONCE = 64
+_WAKE_S = 0.5  # how often a waiting main thread lets a signal handler run
+
+
+def each(items: Iterable[T], action: Callable[[T], R], *, deadline: Deadline, what: str) -> dict[T, R]:
+    """Call `action` for every item in threads of their own and give the results in the items' order.
+
+    When some fail, the first error in the items' order is raised and the others are its notes. Past the deadline,
+    DeadlineExceeded names the items that have not answered; their threads are left behind as daemons.
+    """
+    todo = list(items)
+    if len(todo) == 1:
+        return {todo[0]: action(todo[0])}
+    done: queue.SimpleQueue[tuple[T, R | None, Exception | None]] = queue.SimpleQueue()
+    slots = threading.BoundedSemaphore(MOST_AT_ONCE)
+
+    def work(item: T) -> None:
+        with slots:
+            try:
+                done.put((item, action(item), None))
+            except Exception as error:  # noqa: BLE001 - carried to the caller's thread, and raised there
+                done.put((item, None, error))
+
+    for item in todo:
+        threading.Thread(target=work, args=(item,), name=f"{what} {item}", daemon=True).start()
+    results: dict[T, R | None] = {}
+    errors: dict[T, Exception] = {}
+    while len(results) + len(errors) < len(todo):
+        try:
+            item, result, error = done.get(timeout=min(_WAKE_S, deadline.remaining) or 0.001)
+        except queue.Empty:
+            if deadline.expired:
+                late = ", ".join(str(item) for item in todo if item not in results and item not in errors)
+                raise DeadlineExceeded(f"gave up waiting for {what}: no answer from {late}") from None
+            continue
+        if error is not None:
+            errors[item] = error
+        else:
+            results[item] = result
+    if errors:
+        raise _joined([errors[item] for item in todo if item in errors])
+    return {item: results[item] for item in todo}  # type: ignore[misc]
+
+
+def _joined(errors: list[Exception]) -> Exception:
+    first = errors[0]
+    for other in errors[1:]:
+        add_note(first, str(other).splitlines()[0])
+    return first

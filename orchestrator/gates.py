@@ -1,0 +1,244 @@
+"""Validity gates: whether a window's numbers may be believed, judged from what was measured in it; pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerances:
+    """What a window must keep to. Shares are of 1; a None switches the gate off."""
+
+    load: float | None = 0.05  # largest |achieved / requested - 1|; None: as achieved, told but never failed
+    capture_drops: float = 0.0001  # largest share of packets that a capture dropped
+    capture_nic: float | None = 0.02  # largest |captured / counted - 1| of a port's bytes
+    capture_nic_floor_bytes: float = 1e6  # below it a direction of a port is too quiet to compare
+    min_iterations: int = 20
+    clock_s: float = 0.001  # largest uncertainty of a node's clock against the controller's
+    gap_s: float | None = 1.0  # longest time without any received cross traffic of a load
+    free_disk_bytes: float = 256e6  # least free space on a node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """One judgement: `passed` is None where it could not be made; only a `required` gate can make a window invalid.
+
+    `measured` and `limit` are in the unit that the message says.
+    """
+
+    name: str
+    passed: bool | None
+    required: bool
+    measured: float | None
+    limit: float | None
+    message: str
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON; what is not a finite number becomes null."""
+        data = asdict(self)
+        for key in ("measured", "limit"):
+            if data[key] is not None and not math.isfinite(data[key]):
+                data[key] = None
+        return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Cross traffic of one source from one host to another, layer-2 bit/s; NaN when nothing was captured at `dst`."""
+
+    source: str
+    src: str
+    dst: str
+    requested_bps: float
+    achieved_bps: float
+    longest_gap_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What a capture's tool said at its exit, over the whole run."""
+
+    node: str
+    port: str
+    captured: int
+    received: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortBytes:
+    """Layer-2 bytes of a port in a window: by the capture, and by the interface's counter (NaN: not sampled)."""
+
+    node: str
+    port: str
+    direction: str
+    captured: float
+    counted: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Iterations of a job in a window; `incomplete` are those that not every rank logged."""
+
+    name: str
+    iterations: int
+    incomplete: int
+    ranks: int
+    ranks_seen: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything that the gates of one window need."""
+
+    window: str
+    loads: tuple[Load, ...] = ()
+    captures: tuple[Capture, ...] = ()
+    port_bytes: tuple[PortBytes, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    clock_uncertainty_s: tuple[tuple[str, float], ...] = ()  # of each node; NaN: not measured
+    swapped_pages: tuple[tuple[str, float], ...] = ()  # of each node, in the window; NaN: not sampled
+    throttles: tuple[tuple[str, float], ...] = ()  # of each node, in the window; NaN: it does not count them
+    free_disk_bytes: tuple[tuple[str, float], ...] = ()  # of each node, the least seen
+    failed_collectors: tuple[tuple[str, str, bool], ...] = ()  # launch, why, whether it was required
+    problems: tuple[str, ...] = ()  # of reading captures
+
+
+def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
+    """Every gate of a window, failed ones first."""
+    gates = [
+        *_iterations(evidence.jobs, tolerances),
+        *_loads(evidence.loads, tolerances),
+        *_drops(evidence.captures, tolerances),
+        *_port_bytes(evidence.port_bytes, tolerances),
+        *_clocks(evidence.clock_uncertainty_s, tolerances),
+        *_hosts(evidence, tolerances),
+        *_collectors(evidence),
+    ]
+    order = {False: 0, None: 1, True: 2}
+    return sorted(gates, key=lambda gate: (order[gate.passed], not gate.required))
+
+
+def valid(gates: Iterable[Gate]) -> bool:
+    """Whether no required gate failed; one that could not be judged does not fail a window, but is reported."""
+    return not any(gate.required and gate.passed is False for gate in gates)
+
+
+def reasons(gates: Iterable[Gate]) -> list[str]:
+    """Why a window is invalid."""
+    return [gate.message for gate in gates if gate.required and gate.passed is False]
+
+
+def _gate(
+    name: str, passed: bool | None, message: str, *, measured: float, limit: float | None, required: bool = True
+) -> Gate:
+    return Gate(
+        name=name, passed=passed, required=required, measured=None if math.isnan(measured) else measured, limit=limit,
+        message=message,
+    )  # fmt: skip
+
+
+def _iterations(jobs: Iterable[Job], tolerances: Tolerances) -> Iterator[Gate]:
+    for job in jobs:
+        fewest = tolerances.min_iterations
+        enough = job.iterations >= fewest
+        text = f"job {job.name}: {job.iterations} iterations, {'' if enough else 'fewer than the '}{fewest} needed"
+        yield _gate("iterations", enough, text, measured=job.iterations, limit=fewest)
+        together = job.ranks_seen == job.ranks and job.incomplete == 0 and job.iterations > 0
+        text = f"job {job.name}: all {job.ranks} ranks took part in every iteration"
+        if job.ranks_seen < job.ranks:
+            text = f"job {job.name}: only {job.ranks_seen} of {job.ranks} ranks logged iterations"
+        elif not together:
+            text = f"job {job.name}: {job.incomplete} iterations were not logged by all {job.ranks} ranks"
+        yield _gate("overlap", together, text, measured=job.incomplete, limit=0)
+
+
+def _loads(loads: Iterable[Load], tolerances: Tolerances) -> Iterator[Gate]:
+    for load in loads:
+        name = f"{load.source} from {load.src} to {load.dst}"
+        if math.isnan(load.achieved_bps):
+            text = f"{name}: nothing was captured at {load.dst}, so the load that arrived is not known"
+            yield _gate("load", None, text, measured=math.nan, limit=tolerances.load)
+            continue
+        off = load.achieved_bps / load.requested_bps - 1 if load.requested_bps > 0 else math.inf
+        asked = tolerances.load
+        passed = asked is None or abs(off) <= asked
+        text = f"{name}: {load.achieved_bps / 1e6:.5g} of {load.requested_bps / 1e6:.5g} Mbit/s arrived ({off:+.1%})"
+        if asked is None:
+            text += "; taken as achieved"
+        elif not passed:
+            text += f", off by more than {asked:.3g} of it"
+        yield _gate("load", passed, text, measured=off, limit=asked, required=asked is not None)
+        if tolerances.gap_s is not None:
+            steady = load.longest_gap_s <= tolerances.gap_s
+            text = f"{name}: longest pause {load.longest_gap_s:.3g} s"
+            text += "" if steady else f", above {tolerances.gap_s:.3g} s: it did not run throughout the window"
+            yield _gate("gap", steady, text, measured=load.longest_gap_s, limit=tolerances.gap_s)
+
+
+def _drops(captures: Iterable[Capture], tolerances: Tolerances) -> Iterator[Gate]:
+    for capture in captures:
+        seen = max(capture.received, capture.captured + capture.dropped)
+        share = capture.dropped / seen if seen else 0.0
+        limit = tolerances.capture_drops
+        text = f"capture at {capture.node}:{capture.port} dropped {capture.dropped} of {seen} packets ({share:.2%})"
+        text += f", above {limit:.2%}" if share > limit else ""
+        yield _gate("capture-drops", share <= limit, text, measured=share, limit=limit)
+
+
+def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[Gate]:
+    limit = tolerances.capture_nic
+    if limit is None:
+        return
+    for port in ports:
+        name = f"{port.node}:{port.port} {port.direction}"
+        if math.isnan(port.counted):
+            text = f"{name}: no interface counters to hold the capture against"
+            yield _gate("capture-nic", None, text, measured=math.nan, limit=limit)
+        elif max(port.counted, port.captured) >= tolerances.capture_nic_floor_bytes:
+            off = port.captured / port.counted - 1 if port.counted > 0 else math.inf
+            text = f"{name}: captured {port.captured / 1e6:.4g} MB, the interface counted {port.counted / 1e6:.4g} MB"
+            text += f" ({off:+.1%})"
+            yield _gate("capture-nic", abs(off) <= limit, text, measured=off, limit=limit)
+
+
+def _clocks(clocks: Iterable[tuple[str, float]], tolerances: Tolerances) -> Iterator[Gate]:
+    for node, uncertainty in clocks:
+        limit = tolerances.clock_s
+        if math.isnan(uncertainty):
+            yield _gate("clock", None, f"{node}: its clock was not measured", measured=math.nan, limit=limit)
+            continue
+        text = f"{node}: its clock is known to {uncertainty * 1e3:.3g} ms"
+        text += f", not to {limit * 1e3:.3g} ms" if uncertainty > limit else ""
+        yield _gate("clock", uncertainty <= limit, text, measured=uncertainty, limit=limit)
+
+
+def _hosts(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
+    for node, pages in evidence.swapped_pages:
+        if math.isnan(pages):
+            text = f"{node}: not known whether it swapped (collect its CPU counters)"
+            yield _gate("swap", None, text, measured=pages, limit=0, required=False)
+        else:
+            text = f"{node}: swapped {pages:.0f} pages in the window" if pages > 0 else f"{node}: did not swap"
+            yield _gate("swap", pages <= 0, text, measured=pages, limit=0)
+    for node, times in evidence.throttles:
+        if not math.isnan(times):
+            text = (
+                f"{node}: its processors were throttled {times:.0f} times" if times > 0 else f"{node}: did not throttle"
+            )
+            yield _gate("throttle", times <= 0, text, measured=times, limit=0)
+    for node, free in evidence.free_disk_bytes:
+        limit = tolerances.free_disk_bytes
+        text = f"{node}: {free / 1e6:.0f} MB of disk were free"
+        text += f", less than {limit / 1e6:.0f} MB" if free < limit else ""
+        yield _gate("disk", free >= limit, text, measured=free, limit=limit)
+
+
+def _collectors(evidence: Evidence) -> Iterator[Gate]:
+    for launch, why, required in evidence.failed_collectors:
+        yield _gate("collector", False, f"{launch} failed: {why}", measured=math.nan, limit=None, required=required)
+    for problem in evidence.problems:
+        yield _gate("capture-file", False, problem, measured=math.nan, limit=None)

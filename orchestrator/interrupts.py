@@ -1,0 +1,49 @@
+"""Ctrl-C: the first one ends what is being done, the next one ends the grace periods of putting things back."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+from typing import Any
+
+from orchestrator.errors import Interrupted
+
+
+class Interrupts:
+    """While entered, SIGINT, SIGTERM and SIGHUP raise Interrupted in the main thread, once; then they set `hurry`."""
+
+    def __init__(self) -> None:
+        self.hurry = threading.Event()
+        self._unwinding = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def unwinding(self) -> None:
+        """From here on a signal only hurries; what is put back is put back whole."""
+        self._unwinding = True
+
+    @property
+    def grace(self) -> float:
+        """What grace periods are multiplied by."""
+        return 0.0 if self.hurry.is_set() else 1.0
+
+    def rest(self, until: float) -> None:
+        """Wait until an instant of the monotonic clock, or a second signal."""
+        self.hurry.wait(max(0.0, until - time.monotonic()))
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._unwinding:
+            self.hurry.set()
+            return
+        self._unwinding = True
+        raise Interrupted(f"stopped by {signal.Signals(number).name}")

@@ -1,0 +1,71 @@
+"""A lock of this machine that the kernel frees when its holder dies, and that tells who holds it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from orchestrator.errors import LockedError
+
+ANSWER_S = 2.0
+
+
+@contextmanager
+def machine(name: str, holder: Mapping[str, Any]) -> Iterator[None]:
+    """Hold the lock `name`; LockedError names the holder. It is an abstract socket: no file, nothing to go stale."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(f"\0orch-lock-{name}")
+    except OSError as error:
+        listener.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise LockedError(
+            f"the {name.replace('-', ' ')} of this machine is taken by {told(_asked(name))}",
+            hint="wait for it, or let `orch run --wait 10min` do so",
+        ) from None
+    listener.listen(8)
+    answer = json.dumps(dict(holder)).encode()
+    threading.Thread(target=_serve, args=(listener, answer), name="lock", daemon=True).start()
+    try:
+        yield
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+def _serve(listener: socket.socket, answer: bytes) -> None:
+    while True:
+        try:
+            peer, _ = listener.accept()
+        except OSError:
+            return  # closed: the lock is given back
+        with peer:
+            peer.sendall(answer)
+
+
+def _asked(name: str) -> Mapping[str, Any]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.settimeout(ANSWER_S)
+        try:
+            peer.connect(f"\0orch-lock-{name}")
+            with peer.makefile("rb") as file:
+                found = json.loads(file.read())
+        except (OSError, ValueError):
+            return {}
+    return found if isinstance(found, dict) else {}
+
+
+def told(holder: Mapping[str, Any]) -> str:
+    """A holder in words."""
+    if not holder:
+        return "another orch, which does not say who it is"
+    return (
+        f"{holder.get('user')} on {holder.get('host')} (process {holder.get('pid')}, run {holder.get('run')}, "
+        f"since {holder.get('since')})"
+    )

@@ -1,0 +1,215 @@
+"""Preflight and windows: is the load on the link, when does a window begin, when does it end."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.deadline import Deadline
+from orchestrator.errors import DeadlineExceeded, OrchError
+from orchestrator.plan import PlannedWindow, RunPlan
+from orchestrator.progress import Progress
+from orchestrator.protocols import Demand
+from orchestrator.session import Session
+from orchestrator.units import duration_text, rate_text
+from orchestrator.watch import Iteration, Watch
+
+STEADY_OVER_S = 1.0
+STEADY_WITHIN_S = 10.0
+SAMPLE_S = 0.1
+TICK_S = 0.1
+RATE_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A window as it was: its instants in the controller's time base, and each job's measured iterations."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    iterations: Mapping[str, tuple[int, int]]  # job -> first and last number; absent where none ended
+
+
+class Receivers:
+    """The NIC counters of the hosts that are to receive cross traffic."""
+
+    def __init__(self, session: Session, demands: Sequence[Demand]) -> None:
+        self._session = session
+        self.wanted: dict[str, float] = {}
+        scale = session.testbed.topology.scale
+        for demand in demands:
+            self.wanted[demand.dst] = self.wanted.get(demand.dst, 0.0) + demand.rate / scale
+        self._samples: dict[str, deque[tuple[int, int]]] = {host: deque() for host in self.wanted}
+
+    def sample(self) -> None:
+        """Read every receiver's counter once."""
+        for host, samples in self._samples.items():
+            path = f"/sys/class/net/{self._session.testbed.topology.node(host).device}/statistics/rx_bytes"
+            reading = self._session.leashes[host].read([path], Deadline.after(STEADY_WITHIN_S))
+            text = reading.texts[path]
+            if text is None:
+                raise OrchError(f"{path} cannot be read", node=host)
+            samples.append((reading.wall_ns, int(text)))
+            while samples[-1][0] - samples[0][0] > STEADY_OVER_S * 1.5e9 and len(samples) > 2:
+                samples.popleft()
+
+    def rates(self) -> dict[str, float | None]:
+        """Bits a second over about the last second, scaled; None before a second has passed."""
+        rates: dict[str, float | None] = {}
+        for host, samples in self._samples.items():
+            span_ns = samples[-1][0] - samples[0][0] if samples else 0
+            enough = span_ns >= STEADY_OVER_S * 1e9
+            rates[host] = (samples[-1][1] - samples[0][1]) * 8e9 / span_ns if enough else None
+        return rates
+
+
+def preflight(plan: RunPlan, window: PlannedWindow, session: Session) -> dict[str, float]:
+    """With the traffic of a window alone on the links, wait until every receiver gets what is asked.
+
+    Gives bits a second by receiver (scaled). OrchError when it is not reached, unless the experiment takes the load as
+    achieved.
+    """
+    receivers = Receivers(session, [demand for source in window.sources for demand in source.demands])
+    deadline = Deadline.after(STEADY_WITHIN_S)
+    tolerance = plan.validity.load
+    while True:
+        session.watch.take(time.monotonic() + SAMPLE_S)
+        receivers.sample()
+        rates = {host: rate for host, rate in receivers.rates().items() if rate is not None}
+        complete = len(rates) == len(receivers.wanted)
+        if complete and (
+            tolerance == "as-achieved"
+            or all(abs(rates[host] / wanted - 1) <= tolerance for host, wanted in receivers.wanted.items())
+        ):
+            return rates
+        if deadline.expired:
+            raise _short_of(plan, window, receivers.wanted, rates)
+
+
+def _short_of(
+    plan: RunPlan, window: PlannedWindow, wanted: Mapping[str, float], rates: Mapping[str, float]
+) -> OrchError:
+    scale = plan.topology.scale
+    told = ", ".join(
+        f"{host} receives {_rounded(rates.get(host, 0.0) * scale)} of {rate_text(wanted[host] * scale)}"
+        for host in wanted
+    )
+    return OrchError(
+        f"preflight of window {window.name}: alone on the link the cross traffic does not reach what is asked: {told}",
+        hint="ask for less, add streams, or say `validity: {load: as-achieved}`",
+    )
+
+
+def _rounded(rate: float) -> str:
+    return rate_text(float(f"{rate:.3g}"))
+
+
+class Measurement:
+    """One window while it is measured."""
+
+    def __init__(self, plan: RunPlan, window: PlannedWindow, session: Session, progress: Progress) -> None:
+        self._plan = plan
+        self._window = window
+        self._watch: Watch = session.watch
+        self._progress = progress
+        self._receivers = Receivers(session, [demand for source in window.sources for demand in source.demands])
+        # An iteration that is under way when the traffic changes counts as warm-up.
+        self._first = {
+            job.job.name: self._job_last(job.job.name) + 1 + max(window.measure.warmup, self._under_way(job.job.name))
+            for job in plan.jobs
+        }
+        self._next_sample = 0.0
+
+    def _job_last(self, job: str) -> int:
+        return self._watch.jobs[job].last
+
+    def _under_way(self, job: str) -> int:
+        return 1 if self._watch.jobs[job].iterations else 0
+
+    def warm_up(self) -> None:
+        """Wait until the warm-up iterations of every job have ended."""
+        self._restart_stall()
+        while any(self._job_last(job) < first - 1 for job, first in self._first.items()):
+            self._tick()
+
+    def measure(self) -> Window:
+        """Wait for the stop rule; give the window."""
+        measure = self._window.measure
+        self._restart_stall()
+        ends = None if measure.at_most is None else time.monotonic() + measure.at_most
+        while not self._enough() and (ends is None or time.monotonic() < ends):
+            self._tick()
+            self._tell(ends)
+        return self._closed()
+
+    def _restart_stall(self) -> None:
+        for progress in self._watch.jobs.values():
+            progress.heard = time.monotonic()
+
+    def _tick(self) -> None:
+        self._watch.take(time.monotonic() + TICK_S)
+        stall = self._window.measure.stall
+        for job, progress in self._watch.jobs.items():
+            if time.monotonic() - progress.heard > stall:
+                raise DeadlineExceeded(
+                    f"no iteration of job {job} has ended for {duration_text(stall)} (the last was {progress.last})",
+                    hint="measure.stall says how long to wait",
+                )
+
+    def _measured(self, job: str) -> list[Iteration]:
+        first = self._first[job]
+        return [entry for entry in self._watch.jobs[job].iterations if entry.number >= first]
+
+    def _enough(self) -> bool:
+        wanted = self._window.measure.iterations
+        return wanted is not None and all(
+            self._job_last(job) >= first + wanted - 1 for job, first in self._first.items()
+        )
+
+    def _tell(self, ends: float | None) -> None:
+        now = time.monotonic()
+        if self._receivers.wanted and now >= self._next_sample:
+            self._receivers.sample()
+            self._next_sample = now + RATE_EVERY_S
+        slowest = min(self._first, key=lambda job: self._job_last(job) - self._first[job])
+        done = self._measured(slowest)
+        if not done:
+            return
+        wanted = self._window.measure.iterations
+        mean_s = (done[-1].end_ns - done[0].start_ns) / 1e9 / len(done)
+        lefts = [(wanted - len(done)) * mean_s] if wanted else []
+        lefts += [ends - now] if ends is not None else []
+        rates = [rate for rate in self._receivers.rates().values() if rate is not None]
+        self._progress.iterations(
+            len(done),
+            wanted,
+            last_s=done[-1].seconds,
+            left_s=max(0.0, min(lefts)) if lefts else None,
+            rate_bps=sum(rates) * self._plan.topology.scale if rates else None,
+        )
+
+    def _closed(self) -> Window:
+        """All jobs measured over the same time: from the last one's first iteration to where the slowest was done."""
+        wanted = self._window.measure.iterations
+        measured = {job: entries for job in self._first if (entries := self._measured(job))}
+        now = time.time_ns()
+        if len(measured) < len(self._first):
+            return Window(name=self._window.name, start_ns=now, end_ns=now, iterations={})
+        start = max(entries[0].start_ns for entries in measured.values())
+        if self._enough() and wanted is not None:
+            end = max(entries[wanted - 1].end_ns for entries in measured.values())
+        else:
+            end = min(entries[-1].end_ns for entries in measured.values())
+        inside = {
+            job: [entry.number for entry in entries if entry.start_ns >= start and entry.end_ns <= end]
+            for job, entries in measured.items()
+        }
+        return Window(
+            name=self._window.name,
+            start_ns=start,
+            end_ns=end,
+            iterations={job: (numbers[0], numbers[-1]) for job, numbers in inside.items() if numbers},
+        )

@@ -1,0 +1,346 @@
+"""From an experiment to its runs: who plays which rank, every process, flag and file; pure, and without a network."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator import parts
+from orchestrator.errors import ConfigError
+from orchestrator.experiment import Choice, Experiment, LocalTestbed, Measure, Validity, WindowSpec
+from orchestrator.launch import Change, Launch, Requirement
+from orchestrator.protocols import Demand, Problem, Source, Theory
+from orchestrator.testbed import inventory as inventory_testbed
+from orchestrator.testbed import netns
+from orchestrator.topology import TRAFFIC_PORT, Job, Topology
+from orchestrator.units import rate_text
+from workloads import placement
+
+PORTS_PER_SOURCE = 16
+LONGEST_WINDOW_S = 3600.0  # of one that ends by iterations alone
+WARMUP_ALLOWANCE_S = 120.0  # how much longer than its window a traffic source may be needed
+
+Located = tuple[tuple[str | int, ...], Problem]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedJob:
+    """A job with its processes and what theory says of its traffic."""
+
+    job: Job
+    workload: str
+    config: Any
+    launches: tuple[Launch, ...]
+    theory: Theory | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSource:
+    """A traffic source in one window."""
+
+    name: str
+    part: str
+    launches: tuple[Launch, ...]
+    demands: tuple[Demand, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWindow:
+    """A window with its traffic and its stop rule."""
+
+    name: str
+    measure: Measure
+    sources: tuple[PlannedSource, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """One run: everything that it would start and change, in the order of its kind."""
+
+    experiment: str
+    point: str  # the same for the same experiment and repetition, on any day
+    repetition: int  # from 1
+    seed: int
+    topology: Topology
+    validity: Validity
+    changes: tuple[Change, ...]
+    requirements: tuple[Requirement, ...]
+    collectors: tuple[Launch, ...]
+    jobs: tuple[PlannedJob, ...]
+    windows: tuple[PlannedWindow, ...]
+
+    def launches(self) -> Iterator[Launch]:
+        """Every process of the run."""
+        yield from self.collectors
+        for job in self.jobs:
+            yield from job.launches
+        for window in self.windows:
+            for source in window.sources:
+                yield from source.launches
+
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that take part, in the testbed's order."""
+        taking_part = {launch.node for launch in self.launches()} | {change.node for change in self.changes}
+        return tuple(node.name for node in self.topology.nodes if node.name in taking_part)
+
+
+def topology_of(experiment: Experiment) -> Topology:
+    """The testbed that the experiment names, as plain data."""
+    if experiment.testbed.local is not None:
+        return netns.topology(local_spec(experiment.testbed.local))
+    if experiment.testbed.inventory is None:
+        raise AssertionError("the model lets one of both through")
+    return inventory_testbed.topology(experiment.testbed.inventory)
+
+
+def local_spec(local: LocalTestbed) -> netns.LocalSpec:
+    """What the local testbed needs to know of the experiment file."""
+    return netns.LocalSpec(
+        hosts=local.names,
+        rates={name: local.rate_of(name) for name in local.names},
+        scale=local.scale,
+        mtu=local.mtu,
+        offloads=local.offloads,
+        queue_s=local.queue,
+    )
+
+
+def problems(experiment: Experiment, topology: Topology) -> list[Located]:
+    """Every mistake that shows when the file is held against its testbed, with its path in the file."""
+    found: list[Located] = []
+
+    def ask(kind: parts.Kind, choice: Choice, *path: str | int) -> None:
+        part = parts.found(kind)[choice.name]
+        found.extend(((*path, choice.name, *p.at), p) for p in part.problems(choice.config, topology))
+
+    for i, choice in enumerate(experiment.conditions):
+        ask("condition", choice, "conditions", i)
+    for i, job in enumerate(experiment.all_jobs()):
+        ask("workload", job.workload, *(("jobs", i) if experiment.jobs else ()), "workload")
+    for i, window in enumerate(experiment.all_windows()):
+        at = ("windows", i, "traffic") if experiment.windows else ("traffic",)
+        for k, choice in enumerate(window.traffic):
+            ask("traffic", choice, *at, k)
+        if not found:
+            found.extend((at, problem) for problem in _overloads(window, topology))
+    for i, choice in enumerate(experiment.collect):
+        ask("collector", choice, "collect", i)
+    return found
+
+
+def _overloads(window: WindowSpec, topology: Topology) -> Iterator[Problem]:
+    """Sources that together ask a host's link for more than it carries in one direction."""
+    totals: dict[tuple[str, str], float] = defaultdict(float)
+    for choice in window.traffic:
+        for demand in parts.traffic(choice.name).demands(choice.config):
+            totals["from", demand.src] += demand.rate
+            totals["to", demand.dst] += demand.rate
+    for (way, host), total in totals.items():
+        limit = topology.link(host).rate
+        if total > limit:
+            yield Problem(
+                at=(),
+                message=f"the loads {way} {host} add up to {rate_text(total)}, above its link of {rate_text(limit)}",
+                accepted=f"at most {rate_text(limit)} together",
+            )
+
+
+def refuse_problems(experiment: Experiment, topology: Topology, place: Callable[[Sequence[str | int]], str]) -> None:
+    """Raise one ConfigError that tells every problem; `place` turns a path into file:line:column."""
+    lines = [
+        f"{place(loc)}: {'.'.join(str(step) for step in loc)}: {problem.message}; accepted: {problem.accepted}"
+        for loc, problem in problems(experiment, topology)
+    ]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def build(experiment: Experiment) -> tuple[RunPlan, ...]:
+    """The runs of an experiment that has no problems."""
+    topology = topology_of(experiment)
+    resolved = json.dumps(resolved_data(experiment), sort_keys=True)
+    return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repeat + 1))
+
+
+def resolved_data(experiment: Experiment) -> dict[str, Any]:
+    """The experiment as data, defaults spelled out: run again, it is the same experiment."""
+    data = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for key in ("conditions", "jobs", "traffic", "windows", "collect"):
+        if not data[key]:
+            del data[key]
+    return data
+
+
+def _run(experiment: Experiment, topology: Topology, repetition: int, resolved: str) -> RunPlan:
+    digest = hashlib.sha256(f"{repetition}\n{resolved}".encode()).hexdigest()
+    seed = int.from_bytes(hashlib.sha256(f"{experiment.seed}/{repetition}".encode()).digest()[:4], "big")
+    jobs = tuple(_jobs(experiment, topology, seed))
+    windows = tuple(_windows(experiment, topology, seed))
+    collectors = tuple(
+        _owned(launch, "collector", choice)
+        for choice in experiment.collect
+        for launch in parts.collector(choice.name).launches(choice.config, topology)
+    )
+    changes = tuple(
+        change
+        for choice in experiment.conditions
+        for change in parts.condition(choice.name).changes(choice.config, topology)
+    )
+    plan = RunPlan(
+        experiment=experiment.name,
+        point=digest[:8],
+        repetition=repetition,
+        seed=seed,
+        topology=topology,
+        validity=experiment.validity,
+        changes=changes,
+        requirements=tuple(dict.fromkeys(_requirements(experiment, topology, jobs))),
+        collectors=collectors,
+        jobs=jobs,
+        windows=windows,
+    )
+    _refuse_twins(plan)
+    return plan
+
+
+def _owned(
+    launch: Launch, kind: parts.Kind, choice: Choice, *, window: str | None = None, source: str | None = None
+) -> Launch:
+    return dataclasses.replace(launch, part=f"{kind}.{choice.name}", window=window, source=source)
+
+
+def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedJob]:
+    for index, spec in enumerate(experiment.all_jobs()):
+        config = spec.workload.config
+        module = parts.workload(spec.workload.name)
+        job = Job(name=spec.name, index=index, ranks=placement.ranks(config.hosts, topology))
+        yield PlannedJob(
+            job=job,
+            workload=spec.workload.name,
+            config=config,
+            launches=tuple(
+                _owned(launch, "workload", spec.workload)
+                for launch in module.launches(config, job, topology, seed + index)
+            ),
+            theory=module.theory(config, job, topology),
+        )
+
+
+def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedWindow]:
+    number = 0
+    for window in experiment.all_windows():
+        measure = window.measure or experiment.measure
+        sources = []
+        for place, choice in enumerate(window.traffic):
+            module = parts.traffic(choice.name)
+            source = Source(
+                name=f"{choice.name}{place}",
+                window=window.name,
+                port=TRAFFIC_PORT + PORTS_PER_SOURCE * number,
+                duration_s=(measure.at_most or LONGEST_WINDOW_S) + WARMUP_ALLOWANCE_S,
+                seed=seed + 1000 + number,
+            )
+            number += 1
+            sources.append(
+                PlannedSource(
+                    name=source.name,
+                    part=f"traffic.{choice.name}",
+                    launches=tuple(
+                        _owned(launch, "traffic", choice, window=window.name, source=source.name)
+                        for launch in module.launches(choice.config, source, topology)
+                    ),
+                    demands=tuple(module.demands(choice.config)),
+                )
+            )
+        yield PlannedWindow(name=window.name, measure=measure, sources=tuple(sources))
+
+
+def _requirements(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> Iterator[Requirement]:
+    for planned in jobs:
+        yield from parts.workload(planned.workload).requirements(planned.config, planned.job, topology)
+    for window in experiment.all_windows():
+        for choice in window.traffic:
+            yield from parts.traffic(choice.name).requirements(choice.config, topology)
+    for choice in experiment.collect:
+        yield from parts.collector(choice.name).requirements(choice.config, topology)
+    for choice in experiment.conditions:
+        yield from parts.condition(choice.name).requirements(choice.config, topology)
+
+
+def _refuse_twins(plan: RunPlan) -> None:
+    """Two processes of one name would share a folder: a part that plans that has a bug."""
+    seen: set[tuple[str, str]] = set()
+    for launch in plan.launches():
+        if (launch.node, launch.name) in seen:
+            raise AssertionError(f"{launch.part} plans two processes called {launch.name} on {launch.node}")
+        seen.add((launch.node, launch.name))
+
+
+def describe(plan: RunPlan) -> dict[str, Any]:
+    """The plan as JSON data: every process with its flags and files, every change, every demand."""
+    return {
+        "experiment": plan.experiment,
+        "point": plan.point,
+        "repetition": plan.repetition,
+        "seed": plan.seed,
+        "topology": dataclasses.asdict(plan.topology),
+        "changes": [{"node": c.node, "name": c.name, "kind": c.kind, "read": list(c.read)} for c in plan.changes],
+        "collectors": [describe_launch(launch) for launch in plan.collectors],
+        "jobs": [
+            {
+                "name": planned.job.name,
+                "workload": planned.workload,
+                "config": planned.config.model_dump(mode="json", by_alias=True, exclude_none=True),
+                "ranks": [dataclasses.asdict(rank) for rank in planned.job.ranks],
+                "theory": dataclasses.asdict(planned.theory) if planned.theory else None,
+                "launches": [describe_launch(launch) for launch in planned.launches],
+            }
+            for planned in plan.jobs
+        ],
+        "windows": [
+            {
+                "name": window.name,
+                "measure": window.measure.model_dump(mode="json", exclude_none=True),
+                "sources": [
+                    {
+                        "name": source.name,
+                        "part": source.part,
+                        "demands": [dataclasses.asdict(demand) for demand in source.demands],
+                        "launches": [describe_launch(launch) for launch in source.launches],
+                    }
+                    for source in window.sources
+                ],
+            }
+            for window in plan.windows
+        ],
+        "requirements": [dataclasses.asdict(requirement) for requirement in plan.requirements],
+    }
+
+
+def describe_launch(launch: Launch) -> dict[str, Any]:
+    """One process as JSON data; of its files the sizes."""
+    return {
+        "name": launch.name,
+        "node": launch.node,
+        "part": launch.part,
+        "role": launch.role,
+        "argv": list(launch.argv),
+        "env": dict(launch.env),
+        "files": {
+            name: len(content) if isinstance(content, bytes) else Path(content).stat().st_size
+            for name, content in launch.files.items()
+        },
+        "privileged": launch.privileged,
+        "required": launch.required,
+        "job": launch.job,
+        "rank": launch.rank,
+        "window": launch.window,
+        "source": launch.source,
+        "flows": [dataclasses.asdict(flow) for flow in launch.flows],
+    }

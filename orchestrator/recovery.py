@@ -1,0 +1,142 @@
+"""After a bad day: `orch recover` seals what an unfinished run left, `orch clean` ends what is left on hosts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from orchestrator import describe, fanout, loading, sealing
+from orchestrator.deadline import Deadline
+from orchestrator.errors import OrchError, StoreError
+from orchestrator.leash import Leash, Swept
+from orchestrator.protocols import Channel
+from orchestrator.sealing import Reducer
+from orchestrator.session import bring_up, fetch_all, holder
+from orchestrator.store import rundir
+from orchestrator.store.rundir import Entry, RunFolder
+from orchestrator.testbed.inventory import Inventory, InventoryTestbed
+from orchestrator.topology import Node
+from orchestrator.transport import local
+
+REACH_S = 60.0
+FETCH_S = 600.0
+
+
+def recover(results: Path, wanted: Sequence[str]) -> int:
+    """Seal unfinished runs whose controller is gone; gives the exit status."""
+    if wanted:
+        chosen = [rundir.find(results, name) for name in wanted]
+        for entry in chosen:
+            if entry.outcome != "lost":
+                raise StoreError(
+                    f"{entry.run} needs no recovery: it is {describe.verdict(entry.manifest, entry.outcome)}"
+                )
+    else:
+        chosen = [entry for entry in rundir.entries(results) if entry.outcome == "lost"]
+    if not chosen:
+        print("nothing to recover")
+    failed = 0
+    for entry in chosen:
+        try:
+            print(f"{entry.run}: sealed as lost: {_recover(entry)}")
+        except OrchError as error:
+            failed += 1
+            print(f"{entry.run}: {error}")
+    return 1 if failed else 0
+
+
+def _recover(entry: Entry) -> Path:
+    folder = RunFolder(entry.path, dict(entry.manifest))
+    experiment, _ = loading.checked(entry.path / "experiment.yaml", (), dry_run=False)
+    reducer = Reducer()
+    try:
+        testbed = loading.testbed_of(experiment.testbed, entry.run)
+        hosts = entry.path / "hosts"
+        for node in testbed.topology.nodes:
+            if experiment.testbed.inventory is None:
+                bring_up(hosts / node.name / entry.run, hosts / node.name)
+        if experiment.testbed.inventory is not None:
+            names = sorted({launch["node"] for launch in entry.manifest["launches"]})
+            fanout.each(
+                names,
+                lambda name: _bring_home(testbed.topology.node(name), testbed.connect, entry.run, hosts / name),
+                deadline=Deadline.after(FETCH_S),
+                what="recovering",
+            )
+        manifest = folder.manifest
+        manifest.update(outcome="lost", error="the controller ended without putting the run down")
+        folder.save()
+        reducer.reduce(folder)
+    finally:
+        reducer.close()
+    sealing.judge(manifest, len(experiment.all_windows()))
+    manifest.update(ended_ns=time.time_ns())
+    folder.hash_files()
+    return folder.seal()
+
+
+def _bring_home(node: Node, connect: Callable[[str, Deadline], Channel], run: str, home: Path) -> None:
+    deadline = Deadline.after(FETCH_S)
+    leash = Leash(
+        node, connect(node.name, deadline.sooner(REACH_S)), run=run, holder=holder(run), on_event=lambda _: None
+    )
+    try:
+        leash.hello(deadline)
+        leash.sweep(deadline, keep_data=True)
+        fetch_all(leash, home, deadline)
+    finally:
+        leash.close(deadline)
+
+
+def clean(target: str | None, *, data: bool) -> int:
+    """End processes and take back changes of dead runs on the hosts of a testbed, or on this machine."""
+    if target is None:
+        here = Node(name="localhost")
+        return _report({here.name: _sweep(here, local.connect(), data=data)})
+    found = loading.inventory_or_experiment(Path(target))
+    inventory = found if isinstance(found, Inventory) else found.testbed.inventory
+    if inventory is None:
+        return clean(None, data=data)  # a local testbed ends with its controller; what is left would be here
+    testbed = InventoryTestbed(inventory)
+    deadline = Deadline.after(REACH_S)
+    return _report(
+        fanout.each(
+            [host.name for host in testbed.topology.hosts],
+            lambda name: _sweep(testbed.topology.node(name), testbed.connect(name, deadline), data=data),
+            deadline=deadline,
+            what="cleaning",
+        )
+    )
+
+
+def _sweep(node: Node, channel: Channel, *, data: bool) -> Swept:
+    deadline = Deadline.after(REACH_S)
+    run = f"clean-{time.time_ns()}"
+    leash = Leash(node, channel, run=run, holder=holder(run), on_event=lambda _: None)
+    try:
+        leash.hello(deadline)
+        swept = leash.sweep(deadline, keep_data=not data)
+        leash.remove(deadline)
+    finally:
+        leash.close(deadline)
+    return swept
+
+
+def _report(swept: dict[str, Swept]) -> int:
+    trouble = 0
+    for node, result in swept.items():
+        lines = [
+            f"ended process {process.pid} of run {process.run}: {' '.join(process.argv)}" for process in result.killed
+        ]
+        lines += [f"took back {change}" for change in result.undone]
+        lines += [f"removed {folder}" for folder in result.removed]
+        lines += [f"kept {folder} (--data removes it)" for folder in result.kept]
+        lines += [f"left alone: run {run} is alive" for run in result.alive if not run.startswith("clean-")]
+        bad = [f"process {pid} would not end" for pid in result.left] + [
+            f"could not undo {what}" for what in result.failed
+        ]
+        trouble += len(bad)
+        for line in [*lines, *bad] or ["nothing of ours is left"]:
+            print(f"{node}: {line}")
+    return 1 if trouble else 0

@@ -1,0 +1,277 @@
+"""Builds the report: one self-contained HTML page about one or more sealed runs, and its figures beside it."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from orchestrator.analysis.statistics import is_maximum
+from orchestrator.errors import StoreError
+from orchestrator.report.figures import draw_all
+from orchestrator.report.runs import Run
+
+_OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
+
+
+def render(runs: Sequence[Path], output: Path) -> Path:
+    """Write the page `output`, and its figures as SVG and PDF into `<output's stem>-figures` beside it.
+
+    The page needs nothing else to be shown. StoreError when a path is no run or `output` cannot be written.
+    """
+    if not runs:
+        raise StoreError("a report needs at least one run", hint="orch ls")
+    read = [Run(path) for path in runs]
+    figures = output.with_name(f"{output.stem}-figures")
+    try:
+        figures.mkdir(parents=True, exist_ok=True)
+        pictures = draw_all(read, figures)
+        page = _template().render(
+            title=_title(read),
+            made=_time(datetime.now(tz=timezone.utc).timestamp() * 1e9),
+            runs=[_about(run) for run in read],
+            summary=[row for run in read for row in _summary(run)],
+            loads=[row for run in read for row in _loads(run)],
+            captures=[row for run in read for row in _captures(run)],
+            several=len(read) > 1,
+            several_jobs=any(len(run.manifest.get("jobs") or []) > 1 for run in read),
+            scales=sorted({run.scale for run in read}),
+            emulated=any(_emulated(job) for run in read for job in run.manifest.get("jobs") or []),
+            pictures=pictures,
+            folder=figures.name,
+        )
+        output.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"cannot write the report {output}: {error.strerror}") from error
+    return output
+
+
+def _template() -> jinja2.Template:
+    # The page is of this package alone; what runs bring in is escaped.
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
+
+
+def _title(runs: Sequence[Run]) -> str:
+    names = list(dict.fromkeys(str(run.manifest.get("experiment", run.id)) for run in runs))
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _about(run: Run) -> dict[str, Any]:
+    """Verdict, gates and provenance of a run."""
+    manifest = run.manifest
+    outcome = str(manifest.get("outcome", "unknown"))
+    state = "valid" if manifest.get("valid") else "invalid"
+    if outcome != "completed":
+        state = outcome
+    reasons = [str(reason) for reason in manifest.get("reasons") or []]
+    if manifest.get("error"):
+        reasons.insert(0, f"at stage {manifest.get('stage', '?')}: {manifest['error']}")
+    if not reasons:
+        reasons = [f"{window['window']}: {why}" for window in run.windows for why in window.get("reasons") or []]
+    gates = [{"window": window["window"], **gate} for window in run.windows for gate in window.get("gates") or []]
+    return {
+        "id": run.id,
+        "name": run.name,
+        "state": state,
+        "reasons": reasons,
+        "gates": gates,
+        "doubts": [f"{gate['window']}: {gate['message']}" for gate in gates if gate.get("passed") is None
+                   and gate.get("required")],
+        "failed": [
+            f"{launch['name']} on {launch['node']}: {launch['failed']}"
+            for launch in manifest.get("launches") or []
+            if launch.get("failed")
+        ],
+        "notes": [str(note) for note in manifest.get("notes") or []],
+        "provenance": _provenance(run),
+        "nodes": _nodes(run),
+    }  # fmt: skip
+
+
+def _provenance(run: Run) -> list[tuple[str, str]]:
+    manifest = run.manifest
+    topology = manifest.get("topology") or {}
+    began, ended = manifest.get("began_ns"), manifest.get("ended_ns")
+    git = manifest.get("git") or {}
+    phases = manifest.get("phases") or {}
+    links = sorted({float(link["rate"]) for link in topology.get("links") or [] if link.get("rate")})
+    rows = [
+        ("run", run.id),
+        ("began", _time(began) if began else ""),
+        ("took", f"{(ended - began) / 1e9:.1f} s" if began and ended else ""),
+        ("of which", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases.items() if seconds >= 0.05)),
+        ("command line", shlex.join(str(word) for word in manifest.get("argv") or [])),
+        ("seed, repetition", f"{manifest.get('seed', '?')}, {manifest.get('repetition', '?')}"),
+        ("git", ", ".join(f"{key} {value}" for key, value in git.items() if value not in (None, ""))),
+        ("versions", ", ".join(f"{key} {value}" for key, value in (manifest.get("versions") or {}).items())),
+        ("testbed", f"{topology.get('kind', '?')}, {len(run.hosts)} hosts, MTU {topology.get('mtu', '?')}"),
+        ("links", ", ".join(_rate(rate) for rate in links) + (f", divided by {run.scale}" if run.scale != 1 else "")),
+    ]
+    for job in manifest.get("jobs") or []:
+        ranks = ", ".join(f"{rank['rank']} on {rank['node']}" for rank in job.get("ranks") or [])
+        what = [str(job[key]) for key in ("workload", "model") if job.get(key)]
+        if job.get("compute"):
+            what.append(f"compute: {_plain(job['compute'])}")
+        rows.append((f"job {job['name']}", f"{', '.join(what)}; ranks {ranks}"))
+        theory = job.get("theory") or {}
+        if theory.get("source"):
+            rows.append((f"theory for {job['name']}", str(theory["source"])))
+    return [(key, value) for key, value in rows if value]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(part)}" for key, part in value.items())
+    return str(value)
+
+
+def _emulated(job: Mapping[str, Any]) -> bool:
+    return "emulated" in _plain(job.get("compute") or "").lower()
+
+
+def _nodes(run: Run) -> list[dict[str, str]]:
+    """What was in force on each node."""
+    clocks = run.manifest.get("clocks") or {}
+    found = []
+    for node in (run.manifest.get("topology") or {}).get("nodes") or []:
+        facts = run.facts(node["name"])
+        clock = clocks.get(node["name"]) or {}
+        found.append(
+            {
+                "name": f"{node['name']}" + (f" ({node['kind']})" if node.get("kind", "host") != "host" else ""),
+                "address": " ".join(str(node.get(key) or "") for key in ("address", "device")).strip(),
+                "kernel": _kernel(facts.get("/proc/version")),
+                "congestion": str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or ""),
+                "offloads": _offloads(facts.get("offloads")),
+                "clock": ", ".join(
+                    f"{when} {entry['offset_ns'] / 1e3:+.0f} ± {entry['uncertainty_ns'] / 1e3:.0f} µs"
+                    for when in ("before", "after")
+                    if (entry := clock.get(when))
+                ),
+            }
+        )
+    return found
+
+
+def _kernel(version: Any) -> str:
+    match = re.match(r"Linux version (\S+)", str(version or ""))
+    return match.group(1) if match else ""
+
+
+def _offloads(text: Any) -> str:
+    states = dict(re.findall(r"^([a-z0-9-]+): (on|off)", str(text or ""), flags=re.MULTILINE))
+    return ", ".join(f"{''.join(word[0] for word in name.split('-'))} {states[name]}" for name in _OFFLOADS
+                     if name in states)  # fmt: skip
+
+
+def _summary(run: Run) -> list[dict[str, Any]]:
+    """A row a window and job."""
+    valid = {window["window"]: window.get("valid") for window in run.windows}
+    loads = run.rows("loads")
+    return [
+        {
+            "run": run.name,
+            "window": row["window"],
+            "job": row["job"],
+            "valid": valid.get(row["window"]),
+            "ranks": row["ranks"],
+            "iterations": row["iterations"],
+            "mean": _estimate(row, "mean"),
+            "p50": _estimate(row, "p50"),
+            "p99": _estimate(row, "p99"),
+            "maximum": is_maximum(row["iterations"], 0.99),
+            "load": _total_load([load for load in loads if load["window"] == row["window"]], run.scale),
+            "sent": _size(row["sent_bytes"] * run.scale),
+            "sent_raw": _size(row["sent_bytes"]) if run.scale != 1 else "",
+            "theory": _size(row["theory_bytes"] * run.scale),
+            "ratio": _percent(row["sent_bytes"] / row["theory_bytes"] - 1) if row["theory_bytes"] else "",
+        }
+        for row in run.rows("training")
+    ]
+
+
+def _total_load(rows: Sequence[Mapping[str, Any]], scale: int) -> str:
+    if not rows:
+        return "none"
+    requested, achieved = (sum(row[key] for row in rows) * scale for key in ("requested_bps", "achieved_bps"))
+    pairs = "" if len(rows) == 1 else f" ({len(rows)} pairs together)"
+    return f"{_rate(achieved) or 'not measured'} of {_rate(requested)}{pairs}"
+
+
+def _loads(run: Run) -> list[dict[str, Any]]:
+    return [
+        {
+            "run": run.name,
+            "window": row["window"],
+            "source": row["source"],
+            "pair": f"{row['src']} → {row['dst']}",
+            "requested": _rate(row["requested_bps"] * run.scale),
+            "achieved": _rate(row["achieved_bps"] * run.scale) or "not measured",
+            "requested_raw": _rate(row["requested_bps"]) if run.scale != 1 else "",
+            "achieved_raw": _rate(row["achieved_bps"]) if run.scale != 1 else "",
+            "off": _percent(row["achieved_bps"] / row["requested_bps"] - 1) if row["requested_bps"] else "",
+        }
+        for row in run.rows("loads")
+    ]
+
+
+def _captures(run: Run) -> list[dict[str, Any]]:
+    return [
+        {
+            "run": run.name,
+            "port": f"{row['node']}:{row['port']}",
+            "captured": f"{row['captured']:,}",
+            "dropped": f"{row['dropped']:,}",
+            "lost": row["dropped"] > 0,
+            "share": f"{row['dropped'] / max(1, row['captured'] + row['dropped']):.3%}",
+            "files": row["files"],
+            "size": _size(row["bytes"]),
+        }
+        for row in run.rows("captures")
+    ]
+
+
+def _estimate(row: Mapping[str, Any], key: str) -> dict[str, str]:
+    """Value and interval in milliseconds, to the digits that the interval bears out."""
+    value, low, high = (row[f"{key}{part}_s"] * 1e3 for part in ("", "_low", "_high"))
+    if math.isnan(value):
+        return {"value": "–", "interval": ""}
+    width = high - low
+    digits = 1 if math.isnan(width) or width <= 0 else max(0, min(3, 1 - math.floor(math.log10(width))))
+    bounds = [f"{bound:.{digits}f}" if not math.isnan(bound) else "" for bound in (low, high)]
+    interval = ""
+    if any(bounds):
+        interval = f"{bounds[0] or 'unknown'} to {bounds[1] or 'unknown'}"
+    return {"value": f"{value:.{digits}f}", "interval": interval}
+
+
+def _time(ns: float) -> str:
+    return f"{datetime.fromtimestamp(ns / 1e9, tz=timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _percent(share: float) -> str:
+    return "" if math.isnan(share) else f"{share:+.1%}"
+
+
+def _rate(bps: float) -> str:
+    return _with_unit(bps, ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")))
+
+
+def _size(size: float) -> str:
+    return _with_unit(size, ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")))
+
+
+def _with_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
+    if math.isnan(value):
+        return ""
+    factor, unit = next((pair for pair in units if value >= pair[0]), units[-1])
+    return f"{value / factor:.4g} {unit}"

@@ -1,0 +1,84 @@
+"""Sealed runs as a report reads them: manifest, tables on demand, and the factor that multiplies back."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from orchestrator.analysis.iterations import JobSeries, series
+from orchestrator.errors import StoreError
+from orchestrator.store import tables
+
+
+class Run:
+    """One run directory; tables are read when first asked for, and kept."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            manifest = json.loads((path / "manifest.json").read_bytes())
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{path} is no run: its manifest.json cannot be read", hint="orch ls") from error
+        if not isinstance(manifest, dict) or "run" not in manifest:
+            raise StoreError(f"{path} is no run: its manifest.json names none", hint="orch ls")
+        self.manifest: dict[str, Any] = manifest
+        self.id = str(manifest["run"])
+        self.scale = int(manifest.get("scale") or 1)
+        self._tables: dict[str, Any] = {}
+
+    def table(self, name: str) -> Any:
+        """A table of the run as a pyarrow Table; empty when it was not written."""
+        if name not in self._tables:
+            self._tables[name] = tables.read(self.path / "tables", name)
+        return self._tables[name]
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """A small table as dictionaries."""
+        rows: list[dict[str, Any]] = self.table(name).to_pylist()
+        return rows
+
+    @property
+    def name(self) -> str:
+        """How figures call it: its repetition where it has one, after the experiment."""
+        repetition = self.manifest.get("repetition")
+        return f"{self.manifest.get('experiment', self.id)}" + (f" #{repetition}" if repetition else "")
+
+    @cached_property
+    def jobs(self) -> list[JobSeries]:
+        """Every job that logged iterations."""
+        table = self.table("iterations")
+        found = (series(table, name) for name in sorted(set(table["job"].to_pylist())))
+        return [job for job in found if len(job.iteration)]
+
+    @property
+    def windows(self) -> list[dict[str, Any]]:
+        """The manifest's windows."""
+        return list(self.manifest.get("windows") or [])
+
+    @property
+    def hosts(self) -> list[dict[str, Any]]:
+        """The manifest's hosts (its nodes that are no switches)."""
+        nodes = (self.manifest.get("topology") or {}).get("nodes") or []
+        return [node for node in nodes if node.get("kind", "host") == "host"]
+
+    @property
+    def origin_ns(self) -> int:
+        """What figures count time from: the beginning of the first window, else of the run."""
+        starts = [window["start_ns"] for window in self.windows if window.get("start_ns")]
+        return int(min(starts, default=self.manifest.get("began_ns") or 0))
+
+    @property
+    def end_ns(self) -> int:
+        """The end of the last window, else of the run."""
+        ends = [window["end_ns"] for window in self.windows if window.get("end_ns")]
+        return int(max(ends, default=self.manifest.get("ended_ns") or self.origin_ns))
+
+    def facts(self, node: str) -> dict[str, Any]:
+        """What was in force on a node before the run; empty when nobody asked it."""
+        try:
+            facts = json.loads((self.path / "hosts" / node / "before.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return facts if isinstance(facts, dict) else {}

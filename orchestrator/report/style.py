@@ -1,0 +1,99 @@
+"""One look for every figure: legible, told apart without colour vision, and themed by the page that holds it."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which stay apart for people with any colour vision; without the yellow, too pale on paper.
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+INK, SOFT, GRID, BACK = "#1c1d1f", "#6b6f76", "#dcdee2", "#ffffff"
+LINES = ("-", "--", ":", "-.")
+WIDTH_IN = 7.6
+
+LOOK = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.labelsize": 9.0,
+    "axes.titlesize": 9.0,
+    "axes.titlelocation": "left",
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": SOFT,
+    "axes.linewidth": 0.8,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "text.color": INK,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.3,
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+    "path.simplify_threshold": 0.5,
+}
+
+
+def look() -> Any:
+    """A context in which figures are drawn and saved in this look."""
+    return mpl.rc_context(LOOK)
+
+
+def figure(rows: int = 1, *, height_in: float, sharex: bool = True) -> tuple[Figure, list[Any]]:
+    """A figure as wide as the page with `rows` panels over one another; within `look()`, as is `save`."""
+    drawing = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+    panels = drawing.subplots(rows, 1, sharex=sharex, squeeze=False)
+    return drawing, [row[0] for row in panels]
+
+
+def legend(panel: Any, *, columns: int = 4) -> None:
+    """A legend above the panel, where it hides nothing; none when there is nothing to tell apart."""
+    handles, labels = panel.get_legend_handles_labels()
+    if len(handles) > 1:
+        panel.legend(
+            handles, labels, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2,
+            handlelength=1.8, columnspacing=1.4, markerscale=0.5,
+        )  # fmt: skip
+
+
+def save(drawing: Figure, stem: Path) -> str:
+    """Write STEM.svg and STEM.pdf; returns the SVG for a page, with colours that the page's theme sets."""
+    with mpl.rc_context({"svg.hashsalt": stem.name}):
+        FigureCanvasPdf(drawing).print_pdf(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
+        # What the first canvas laid out holds for the second one, and laying out again is half of the time.
+        drawing.set_layout_engine("none")
+        out = io.StringIO()
+        FigureCanvasSVG(drawing).print_svg(out, metadata={"Date": None})
+    text = out.getvalue()
+    stem.with_suffix(".svg").write_text(text, encoding="utf-8")
+    return themed(text)
+
+
+def themed(svg: str) -> str:
+    """An SVG document as an element of a page: no prologue, and the palette as variables of the page's style."""
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r'(<svg [^>]*?)\bheight="[^"]*pt" ?', r"\1", body, count=1)
+    body = re.sub(r'(<svg [^>]*?)\bwidth="[^"]*pt" ?', r"\1", body, count=1)
+    names = {INK: "--ink", SOFT: "--soft", GRID: "--grid", BACK: "--page"}
+    names |= {color: f"--s{number}" for number, color in enumerate(SERIES)}
+    for color, name in names.items():
+        body = body.replace(color, f"var({name})")
+    return body

@@ -1,0 +1,316 @@
+"""Carries out one run: opens, changes, starts, measures, and puts everything back, whatever happens in between."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator import lock, provenance, sealing
+from orchestrator.deadline import Deadline
+from orchestrator.errors import Interrupted, LockedError, OrchError
+from orchestrator.events import EventLog
+from orchestrator.interrupts import Interrupts
+from orchestrator.launch import Launch
+from orchestrator.measuring import Measurement, Window, preflight
+from orchestrator.plan import PlannedWindow, RunPlan
+from orchestrator.progress import Progress
+from orchestrator.protocols import Testbed
+from orchestrator.sealing import Reducer
+from orchestrator.session import Session, holder
+from orchestrator.store.rundir import RunFolder, new_run_id, write_json
+from orchestrator.unwind import Unwind, add_note, combined
+from orchestrator.watch import Watch
+
+OPEN_S = 60.0
+
+# Phases whose length the experiment decides; the rest is our own overhead.
+NOT_OVERHEAD = frozenset({"ranks", "preflight", "warm-up", "window", "drain"})
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended and where its results are."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+    error: Exception | None
+
+    @property
+    def valid(self) -> bool:
+        return bool(self.manifest["valid"])
+
+
+@dataclass(slots=True)
+class Run:
+    """One run while it is carried out."""
+
+    plan: RunPlan
+    testbed: Testbed
+    folder: RunFolder
+    events: EventLog
+    progress: Progress
+    interrupts: Interrupts
+    session: Session
+    watch: Watch
+    unwind: Unwind = field(default_factory=Unwind)
+    phases: dict[str, float] = field(default_factory=dict)
+    windows: list[Window] = field(default_factory=list)
+    preflights: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    measured_until: float = field(default_factory=time.monotonic)
+    stage: str = "start"
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Tell, record and time a phase; phases of one name add up."""
+        self.stage = name
+        self.progress.phase(name)
+        self.events.write("phase", name=name)
+        self.folder.save(stage=name)
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - began
+
+    # Up
+
+    def up(self) -> None:
+        """Everything until the first window's traffic is steady and the ranks wait at their gate."""
+        plan, session = self.plan, self.session
+        with self.phase("open"):
+            self.unwind.push("testbed", self.testbed.close)
+            self.testbed.open(self.folder.path, Deadline.after(OPEN_S))
+            self.unwind.push("agents", session.close)
+            session.open(plan.nodes())
+            self.unwind.push("fetch", self._fetch)
+            self.unwind.push("residue", self._residue)
+        with self.phase("check"):
+            session.check(plan.requirements)
+        with self.phase("conditions"):
+            for change in plan.changes:
+                self.unwind.push(change.name, session.apply(change))
+        self._facts("before")
+        self.unwind.push("facts", lambda: self._facts("after"))
+        with self.phase("collectors"):
+            self.unwind.push("collectors", lambda: self._stop(plan.collectors, phase="drain"))
+            session.start(plan.collectors, what="starting collectors")
+        ranks = [launch for job in plan.jobs for launch in job.launches]
+        with self.phase("ranks"):
+            self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop"))
+            session.start(ranks, what="starting ranks")
+        with self.phase("preflight"):
+            # The first window's traffic is checked last, and stays.
+            for window in reversed(plan.windows):
+                self._traffic_up(window)
+                if window.sources:
+                    self.preflights[window.name] = preflight(plan, window, session)
+                if window is not plan.windows[0]:
+                    self._traffic_down(window)
+            session.go(ranks)
+
+    def _traffic_up(self, window: PlannedWindow) -> None:
+        launches = traffic_of(window)
+        self.unwind.push(f"traffic of {window.name}", lambda: self._stop(launches, phase="stop"))
+        self.session.start(launches, what=f"starting the traffic of {window.name}")
+
+    def _traffic_down(self, window: PlannedWindow) -> None:
+        self._stop(traffic_of(window), phase=None)
+
+    # Measured
+
+    def measure(self) -> None:
+        """Every window in turn, while the ranks iterate."""
+        for window in self.plan.windows:
+            with self.phase("warm-up"):
+                if window is not self.plan.windows[0]:
+                    self._traffic_up(window)
+                measurement = Measurement(self.plan, window, self.session, self.progress)
+                measurement.warm_up()
+            with self.phase("window"):
+                measured = measurement.measure()
+            self.windows.append(measured)
+            self.measured_until = time.monotonic()
+            self.folder.save(windows=sealing.window_records(self.plan, self.windows))
+            self.events.write("window", name=measured.name, start_ns=measured.start_ns, end_ns=measured.end_ns)
+            if window is not self.plan.windows[-1]:
+                with self.phase("warm-up"):
+                    self._traffic_down(window)
+
+    # Down
+
+    def _stop(self, launches: list[Launch] | tuple[Launch, ...], *, phase: str | None) -> None:
+        with self.phase(phase) if phase else nullcontext():
+            self.session.stop(launches, measured_until=self.measured_until)
+
+    def _facts(self, when: str) -> None:
+        with self.phase("facts"):
+            found = self.session.facts()
+            clocks = self.session.clocks()
+        for node, facts in found.items():
+            folder = self.folder.path / "hosts" / node
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / f"{when}.json", facts)
+        if when == "before":
+            self.watch.offsets_ns.update({node: clock["offset_ns"] for node, clock in clocks.items()})
+        recorded = self.folder.manifest.setdefault("clocks", {})
+        for node, clock in clocks.items():
+            recorded.setdefault(node, {})[when] = clock
+
+    def _residue(self) -> None:
+        with self.phase("residue"):
+            strays = self.session.residue()
+            self.events.write("residue", strays=strays)
+            if strays:
+                raise OrchError("processes of the run are left: " + "; ".join(strays), hint="orch clean")
+
+    def _fetch(self) -> None:
+        with self.phase("fetch"):
+            self.session.fetch(self.folder.path)
+
+
+def traffic_of(window: PlannedWindow) -> tuple[Launch, ...]:
+    """Every process of a window's traffic."""
+    return tuple(launch for source in window.sources for launch in source.launches)
+
+
+def run(
+    plan: RunPlan,
+    testbed: Testbed,
+    *,
+    run_id: str,
+    results: Path,
+    resolved: str,
+    progress: Progress,
+) -> Outcome:
+    """Carry out one run and seal its results; a run that fails is sealed too, with what it collected until then.
+
+    `resolved` is the experiment's text as it is kept with the results. Raises only what keeps even a failed run from
+    being recorded.
+    """
+    began = time.monotonic()
+    with Interrupts() as interrupts, _locked(plan, run_id):
+        folder = RunFolder.create(
+            results, experiment=plan.experiment, run=run_id, manifest=provenance.of(plan, sys.argv)
+        )
+        (folder.path / "experiment.yaml").write_text(resolved, encoding="utf-8")
+        events = EventLog(folder.path / "events.jsonl")
+        watch = Watch(events)
+        session = Session(testbed, run=run_id, events=events, watch=watch, interrupts=interrupts)
+        this = Run(
+            plan=plan,
+            testbed=testbed,
+            folder=folder,
+            events=events,
+            progress=progress,
+            interrupts=interrupts,
+            session=session,
+            watch=watch,
+        )
+        error = _attempt(this)
+        reducer = Reducer()
+        try:
+            error = _put_back(this, error)
+            if isinstance(error, LockedError):
+                events.close()
+                shutil.rmtree(folder.path)
+                raise error
+            return _sealed(this, error, reducer, began=began)
+        finally:
+            reducer.close()
+
+
+def _attempt(this: Run) -> Exception | None:
+    try:
+        this.up()
+        this.measure()
+    except OrchError as error:
+        _explain(this, error)
+        return error
+    return None
+
+
+def _explain(this: Run, error: OrchError) -> None:
+    """Add the last output of the processes that failed, while their node can still be asked."""
+    this.measured_until = time.monotonic()
+    this.events.write("error", stage=this.stage, error=error.render())
+    failed = [process.launch for process in this.watch.processes.values() if process.failed and process.launch.required]
+    if failed and not error.tail and not isinstance(error, Interrupted):
+        try:
+            error.tail = this.session.tail(failed[0])
+        except OrchError as second:
+            add_note(error, f"its output could not be read: {second.message}")
+
+
+def _put_back(this: Run, error: Exception | None) -> Exception | None:
+    """Unwind; the first error stays the first."""
+    this.interrupts.unwinding()
+    stage = this.stage
+    errors = this.unwind.run()
+    this.watch.settle()
+    for name, problem in errors:
+        this.events.write("error", stage=f"putting back {name}", error=str(problem))
+    if error is not None:
+        this.stage = stage
+        for name, problem in errors:
+            add_note(error, f"putting back {name}: {problem}")
+        return error
+    return combined(errors)
+
+
+def _sealed(this: Run, error: Exception | None, reducer: Reducer, *, began: float) -> Outcome:
+    manifest = this.folder.manifest
+    outcome = "completed" if error is None else "interrupted" if isinstance(error, Interrupted) else "failed"
+    stage = this.stage if error is not None else "sealed"
+    this.folder.save(
+        outcome=outcome,
+        error=None if error is None else str(error),
+        notes=list(this.watch.notes),
+        preflight=this.preflights,
+        launches=[sealing.launch_record(process) for process in this.watch.processes.values()],
+    )
+    try:
+        with this.phase("reduce"):
+            reducer.reduce(this.folder)
+    except OrchError as problem:
+        if error is None:
+            error, stage = problem, "reduce"
+            manifest.update(outcome="failed", error=str(problem))
+        else:
+            add_note(error, f"making tables of what was collected: {problem.message}")
+    manifest["stage"] = stage
+    sealing.judge(manifest, len(this.plan.windows))
+    this.events.write("sealed", outcome=manifest["outcome"])
+    this.events.close()
+    hashing = time.monotonic()
+    this.folder.hash_files()
+    now = time.monotonic()
+    phases = {**this.phases, "seal": now - hashing, "total": now - began}
+    overhead = phases["total"] - sum(phases.get(name, 0.0) for name in NOT_OVERHEAD)
+    manifest.update(
+        ended_ns=time.time_ns(),
+        phases={name: round(seconds, 4) for name, seconds in phases.items()},
+        overhead_s=round(overhead, 4),
+    )
+    path = this.folder.seal()
+    return Outcome(path=path, manifest=manifest, error=error)
+
+
+@contextmanager
+def _locked(plan: RunPlan, run_id: str) -> Iterator[None]:
+    """A local testbed is the whole machine's: one at a time, or they would measure each other."""
+    if plan.topology.kind == "local":
+        with lock.machine("local-testbed", holder(run_id)):
+            yield
+    else:
+        yield
+
+
+def id_for(plan: RunPlan) -> str:
+    """The id of a run that begins now."""
+    return new_run_id(plan.point, time.time_ns())

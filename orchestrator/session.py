@@ -1,0 +1,324 @@
+"""The nodes of a run while it goes on: their agents, facts, clocks, changes and processes."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from orchestrator import facts, fanout
+from orchestrator.deadline import Deadline
+from orchestrator.errors import MissingRequirement, OrchError, TestbedError
+from orchestrator.events import EventLog
+from orchestrator.interrupts import Interrupts
+from orchestrator.launch import Change, Launch, Requirement
+from orchestrator.leash import Leash
+from orchestrator.protocols import Testbed
+from orchestrator.unwind import add_note
+from orchestrator.watch import Watch
+
+T = TypeVar("T")
+
+CONNECT_S = 30.0
+CALL_S = 20.0
+FETCH_S = 600.0
+TAIL_BYTES = 4000
+
+
+def holder(run: str) -> dict[str, Any]:
+    """Who holds the testbed, as the next one that asks for it will read it."""
+    return {
+        "user": getpass.getuser(),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "run": run,
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+
+
+class Session:
+    """One leash a node; what is asked of many nodes is asked at once."""
+
+    def __init__(self, testbed: Testbed, *, run: str, events: EventLog, watch: Watch, interrupts: Interrupts) -> None:
+        self.testbed = testbed
+        self.run = run
+        self.leashes: dict[str, Leash] = {}
+        self.watch = watch
+        self._events = events
+        self._interrupts = interrupts
+
+    def _each(self, nodes: Iterable[str], action: Callable[[Leash], T], *, what: str, seconds: float) -> dict[str, T]:
+        present = [node for node in nodes if node in self.leashes and node not in self.watch.lost]
+        return fanout.each(
+            present, lambda node: action(self.leashes[node]), deadline=Deadline.after(seconds), what=what
+        )
+
+    def open(self, nodes: Sequence[str]) -> None:
+        """Start an agent on every node and lock it for this run."""
+        deadline = Deadline.after(CONNECT_S + 0.5 * len(nodes))
+
+        def connect(name: str) -> Leash:
+            leash = self._leash(name, deadline)
+            self.leashes[name] = leash
+            leash.hello(deadline)
+            leash.lock("testbed", deadline)
+            return leash
+
+        fanout.each(nodes, connect, deadline=deadline, what="connecting")
+
+    def _leash(self, name: str, deadline: Deadline) -> Leash:
+        node = self.testbed.topology.node(name)
+        channel = self.testbed.connect(name, deadline)
+        return Leash(node, channel, run=self.run, holder=holder(self.run), on_event=self.watch.inbox.put)
+
+    def check(self, requirements: Sequence[Requirement]) -> None:
+        """Raise MissingRequirement that tells everything that is missing, where, and the remedy."""
+        found = self._each(
+            dict.fromkeys(requirement.node for requirement in requirements),
+            lambda leash: leash.check(
+                [requirement for requirement in requirements if requirement.node == leash.node.name],
+                Deadline.after(CALL_S),
+            ),
+            what="checking requirements",
+            seconds=CALL_S,
+        )
+        errors = [
+            MissingRequirement(
+                f"{finding.requirement.needed_by} needs {finding.requirement.kind} {finding.requirement.what}"
+                + (f": {finding.detail}" if finding.detail else ""),
+                node=node,
+                hint=finding.requirement.remedy,
+            )
+            for node, findings in found.items()
+            for finding in findings
+            if not finding.found
+        ]
+        if errors:
+            for other in errors[1:]:
+                add_note(errors[0], f"{other.node}: {other.message}; remedy: {other.hint}")
+            raise errors[0]
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """The facts of every node that still answers."""
+        topology = self.testbed.topology
+        return self._each(
+            self.leashes,
+            lambda leash: facts.gather(leash, topology.node(leash.node.name), Deadline.after(CALL_S)),
+            what="gathering facts",
+            seconds=2 * CALL_S,
+        )
+
+    def clocks(self) -> dict[str, dict[str, int]]:
+        """Offset (controller minus node) and its uncertainty of every node, in nanoseconds."""
+        samples = self._each(
+            self.leashes, lambda leash: leash.clock(8, Deadline.after(CALL_S)), what="clocks", seconds=CALL_S
+        )
+        return {
+            node: {"offset_ns": sample.offset_ns, "uncertainty_ns": sample.uncertainty_ns}
+            for node, sample in samples.items()
+        }
+
+    # Changes
+
+    def apply(self, change: Change) -> Callable[[], None]:
+        """Apply a change, verify it, and give what undoes and verifies that."""
+        leash = self.leashes[change.node]
+        old = self._state(leash, change)
+        try:
+            undo, apply, wanted = change.undo(old), change.apply(old), change.expect(old)
+        except ValueError as error:
+            raise TestbedError(f"{change.name} cannot be changed: {error}", node=change.node) from None
+        leash.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply)
+        now = self._state(leash, change)
+        if now != wanted:
+            raise TestbedError(f"{change.name} is {now} after the change, not {wanted}", node=change.node)
+        self._events.write("changed", node=change.node, name=change.name, old=old, new=now)
+        return lambda: self._undo(change, old)
+
+    def _undo(self, change: Change, old: str) -> None:
+        if change.node in self.watch.lost:
+            return  # its agent undid it when it went; the residue check looks
+        leash = self.leashes[change.node]
+        leash.undo(change.name, Deadline.after(CALL_S))
+        now = self._state(leash, change)
+        if now != old:
+            raise TestbedError(f"{change.name} is {now} after it was undone, not {old} as before", node=change.node)
+        self._events.write("restored", node=change.node, name=change.name, value=now)
+
+    @staticmethod
+    def _state(leash: Leash, change: Change) -> str:
+        done = leash.run(change.read, Deadline.after(CALL_S))
+        if done.status != 0:
+            raise TestbedError(
+                f"{change.name} cannot be read", node=change.node, argv=change.read, tail=done.stderr or done.stdout
+            )
+        try:
+            return change.parse(done.stdout)
+        except ValueError as error:
+            raise TestbedError(f"{change.name}: {error}", node=change.node, argv=change.read) from None
+
+    # Processes
+
+    def start(self, launches: Sequence[Launch], *, what: str) -> None:
+        """Start processes and wait until each is ready; lower orders first, the same order at once."""
+        for order in sorted({launch.order for launch in launches}):
+            batch = [launch for launch in launches if launch.order == order]
+            for launch in batch:
+                self.watch.add(launch)
+            longest = max(launch.ready_within_s for launch in batch)
+            fanout.each(batch_keys(batch), self._start_one(batch), deadline=Deadline.after(longest + CALL_S), what=what)
+
+    def _start_one(self, batch: Sequence[Launch]) -> Callable[[tuple[str, str]], None]:
+        by_key = {(launch.node, launch.name): launch for launch in batch}
+
+        def start(key: tuple[str, str]) -> None:
+            launch = by_key[key]
+            self._events.write("start", node=launch.node, name=launch.name, argv=list(launch.argv))
+            try:
+                self.leashes[launch.node].start(launch, Deadline.after(launch.ready_within_s + CALL_S))
+            except OrchError as error:
+                process = self.watch.processes[key]
+                process.failed = error.message
+                if launch.required:
+                    raise
+                process.stopping = True
+                self.watch.notes.append(f"{launch.node}: {launch.name} did not start: {error.message}")
+                return
+            self._events.write("ready", node=launch.node, name=launch.name)
+
+        return start
+
+    def go(self, launches: Sequence[Launch]) -> None:
+        """Open the gate of every process that waits at one."""
+        gated = {(launch.node, launch.name) for launch in launches if launch.gate}
+        fanout.each(
+            sorted(gated),
+            lambda key: self.leashes[key[0]].go(key[1], Deadline.after(CALL_S)),
+            deadline=Deadline.after(CALL_S),
+            what="opening the gate",
+        )
+
+    def stop(self, launches: Sequence[Launch], *, measured_until: float) -> None:
+        """Ask processes to end, later orders first; those that drain wait until their time after `measured_until`."""
+        for order in sorted({launch.order for launch in launches}, reverse=True):
+            batch = [launch for launch in launches if launch.order == order and self._to_stop(launch)]
+            for launch in batch:
+                self.watch.processes[launch.node, launch.name].stopping = True
+            drain = max((launch.stop.drain_s for launch in batch), default=0.0)
+            self._interrupts.rest(measured_until + drain)
+            patience = max((sum(grace for _, grace in launch.stop.signals) for launch in batch), default=0.0)
+            by_key = {(launch.node, launch.name): launch for launch in batch}
+            fanout.each(
+                batch_keys(batch),
+                lambda key, by_key=by_key: self._stop_one(by_key[key]),  # type: ignore[misc]
+                deadline=Deadline.after(patience + CALL_S),
+                what="stopping",
+            )
+
+    def _to_stop(self, launch: Launch) -> bool:
+        process = self.watch.processes.get((launch.node, launch.name))
+        return process is not None and launch.node not in self.watch.lost and process.status is None
+
+    def _stop_one(self, launch: Launch) -> None:
+        process = self.watch.processes[launch.node, launch.name]
+        patience = sum(grace for _, grace in launch.stop.signals)
+        stopped = self.leashes[launch.node].stop(
+            launch, Deadline.after(patience + CALL_S), grace=self._interrupts.grace
+        )
+        process.status = stopped.status
+        self._events.write(
+            "stopped",
+            node=launch.node,
+            name=launch.name,
+            status=stopped.status,
+            killed=stopped.killed,
+            user_s=stopped.user_s,
+            system_s=stopped.system_s,
+            max_rss_bytes=stopped.max_rss_bytes,
+        )
+        if stopped.complaint and process.failed is None:
+            process.failed = stopped.complaint
+            self.watch.notes.append(f"{launch.node}: {stopped.complaint}")
+
+    def tail(self, launch: Launch) -> str:
+        """The last that a process printed, from its node; empty when that cannot be had."""
+        leash = self.leashes.get(launch.node)
+        if leash is None or launch.node in self.watch.lost:
+            return ""
+        texts = leash.read(
+            [f"{self.folder(launch.node)}/{launch.name}/{name}" for name in ("stdout", "stderr")],
+            Deadline.after(CALL_S),
+        ).texts
+        return "\n".join(text[-TAIL_BYTES:].strip() for text in texts.values() if text)
+
+    def folder(self, node: str) -> PurePosixPath:
+        """The run's folder on a node."""
+        return PurePosixPath(self.testbed.topology.node(node).work) / self.run
+
+    # The end
+
+    def residue(self) -> list[str]:
+        """What still runs of this run, everywhere; sweeps nodes whose agent is gone."""
+        left = self._each(
+            self.leashes, lambda leash: leash.processes(Deadline.after(CALL_S)), what="residue", seconds=CALL_S
+        )
+        strays = [f"{node}: {' '.join(process.argv)}" for node, processes in left.items() for process in processes]
+        for name in self.watch.lost:
+            strays += self._sweep_lost(name)
+        return strays
+
+    def _sweep_lost(self, name: str) -> list[str]:
+        deadline = Deadline.after(CALL_S)
+        leash = self._leash(name, deadline)
+        try:
+            leash.hello(deadline)
+            swept = leash.sweep(deadline, keep_data=True)
+        except OrchError:
+            leash.close(deadline)
+            raise
+        self.leashes[name] = leash
+        del self.watch.lost[name]
+        self._events.write("swept", node=name, killed=len(swept.killed), undone=list(swept.undone))
+        return [f"{name}: process {pid}" for pid in swept.left] + [f"{name}: {what}" for what in swept.failed]
+
+    def fetch(self, run_folder: Path) -> None:
+        """Bring every file of the run home, and remove the run's folders from the nodes."""
+        self._each(self.leashes, lambda leash: self._fetch_one(leash, run_folder), what="fetching", seconds=FETCH_S)
+
+    def _fetch_one(self, leash: Leash, run_folder: Path) -> None:
+        home = run_folder / "hosts" / leash.node.name
+        seen = self.testbed.home_of(leash.node.name)
+        if seen is not None:
+            bring_up(seen / self.run, home)
+            return
+        fetch_all(leash, home, Deadline.after(FETCH_S))
+
+    def close(self) -> None:
+        """Let every agent go."""
+        self._each(self.leashes, lambda leash: leash.close(Deadline.after(CALL_S)), what="closing", seconds=CALL_S)
+        self.leashes.clear()
+
+
+def batch_keys(batch: Sequence[Launch]) -> list[tuple[str, str]]:
+    """Node and name of each launch."""
+    return [(launch.node, launch.name) for launch in batch]
+
+
+def fetch_all(leash: Leash, home: Path, deadline: Deadline) -> None:
+    """Bring every file of the run's folder on a node home, then remove the folder there."""
+    for entry in leash.files(deadline):
+        leash.fetch(entry.path, home / entry.path, deadline)
+    leash.remove(deadline)
+
+
+def bring_up(run_folder: Path, home: Path) -> None:
+    """Move what a node left in its run's folder, visible here, to where results keep it."""
+    if run_folder.is_dir():
+        home.mkdir(parents=True, exist_ok=True)
+        for entry in run_folder.iterdir():
+            entry.rename(home / entry.name)
+        run_folder.rmdir()

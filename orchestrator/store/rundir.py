@@ -1,0 +1,193 @@
+"""Run folders: written as `.partial`, sealed by a rename, listed and found again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import StoreError
+
+MANIFEST = "manifest.json"
+PARTIAL = ".partial"
+FORMAT = 1
+SYNCED_BYTES = 16 << 20  # larger files (captures) are flushed by the kernel in its time; their hashes tell of a loss
+
+
+def new_run_id(point: str, began_ns: int) -> str:
+    """When it began (UTC, to the millisecond) and which point of the plan it is: sorts by time, tells repeats apart."""
+    began = datetime.fromtimestamp(began_ns / 1e9, tz=timezone.utc)
+    return f"{began:%Y%m%dT%H%M%S}{began.microsecond // 1000:03d}-{point}"
+
+
+def process_start(pid: int) -> int | None:
+    """When a process of this machine started, in clock ticks since boot; None when there is none of this number."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def controller() -> dict[str, Any]:
+    """Who runs: enough for another `orch` to tell whether this one still lives."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "start": process_start(os.getpid())}
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write so that a reader, or a crash, finds the old file or the new one, never half of one."""
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+class RunFolder:
+    """The folder of one run while it is being made."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    @classmethod
+    def create(cls, results: Path, *, experiment: str, run: str, manifest: Mapping[str, Any]) -> RunFolder:
+        """Make `<results>/<experiment>/<run>.partial` with a first manifest in it."""
+        path = results / experiment / (run + PARTIAL)
+        try:
+            path.mkdir(parents=True)
+            (path / "hosts").mkdir()
+            (path / "tables").mkdir()
+            first = {
+                "format": FORMAT,
+                "run": run,
+                "experiment": experiment,
+                "outcome": "running",
+                "stage": "start",
+                "controller": controller(),
+                **manifest,
+            }
+            folder = cls(path, first)
+            folder.save()
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be made: {error.strerror}", hint="--results DIR elsewhere") from None
+        return folder
+
+    def save(self, **changes: Any) -> None:
+        """Update the manifest on disk."""
+        self.manifest.update(changes)
+        write_json(self.path / MANIFEST, self.manifest)
+
+    def hash_files(self) -> None:
+        """Record path, size and SHA-256 of every file in the manifest."""
+        self.manifest["artifacts"] = _hashed(self.path)
+
+    def seal(self) -> Path:
+        """Write the last manifest, flush to disk, and rename to the final name."""
+        self.save()
+        for path in self.path.rglob("*"):
+            if path.is_dir() or path.stat().st_size <= SYNCED_BYTES:
+                _sync(path)
+        final = self.path.with_name(self.path.name.removesuffix(PARTIAL))
+        self.path.rename(final)
+        _sync(final.parent)
+        self.path = final
+        return final
+
+
+def _hashed(folder: Path) -> list[dict[str, Any]]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+        digests = pool.map(_sha256, files)
+        return [
+            {"path": str(path.relative_to(folder)), "bytes": path.stat().st_size, "sha256": digest}
+            for path, digest in zip(files, digests, strict=True)
+        ]
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A run as the store lists it."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+
+    @property
+    def run(self) -> str:
+        return str(self.manifest["run"])
+
+    @property
+    def sealed(self) -> bool:
+        return not self.path.name.endswith(PARTIAL)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the controller of an unsealed run still works on it (on this machine; elsewhere it is taken to)."""
+        owner = self.manifest.get("controller", {})
+        if owner.get("host") != socket.gethostname():
+            return True
+        return process_start(owner.get("pid", 0)) == owner.get("start", -1)
+
+    @property
+    def outcome(self) -> str:
+        """The manifest's outcome; "lost" for a run whose controller is gone."""
+        recorded = str(self.manifest["outcome"])
+        return "lost" if not self.sealed and not self.alive else recorded
+
+
+def entries(results: Path) -> Iterator[Entry]:
+    """Every run of the store, oldest first within its experiment; folders without a manifest are passed over."""
+    for path in sorted(results.glob(f"*/*/{MANIFEST}")):
+        try:
+            manifest = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(manifest, dict) and "run" in manifest and "outcome" in manifest:
+            yield Entry(path.parent, manifest)
+
+
+def find(results: Path, wanted: str) -> Entry:
+    """The run with this id, a unique beginning or end of it, or this folder; "last" is the one that began last."""
+    folder = Path(wanted)
+    if (folder / MANIFEST).is_file():
+        return Entry(folder, json.loads((folder / MANIFEST).read_bytes()))
+    known = list(entries(results))
+    if wanted == "last" and known:
+        return max(known, key=lambda entry: entry.run)
+    hits = [entry for entry in known if entry.run.startswith(wanted) or entry.run.endswith(wanted)]
+    if len(hits) == 1:
+        return hits[0]
+    if hits:
+        raise StoreError(f"{wanted}: {len(hits)} runs match: {', '.join(entry.run for entry in hits[:5])}")
+    raise StoreError(f"{wanted}: no such run in {results}", hint="orch ls")
+
+
+def began_text(manifest: Mapping[str, Any]) -> str:
+    """When a run began, local time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.get("began_ns", 0) / 1e9))

@@ -1,0 +1,217 @@
+"""The file that lists real machines, and the testbed that reaches them by SSH."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, model_validator
+
+from orchestrator.deadline import Deadline
+from orchestrator.protocols import Channel
+from orchestrator.topology import Link, Node, Topology
+from orchestrator.units import Model, Rate
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+_DEVICE = re.compile(r"[^\s/]{1,15}\Z")
+_HOST = re.compile(r"[^\s@/-][^\s@/]*\Z")
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not pattern.match(value):
+            raise ValueError(f"not {what}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _interface(value: str) -> str:
+    try:
+        interface = ipaddress.IPv4Interface(value)
+    except ValueError:
+        raise ValueError("not an IPv4 address with its prefix, such as 10.0.0.1/24") from None
+    if "/" not in value:
+        raise ValueError("an address needs its prefix, such as 10.0.0.1/24")
+    return str(interface)
+
+
+def _absolute(value: str) -> str:
+    if not PurePosixPath(value).is_absolute() or len(PurePosixPath(value).parts) < 3:
+        raise ValueError("not an absolute path of a folder of its own, such as /var/tmp/orch")
+    return value
+
+
+Name = Annotated[str, _matching(_NAME, "a name: letters, digits, '.', '-' and '_'")]
+Device = Annotated[str, _matching(_DEVICE, "a network device's name, such as ens1f0")]
+SshHost = Annotated[str, _matching(_HOST, "a host name, an address or an alias of the SSH configuration")]
+
+
+class Reach(Model):
+    """How hosts are reached and what they offer; what is left out comes from `defaults`, then from SSH's own files."""
+
+    user: str | None = Field(default=None, min_length=1)
+    """User to log in as."""
+
+    port: int | None = Field(default=None, ge=1, le=65535)
+    """Port of the SSH server."""
+
+    key: Path | None = None
+    """Private key file; only it is tried then."""
+
+    config: Path | None = None
+    """SSH configuration file to read instead of the user's and the system's."""
+
+    jump: str | None = Field(default=None, pattern=r"^[^\s-]\S*$")
+    """Hosts to jump through, as for `ssh -J`."""
+
+    python: str | None = Field(default=None, min_length=1)
+    """Python interpreter on the host, 3.8 or later: a name or a path; python3 when left out."""
+
+    work: Annotated[str, AfterValidator(_absolute)] | None = None
+    """Absolute folder on the host under which runs make theirs; /var/tmp/orch when left out."""
+
+    gpus: int | None = Field(default=None, ge=0)
+    """GPUs of the host; 0 when left out."""
+
+    sudo: bool | None = None
+    """Whether the user may run python with `sudo -n`: captures and changed links need it. False when left out."""
+
+
+class Data(Model):
+    """A host's end of the data plane."""
+
+    address: Annotated[str, AfterValidator(_interface)]
+    """IPv4 address and prefix in the network that is measured, such as 10.0.0.1/24."""
+
+    device: Device
+    """Network device that carries it."""
+
+
+class Host(Reach):
+    """One machine."""
+
+    ssh: SshHost
+    """Host name, address or alias at which its SSH server answers: best on a network that is not measured."""
+
+    data: Data
+    """Its end of the data plane."""
+
+    link: Rate | None = None
+    """Rate of its link, when it differs from the others'."""
+
+
+class Switch(Model):
+    """A switch between the hosts: declared for the record, nothing on it is changed."""
+
+    name: Name
+    """What it is called."""
+
+    ports: dict[Name, str] = Field(default_factory=dict)
+    """Port of the switch that each host is plugged into, by host."""
+
+
+class Inventory(Model):
+    """Real machines and the network between them."""
+
+    link: Rate
+    """Rate of the links between hosts and switch, such as 25gbit."""
+
+    mtu: int = Field(default=1500, ge=576, le=65535)
+    """MTU of the data plane, in bytes."""
+
+    defaults: Reach = Reach()
+    """What holds for every host that does not say otherwise."""
+
+    hosts: dict[Name, Host] = Field(min_length=1)
+    """The machines by name; the order is that of `first: N` and of ranks."""
+
+    switch: Switch | None = None
+    """The switch between them."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Inventory:
+        owners: dict[str, str] = {}
+        for name, host in self.hosts.items():
+            address = host.data.address.partition("/")[0]
+            if address in owners:
+                raise ValueError(f"hosts {owners[address]} and {name} have the same data address {address}")
+            owners[address] = name
+        for name in self.switch.ports if self.switch else ():
+            if name not in self.hosts:
+                raise ValueError(f"switch.ports names {name}, which is no host: {', '.join(self.hosts)}")
+        return self
+
+    def value(self, host: str, key: str, otherwise: Any = None) -> Any:
+        """A `Reach` value of a host: its own, else the common one, else `otherwise`."""
+        for place in (self.hosts[host], self.defaults):
+            if (value := getattr(place, key)) is not None:
+                return value
+        return otherwise
+
+
+def topology(inventory: Inventory) -> Topology:
+    """The testbed as the plan sees it; the switch has a name but no port, as no agent runs on it."""
+    nodes = []
+    for name, host in inventory.hosts.items():
+        data = ipaddress.IPv4Interface(host.data.address)
+        nodes.append(
+            Node(
+                name=name,
+                address=str(data.ip),
+                prefix=data.network.prefixlen,
+                device=host.data.device,
+                python=inventory.value(name, "python", "python3"),
+                gpus=inventory.value(name, "gpus", 0),
+                work=inventory.value(name, "work", "/var/tmp/orch"),
+            )
+        )
+    switch = inventory.switch.name if inventory.switch else ""
+    links = tuple(
+        Link(host=name, device=host.data.device, switch=switch, rate=host.link or inventory.link)
+        for name, host in inventory.hosts.items()
+    )
+    return Topology(kind="inventory", nodes=tuple(nodes), links=links, mtu=inventory.mtu)
+
+
+class InventoryTestbed:
+    """Hosts that exist before and after the run."""
+
+    __test__ = False
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        self.topology = topology(inventory)
+        self._channels: list[Channel] = []
+
+    def open(self, run_folder: Path, deadline: Deadline) -> None:
+        """Nothing to bring up, and nothing that the hosts could see of `run_folder`."""
+
+    def connect(self, node: str, deadline: Deadline) -> Channel:
+        """Start an agent on a host by SSH, under sudo where the inventory grants it."""
+        from orchestrator.transport import ssh
+
+        value = self.inventory.value
+        target = ssh.SshTarget(
+            name=node,
+            host=self.inventory.hosts[node].ssh,
+            user=value(node, "user"),
+            port=value(node, "port"),
+            key=value(node, "key"),
+            config=value(node, "config"),
+            jump=value(node, "jump"),
+        )
+        python = self.topology.node(node).python
+        channel = ssh.connect(target, python=python, sudo=value(node, "sudo", otherwise=False), deadline=deadline)
+        self._channels.append(channel)
+        return channel
+
+    def home_of(self, node: str) -> Path | None:  # noqa: ARG002 - the protocol's
+        return None
+
+    def close(self) -> None:
+        """End what channels are left; each agent puts its node's part of the run down."""
+        while self._channels:
+            self._channels.pop().close()

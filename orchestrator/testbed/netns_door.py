@@ -1,0 +1,190 @@
+"""Lets other programs, ssh above all, reach the hosts of a local testbed through a socket in a folder."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import selectors
+import shlex
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.deadline import Deadline
+from orchestrator.errors import OrchError, TestbedError
+
+if TYPE_CHECKING:
+    from orchestrator.testbed.netns import NetnsTestbed
+
+ANSWER_LIMIT_S = 10.0
+CHUNK = 65536
+
+
+def base_folder() -> Path:
+    """Where this user's doors lie: a folder of the user's own, made if need be."""
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"orch-{os.geteuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077 or folder.is_symlink():
+        raise TestbedError(f"{folder} is not a private folder of this user", hint=f"remove {folder}")
+    return folder
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def sweep(base: Path) -> None:
+    """Remove the doors whose process is gone; the caller holds the base's lock."""
+    for folder in base.iterdir():
+        if not folder.is_dir():
+            continue
+        try:
+            with (folder / "lock").open("w") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+        except BlockingIOError:
+            continue
+
+
+class Door:
+    """A private folder with a socket, a key, a known_hosts file and an ssh_config; gone after `close`.
+
+    The kernel frees the lock on the folder when this process ends in any way; the next door then removes it.
+    """
+
+    def __init__(self, testbed: NetnsTestbed) -> None:
+        self._testbed = testbed
+        base = base_folder()
+        with _locked(base / "lock"):
+            sweep(base)
+            self.folder = Path(tempfile.mkdtemp(prefix="door-", dir=base))
+            self._lock = (self.folder / "lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        hosts = ",".join(node.name for node in testbed.topology.nodes)
+        self._write("key", testbed.keys.user_private)
+        self._write("known_hosts", f"{hosts} {testbed.keys.host_public}\n")
+        self._write("ssh_config", ssh_config_text(testbed, folder=self.folder))
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(str(self.folder / "socket"))
+        self._listener.listen(128)
+        self._thread = threading.Thread(target=self._serve, name="front door", daemon=True)
+        self._thread.start()
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.touch(mode=0o600)
+        path.write_text(text)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            with client:
+                try:
+                    self._answer(client)
+                except OSError:
+                    continue  # this client has gone; the next one may stay
+
+    def _answer(self, client: socket.socket) -> None:
+        client.settimeout(ANSWER_LIMIT_S)
+        node = client.recv(256).decode(errors="replace")
+        try:
+            with self._testbed.socket_to(node, Deadline.after(ANSWER_LIMIT_S)) as made:
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [made.fileno()]))]
+                client.sendmsg([b"ok"], rights)
+        except OrchError as error:
+            client.send(error.render().encode()[:CHUNK])
+
+    def close(self) -> None:
+        """Remove the folder and answer no more; a second call does nothing."""
+        if self._lock.closed:
+            return
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(ANSWER_LIMIT_S)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._lock.close()
+
+
+def ssh_config_text(testbed: NetnsTestbed, *, folder: Path) -> str:
+    """What `ssh -F` needs in order to log in to every node by its name, through the door in `folder`."""
+    return "\n".join(
+        line
+        for node in testbed.topology.nodes
+        for line in (
+            f"Host {node.name}",
+            "    User root",
+            f"    IdentityFile {folder}/key",
+            "    IdentitiesOnly yes",
+            f"    UserKnownHostsFile {folder}/known_hosts",
+            "    GlobalKnownHostsFile /dev/null",
+            "    StrictHostKeyChecking yes",
+            "    ProxyCommand " + shlex.join(connect_command(folder / "socket", node.name)),
+            "",
+        )
+    )
+
+
+def connect_command(path: Path, node: str) -> list[str]:
+    """What joins its standard input and output to the node's sshd, through the socket at `path`."""
+    return [sys.executable, "-m", "orchestrator.testbed.netns", "connect", str(path), node]
+
+
+def main(argv: Sequence[str]) -> int:
+    """`connect SOCKET NODE`: carry bytes between standard input and output and the node's sshd until one side ends."""
+    if len(argv) != 3 or argv[0] != "connect":
+        print("usage: python -m orchestrator.testbed.netns connect SOCKET NODE", file=sys.stderr)
+        return 2
+    try:
+        with _through_door(argv[1], argv[2]) as remote:
+            _pump(remote)
+    except (OrchError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _through_door(path: str, node: str) -> socket.socket:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        door.settimeout(ANSWER_LIMIT_S)
+        door.connect(path)
+        door.send(node.encode())
+        said, descriptors, _, _ = socket.recv_fds(door, CHUNK, 1)
+    if not descriptors:
+        raise TestbedError(said.decode(errors="replace") or "the local testbed has gone", node=node)
+    return socket.socket(fileno=descriptors[0])
+
+
+def _pump(remote: socket.socket) -> None:
+    remote.setblocking(True)
+    with selectors.DefaultSelector() as selector:
+        selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
+        selector.register(remote, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is remote:
+                    data = remote.recv(CHUNK)
+                    if not data:
+                        return
+                    while data:
+                        data = data[os.write(sys.stdout.fileno(), data) :]
+                    continue
+                data = os.read(sys.stdin.fileno(), CHUNK)
+                if data:
+                    remote.sendall(data)
+                else:
+                    selector.unregister(sys.stdin.fileno())
+                    remote.shutdown(socket.SHUT_WR)

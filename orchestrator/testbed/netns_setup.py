@@ -1,0 +1,208 @@
+"""Everything that the sandbox of a local testbed does to bring it up, written down beforehand: pure but for keys."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import pwd
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.conditions.rate import bucket
+from orchestrator.errors import ConfigError
+from orchestrator.topology import Link, Node, Topology
+
+if TYPE_CHECKING:
+    import paramiko
+
+SWITCH = "switch"
+DEVICE = "eth0"
+WORK = "/run/orch"  # in a node's own tmpfs, where the run's folder of the node is mounted
+SSHD_FOLDER = "/run/orch-sshd"
+DEVICE_NAME_LIMIT = 15  # IFNAMSIZ without the final zero
+MOST_HOSTS = 64
+SYSCTLS: Mapping[str, int] = MappingProxyType(
+    {"net.ipv4.tcp_slow_start_after_idle": 0, "net.ipv4.tcp_no_metrics_save": 1}
+)
+_START_UP = (
+    *("/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zshenv", "/etc/environment"),
+    *("~/.bashrc", "~/.bash_profile", "~/.bash_login", "~/.profile", "~/.zshenv"),
+)
+_LOOKUPS = ("passwd", "group", "shadow", "hosts", "services", "protocols")
+_SSHD_EMPTY = ("/var/empty", "/var/empty/sshd", "/usr/share/empty.sshd", "/var/lib/sshd")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSpec:
+    """What a local testbed looks like: 2 to 64 host names, and their links' rates in bit/s, unscaled.
+
+    A rate of infinity leaves the link unlimited. `queue_s` is the longest queueing delay at a link's end.
+    """
+
+    hosts: tuple[str, ...]
+    rates: Mapping[str, float]
+    scale: int = 1
+    mtu: int = 1500
+    offloads: bool = False
+    queue_s: float = 0.005
+    sysctls: Mapping[str, int | str] = field(default_factory=lambda: SYSCTLS)
+
+
+def port_name(index: int, host: str) -> str:
+    """The switch port of the host with this index: "p-h1", or a number and as much of the name as fits."""
+    plain = f"p-{host}"
+    return plain if len(plain) <= DEVICE_NAME_LIMIT else f"p{index}-{host}"[:DEVICE_NAME_LIMIT]
+
+
+def topology(spec: LocalSpec) -> Topology:
+    """The testbed as the plan sees it. Addresses are from 198.18.0.0/15, set apart for benchmarks (RFC 2544)."""
+    if not 2 <= len(spec.hosts) <= MOST_HOSTS or len(set(spec.hosts)) != len(spec.hosts) or SWITCH in spec.hosts:
+        raise ConfigError(f"a local testbed has 2 to {MOST_HOSTS} hosts with different names, none called {SWITCH}")
+    hosts = tuple(
+        Node(name=name, address=f"198.18.0.{i}", prefix=24, device=DEVICE, python=sys.executable, work=WORK)
+        for i, name in enumerate(spec.hosts, 1)
+    )
+    links = tuple(
+        Link(host=name, device=DEVICE, switch=SWITCH, switch_port=port_name(i, name), rate=spec.rates[name])
+        for i, name in enumerate(spec.hosts, 1)
+    )
+    switch = Node(name=SWITCH, kind="switch", python=sys.executable, work=WORK)
+    return Topology(kind="local", nodes=(*hosts, switch), links=links, scale=spec.scale, mtu=spec.mtu)
+
+
+# --- what the sandbox is told ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """One pair of keys for all hosts and one for the user, made for one testbed; private ones in OpenSSH's format."""
+
+    host_private: str
+    host_public: str
+    user_private: str
+    user_public: str
+
+
+def new_keys() -> Keys:
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    def pair() -> tuple[str, str]:
+        key = Ed25519PrivateKey.generate()
+        private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption())
+        public = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
+        return private.decode(), public.decode()
+
+    host, user = pair(), pair()
+    return Keys(host_private=host[0], host_public=host[1], user_private=user[0], user_public=user[1])
+
+
+def as_paramiko(private: str) -> paramiko.PKey:
+    from paramiko import Ed25519Key
+
+    return Ed25519Key.from_private_key(io.StringIO(private))
+
+
+def setup_document(
+    spec: LocalSpec, *, keys: Keys, homes: Mapping[str, Path], sshd: str, limit_s: float
+) -> dict[str, Any]:
+    """Everything that the sandbox does to bring the testbed up, as its module's docstring says."""
+    plan = topology(spec)
+    rates = {host: rate / spec.scale for host, rate in spec.rates.items() if not math.isinf(rate)}
+    ports = {link.host: link.switch_port for link in plan.links}
+
+    def shape(host: str, device: str) -> list[str]:
+        if host not in rates:
+            return []
+        made = bucket(rates[host], queue_s=spec.queue_s, mtu=spec.mtu, offloads=spec.offloads)
+        return [f"qdisc replace dev {device} root {' '.join(made.arguments)}"]
+
+    nodes = []
+    for i, node in enumerate(plan.nodes, 1):
+        told: dict[str, Any] = {
+            "name": node.name,
+            "device": node.device,
+            "home": str(homes[node.name]),
+            "work": node.work,
+        }
+        told |= {"links": [], "ip": [], "tc": [], "plain": [], "sysctls": {}}
+        if node.kind == "host":
+            port, mac = ports[node.name], f"02:00:c6:12:00:{i:02x}"
+            told["links"] = [
+                f"link add {port} mtu {spec.mtu} type veth"
+                f" peer name {DEVICE} mtu {spec.mtu} address {mac} netns {{pid}}",
+                f"link set {port} master br0 up",
+            ]
+            told["ip"] = [
+                "link set lo up",
+                f"addr add {node.address}/{node.prefix} dev {DEVICE}",
+                f"link set {DEVICE} up",
+            ]
+            told["tc"] = shape(node.name, DEVICE)
+            told["plain"] = [] if spec.offloads else [DEVICE]
+            told["sysctls"] = dict(spec.sysctls)
+        told["files"] = _node_files(node, keys)
+        told["sshd"] = [sshd, "-D", "-e", "-f", f"{SSHD_FOLDER}/config"]
+        nodes.append(told)
+    switch = {
+        "ip": [
+            "link set lo up",
+            "link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0",
+            "link set br0 up",
+        ],
+        "tc": [line for host, port in ports.items() for line in shape(host, port)],
+        "plain": [] if spec.offloads else list(ports.values()),
+    }
+    files, binds = _shared_files(plan)
+    return {"files": files, "bind": binds, "limit_s": limit_s, "switch": switch, "nodes": nodes}
+
+
+def _node_files(node: Node, keys: Keys) -> dict[str, list[Any]]:
+    config = [
+        "Port 22",
+        "ListenAddress 127.0.0.1",
+        *([f"ListenAddress {node.address}"] if node.address else []),
+        f"HostKey {SSHD_FOLDER}/host_key",
+        f"AuthorizedKeysFile {SSHD_FOLDER}/authorized_keys",
+        "PidFile none",
+        "LogLevel ERROR",
+        "AuthenticationMethods publickey",
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        "PermitRootLogin prohibit-password",
+        "PermitUserRC no",
+        "PrintMotd no",
+        "UsePAM no",
+        "UseDNS no",
+        "StrictModes no",
+        "MaxStartups 200:30:400",
+        "MaxSessions 100",
+        "Subsystem sftp internal-sftp",
+    ]
+    return {
+        f"{SSHD_FOLDER}/config": [0o600, "\n".join(config) + "\n"],
+        f"{SSHD_FOLDER}/host_key": [0o600, keys.host_private],
+        f"{SSHD_FOLDER}/authorized_keys": [0o600, keys.user_public + "\n"],
+    }
+
+
+def _shared_files(plan: Topology) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """What all nodes see instead of this machine's own: names, root's account, quick shells; and binds for the rest."""
+    home = pwd.getpwuid(0).pw_dir if os.geteuid() == 0 else str(Path("~").expanduser())
+    shell = next((path for path in ("/bin/bash", "/bin/sh") if Path(path).exists()), "/bin/sh")
+    accounts = Path("/etc/passwd").read_text().splitlines()
+    others = [line for line in accounts if not line.startswith("root:")]
+    names = ["127.0.0.1 localhost", *(f"{host.address} {host.name}" for host in plan.hosts)]
+    files = {
+        "/etc/hosts": "\n".join(names) + "\n",
+        "/etc/nsswitch.conf": "".join(f"{name}: files\n" for name in _LOOKUPS),
+        "/etc/passwd": "\n".join([f"root:x:0:0:root:{home}:{shell}", *others]) + "\n",
+        "/etc/shadow": "root:*:19000:0:99999:7:::\n",
+    }
+    start_up = [(os.devnull, path.replace("~", home)) for path in _START_UP]
+    return files, [*start_up, *(("empty", path) for path in _SSHD_EMPTY)]

@@ -1,0 +1,129 @@
+"""What the run knows of its processes while they live: events of all agents come together here."""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+from dataclasses import dataclass, field
+
+from orchestrator.errors import LaunchError, OrchError, TransportError
+from orchestrator.events import EventLog
+from orchestrator.launch import Launch
+from orchestrator.leash import AgentEvent, AgentLost, LineRead, ProcessExited
+
+_PAUSE_S = 0.25  # the longest that a wait keeps a signal handler from running
+
+
+@dataclass(slots=True)
+class Process:
+    """A process of the run and what became of it."""
+
+    launch: Launch
+    stopping: bool = False
+    status: int | None = None
+    failed: str | None = None
+
+
+@dataclass(slots=True)
+class Iteration:
+    """One iteration as rank 0 of a job logged it, in the controller's time base."""
+
+    number: int
+    start_ns: int
+    end_ns: int
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+@dataclass(slots=True)
+class JobProgress:
+    """The iterations of a job so far, and when the last one was heard of (monotonic clock)."""
+
+    iterations: list[Iteration] = field(default_factory=list)
+    heard: float = field(default_factory=time.monotonic)
+
+    @property
+    def last(self) -> int:
+        """Number of the last iteration that ended; -1 before the first."""
+        return self.iterations[-1].number if self.iterations else -1
+
+
+class Watch:
+    """Takes the agents' events, keeps the state of processes and jobs, and raises what must end the run."""
+
+    def __init__(self, events: EventLog) -> None:
+        self.inbox: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
+        self.processes: dict[tuple[str, str], Process] = {}
+        self.jobs: dict[str, JobProgress] = {}
+        self.offsets_ns: dict[str, int] = {}
+        self.lost: dict[str, str] = {}
+        self.notes: list[str] = []
+        self._events = events
+
+    def add(self, launch: Launch) -> None:
+        self.processes[launch.node, launch.name] = Process(launch)
+        if launch.job is not None:
+            self.jobs.setdefault(launch.job, JobProgress())
+
+    def take(self, until: float) -> None:
+        """Take events until this instant of the monotonic clock, at least those that wait; raise on a failure."""
+        while True:
+            wait_s = min(_PAUSE_S, until - time.monotonic())
+            try:
+                event = self.inbox.get(timeout=wait_s) if wait_s > 0 else self.inbox.get_nowait()
+            except queue.Empty:
+                if wait_s <= 0:
+                    return
+                continue
+            problem = self._take(event)
+            if problem is not None:
+                raise problem
+
+    def settle(self) -> None:
+        """Take the events that wait without raising: the run is being put down."""
+        while not self.inbox.empty():
+            self._take(self.inbox.get())
+
+    def _take(self, event: AgentEvent) -> OrchError | None:
+        if isinstance(event, LineRead):
+            return self._line(event)
+        if isinstance(event, ProcessExited):
+            return self._exit(event)
+        if isinstance(event, AgentLost):
+            self.lost[event.node] = event.reason
+            self._events.write("agent-lost", node=event.node, reason=event.reason)
+            return TransportError(f"its agent is gone: {event.reason}", node=event.node)
+        raise AssertionError(f"an event of unknown kind: {event}")
+
+    def _line(self, event: LineRead) -> OrchError | None:
+        process = self.processes.get((event.node, event.name))
+        if process is None or process.launch.job is None:
+            return None
+        try:
+            row = json.loads(event.text)
+            offset = self.offsets_ns.get(event.node, 0)
+            entry = Iteration(int(row["iteration"]), int(row["start_ns"]) + offset, int(row["end_ns"]) + offset)
+        except (ValueError, KeyError, TypeError):
+            return LaunchError(f"{event.name} logged what is no iteration: {event.text[:100]}", node=event.node)
+        progress = self.jobs[process.launch.job]
+        progress.iterations.append(entry)
+        progress.heard = time.monotonic()
+        return None
+
+    def _exit(self, event: ProcessExited) -> OrchError | None:
+        process = self.processes.get((event.node, event.name))
+        if process is None:
+            return None
+        process.status = event.status
+        launch = process.launch
+        self._events.write("exit", node=event.node, name=event.name, status=event.status)
+        if process.stopping or (not launch.lives and event.status == 0):
+            return None
+        process.failed = f"ended with status {event.status} before it was asked to"
+        if not launch.required:
+            self.notes.append(f"{event.node}: {event.name} {process.failed}")
+            return None
+        return LaunchError(f"{event.name} {process.failed}", node=event.node, argv=launch.argv)

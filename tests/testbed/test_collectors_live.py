@@ -1,0 +1,350 @@
+"""Collectors and iperf as their launches start them, between two namespaces joined by a veth pair."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cross_traffic import iperf
+from orchestrator.collectors import nic, qdisc, tcp, tcpdump
+from orchestrator.deadline import Deadline
+from orchestrator.launch import Launch, Line
+from orchestrator.protocols import Source
+from orchestrator.rows import Home
+from orchestrator.topology import Link, Node, Topology
+
+pytestmark = [
+    pytest.mark.testbed,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make network namespaces"),
+]
+
+TOPOLOGY = Topology(
+    kind="local",
+    nodes=(
+        Node(name="h1", address="10.77.0.1", device="ea"),
+        Node(name="h2", address="10.77.0.2", device="eb"),
+    ),
+    links=(Link(host="h1", device="ea", rate=25e9), Link(host="h2", device="eb", rate=25e9)),
+    scale=100,
+)
+SEND_UDP = """
+import socket, sys, time
+count, rate = int(sys.argv[1]), float(sys.argv[2])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+start = time.monotonic()
+for i in range(count):
+    while time.monotonic() < start + i / rate:
+        pass
+    s.sendto(bytes(1000), ("10.77.0.2", 9))
+"""
+
+
+@dataclass
+class Pair:
+    """Two namespaces, each held by a process, and what was started in them."""
+
+    folder: Path
+    holders: dict[str, subprocess.Popen] = field(default_factory=dict)
+    started: list[subprocess.Popen] = field(default_factory=list)
+
+    def argv(self, node: str, *argv: str) -> list[str]:
+        return ["nsenter", f"--net=/proc/{self.holders[node].pid}/ns/net", "--", *argv]
+
+    def do(self, node: str, *argv: str) -> str:
+        return subprocess.run(self.argv(node, *argv), check=True, capture_output=True, text=True, timeout=20).stdout
+
+    def popen(self, node: str, *argv: str, **options) -> subprocess.Popen:
+        process = subprocess.Popen(self.argv(node, *argv), text=True, **options)
+        self.started.append(process)
+        return process
+
+    def launch(self, launch: Launch) -> tuple[subprocess.Popen, Home]:
+        """Start it in a folder with its files, and wait until it is ready by its own condition."""
+        folder = self.folder / launch.name
+        folder.mkdir()
+        for name, source in launch.files.items():
+            shutil.copy(source, folder / name)
+        with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err:
+            process = self.popen(launch.node, *launch.argv, cwd=folder, stdout=out, stderr=err)
+
+        def ready() -> bool:
+            assert process.poll() is None, (folder / "stderr").read_text()
+            if isinstance(launch.ready, Line):
+                text = (folder / launch.ready.file).read_text()
+                return re.search(launch.ready.pattern, text, re.MULTILINE) is not None
+            return f":{launch.ready.port} " in self.do(launch.node, "ss", "-Htln")
+
+        Deadline.after(launch.ready_within_s).poll(ready, every_s=0.01, waiting_for=launch.name)
+        return process, self.home(launch)
+
+    def home(self, launch: Launch) -> Home:
+        return Home(
+            folder=self.folder / launch.name,
+            node=launch.node,
+            launch=launch.name,
+            job=None,
+            rank=None,
+            window="w1",
+            source="iperf0",
+            offset_ns=0,
+        )
+
+    def stop(self, process: subprocess.Popen, launch: Launch) -> None:
+        number, grace_s = launch.stop.signals[0]
+        process.send_signal(number)
+        assert process.wait(grace_s) in launch.stop.ok
+
+
+@pytest.fixture
+def pair(tmp_path):
+    made = Pair(folder=tmp_path)
+    try:
+        for node in ("h1", "h2"):
+            made.holders[node] = subprocess.Popen(["unshare", "--net", "--", "sleep", "120"])
+        own = Path("/proc/self/ns/net").readlink()
+        spaces = [Path(f"/proc/{holder.pid}/ns/net") for holder in made.holders.values()]
+        Deadline.after(5).poll(
+            lambda: all(space.readlink() != own for space in spaces), every_s=0.005, waiting_for="namespaces"
+        )
+        peer = str(made.holders["h2"].pid)
+        made.do("h1", "ip", "link", "add", "ea", "type", "veth", "peer", "name", "eb", "netns", peer)
+        for node, device, address in (("h1", "ea", "10.77.0.1/24"), ("h2", "eb", "10.77.0.2/24")):
+            made.do(node, "ip", "address", "add", address, "dev", device)
+            made.do(node, "ethtool", "-K", device, "tso", "off", "gso", "off")
+            made.do(node, "ip", "link", "set", device, "up")
+            made.do(node, "ip", "link", "set", "lo", "up")
+        yield made
+    finally:
+        for process in (*made.started, *made.holders.values()):
+            process.kill()
+            process.wait(5)
+
+
+def shape(pair: Pair, *, rate: str, limit: str) -> None:
+    pair.do("h1", "tc", "qdisc", "add", "dev", "ea", "root", "tbf", "rate", rate, "burst", "32kb", "limit", limit)
+
+
+def last(columns, port: str) -> dict[str, float]:
+    """The last value of each counter of a port."""
+    rows = zip(columns["port"], columns["counter"], columns["time_ns"], columns["value"], strict=True)
+    return {name: value for where, name, _, value in sorted(rows, key=lambda row: row[2]) if where == port}
+
+
+@pytest.mark.parametrize(("options", "count", "files"), [({}, 40, 1), ({}, 5000, 1), ({"rotate": "1mb"}, 15_000, 2)])
+def test_every_packet_is_in_the_capture_after_the_drain(pair, options, count, files):
+    config = tcpdump.Config.model_validate({"hosts": ["h2"], "filter": "udp port 9", **options})
+    launch = tcpdump.launches(config, TOPOLOGY)[0]
+    process, home = pair.launch(launch)
+    pair.do("h1", "python3", "-I", "-S", "-c", SEND_UDP, str(count), "50000")
+    time.sleep(launch.stop.drain_s)  # the drain itself, as the runner gives it
+    pair.stop(process, launch)
+    captures = tcpdump.read(home)["captures"]
+    assert captures["port"] == ["eb"]
+    assert captures["captured"] == captures["received"] == [count]
+    assert captures["dropped"] == [0]
+    assert captures["files"] == [files]
+    frames = sum(
+        len(subprocess.run(["tcpdump", "-nr", path], capture_output=True, check=True, text=True).stdout.splitlines())
+        for path in tcpdump.capture_files(home.folder)
+    )
+    assert frames == count
+
+
+def test_the_whole_capture_agrees_with_the_devices_counters(pair):
+    captures = tcpdump.launches(tcpdump.Config(), TOPOLOGY)[0]
+    counters = nic.launches(nic.Config(hosts=("h1",)), TOPOLOGY)[0]
+    dumping, dumped = pair.launch(captures)
+    counting, counted = pair.launch(counters)
+    pair.do("h1", "python3", "-I", "-S", "-c", SEND_UDP, "2000", "20000")
+    pair.stop(counting, counters)
+    time.sleep(captures.stop.drain_s)
+    pair.stop(dumping, captures)
+    columns = nic.read(counted)["counters"]
+    values = columns["value"][(columns["port"] == "ea") & (columns["counter"] == "tx_bytes")]
+    sent = values[-1] - values[0]
+    assert 2000 * 1042 <= sent <= 2000 * 1042 + 2000
+    assert abs(tcpdump.read(dumped)["captures"]["received"][0] - 2000) < 40
+    real = json.loads(pair.do("h1", "ip", "-s", "-j", "link", "show", "ea"))[0]["stats64"]["tx"]
+    assert abs(real["bytes"] - last(columns, "ea")["tx_bytes"]) < 500
+
+
+def test_queue_counters_equal_those_of_tc(pair):
+    shape(pair, rate="20mbit", limit="60kb")
+    launch = qdisc.launches(qdisc.Config(hosts=("h1",)), TOPOLOGY)[0]
+    process, home = pair.launch(launch)
+    pair.do("h1", "python3", "-I", "-S", "-c", SEND_UDP, "1000", "20000")
+    drained = lambda: json.loads(pair.do("h1", "tc", "-s", "-j", "qdisc", "show", "dev", "ea"))[0]  # noqa: E731
+    Deadline.after(5).poll(lambda: drained()["backlog"] == 0, every_s=0.01, waiting_for="an empty queue")
+    pair.stop(process, launch)
+    said = drained()
+    columns = qdisc.read(home)["counters"]
+    counted = last(columns, "ea")
+    assert said["drops"] > 100
+    for ours, theirs in (
+        ("bytes", "bytes"),
+        ("packets", "packets"),
+        ("drops", "drops"),
+        ("overlimits", "overlimits"),
+        ("requeues", "requeues"),
+        ("backlog_bytes", "backlog"),
+        ("backlog_packets", "qlen"),
+    ):
+        assert counted[f"qdisc.tbf.{ours}"] == said[theirs], ours
+    assert columns["value"][columns["counter"] == "qdisc.tbf.backlog_bytes"].max() > 50_000
+
+
+def test_children_are_counted_when_asked(pair):
+    tbf = "tbf rate 20mbit burst 32kb limit 60kb"
+    pair.do("h1", *f"tc qdisc add dev ea root handle 1: {tbf}".split())
+    pair.do("h1", *"tc qdisc add dev ea parent 1:1 pfifo limit 40".split())
+    for children, kinds in ((False, {"tbf"}), (True, {"tbf", "pfifo@1:1"})):
+        launch = qdisc.launches(qdisc.Config(hosts=("h1",), children=children), TOPOLOGY)[0]
+        process, home = pair.launch(launch)
+        pair.stop(process, launch)
+        names = {str(name) for name in last(qdisc.read(home)["counters"], "ea")}
+        assert {name.removeprefix("qdisc.").rpartition(".")[0] for name in names} == kinds
+        shutil.rmtree(home.folder)
+
+
+def test_sockets_equal_those_of_ss(pair):
+    server = pair.popen(
+        "h2",
+        "python3", "-c",
+        "import socket; s=socket.create_server(('10.77.0.2',5000)); print('up',flush=True); c=s.accept()[0]\n"
+        "while c.recv(65536): pass",
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert server.stdout.readline() == "up\n"
+    client = pair.popen(
+        "h1",
+        "python3", "-c",
+        "import socket,sys; s=socket.create_connection(('10.77.0.2',5000)); s.sendall(bytes(3_000_000))\n"
+        "print('sent',flush=True); sys.stdin.read()",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert client.stdout.readline() == "sent\n"
+    said = lambda: pair.do("h1", "ss", "-Htin", "dst", "10.77.0.2")  # noqa: E731
+    Deadline.after(5).poll(lambda: "bytes_acked:3000001" in said(), every_s=0.02, waiting_for="all acknowledged")
+    launch = tcp.launches(tcp.Config(hosts=("h1",)), TOPOLOGY)[0]
+    process, home = pair.launch(launch)
+    pair.stop(process, launch)
+    text = said()
+    columns = tcp.read(home)["sockets"]
+    assert len(set(columns["src_port"])) == 1
+    assert f"10.77.0.1:{columns['src_port'][-1]}" in text
+    assert (columns["dst"][-1], columns["dst_port"][-1]) == ("10.77.0.2", 5000)
+    assert columns["congestion"][-1] == text.splitlines()[1].split()[0]
+    assert columns["bytes_acked"][-1] == 3_000_001
+    assert columns["unacked_segments"][-1] == 0
+    assert columns["cwnd_segments"][-1] == int(re.search(r"cwnd:(\d+)", text)[1])
+    assert columns["rtt_s"][-1] * 1000 == pytest.approx(float(re.search(r"rtt:([\d.]+)", text)[1]), abs=0.0011)
+    retransmits = re.search(r"retrans:\d+/(\d+)", text)
+    assert columns["retransmits"][-1] == (int(retransmits[1]) if retransmits else 0)
+
+
+def test_only_the_data_planes_sockets_are_kept(pair):
+    pair.do("h1", "ip", "address", "add", "10.78.0.1/24", "dev", "ea")
+    launch = tcp.launches(tcp.Config(hosts=("h1",)), TOPOLOGY)[0]
+    code = (
+        "import socket,sys\n"
+        "for a,f in (('10.77.0.1',socket.AF_INET),('10.78.0.1',socket.AF_INET),('::ffff:10.77.0.1',socket.AF_INET6)):\n"
+        "  l,c=socket.socket(f),socket.socket(f); l.bind((a,0)); l.listen(); c.bind((a,0)); c.connect(l.getsockname())\n"
+        "  globals()[a]=(l,c,l.accept())\n"
+        "print('up',flush=True); sys.stdin.read()"
+    )
+    holder = pair.popen("h1", "python3", "-c", code, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout.readline() == "up\n"
+    process, home = pair.launch(launch)
+    pair.stop(process, launch)
+    columns = tcp.read(home)["sockets"]
+    assert set(columns["src"]) == {"10.77.0.1"}
+    first = columns["time_ns"] == columns["time_ns"][0]
+    assert sum(first) == 4  # both ends of the IPv4 connection and of the one through a mapped address
+
+
+def test_a_device_that_vanishes_is_said_and_the_rest_goes_on(pair):
+    pair.do("h1", "ip", "link", "add", "ex", "type", "veth", "peer", "name", "ey")
+    launch = nic.launches(nic.Config(hosts=("h1",)), TOPOLOGY)[0]
+    launch = Launch(**{**{f: getattr(launch, f) for f in launch.__slots__}, "argv": (*launch.argv, "ex")})
+    process, home = pair.launch(launch)
+    said = (home.folder / "stderr").read_text
+    pair.do("h1", "ip", "link", "del", "ex")
+    Deadline.after(5).poll(lambda: "nic: ex: No such device" in said(), every_s=0.01, waiting_for="a complaint")
+    assert process.poll() is None
+    pair.do("h1", "ip", "link", "del", "ea")
+    assert process.wait(5) == 1
+    assert "Traceback" not in said()
+    columns = nic.read(home)["counters"]
+    latest = {port: columns["time_ns"][columns["port"] == port].max() for port in ("ea", "ex")}
+    assert latest["ex"] < latest["ea"]
+
+
+def test_sampling_every_10_ms_costs_about_a_hundredth_of_a_core(pair):
+    launch = nic.launches(nic.Config(hosts=("h1",)), TOPOLOGY)[0]
+    process, _ = pair.launch(launch)
+    ticks = lambda: float(Path(f"/proc/{process.pid}/schedstat").read_text().split()[0]) / 1e9  # noqa: E731
+    before, began = ticks(), time.monotonic()
+    time.sleep(2)  # the span that is measured
+    share = (ticks() - before) / (time.monotonic() - began)
+    pair.stop(process, launch)
+    assert share < 0.02, f"{share:.2%} of a core"
+
+
+def received(pair: Pair) -> tuple[float, int]:
+    said = json.loads(pair.do("h2", "ip", "-s", "-j", "link", "show", "eb"))[0]["stats64"]["rx"]["bytes"]
+    return time.monotonic(), said
+
+
+@pytest.mark.parametrize("streams", [1, 4])
+def test_iperf_puts_the_load_on_the_wire_and_leaves_its_rows_when_stopped(pair, streams):
+    shape(pair, rate="250mbit", limit="300kb")
+    config = iperf.Config.model_validate({"from": "h1", "to": "h2", "load": "8gbit", "streams": streams})
+    source = Source(name="iperf0", window="w1", port=15201, duration_s=3000, seed=1)
+    server, client = iperf.launches(config, source, TOPOLOGY)
+    serving, server_home = pair.launch(server)
+    sending, home = pair.launch(client)
+    sooner = received(pair)
+    time.sleep(2)  # the span that is measured
+    later = received(pair)
+    pair.stop(sending, client)
+    pair.stop(serving, server)
+    assert (later[1] - sooner[1]) * 8 / (later[0] - sooner[0]) == pytest.approx(80e6, rel=0.01)
+    flows = iperf.read(home)["flows"]
+    assert len(flows["flow"]) == streams
+    seconds = (flows["end_ns"][0] - flows["start_ns"][0]) / 1e9
+    assert seconds > 2.4
+    assert sum(flows["bytes"]) * 8 / seconds == pytest.approx(80e6 * 1448 / 1514, rel=0.01)
+    assert abs(flows["start_ns"][0] / 1e9 + seconds - time.time()) < 5
+    assert iperf.read(server_home) == {}
+
+
+def test_an_iperf_client_that_was_killed_leaves_what_it_reported(pair):
+    config = iperf.Config.model_validate({"from": "h1", "to": "h2", "load": "1gbit"})
+    source = Source(name="iperf0", window="w1", port=15201, duration_s=3000, seed=1)
+    server, client = iperf.launches(config, source, TOPOLOGY)
+    pair.launch(server)
+    sending, home = pair.launch(client)
+    sending.send_signal(signal.SIGKILL)
+    sending.wait(5)
+    flows = iperf.read(home)["flows"]
+    assert len(flows["flow"]) == 4
+    assert sum(flows["bytes"]) * 8 / 0.5 == pytest.approx(10e6 * 1448 / 1514, rel=0.1)
+
+
+def test_an_unreachable_server_ends_the_client_with_a_reason(pair):
+    config = iperf.Config.model_validate({"from": "h1", "to": "h2", "load": "1gbit"})
+    source = Source(name="iperf0", window="w1", port=15201, duration_s=3000, seed=1)
+    client = iperf.launches(config, source, TOPOLOGY)[1]
+    process = pair.popen("h1", *client.argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.wait(10) == 1
+    assert "Connection refused" in process.stderr.read()

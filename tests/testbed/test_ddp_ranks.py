@@ -1,0 +1,296 @@
+"""Real ranks of the DDP workload over gloo on loopback, started as an agent would start them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from orchestrator.deadline import Deadline
+from orchestrator.launch import Launch
+from orchestrator.rows import Home
+from orchestrator.topology import Job, Link, Node, Topology
+from workloads import ddp
+from workloads.placement import ranks
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.testbed
+
+LAUNCH_S = 60.0
+
+
+def _topology(scale: int) -> Topology:
+    host = Node(name="h1", address="127.0.0.1", prefix=8, device="lo", python=sys.executable)
+    return Topology(kind="local", nodes=(host,), links=(Link(host="h1", device="lo", rate=25e9),), scale=scale)
+
+
+def _launches(count: int, *, scale: int = 100, **options: object) -> list[Launch]:
+    config = ddp.Config.model_validate({"model": "resnet50", "hosts": ["h1"] * count, **options})
+    topology = _topology(scale)
+    assert ddp.problems(config, topology) == []
+    job = Job(name="job0", index=_free_job_index(), ranks=ranks(config.hosts, topology))
+    return ddp.launches(config, job, topology, seed=7)
+
+
+def _free_job_index() -> int:
+    """An index whose rendezvous port nobody listens on: several test runs may share the machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1]) - ddp.RENDEZVOUS_PORT
+
+
+class Ranks:
+    """The processes of a list of launches, each in its folder."""
+
+    def __init__(self, launches: list[Launch], folder: Path, *, extra: tuple[str, ...] = ()) -> None:
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.folders = [folder / launch.name for launch in launches]
+        self.launches = launches
+        for launch, home in zip(launches, self.folders, strict=True):
+            home.mkdir()
+            for name, content in launch.files.items():
+                (home / name).write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+            with (home / "stdout").open("wb") as stdout, (home / "stderr").open("wb") as stderr:
+                process = subprocess.Popen(
+                    [*launch.argv, *extra],
+                    cwd=home,
+                    env={**os.environ, **launch.env},
+                    stdin=subprocess.PIPE,
+                    stdout=stdout,
+                    stderr=stderr,
+                )
+            self.processes.append(process)
+
+    def wait_ready(self) -> None:
+        for home in self.folders:
+            Deadline.after(LAUNCH_S).poll(
+                lambda home=home: "ready\n" in (home / "stdout").read_text(),
+                every_s=0.05,
+                waiting_for=f"ready of {home.name}: {(home / 'stderr').read_text()}",
+            )
+
+    def go(self) -> None:
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.write(b"go\n")
+            process.stdin.flush()
+
+    def wait_iterations(self, count: int) -> None:
+        Deadline.after(LAUNCH_S).poll(
+            lambda: all(len(self.lines(rank)) >= count for rank in range(len(self.processes))),
+            every_s=0.02,
+            waiting_for=f"{count} iterations",
+        )
+
+    def lines(self, rank: int) -> list[str]:
+        return (self.folders[rank] / "iterations.jsonl").read_text().splitlines()
+
+    def stderr(self, rank: int) -> str:
+        return (self.folders[rank] / "stderr").read_text()
+
+    def end(self, signum: int = signal.SIGTERM, *, within_s: float = 5.0) -> list[int]:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signum)
+        deadline = Deadline.after(within_s)
+        return [process.wait(deadline.remaining) for process in self.processes]
+
+    def read(self, rank: int) -> dict[str, list[float]]:
+        launch = self.launches[rank]
+        home = Home(
+            folder=self.folders[rank],
+            node=launch.node,
+            launch=launch.name,
+            job=launch.job,
+            rank=rank,
+            window=None,
+            source=None,
+            offset_ns=0,
+        )
+        return dict(ddp.read(home)["iterations"])  # type: ignore[arg-type]
+
+
+@contextmanager
+def running(launches: list[Launch], folder: Path, *, extra: tuple[str, ...] = ()) -> Iterator[Ranks]:
+    started = Ranks(launches, folder, extra=extra)
+    try:
+        yield started
+    finally:
+        for process in started.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            if process.stdin:
+                process.stdin.close()
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_ranks_iterate_agree_and_end(count: int, tmp_path: Path) -> None:
+    with running(_launches(count), tmp_path, extra=("--checksum",)) as started:
+        started.wait_ready()
+        assert all(started.lines(rank) == [] for rank in range(count)), "nobody starts before the gate"
+        started.go()
+        started.wait_iterations(8)
+        assert started.end() == [0] * count
+        rows = [started.read(rank) for rank in range(count)]
+        common = min(len(table["iteration"]) for table in rows)
+        sums = [[json.loads(line)["checksum"] for line in started.lines(rank)[:common]] for rank in range(count)]
+    assert all(each == sums[0] for each in sums), "averaged gradients give equal weights on all ranks"
+    assert len(set(sums[0])) == common, "the weights move in each iteration"
+    for rank, table in enumerate(rows):
+        assert table["iteration"] == list(range(len(table["iteration"])))
+        assert set(table["rank"]) == {rank}
+        assert set(table["samples"]) == {64}
+        assert 0.147 <= median(table["seconds"]) < 2 * 0.147
+        assert 0.049 <= median(table["forward_s"]) < 2 * 0.049
+        assert 0.098 <= median(table["backward_s"]) < 2 * 0.098
+        assert min(table["wait_s"]) >= 0
+    assert sum(rows[0]["wait_s"]) < 0.2 * sum(rows[0]["seconds"]), "loopback hides almost all communication"
+
+
+def test_gradients_are_the_mean_over_ranks(tmp_path: Path) -> None:
+    """After k steps each weight is 1 - k * rate * (mean of the ranks' noise): so says the sum of all weights."""
+    import torch
+
+    launches = _launches(2, scale=1000, compute_time="10ms")
+    config = json.loads(launches[0].files["config.json"])  # type: ignore[arg-type]
+    sizes = [size for _, _, layer in config["layers"] for size in layer]
+    drawn = 0.0
+    for rank in range(2):
+        draw = torch.Generator().manual_seed(config["seed"] + rank)
+        drawn += sum(float(torch.randn(size, generator=draw).double().sum()) for size in sizes)
+    with running(launches, tmp_path, extra=("--checksum",)) as started:
+        started.wait_ready()
+        started.go()
+        started.wait_iterations(10)
+        started.end()
+        records = [json.loads(line) for line in started.lines(0)]
+    assert sum(sizes) == 25_557
+    for record in records:
+        expected = sum(sizes) - (record["iteration"] + 1) * 0.01 * drawn / 2
+        assert record["checksum"] == pytest.approx(expected, abs=0.05)
+
+
+def test_sigterm_ends_a_rank_inside_a_collective(tmp_path: Path) -> None:
+    with running(_launches(2, compute_time="20ms"), tmp_path) as started:
+        started.wait_ready()
+        started.go()
+        started.wait_iterations(3)
+        frozen, waiting = started.processes
+        frozen.send_signal(signal.SIGSTOP)
+        try:
+            _wait_until_stuck(started, rank=1)
+            begin = time.monotonic()
+            waiting.terminate()
+            assert waiting.wait(5) == 0
+            took_s = time.monotonic() - begin
+        finally:
+            frozen.send_signal(signal.SIGCONT)
+        assert took_s < 1.0
+        content = (started.folders[1] / "iterations.jsonl").read_bytes()
+        assert content.endswith(b"\n")
+        numbers = [json.loads(line)["iteration"] for line in content.splitlines()]
+        assert numbers == list(range(len(numbers)))
+
+
+def _wait_until_stuck(started: Ranks, *, rank: int) -> None:
+    """The rank's log has not grown for ten iterations' time."""
+    seen, since = len(started.lines(rank)), time.monotonic()
+
+    def stuck() -> bool:
+        nonlocal seen, since
+        now = len(started.lines(rank))
+        if now != seen:
+            seen, since = now, time.monotonic()
+        return time.monotonic() - since > 0.3
+
+    Deadline.after(10).poll(stuck, every_s=0.02, waiting_for="the rank to wait for its peer")
+
+
+def test_a_peer_asked_to_end_first_is_no_failure(tmp_path: Path) -> None:
+    with running(_launches(2, compute_time="20ms"), tmp_path) as started:
+        started.wait_ready()
+        started.go()
+        started.wait_iterations(3)
+        started.processes[0].terminate()
+        assert started.processes[0].wait(5) == 0
+        _wait_until_stuck(started, rank=1)
+        started.processes[1].terminate()
+        assert started.processes[1].wait(5) == 0
+        assert started.stderr(1) == ""
+
+
+def test_a_killed_peer_is_reported_in_one_line(tmp_path: Path) -> None:
+    with running(_launches(2, compute_time="20ms"), tmp_path) as started:
+        started.wait_ready()
+        started.go()
+        started.wait_iterations(3)
+        started.processes[0].kill()
+        assert started.processes[1].wait(10) == 1
+        assert started.stderr(1).startswith("rank 1: ")
+        assert len(started.stderr(1).splitlines()) == 1
+        assert "Connection" in started.stderr(1)
+
+
+def test_without_go_a_rank_ends_with_its_standard_input(tmp_path: Path) -> None:
+    with running(_launches(2), tmp_path) as started:
+        started.wait_ready()
+        for process in started.processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        assert [process.wait(10) for process in started.processes] == [1, 1]
+        assert started.stderr(0) == 'rank 0: standard input ended before "go" came\n'
+
+
+def test_sigterm_ends_ranks_that_wait_for_each_other(tmp_path: Path) -> None:
+    with running(_launches(2)[:1], tmp_path) as started:
+        log = started.folders[0] / "iterations.jsonl"
+        Deadline.after(LAUNCH_S).poll(log.exists, every_s=0.02, waiting_for="the log")
+        assert started.end() == [0]
+
+
+def test_a_busy_port_is_said_in_a_clear_line(tmp_path: Path) -> None:
+    launches = _launches(2)
+    with socket.socket() as taken:
+        taken.bind(("", int(launches[0].env["MASTER_PORT"])))
+        taken.listen()
+        with running(launches[:1], tmp_path) as started:
+            assert started.processes[0].wait(LAUNCH_S) == 1
+            last = started.stderr(0).splitlines()[-1]
+    assert last.startswith(f"rank 0: port {launches[0].env['MASTER_PORT']} is in use by another program")
+
+
+def test_real_compute_learns_and_agrees(tmp_path: Path) -> None:
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    launches = _launches(2, scale=1, model="mobilenet_v2", compute="real", batch=8, image=32)
+    with running(launches, tmp_path, extra=("--checksum",)) as started:
+        started.wait_ready()
+        started.go()
+        started.wait_iterations(6)
+        assert started.end() == [0, 0]
+        rows = [started.read(rank) for rank in range(2)]
+        sums = [[json.loads(line)["checksum"] for line in started.lines(rank)[:6]] for rank in range(2)]
+    assert sums[0] == sums[1]
+    assert len(set(sums[0])) == 6
+    assert rows[0]["loss"] != rows[1]["loss"], "each rank has images of its own"
+    assert all(value > 0 for name in ("forward_s", "backward_s", "wait_s") for value in rows[0][name])
+
+
+def test_a_program_that_cannot_import_torch_says_so(tmp_path: Path) -> None:
+    launches = [replace(launch, argv=(sys.executable, "-S", *launch.argv[1:])) for launch in _launches(2)[:1]]
+    with running(launches, tmp_path) as started:
+        assert started.processes[0].wait(LAUNCH_S) == 1
+        assert started.stderr(0) == "rank 0: could not build the model: No module named 'torch'\n"

@@ -1,0 +1,188 @@
+"""The agent alone: what it is made of, and what it makes of bad input."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import pwd
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.deadline import Deadline
+from orchestrator.errors import AgentError, TransportError
+from orchestrator.launch import Exited, Launch
+from orchestrator.leash import Leash
+from orchestrator.topology import Node
+from orchestrator.transport.bootstrap import agent_argv, agent_command_line, agent_source
+from orchestrator.transport.local import LocalChannel
+
+MAGIC = b"\0orch-agent 1\n"
+
+
+def soon() -> Deadline:
+    return Deadline.after(5)
+
+
+class Raw:
+    """An agent that is spoken to in bytes."""
+
+    def __init__(self) -> None:
+        self.channel = LocalChannel()
+        self.buffer = b""
+        self.take(len(MAGIC))
+
+    def take(self, size: int) -> bytes:
+        while len(self.buffer) < size:
+            data = self.channel.read(65536)
+            if not data:
+                raise EOFError(self.channel.diagnosis())
+            self.buffer += data
+        taken, self.buffer = self.buffer[:size], self.buffer[size:]
+        return taken
+
+    def reply(self) -> dict:
+        (length,) = struct.unpack(">I", self.take(4))
+        return json.loads(self.take(length))
+
+    def say(self, text: bytes) -> dict:
+        self.channel.write(struct.pack(">I", len(text)) + text)
+        return self.reply()
+
+
+@pytest.fixture
+def raw():
+    agent = Raw()
+    yield agent
+    agent.channel.close()
+
+
+def test_it_needs_nothing_but_an_old_standard_library():
+    source = agent_source().partition(b"\n")[2]
+    tree = ast.parse(source, feature_version=(3, 8))
+    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert modules <= sys.stdlib_module_names | {"__future__"}
+
+
+def test_the_command_line_survives_a_login_shell():
+    line = agent_command_line("/opt/my python/bin/python3", sudo=True)
+    words = subprocess.run(["sh", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True, check=True).stdout
+    assert words.split("\0")[:-1] == agent_argv("/opt/my python/bin/python3", sudo=True)
+    assert "\n" not in line
+    assert "!" not in line
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"{", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[1]", "a request is an object"),
+        (b'{"id": 1}', "no request named None"),
+        (b'{"id": 1, "op": ["run"]}', "no request named"),
+        (b'{"id": 1, "op": "dance"}', "no request named 'dance'"),
+        (b'{"id": 1, "op": "serve"}', "no request named 'serve'"),
+        (b'{"id": 1, "op": "read"}', "missing 2 required"),
+        (b'{"id": 1, "op": "read", "paths": [], "globs": [], "more": 1}', "unexpected keyword"),
+        (b'{"id": 1, "op": "read", "paths": 5, "globs": []}', "TypeError"),
+        (b'{"id": 1, "op": "run_command", "argv": [], "timeout_s": 1}', "not an argument list"),
+        (b'{"id": 1, "op": "run_command", "argv": [1], "timeout_s": 1}', "not an argument list"),
+        (b'{"id": 1, "op": "run_command", "argv": ["a\\u0000b"], "timeout_s": 1}', "null"),
+        (b'{"id": 1, "op": "put", "path": "x", "mode": 420}', "put before hello"),
+        (b'{"id": 1, "op": "hello", "run": "a/b", "node": "n", "folder": "/tmp/x", "holder": {}}', "ValueError"),
+        (b'{"id": 1, "op": "hello", "run": "r", "node": "n", "folder": "x", "holder": {}}', "ValueError"),
+        (b'{"id": 1, "op": "stop", "name": "x", "signals": []}', "no process named 'x'"),
+        (b'{"id": 1, "op": "check", "requirements": [{"kind": "luck", "what": "x"}]}', "no requirement of kind"),
+    ],
+)
+def test_a_bad_request_is_an_error_and_not_the_end(raw, text, said):
+    reply = raw.say(text)
+    assert said in reply["error"]
+    assert raw.say(b'{"id": 2, "op": "ping"}')["ok"] is True
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", struct.pack(">I", 20) + b'{"bytes": 1e99, "x":1}'])
+def test_a_stream_that_cannot_be_followed_ends_it_with_a_reason(raw, data):
+    raw.channel.write(data.ljust(64))
+    assert raw.reply()["kind"] == "protocol"
+    with pytest.raises(EOFError):
+        raw.take(1)
+
+
+def test_frames_may_come_in_pieces(raw):
+    text = b'{"id": 9, "op": "ping"}'
+    for byte in struct.pack(">I", len(text)) + text:
+        raw.channel.write(bytes([byte]))
+    assert raw.reply()["id"] == 9
+
+
+def test_a_start_with_bad_values_is_refused(tether):
+    leash = tether()
+    for name in ("../x", "", ".hidden", "a b"):
+        with pytest.raises(AgentError):
+            leash._ask("start", soon(), {"name": name, "argv": ["true"], "env": {}, "ready": {"kind": "started"},
+                                         "ready_within_s": 1})  # fmt: skip
+    with pytest.raises(AgentError, match="unterminated"):
+        ready = {"kind": "line", "pattern": "(", "file": "stdout"}
+        leash._ask("start", soon(), {"name": "p", "argv": ["true"], "env": {}, "ready": ready, "ready_within_s": 1})
+    assert leash.processes(soon()) == []
+
+
+def test_what_a_shell_prints_before_the_agent_is_skipped(tmp_path):
+    class Noisy(LocalChannel):
+        said = False
+
+        def read(self, size: int) -> bytes:
+            if not self.said:
+                self.said = True
+                return b"Welcome to the cluster!\r\n\0 "
+            return super().read(size)
+
+    leash = Leash(Node(name="n1", work=str(tmp_path)), Noisy(), run="noise", holder={}, on_event=lambda _: None)
+    assert leash.hello(soon()).pid > 0
+    leash.close(soon())
+
+
+def test_a_channel_without_an_agent_says_why(tmp_path):
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
+    script.chmod(0o755)
+    try:
+        channel = LocalChannel(str(script))
+    except TransportError as error:  # it was gone before the source could be written
+        assert "listen" in error.message
+        return
+    leash = Leash(Node(name="n1", work=str(tmp_path)), channel, run="r", holder={}, on_event=lambda _: None)
+    with pytest.raises(TransportError, match="channel to the agent ended") as caught:
+        leash.hello(soon())
+    assert "sudo" in caught.value.hint
+    assert "password is required" in caught.value.tail
+    leash.close(soon())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="dropping rights needs root")
+def test_under_sudo_it_drops_to_the_user_unless_privileged(tether, tmp_path):
+    nobody = pwd.getpwnam("nobody")
+    leash = tether(env={**os.environ, "SUDO_UID": str(nobody.pw_uid), "SUDO_USER": "nobody"}, hello=False)
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o755)
+    greeting = leash.hello(soon())
+    assert (greeting.uid, greeting.user) == (0, "nobody")
+    script = "id -u; id -G; echo $HOME; echo x > made"
+    for name, privileged in (("user", False), ("root", True)):
+        argv = ("sh", "-c", script)
+        leash.start(
+            Launch(name=name, node="n1", role="rank", argv=argv, privileged=privileged, ready=Exited()), soon()
+        )  # fmt: skip
+    folder = Path(leash.node.work) / leash._run
+    uid, groups, home = (folder / "user/stdout").read_text().split("\n")[:3]
+    assert (uid, groups, home) == (str(nobody.pw_uid), str(nobody.pw_gid), nobody.pw_dir)
+    assert (folder / "user/made").stat().st_uid == nobody.pw_uid
+    assert (folder / "root/stdout").read_text().startswith("0\n")
+    assert leash.run(["id", "-u"], soon()).stdout == "0\n"
+    assert leash.run(["id", "-u"], soon(), privileged=False).stdout == f"{nobody.pw_uid}\n"

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator import samplers
+from orchestrator.collectors import cpu, nic, qdisc, tcp, tcpdump
+from orchestrator.launch import Line
+from orchestrator.rows import TABLES, Home
+from orchestrator.topology import Link, Node, Topology
+
+DATA = Path(__file__).parent.parent / "data"
+PARTS = (cpu, nic, qdisc, tcp, tcpdump)
+TOPOLOGY = Topology(
+    kind="local",
+    nodes=(
+        Node(name="h1", address="10.0.0.1", device="eth0", python="/opt/py/bin/python3"),
+        Node(name="h2", address="10.0.0.2", device="eth1"),
+        Node(name="sw", kind="switch"),
+    ),
+    links=(
+        Link(host="h1", device="eth0", switch="sw", switch_port="p1", rate=25e9),
+        Link(host="h2", device="eth1", switch="sw", switch_port="p2", rate=25e9),
+    ),
+    scale=100,
+)
+
+
+def home(folder: Path, offset_ns: int = 0) -> Home:
+    return Home(
+        folder=folder, node="h1", launch="x", job=None, rank=None, window=None, source=None, offset_ns=offset_ns
+    )
+
+
+def series(columns, port: str, counter: str):
+    chosen = (columns["port"] == port) & (columns["counter"] == counter)
+    return columns["time_ns"][chosen], columns["value"][chosen]
+
+
+def raw(name: str, column: str) -> tuple[list[int], list[int]]:
+    lines = [line.split(",") for line in (DATA / name).read_text().splitlines()]
+    place = lines[0].index(column)
+    return [int(line[0]) for line in lines[1:]], [int(line[place]) for line in lines[1:]]
+
+
+def test_nic_counters_come_back_whole_from_the_rows_that_were_kept():
+    columns = nic.read(home(DATA / "nic", offset_ns=1_000_000_007))["counters"]
+    for counter in nic_counters():
+        times, values = raw("nic/nic.csv", f"ea|{counter}")
+        kept_times, kept = series(columns, "ea", counter)
+        again = np.interp(times, kept_times - 1_000_000_007, kept)
+        assert np.array_equal(again, values), counter
+    assert len(series(columns, "ea", "rx_errors")[0]) == 2
+    assert series(columns, "ea", "tx_bytes")[1][-1] > 1e7
+
+
+def nic_counters() -> list[str]:
+    header = (DATA / "nic/nic.csv").read_text().splitlines()[0].split(",")
+    return [name.removeprefix("ea|") for name in header[2:]]
+
+
+def test_nic_reads_every_file_and_the_lateness_of_its_samples():
+    columns = nic.read(home(DATA / "nic"))["counters"]
+    assert series(columns, "ea", "ethtool.peer_ifindex")[1][0] == 2
+    times, values = series(columns, "", "sampler.nic.late_s")
+    assert len(times) > 50
+    assert 0 <= values.min() <= values.max() < 1
+
+
+@pytest.mark.parametrize("module", PARTS)
+def test_rows_have_exactly_the_columns_of_their_table(module):
+    for table, columns in module.read(home(DATA / module.NAME)).items():
+        assert set(columns) == set(TABLES[table])
+        assert len({len(values) for values in columns.values()}) == 1
+        for name, kind in TABLES[table].items():
+            if kind in ("int64", "float64"):
+                assert np.asarray(columns[name]).dtype == kind, name
+
+
+@pytest.mark.parametrize("module", PARTS)
+def test_a_folder_with_nothing_in_it_gives_no_rows(module, tmp_path):
+    assert module.read(home(tmp_path)) == {}
+
+
+def test_a_line_cut_short_by_a_crash_is_left_out(tmp_path):
+    whole = (DATA / "qdisc/qdisc.csv").read_bytes()
+    (tmp_path / "qdisc.csv").write_bytes(whole[:-5])
+    short = qdisc.read(home(tmp_path))["counters"]
+    full = qdisc.read(home(DATA / "qdisc"))["counters"]
+    assert short["time_ns"].max() < full["time_ns"].max()
+    (tmp_path / "qdisc.csv").write_bytes(whole[:40])
+    assert qdisc.read(home(tmp_path)) == {}
+
+
+def test_a_value_that_could_not_be_read_gives_no_row(tmp_path):
+    (tmp_path / "nic.csv").write_text("time_ns,late_ns,eth0|rx_bytes\n10,0,5\n20,0,\n30,0,9\n")
+    times, values = series(nic.read(home(tmp_path))["counters"], "eth0", "rx_bytes")
+    assert list(times) == [10, 30]
+    assert list(values) == [5, 9]
+
+
+def test_instants_keep_their_nanoseconds(tmp_path):
+    stamp = 1_795_227_571_387_910_577
+    (tmp_path / "nic.csv").write_text(f"time_ns,late_ns,eth0|rx_bytes\n{stamp},0,5\n")
+    assert series(nic.read(home(tmp_path, offset_ns=-77))["counters"], "eth0", "rx_bytes")[0][0] == stamp - 77
+
+
+def test_qdisc_saw_the_queue_fill_and_drop():
+    columns = qdisc.read(home(DATA / "qdisc"))["counters"]
+    backlog = series(columns, "ea", "qdisc.tbf.backlog_bytes")[1]
+    assert backlog[0] == 0
+    assert 30_000 < backlog.max() < 62_000  # the limit, and the packet whose turn it is
+    assert series(columns, "ea", "qdisc.tbf.drops")[1][-1] > 0
+
+
+def test_cpu_shares_and_memory():
+    columns = cpu.read(home(DATA / "cpu"))["counters"]
+    assert set(columns["port"]) == {""}
+    for kind in ("busy", "steal"):
+        values = series(columns, "", f"cpu.{kind}_share")[1]
+        assert 0 <= values.min() <= values.max() <= 1
+    available = series(columns, "", "memory.available_bytes")[1]
+    assert available[0] == raw("cpu/cpu.csv", "|memory.available_kib")[1][0] * 1024
+    assert not any(str(name).endswith(("ticks", "kib")) for name in columns["counter"])
+
+
+def test_cpu_share_is_of_the_time_since_the_sample_before(tmp_path):
+    header = "time_ns,late_ns,|cpu.busy_ticks,|cpu.steal_ticks,|cpu.total_ticks\n"
+    (tmp_path / "cpu.csv").write_text(header + "1,0,100,0,1000\n2,0,105,1,1020\n3,0,105,1,1020\n4,0,125,1,1040\n")
+    columns = cpu.read(home(tmp_path))["counters"]
+    times, values = series(columns, "", "cpu.busy_share")
+    assert list(times) == [2, 4]
+    assert list(values) == [0.25, 1.0]
+
+
+def test_sockets_of_the_streams_and_of_the_control_connection():
+    columns = tcp.read(home(DATA / "tcp"))["sockets"]
+    assert set(columns["src"]) == {"10.77.0.1"}
+    assert set(columns["dst_port"]) == {15201}
+    assert len(set(columns["src_port"])) == 5
+    assert set(columns["congestion"]) == {"cubic"}
+    assert 0 < np.median(columns["rtt_s"]) < 0.05
+    assert columns["bytes_acked"].max() > 1_000_000
+
+
+def test_a_socket_of_which_an_old_kernel_tells_nothing_is_left_out(tmp_path):
+    header = (DATA / "tcp/tcp.csv").read_text().splitlines()[0]
+    (tmp_path / "tcp.csv").write_text(
+        header + "\n5,0,10.0.0.1,1,10.0.0.2,2,cubic,,,,,\n6,0,10.0.0.1,1,10.0.0.2,2,,7,8,9,10,11\n"
+    )
+    columns = tcp.read(home(tmp_path))["sockets"]
+    assert list(columns["time_ns"]) == [6]
+    assert list(columns["retransmits"]) == [9]
+
+
+def test_capture_counts_and_files_in_order(tmp_path):
+    shutil.copy(DATA / "tcpdump/stderr", tmp_path / "stderr")
+    for number in ("", "1", "2", "10"):
+        (tmp_path / f"capture.pcap{number}").write_bytes(b"x" * 100)
+    columns = tcpdump.read(home(tmp_path))["captures"]
+    assert columns == {
+        "port": ["ea"],
+        "captured": [9561],
+        "received": [9561],
+        "dropped": [0],
+        "files": [4],
+        "bytes": [400],
+    }
+    names = [path.name for path in tcpdump.capture_files(tmp_path)]
+    assert names == ["capture.pcap", "capture.pcap1", "capture.pcap2", "capture.pcap10"]
+
+
+def test_a_tcpdump_that_was_killed_says_no_counts(tmp_path):
+    said = (DATA / "tcpdump/stderr").read_text().splitlines()[0]
+    (tmp_path / "stderr").write_text(said + "\n")
+    assert tcpdump.read(home(tmp_path)) == {}
+
+
+def test_by_default_hosts_are_captured_and_switch_ports_are_counted():
+    assert [launch.name for launch in tcpdump.launches(tcpdump.Config(), TOPOLOGY)] == ["tcpdump.h1", "tcpdump.h2"]
+    counted = {launch.node: launch.argv for launch in nic.launches(nic.Config(), TOPOLOGY)}
+    assert counted["sw"][-2:] == ("p1", "p2")
+    assert counted["h1"][0] == "/opt/py/bin/python3"
+    assert {launch.node for launch in cpu.launches(cpu.Config(), TOPOLOGY)} == {"h1", "h2"}
+
+
+def test_a_switch_is_captured_port_by_port():
+    config = tcpdump.Config(hosts=("sw", "h1"), ports=("p2", "eth0"))
+    launches = {launch.name: launch for launch in tcpdump.launches(config, TOPOLOGY)}
+    assert set(launches) == {"tcpdump.h1", "tcpdump.sw.p2"}
+    argv = launches["tcpdump.sw.p2"].argv
+    assert argv[argv.index("-i") + 1] == "p2"
+
+
+def test_the_launch_of_tcpdump():
+    config = tcpdump.Config.model_validate(
+        {"snap": 128, "rotate": "500mb", "buffer": "16mib", "filter": "tcp or udp", "required": True}
+    )
+    launch = tcpdump.launches(config, TOPOLOGY)[0]
+    argv = " ".join(launch.argv)
+    assert argv == (
+        "tcpdump -Z root -i eth0 -p -n -s 128 -B 16384 --time-stamp-precision=nano -w capture.pcap -C 500 -- tcp or udp"
+    )
+    assert launch.argv[-1] == "tcp or udp"
+    assert launch.privileged
+    assert launch.required
+    assert launch.stop.signals[0][0] == signal.SIGINT
+    assert launch.stop.drain_s >= 1.2
+    assert launch.stop.ok == (0,)
+
+
+def test_samplers_are_pushed_with_their_source():
+    for module in (nic, qdisc, tcp, cpu):
+        launch = module.launches(module.Config(), TOPOLOGY)[0]
+        assert launch.argv[1:6] == ("-I", "-S", "-B", "sampler.py", f"{module.NAME}_source")
+        assert set(launch.files) == {"sampler.py", f"{module.NAME}_source.py"}
+        assert all(isinstance(path, Path) and path.is_file() for path in launch.files.values())
+        assert launch.ready == Line(pattern="^sampling$")
+        assert not launch.required
+        assert not launch.privileged
+
+
+def test_what_they_need():
+    needed = {(need.node, need.kind, need.what) for need in tcpdump.requirements(tcpdump.Config(), TOPOLOGY)}
+    assert needed == {
+        (node, kind, what)
+        for node, device in (("h1", "eth0"), ("h2", "eth1"))
+        for kind, what in (("program", "tcpdump"), ("privilege", "root"), ("device", device))
+    }
+    assert {need.what for need in qdisc.requirements(qdisc.Config(), TOPOLOGY)} == {"eth0", "eth1", "p1", "p2"}
+    assert cpu.requirements(cpu.Config(), TOPOLOGY) == tcp.requirements(tcp.Config(), TOPOLOGY) == []
+
+
+@pytest.mark.parametrize("module", PARTS)
+def test_unknown_and_repeated_hosts_are_named(module):
+    assert module.problems(module.Config(), TOPOLOGY) == []
+    found = module.problems(module.Config(hosts=("h1", "h9", "h1")), TOPOLOGY)
+    assert [problem.at for problem in found] == [("hosts", 1), ("hosts", 2)]
+    assert "'h9'" in found[0].message
+    assert "h1, h2" in found[0].accepted
+    assert [problem.at for problem in module.problems(module.Config(hosts=()), TOPOLOGY)] == [("hosts",)]
+
+
+@pytest.mark.parametrize("module", [cpu, tcp])
+def test_a_switch_has_no_processor_to_watch(module):
+    assert module.problems(module.Config(hosts=("sw",)), TOPOLOGY)
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "at"),
+    [
+        (nic, {"every": "10us"}, ("every",)),
+        (nic, {"slow_every": "1min"}, ("slow_every",)),
+        (tcpdump, {"snap": 60}, ("snap",)),
+        (tcpdump, {"rotate": "1500kb"}, ("rotate",)),
+        (tcpdump, {"buffer": "10kb"}, ("buffer",)),
+        (tcpdump, {"ports": ["eth0", "p1"]}, ("ports", 1)),
+    ],
+)
+def test_options_out_of_bounds(module, options, at):
+    assert [problem.at for problem in module.problems(module.Config.model_validate(options), TOPOLOGY)] == [at]
+
+
+def test_turning_points():
+    kept = samplers.turning_points(np.array([0, 0, 0, 5, 5, 5, 6, 7, 7.0]))
+    assert list(kept) == [True, False, True, True, False, True, True, True, True]
+    assert list(samplers.turning_points(np.array([1.0]))) == [True]

@@ -1,0 +1,410 @@
+"""What a leash can ask of a real agent."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.deadline import Deadline
+from orchestrator.errors import AgentError, DeadlineExceeded, LaunchError
+from orchestrator.launch import Exited, Launch, Line, Listening, Requirement, Stop
+from orchestrator.leash import LineRead, ProcessExited
+
+SOON = 5.0
+
+
+def soon() -> Deadline:
+    return Deadline.after(SOON)
+
+
+def launch(script: str, **options) -> Launch:
+    options = {"name": "p", "node": "n1", "role": "traffic", "argv": (sys.executable, "-u", "-c", script), **options}
+    return Launch(**options)
+
+
+def shell(script: str, **options) -> Launch:
+    return launch("", argv=("sh", "-c", script), **options)
+
+
+def folder(leash) -> Path:
+    return Path(leash.node.work) / leash._run
+
+
+def gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in "ZX"
+
+
+def test_hello_tells_who_answers(tether):
+    leash = tether(hello=False)
+    before = time.time_ns()
+    greeting = leash.hello(soon())
+    assert before <= greeting.wall_ns <= time.time_ns()
+    assert greeting.hostname == socket.gethostname()
+    assert greeting.uid == os.geteuid()
+    assert greeting.boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert folder(leash).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_command_gives_status_output_and_takes_input(tether):
+    done = tether().run(["sh", "-c", "cat; echo bad >&2; exit 3"], soon(), stdin=b"in")
+    assert (done.status, done.stdout, done.stderr) == (3, "in", "bad\n")
+
+
+def test_output_that_is_no_utf8_and_too_long_is_cut_not_fatal(tether):
+    leash = tether()
+    assert leash.run(["printf", r"a\377b"], soon()).stdout == "a\N{REPLACEMENT CHARACTER}b"
+    assert len(leash.run(["head", "-c", "3000000", "/dev/zero"], soon()).stdout) == 1 << 20
+
+
+def test_a_command_that_leaves_a_child_with_its_output_open_is_over_all_the_same(tether):
+    began = time.monotonic()
+    assert tether().run(["sh", "-c", "sleep 60 & echo done"], soon()).stdout == "done\n"
+    assert time.monotonic() - began < 2
+
+
+def test_a_long_command_does_not_hold_up_others_and_ends_with_its_deadline(tether):
+    leash = tether()
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            leash.run(["sh", "-c", "echo begun; sleep 60"], Deadline.after(0.4))
+        except DeadlineExceeded as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    began = time.monotonic()
+    leash.clock(1, soon())
+    assert time.monotonic() - began < 0.3
+    thread.join(3)
+    assert errors
+    assert errors[0].tail == "begun"
+    assert leash.processes(soon()) == []
+
+
+def test_a_missing_program_is_named(tether):
+    with pytest.raises(AgentError, match="no program named 'orch-no-such'"):
+        tether().run(["orch-no-such"], soon())
+
+
+def test_clock(tether):
+    sample = tether().clock(8, soon())
+    assert abs(sample.offset_ns) <= sample.uncertainty_ns + 1000  # the same clock
+    assert sample.uncertainty_ns < 20_000_000
+
+
+def test_requirements_are_found_or_not_in_the_order_asked(tether):
+    def need(kind, what, python=""):
+        return Requirement(node="n1", kind=kind, what=what, python=python, remedy="get it", needed_by="a test")
+
+    asked = [
+        need("program", "sh"),
+        need("module", "json.decoder"),
+        need("program", "orch-no-such"),
+        need("module", "orch_no_such"),
+        need("device", "lo"),
+        need("device", "nope0"),
+        need("privilege", "root"),
+        need("module", "json", "/no/such/python"),
+    ]
+    findings = tether().check(asked, soon())
+    assert [finding.requirement for finding in findings] == asked
+    expected = [True, True, False, False, True, False, os.geteuid() == 0, False]
+    assert [finding.found for finding in findings] == expected
+    assert findings[0].detail.endswith("/sh")
+    assert "lo" in findings[5].detail
+
+
+def test_small_files_are_read_in_one_go(tether, tmp_path):
+    big = tmp_path / "big"
+    big.write_bytes(b"x" * (1 << 19) + b"end")
+    reading = tether().read(["/proc/sys/kernel/ostype", "/no/such", str(big)], soon(), globs=["/proc/sys/kernel/ost*"])
+    assert reading.texts["/proc/sys/kernel/ostype"] == "Linux\n"
+    assert reading.texts["/no/such"] is None
+    assert reading.texts[str(big)].endswith("xend")
+    assert len(reading.texts[str(big)]) == 1 << 18
+
+
+def test_files_are_put_and_listed(tether, tmp_path):
+    leash = tether()
+    script = tmp_path / "script"
+    script.write_bytes(b"#!/bin/sh\n" + b"#" * (3 << 20) + b"\necho ran $1\n")
+    script.chmod(0o755)
+    started = launch("", argv=("./script", "it"), files={"script": script, "data/x": b"12"}, ready=Exited())
+    leash.start(started, soon())
+    files = {file.path: file.bytes for file in leash.files(soon())}
+    assert files["p/data/x"] == 2
+    assert files["p/script"] == script.stat().st_size
+    assert (folder(leash) / "p/stdout").read_text() == "ran it\n"
+
+
+@pytest.mark.parametrize("path", ["/etc/x", "../x", "p/../../x", ""])
+def test_nothing_is_put_or_fetched_outside_the_folder(tether, path, tmp_path):
+    leash = tether()
+    with pytest.raises(AgentError, match="not in the run's folder"):
+        leash.put(path, b"", soon())
+    with pytest.raises(AgentError, match="not in the run's folder"):
+        leash.fetch(path, tmp_path / "got", soon())
+
+
+def test_ready_when_a_line_is_there(tether):
+    leash = tether()
+    script = "import time; print('load'); time.sleep(.1); print('ready 5'); time.sleep(60)"
+    running = leash.start(launch(script, ready=Line(r"^ready \d")), soon())
+    assert 0.05e9 < running.ready_ns - running.started_ns < 3e9
+
+
+def test_ready_when_a_port_is_listened_on(tether):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    leash = tether()
+    script = f"import socket, time; s = socket.create_server(('127.0.0.1', {port})); time.sleep(60)"
+    leash.start(launch(script, ready=Listening(port)), soon())
+    with socket.create_connection(("127.0.0.1", port), 1):
+        pass
+    with pytest.raises(LaunchError, match=f"listens on TCP port {port} already"):
+        leash.start(launch(script, name="second", ready=Listening(port)), soon())
+
+
+def test_ready_when_it_has_ended_well(tether):
+    leash = tether()
+    leash.start(shell("exit 0", name="good", ready=Exited()), soon())
+    with pytest.raises(LaunchError, match="ended with status 4") as caught:
+        leash.start(shell("echo no luck >&2; exit 4", name="bad", ready=Exited()), soon())
+    assert caught.value.tail == "no luck"
+    assert caught.value.node == "n1"
+    assert "no luck" in str(caught.value)
+
+
+def test_an_early_end_is_told_with_the_last_words(tether):
+    with pytest.raises(LaunchError, match="ended with status -9") as caught:
+        tether().start(shell("echo trouble; kill -9 $$", ready=Line("never")), soon())
+    assert caught.value.tail == "trouble"
+
+
+def test_what_is_never_ready_is_killed(tether):
+    leash = tether()
+    with pytest.raises(LaunchError, match="not ready within 0.2 s") as caught:
+        leash.start(shell("echo $$; trap '' TERM; sleep 60", ready=Line("never"), ready_within_s=0.2), soon())
+    assert gone(int(caught.value.tail))
+
+
+def test_a_gate_holds_until_go(tether):
+    leash = tether()
+    leash.start(launch("print('up'); print(input())", gate=True, ready=Line("up"), follow="stdout"), soon())
+    assert [event.text for event in leash.events if isinstance(event, LineRead)] in ([], ["up"])
+    leash.go("p", soon())
+    assert leash.await_event(lambda event: isinstance(event, LineRead) and event.text == "go")
+    leash.await_event(lambda event: isinstance(event, ProcessExited))
+    with pytest.raises(LaunchError, match="has ended"):
+        leash.go("p", soon())
+
+
+def test_whole_lines_are_followed_in_order_and_before_the_end(tether):
+    leash = tether()
+    script = (
+        "import sys, time\nsys.stdout.write('one\\ntw'); sys.stdout.flush(); time.sleep(.15)\n"
+        "sys.stdout.write('o\\nthree\\nrest')"
+    )
+    leash.start(launch(script, follow="stdout"), soon())
+    leash.await_event(lambda event: isinstance(event, ProcessExited))
+    assert [getattr(event, "text", "end") for event in leash.events] == ["one", "two", "three", "end"]
+
+
+def test_an_end_is_told_with_its_status_and_time(tether):
+    leash = tether()
+    leash.start(shell("exit 7"), soon())
+    event = leash.await_event(lambda event: isinstance(event, ProcessExited))
+    assert (event.name, event.status) == ("p", 7)
+    assert abs(time.time_ns() - event.wall_ns) < 2e9
+    assert leash.wait("p", soon()) == 7
+
+
+def test_stop_climbs_its_ladder(tether):
+    leash = tether()
+    script = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: print('int'))\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
+        "print('up')\nwhile True: time.sleep(1)"
+    )
+    stop = Stop(signals=((signal.SIGINT, 0.2), (signal.SIGTERM, 3.0)))
+    started = launch(script, ready=Line("up"), stop=stop)
+    leash.start(started, soon())
+    ended = leash.stop(started, soon())
+    assert (ended.status, ended.killed, ended.was_over) == (5, False, False)
+    assert "status 5" in ended.complaint
+    assert "int" in ended.tail
+    assert ended.user_s > 0
+    assert ended.max_rss_bytes > 1 << 20
+
+
+def test_stop_kills_what_ignores_it_with_all_its_children(tether):
+    leash = tether()
+    script = (
+        "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; sleep 60; sleep 60' & "
+        "setsid sh -c 'trap \"\" TERM; echo $$; sleep 60; sleep 60' & sleep .1; echo up; sleep 60; sleep 60"
+    )
+    started = shell(script, ready=Line("up"), stop=Stop(signals=((signal.SIGTERM, 5.0),)))
+    leash.start(started, soon())
+    pids = [int(word) for word in (folder(leash) / "p/stdout").read_text().split() if word.isdigit()]
+    began = time.monotonic()
+    ended = leash.stop(started, soon(), grace=0.02)  # a second Ctrl-C shortens the grace
+    assert time.monotonic() - began < 3
+    assert ended.killed
+    assert len(pids) == 2
+    assert all(map(gone, pids))
+    assert leash.processes(soon()) == []
+
+
+def test_stop_leaves_other_launches_alone_and_says_what_was_over(tether):
+    leash = tether()
+    leash.start(shell("sleep 60", name="other"), soon())
+    started = shell("exit 1")
+    leash.start(started, soon())
+    leash.await_event(lambda event: isinstance(event, ProcessExited))
+    ended = leash.stop(started, soon())
+    assert (ended.was_over, ended.status, ended.complaint) == (True, 1, "")
+    assert {process.name for process in leash.processes(soon())} == {"other"}
+
+
+def test_a_change_is_journaled_before_it_is_made_and_undone(tether, tmp_path):
+    leash = tether()
+    state = tmp_path / "state"
+    journal = folder(leash) / "undo.jsonl"
+    apply = [["cp", str(journal), str(state)]]  # so that the state is the journal as it was when the change was made
+    leash.change("rate", soon(), undo=[["rm", str(state)]], apply=apply)
+    assert '"rm"' in state.read_text()
+    leash.undo("rate", soon())
+    assert not state.exists()
+    with pytest.raises(AgentError, match="nothing to undo"):
+        leash.undo("rate", soon())
+
+
+def test_a_change_that_fails_halfway_is_taken_back_at_once(tether, tmp_path):
+    leash = tether()
+    state = tmp_path / "state"
+    apply = [["touch", str(state)], ["ls", "/no/such/folder"]]
+    with pytest.raises(AgentError, match="cannot apply rate") as caught:
+        leash.change("rate", soon(), undo=[["rm", str(state)]], apply=apply)
+    assert caught.value.argv == ("ls", "/no/such/folder")
+    assert "No such file" in caught.value.tail
+    assert not state.exists()
+    leash.close(soon())  # nothing is left to undo
+
+
+def test_changes_are_taken_back_last_first_at_the_end(tether, tmp_path):
+    leash = tether()
+    log = tmp_path / "log"
+    for word in ("one", "two"):
+        leash.change(word, soon(), undo=[["sh", "-c", f"echo {word} >> {log}"]], apply=[["true"]])
+    leash.close(soon())
+    assert log.read_text() == "two\none\n"
+
+
+def test_an_undo_that_fails_is_told_at_the_end(tether):
+    leash = tether()
+    leash.change("rate", soon(), undo=[["sh", "-c", "echo stuck; exit 1"]], apply=[["true"]])
+    with pytest.raises(AgentError, match="1 changes could not be taken back") as caught:
+        leash.close(soon())
+    assert "stuck" in caught.value.tail
+
+
+def test_a_file_comes_home_whole(tether, tmp_path):
+    leash = tether()
+    data = os.urandom(5_000_000)
+    leash.put("big", data, soon())
+    digest = leash.fetch("big", tmp_path / "home/big", soon())
+    assert digest == hashlib.sha256(data).hexdigest()
+    assert (tmp_path / "home/big").read_bytes() == data
+    leash.put("empty", b"", soon())
+    leash.fetch("empty", tmp_path / "home/empty", soon())
+    assert (tmp_path / "home/empty").read_bytes() == b""
+
+
+def test_an_interrupted_fetch_is_taken_up(tether, tmp_path):
+    leash = tether()
+    data = os.urandom(1_000_000)
+    leash.put("big", data, soon())
+    (tmp_path / "big.part").write_bytes(data[:600_001])
+    leash.fetch("big", tmp_path / "big", soon())
+    assert (tmp_path / "big").read_bytes() == data
+    (tmp_path / "big.part").write_bytes(b"something else")
+    with pytest.raises(AgentError, match="changed while"):
+        leash.fetch("big", tmp_path / "big", soon())
+    assert not (tmp_path / "big.part").exists()
+
+
+def test_remove_deletes_the_folder_once_nothing_runs(tether):
+    leash = tether()
+    started = shell("sleep 60")
+    leash.start(started, soon())
+    with pytest.raises(AgentError, match="processes"):
+        leash.remove(soon())
+    leash.stop(started, soon())
+    leash.remove(soon())
+    assert not folder(leash).exists()
+
+
+def test_disk(tether):
+    disk = tether().disk(soon())
+    assert 0 < disk.free_bytes <= disk.total_bytes
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_full_disk_is_an_error_and_not_the_end(tether, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=8", "tmpfs", small], check=True)
+    try:
+        leash = tether(hello=False)
+        leash.hello(soon(), folder=f"{small}/run")
+        with pytest.raises(AgentError, match="No space left"):
+            leash.put("big", b"x" * 100_000, soon())
+        with pytest.raises(AgentError, match="No space left|disk is full"):
+            leash.change("rate", soon(), undo=[["true"]], apply=[["touch", str(tmp_path / "applied")]])
+        assert not (tmp_path / "applied").exists()
+        with pytest.raises(LaunchError, match="No space left"):
+            for number in range(8):
+                leash.start(shell("true", name=f"p{number}"), soon())
+        assert leash.run(["echo", "alive"], soon()).stdout == "alive\n"
+        leash.close(soon())
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_a_process_has_the_environment_asked_for_and_the_tag(tether, run_name):
+    leash = tether()
+    leash.start(shell("env", env={"X": "a b;$c"}, ready=Exited()), soon())
+    lines = (folder(leash) / "p/stdout").read_text().splitlines()
+    assert "X=a b;$c" in lines
+    assert f"ORCH_RUN={run_name}" in lines
+
+
+def test_a_stopped_agent_runs_into_the_deadline(tether):
+    leash = tether()
+    os.kill(leash.channel.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        with pytest.raises(DeadlineExceeded, match="n1"):
+            leash.files(Deadline.after(0.2))
+        with pytest.raises(DeadlineExceeded):
+            leash.put("big", bytes(8 << 20), Deadline.after(0.2))  # more than the channel holds
+        assert time.monotonic() - began < 1.5
+    finally:
+        os.kill(leash.channel.pid, signal.SIGCONT)
+    assert leash.run(["echo", "back"], soon()).stdout == "back\n"

@@ -1,0 +1,233 @@
+"""Whoever dies, nothing stays behind: controllers, agents, and those who hold locks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.deadline import Deadline
+from orchestrator.errors import LockedError, TransportError
+from orchestrator.launch import Launch, Line
+from orchestrator.leash import AgentLost
+
+CHILDREN = r"""
+import os, signal, subprocess, sys, time
+def note(kind):
+    with open("pids", "a") as file: file.write(f"{kind} {os.getpid()}\n")
+def wait():
+    while True: time.sleep(1)
+note("polite")
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGHUP, signal.SIG_IGN); note("deaf"); wait()
+if os.fork() == 0:
+    os.setsid(); note("setsid"); wait()
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN); note("daemon"); wait()
+        os._exit(0)
+    os._exit(0)
+while len(open("pids").readlines()) < 4: time.sleep(.01)
+print("up", flush=True)
+wait()
+"""
+
+CONTROLLER = """
+import json, sys, time
+from orchestrator.deadline import Deadline
+from orchestrator.launch import Launch, Line
+from orchestrator.leash import Leash
+from orchestrator.topology import Node
+from orchestrator.transport.local import LocalChannel
+work, run, children, undone = sys.argv[1:]
+channel = LocalChannel()
+leash = Leash(Node(name="n1", work=work), channel, run=run, holder={"run": run}, on_event=lambda event: None)
+leash.hello(Deadline.after(5))
+leash.change("rate", Deadline.after(5), undo=[["touch", undone]], apply=[["true"]])
+for name in ("p", "q"):
+    leash.start(Launch(name=name, node="n1", role="rank", argv=(sys.executable, "-c", children), ready=Line("up")),
+                Deadline.after(10))
+print(channel.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def soon() -> Deadline:
+    return Deadline.after(5)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def pids_of(folder: Path) -> dict[str, int]:
+    entries = (line.split() for line in (folder / "pids").read_text().splitlines())
+    return {kind: int(pid) for kind, pid in entries}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_dead_controller_takes_everything_along_and_changes_are_undone(tmp_path, run_name, number):
+    undone = tmp_path / "undone"
+    argv = [sys.executable, "-c", CONTROLLER, str(tmp_path), run_name, CHILDREN, str(undone)]
+    controller = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    agent = int(controller.stdout.readline())
+    controller.stdout.close()
+    pids = [pid for name in ("p", "q") for pid in pids_of(tmp_path / run_name / name).values()]
+    assert len(pids) == 8
+    assert not any(map(gone, pids))
+    controller.send_signal(number)
+    controller.wait()
+    Deadline.after(5).poll(lambda: all(map(gone, [*pids, agent])), every_s=0.02, waiting_for="all to be gone")
+    assert undone.exists()
+    assert (tmp_path / run_name / "p/stdout").read_text() == "up\n"  # the data stays
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_agent_that_is_asked_to_end_puts_everything_down(tether, tmp_path, number):
+    leash = tether()
+    undone = tmp_path / "undone"
+    leash.change("rate", soon(), undo=[["touch", str(undone)]], apply=[["true"]])
+    leash.start(Launch(name="p", node="n1", role="rank", argv=("sleep", "60")), soon())
+    pid = leash.processes(soon())[0].pid
+    os.kill(leash.channel.pid, number)
+    event = leash.await_event(lambda event: isinstance(event, AgentLost))
+    assert "ended" in event.reason
+    assert gone(pid)
+    assert undone.exists()
+    with pytest.raises(TransportError, match="channel to the agent ended"):
+        leash.files(soon())
+
+
+def killed_agent(tether, tmp_path, **options):
+    """The pids that an agent leaves when it is killed, and what its change would touch when undone."""
+    leash = tether(**options)
+    for key in ("one", "two"):
+        undo = [["sh", "-c", f"echo {key} >> {tmp_path / 'undone'}"]]
+        leash.change(key, soon(), undo=undo, apply=[["true"]])
+    argv = (sys.executable, "-c", CHILDREN)
+    leash.start(Launch(name="p", node="n1", role="rank", argv=argv, ready=Line("up")), soon())
+    pids = pids_of(Path(leash.node.work) / leash._run / "p")
+    os.kill(leash.channel.pid, signal.SIGKILL)
+    leash.await_event(lambda event: isinstance(event, AgentLost))
+    return pids
+
+
+def test_a_new_agent_sweeps_what_a_killed_one_left(tether, tmp_path, run_name):
+    pids = killed_agent(tether, tmp_path)
+    Deadline.after(1).poll(lambda: gone(pids["polite"]), every_s=0.01, waiting_for="the direct child to die")
+    assert not gone(pids["daemon"])
+    living = tether(run=run_name + "-living")
+    living.start(Launch(name="p", node="n1", role="rank", argv=("sleep", "60")), soon())
+
+    swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=True)
+    assert all(map(gone, pids.values()))
+    assert {process.run for process in swept.killed} == {run_name}
+    assert {process.pid for process in swept.killed} == {pids["deaf"], pids["setsid"], pids["daemon"]}
+    assert swept.undone == ("two", "one")
+    assert (tmp_path / "undone").read_text() == "two\none\n"
+    assert swept.alive == (run_name + "-living",)
+    assert swept.kept == (str(tmp_path / "work" / run_name),)
+    assert len(living.processes(soon())) == 1
+
+    again = tether(hello=False, run="sweep").sweep(soon(), keep_data=False)
+    assert (again.killed, again.undone) == ((), ())
+    assert again.removed == swept.kept
+    assert [path.name for path in (tmp_path / "work").iterdir()] == [run_name + "-living"]
+
+
+def test_the_same_run_comes_back_to_a_node_and_sweeps_its_own(tether, tmp_path):
+    pids = killed_agent(tether, tmp_path)
+    leash = tether()
+    assert {process.pid for process in leash.processes(soon())} == {pids["deaf"], pids["setsid"], pids["daemon"]}
+    leash.sweep(soon(), keep_data=True)
+    assert all(map(gone, pids.values()))
+    leash.close(soon())
+    assert (tmp_path / "undone").read_text() == "two\none\n"
+
+
+def test_a_journal_of_another_boot_or_network_namespace_is_left_alone(tether, tmp_path, run_name):
+    killed_agent(tether, tmp_path)
+    marker = tmp_path / "work" / run_name / ".orch-run.json"
+    about = json.loads(marker.read_text())
+    for key in ("boot", "netns"):
+        marker.write_text(json.dumps({**about, key: "other"}))
+        swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=True)
+        assert swept.undone == ()
+    assert not (tmp_path / "undone").exists()
+
+
+def test_a_folder_that_is_no_runs_is_never_removed(tether, tmp_path):
+    mine = tmp_path / "work/thesis"
+    mine.mkdir(parents=True)
+    (mine / "undo.jsonl").write_text('{"id": "x", "undo": [["touch", "%s"]]}\n' % (tmp_path / "undone"))  # noqa: UP031
+    tether(hello=False, run="sweep").sweep(soon(), keep_data=False)
+    assert mine.exists()
+    assert not (tmp_path / "undone").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving files away needs root")
+def test_a_journal_that_somebody_else_planted_is_not_run(tether, tmp_path, run_name):
+    killed_agent(tether, tmp_path)
+    folder = tmp_path / "work" / run_name
+    os.chown(folder / "undo.jsonl", 65534, 65534)
+    assert tether(hello=False, run="sweep").sweep(soon(), keep_data=True).undone == ()
+    os.chown(folder, 65534, 65534)
+    assert tether(hello=False, run="sweep").sweep(soon(), keep_data=False).removed == ()
+    assert folder.exists()
+
+
+def test_a_lock_names_its_holder_and_falls_with_it(tether, run_name):
+    first, second = tether(), tether(run=run_name + "-2")
+    lock = f"testbed-{run_name}"
+    first.lock(lock, soon())
+    first.lock(lock, soon())  # it has it already
+    with pytest.raises(LockedError, match=f"held by ada@desk, process 7, run {run_name}, since noon"):
+        second.lock(lock, soon())
+    os.kill(first.channel.pid, signal.SIGKILL)
+    first.await_event(lambda event: isinstance(event, AgentLost))
+    second.lock(lock, soon())
+
+
+def test_a_lock_whose_agent_is_stopped_is_held_by_somebody_unknown(tether, run_name):
+    first, second = tether(), tether(run=run_name + "-2")
+    first.lock(run_name, soon())
+    os.kill(first.channel.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(LockedError, match="did not say"):
+            second.lock(run_name, soon())
+    finally:
+        os.kill(first.channel.pid, signal.SIGCONT)
+
+
+def test_two_agents_cannot_work_in_one_folder(tether, run_name):
+    first = tether()
+    twin = tether(hello=False)
+    with pytest.raises(LockedError):
+        twin.hello(soon())
+    other = tether(hello=False, name="n2")
+    with pytest.raises(LockedError):
+        other.hello(soon(), folder=str(Path(first.node.work) / run_name))
+
+
+def test_closing_is_quick_and_final(tether):
+    leash = tether()
+    leash.start(Launch(name="p", node="n1", role="rank", argv=("sleep", "60")), soon())
+    pid = leash.processes(soon())[0].pid
+    began = time.monotonic()
+    leash.close(soon())
+    assert time.monotonic() - began < 1
+    assert gone(pid)
+    assert gone(leash.channel.pid)
+    assert not any(isinstance(event, AgentLost) for event in leash.events)
+    leash.close(soon())

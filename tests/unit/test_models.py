@@ -1,0 +1,119 @@
+"""The models' data files and what emulated compute makes of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads import catalog
+
+# Counts as torchvision and transformers give them.
+PARAMETERS = {
+    "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
+    "vgg16": 138_357_544,
+    "densenet161": 28_681_000,
+    "densenet201": 20_013_928,
+    "mobilenet_v2": 3_504_872,
+    "bert-base": 109_482_240,
+    "bert-large": 335_141_888,
+}
+
+
+def test_the_catalog_holds_exactly_these_models() -> None:
+    assert set(catalog.names()) == set(PARAMETERS)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameter_counts_are_exact(name: str) -> None:
+    model = catalog.load(name)
+    assert model.name == name
+    assert model.parameters == PARAMETERS[name]
+    assert sum(sum(layer.sizes) for layer in model.layers) == PARAMETERS[name]
+    assert all(size > 0 for layer in model.layers for size in layer.sizes)
+
+
+@pytest.mark.parametrize("name", [name for name in PARAMETERS if not name.startswith("bert")])
+def test_layers_equal_torchvisions(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    from workloads.training.vision import build
+
+    with torch.device("meta"):
+        model = build(name)
+    sizes = [tensor.numel() for tensor in model.parameters()]
+    assert [size for layer in catalog.load(name).layers for size in layer.sizes] == sizes
+    known = dict(model.named_modules())
+    assert all(layer.name in known for layer in catalog.load(name).layers)
+
+
+@pytest.mark.parametrize(
+    ("name", "forward_gflops"),
+    # Multiply-adds as torchvision's pages publish them, twice (two FLOPs each).
+    [("resnet50", 2 * 4.09), ("resnet101", 2 * 7.80), ("vgg16", 2 * 15.47), ("densenet161", 2 * 7.73),
+     ("densenet201", 2 * 4.29), ("mobilenet_v2", 2 * 0.30)],
+)  # fmt: skip
+def test_flops_are_the_published_ones(name: str, forward_gflops: float) -> None:
+    total = sum(layer.flops for layer in catalog.load(name).layers)
+    assert total / 1e9 == pytest.approx(forward_gflops, rel=0.01)
+
+
+def test_flops_of_bert_follow_from_its_dense_layers() -> None:
+    """Two FLOPs a token and weight outside the embeddings, plus the two products of attention."""
+    tokens, depth, hidden = 512, 24, 1024
+    expected = 2 * tokens * depth * 12 * hidden**2 + depth * 4 * tokens**2 * hidden + 2 * hidden**2
+    assert sum(layer.flops for layer in catalog.load("bert-large").layers) == expected
+
+
+@given(st.sampled_from(sorted(PARAMETERS)), st.integers(1, 1000))
+def test_scaled_sizes_add_up_exactly(name: str, scale: int) -> None:
+    model = catalog.load(name)
+    scaled = catalog.scaled_sizes(model, scale)
+    assert sum(map(sum, scaled)) == PARAMETERS[name] // scale
+    assert len(scaled) == len(model.layers)
+    before = after = 0
+    for layer, sizes in zip(model.layers, scaled, strict=True):
+        before += sum(layer.sizes)
+        after += sum(sizes)
+        assert after == before // scale
+        assert all(size > 0 for size in sizes)
+        assert len(sizes) <= len(layer.sizes)
+
+
+def test_scale_one_changes_nothing() -> None:
+    model = catalog.load("resnet50")
+    assert catalog.scaled_sizes(model, 1) == tuple(layer.sizes for layer in model.layers)
+
+
+def test_resnet50_at_scale_100() -> None:
+    sizes = catalog.scaled_sizes(catalog.load("resnet50"), 100)
+    assert sum(map(sum, sizes)) == 255_570
+    assert sizes[0] == (94,)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_emulated_layers_share_out_the_whole_time(name: str) -> None:
+    layers = catalog.emulate(catalog.load(name), compute_s=0.3, scale=100)
+    assert sum(layer.forward_s for layer in layers) == pytest.approx(0.1)
+    assert sum(layer.backward_s for layer in layers) == pytest.approx(0.2)
+
+
+def test_calibrated_times() -> None:
+    times = {name: catalog.load(name).compute_s for name in catalog.names()}
+    assert {name for name, seconds in times.items() if seconds} == {"resnet50", "vgg16", "bert-large", "densenet161"}
+    assert catalog.compute_time(catalog.load("resnet50"), 32) == pytest.approx(times["resnet50"] / 2)
+    assert catalog.compute_time(catalog.load("resnet101"), 64) is None
+    assert all("0." in catalog.load(name).source for name, seconds in times.items() if seconds)
+
+
+def test_the_workload_imports_no_framework() -> None:
+    """`orch plan` must not wait for torch."""
+    code = "import sys, workloads.ddp; print([m for m in ('torch', 'torchvision', 'numpy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.strip() == "[]"

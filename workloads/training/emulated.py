@@ -1,0 +1,111 @@
+"""A model whose layers take time instead of computing, with real parameters and gradients.
+
+Each layer is one autograd function: its forward and its backward sleep until the layer would have been done, and its
+backward returns gradients that were made beforehand. The framework around it sees parameters that get their gradients
+one after the other, as from a real model, and moves them with its own hooks, buckets and collectives.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+_PR_SET_TIMERSLACK = 29
+_SHORTEST_SLEEP_S = 5e-6
+
+LayerPlan = tuple[float, float, list[int]]  # forward in seconds, backward in seconds, sizes of the parameter tensors
+
+
+class Pace:
+    """The clock of one pass: it sleeps to instants counted from the start of the pass, so that no delay adds up."""
+
+    def __init__(self) -> None:
+        self._start_s = 0.0
+        self.last_gradient_ns = 0
+
+    def start(self) -> None:
+        self._start_s = time.monotonic()
+
+    def sleep_until(self, since_start_s: float) -> None:
+        """Sleep, without the interpreter's lock, until so many seconds of the pass have gone by."""
+        left_s = self._start_s + since_start_s - time.monotonic()
+        if left_s > _SHORTEST_SLEEP_S:
+            time.sleep(left_s)
+
+
+class _Layer:
+    """What one layer's passes need to know; `forward_s` and `backward_s` count from the start of the pass."""
+
+    __slots__ = ("backward_s", "first", "forward_s", "gradients", "last", "pace")
+
+    def __init__(self, pace: Pace, *, gradients: tuple[torch.Tensor, ...]) -> None:
+        self.pace = pace
+        self.gradients = gradients
+        self.forward_s = self.backward_s = 0.0
+        self.first = self.last = False
+
+
+class _Pass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, layer: _Layer, signal: torch.Tensor, *_parameters: torch.Tensor) -> torch.Tensor:
+        ctx.layer = layer
+        if layer.first:
+            layer.pace.start()
+        layer.pace.sleep_until(layer.forward_s)
+        return signal.view_as(signal)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        layer: _Layer = ctx.layer
+        if layer.last:
+            layer.pace.start()
+        layer.pace.sleep_until(layer.backward_s)
+        if layer.first:
+            layer.pace.last_gradient_ns = time.monotonic_ns()
+        return (None, gradients[0], *layer.gradients)
+
+
+class EmulatedModel(nn.Module):
+    """Layers that sleep. A call takes no input and gives the loss, a tensor of one value.
+
+    The gradients are noise, drawn once from `seed`: give each rank a seed of its own, and averaging shows. The loss is
+    the mean square of the last layer's parameters: a real number that moves with them, and no sign of learning.
+    """
+
+    def __init__(self, layers: list[LayerPlan], *, seed: int, device: torch.device) -> None:
+        super().__init__()
+        draw = torch.Generator().manual_seed(seed)
+        self.pace = Pace()
+        self.weights = nn.ParameterList()
+        self._layers: list[tuple[_Layer, list[nn.Parameter]]] = []
+        forward_s = 0.0
+        for layer_forward_s, _, sizes in layers:
+            forward_s += layer_forward_s
+            owned = [nn.Parameter(torch.ones(size, device=device)) for size in sizes]
+            self.weights.extend(owned)
+            gradients = tuple(torch.randn(size, generator=draw).to(device) for size in sizes)
+            layer = _Layer(self.pace, gradients=gradients)
+            layer.forward_s = forward_s
+            self._layers.append((layer, owned))
+        backward_s = 0.0
+        for (layer, _), (_, layer_backward_s, _) in zip(reversed(self._layers), reversed(layers), strict=True):
+            backward_s += layer_backward_s
+            layer.backward_s = backward_s
+        self._layers[0][0].first = True
+        self._layers[-1][0].last = True
+
+    def forward(self) -> torch.Tensor:
+        # It needs a gradient itself, so that a first layer whose parameters all scaled away has a backward pass too.
+        signal = self.weights[-1].detach().square().mean().requires_grad_()
+        for layer, owned in self._layers:
+            signal = _Pass.apply(layer, signal, *owned)
+        return signal
+
+
+def sharpen_timer() -> None:
+    """Let this thread's sleeps end on time: Linux adds up to 50 us by default; afterwards 3 us were measured."""
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
