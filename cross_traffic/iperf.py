@@ -93,7 +93,7 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
     name = f"{source.window}.{source.name}" if source.window else source.name
     # iperf3 answers a signal with its results and, depending on its version, with status 1.
     stop = Stop(signals=((signal.SIGINT, 3.0), (signal.SIGTERM, 2.0)), ok=(0, 1))
-    report = ("-p", str(source.port), "-f", "k", "-i", str(REPORT_S), "-V", "--forceflush")
+    report = ("-f", "k", "-i", str(REPORT_S), "-V", "--forceflush")
     block = block_bytes(config, topology)
     seconds = min(math.ceil(source.duration_s) + 60, LONGEST_S)
     load = ("-b", str(round(rate)), "-P", str(config.streams), "-l", str(block), "-t", str(seconds))
@@ -103,7 +103,9 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
             name=f"{name}.server",
             node=config.to,
             role="traffic",
-            argv=("iperf3", "-s", "-B", dst, *report),
+            # The receiver's view as JSON, which iperf3 prints at the end: too late for the client, whose reports tell that
+            # data flows.
+            argv=("iperf3", "-s", "-B", dst, "-p", str(source.port), "-J", "-i", str(REPORT_S)),
             ready=Listening(port=source.port),
             stop=stop,
         ),
@@ -111,7 +113,12 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
             name=f"{name}.client",
             node=config.src,
             role="traffic",
-            argv=("iperf3", "-c", dst, "-B", src, "--connect-timeout", "5000", *report, *load, *control),
+            argv=(
+                *("iperf3", "-c", dst, "-B", src, "-p", str(source.port), "--connect-timeout", "5000"),
+                *report,
+                *load,
+                *control,
+            ),
             order=1,
             ready=Line(pattern=r"^\[ *(SUM|\d+)\] +0\.00-.*bits/sec"),
             stop=stop,

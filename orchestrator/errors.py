@@ -7,6 +7,11 @@ from collections.abc import Sequence
 TAIL_LINES = 10
 
 
+def last_lines(text: str) -> str:
+    """As much of an output's end as an error shows."""
+    return "\n".join(text.rstrip().splitlines()[-TAIL_LINES:])
+
+
 class OrchError(Exception):
     """Something went wrong that the user can act on.
 
@@ -29,7 +34,7 @@ class OrchError(Exception):
         self.message = message
         self.node = node
         self.argv = tuple(argv) if argv is not None else None
-        self.tail = "\n".join(tail.rstrip().splitlines()[-TAIL_LINES:])
+        self.tail = last_lines(tail)
         self.hint = hint
 
     def __str__(self) -> str:

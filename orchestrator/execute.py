@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -10,11 +11,14 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from orchestrator import describe, loading, plan, runner
+from orchestrator import describe, loading, lock, plan, runner, session
 from orchestrator.cli import INVALID
+from orchestrator.deadline import Deadline
 from orchestrator.errors import ConfigError, Interrupted, LockedError
-from orchestrator.experiment import Experiment
+from orchestrator.experiment import Experiment, LocalTestbed
+from orchestrator.interrupts import Interrupts
 from orchestrator.progress import Progress
+from orchestrator.testbed.netns import NetnsTestbed
 from orchestrator.units import Duration
 
 LOCK_RETRY_S = 1.0
@@ -108,4 +112,23 @@ def _duration(text: str) -> float:
 
 def hold_testbed(*, hosts: int, link: str) -> int:
     """Keep a local testbed up until Ctrl-C and say how to reach its hosts."""
-    raise NotImplementedError
+    try:
+        local = LocalTestbed.model_validate({"hosts": hosts, "link": link})
+    except ValidationError as error:
+        told = [f"--{item['loc'][0]}: {item['msg'].removeprefix('Value error, ')}" for item in error.errors()]
+        raise ConfigError("\n".join(dict.fromkeys(told))) from None
+    run_id = f"testbed-{time.time_ns()}"
+    testbed = NetnsTestbed(plan.local_spec(local), run_id)
+    with Interrupts(), lock.machine("local-testbed", session.holder(run_id)):
+        try:
+            folder = testbed.front_door().folder  # it goes when this process does, or when the next one comes
+            testbed.open(folder / "nodes", Deadline.after(runner.OPEN_S))
+            for host in testbed.topology.hosts:
+                print(f"{host.name}  {host.address}  ssh -F {folder}/ssh_config {host.name}")
+            print("up; Ctrl-C puts it down", flush=True)
+            while True:
+                signal.pause()
+        except Interrupted:
+            return 0
+        finally:
+            testbed.close()

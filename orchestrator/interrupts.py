@@ -33,6 +33,10 @@ class Interrupts:
         self._unwinding = True
 
     @property
+    def is_unwinding(self) -> bool:
+        return self._unwinding
+
+    @property
     def grace(self) -> float:
         """What grace periods are multiplied by."""
         return 0.0 if self.hurry.is_set() else 1.0

@@ -214,7 +214,8 @@ def holder_text(holder: Mapping[str, Any]) -> str:
 class Leash:
     """An agent on a node, as seen by the controller; several threads may ask at once.
 
-    `on_event` is called in a thread of the leash and must not block or ask the leash.
+    `on_event` is called in a thread of the leash and must not block or ask the leash. An agent that hears nothing for
+    `silence_s` takes its controller, or the network between, for dead; the leash speaks up in time while it lives.
     """
 
     def __init__(
@@ -225,12 +226,14 @@ class Leash:
         run: str,
         holder: Mapping[str, Any],
         on_event: Callable[[AgentEvent], None],
+        silence_s: float = 120.0,
     ) -> None:
         self.node = node
         self._channel = channel
         self._run = run
         self._holder = dict(holder)
         self._on_event = on_event
+        self._silence_s = silence_s
         self._lock = threading.Lock()
         self._pending: dict[int, _Pending] = {}
         self._last_id = 0
@@ -245,7 +248,7 @@ class Leash:
     # The channel
 
     def _write_loop(self) -> None:
-        while (item := self._out.get()) is not None:
+        while (item := self._next_frame()) is not None:
             frame, pending = item
             pending.sent_ns = time.time_ns()
             try:
@@ -253,6 +256,12 @@ class Leash:
             except (OSError, TransportError):
                 self._channel.close()  # the reader sees the end and says what it was
                 return
+
+    def _next_frame(self) -> tuple[bytes, _Pending] | None:
+        try:
+            return self._out.get(timeout=self._silence_s / 6)
+        except queue.Empty:
+            return _frame({"id": 0, "op": "ping"}), _Pending(None)  # nobody waits for the answer
 
     def _bytes(self) -> Iterator[bytes]:
         """What the agent sends, from the end of its first words on."""
@@ -336,8 +345,7 @@ class Leash:
         header = {**values, "id": request, "op": op}
         if payload is not None:
             header["bytes"] = len(payload)
-        text = json.dumps(header).encode()
-        self._out.put((struct.pack(">I", len(text)) + text + (payload or b""), pending))
+        self._out.put((_frame(header, payload or b""), pending))
         return request
 
     def _ask(
@@ -394,6 +402,7 @@ class Leash:
             "run": self._run,
             "folder": folder or str(PurePosixPath(self.node.work) / self._run),
             "holder": self._holder,
+            "silence_s": self._silence_s,
         }
         reply = self._ask("hello", deadline, values).reply
         return Greeting(**{key: reply[key] for key in Greeting.__dataclass_fields__})
@@ -469,10 +478,6 @@ class Leash:
                 self.put(f"{launch.name}/{name}", content, deadline)
             reply = self._ask("start", deadline, values, late_s=ANSWER_S, argv=launch.argv).reply
         except (AgentError, OSError) as error:
-            raise _launch_error(launch, error) from error
-        except DeadlineExceeded as error:
-            if not error.message.startswith("was not ready"):
-                raise
             raise _launch_error(launch, error) from error
         return Running(reply["pid"], reply["started_ns"], reply["ready_ns"])
 
@@ -588,6 +593,11 @@ class Leash:
             left = f"; processes that would not end: {reply['left']}" if reply["left"] else ""
             message = f"{len(reply['failed'])} changes could not be taken back{left}"
             raise AgentError(message, node=self.node.name, tail=tail, hint="`orch clean` tries again")
+
+
+def _frame(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack(">I", len(text)) + text + payload
 
 
 def _take(received: bytearray) -> tuple[dict[str, Any], bytes] | None:

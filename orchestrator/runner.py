@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator import lock, provenance, sealing
+from orchestrator import lock, provenance, routes, sealing
 from orchestrator.deadline import Deadline
-from orchestrator.errors import Interrupted, LockedError, OrchError
+from orchestrator.errors import Interrupted, LockedError, OrchError, StoreError, last_lines
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Launch
@@ -71,12 +72,22 @@ class Run:
         self.stage = name
         self.progress.phase(name)
         self.events.write("phase", name=name)
-        self.folder.save(stage=name)
+        self.record(stage=name)
         began = time.monotonic()
         try:
             yield
         finally:
             self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - began
+
+    def record(self, **changes: Any) -> None:
+        """Save the manifest; a disk that is full ends the measurement, but not the putting back."""
+        try:
+            self.folder.save(**changes)
+            trouble = self.events.failed
+        except OSError as error:
+            trouble = error
+        if trouble is not None and not self.interrupts.is_unwinding:
+            raise unwritable(self.folder.path, trouble)
 
     # Up
 
@@ -92,6 +103,7 @@ class Run:
             self.unwind.push("residue", self._residue)
         with self.phase("check"):
             session.check(plan.requirements)
+            session.check_routes(routes.peers(plan))
         with self.phase("conditions"):
             for change in plan.changes:
                 self.unwind.push(change.name, session.apply(change))
@@ -107,20 +119,20 @@ class Run:
         with self.phase("preflight"):
             # The first window's traffic is checked last, and stays.
             for window in reversed(plan.windows):
-                self._traffic_up(window)
                 if window.sources:
-                    self.preflights[window.name] = preflight(plan, window, session)
-                if window is not plan.windows[0]:
-                    self._traffic_down(window)
+                    self._preflight(window, stays=window is plan.windows[0])
             session.go(ranks)
 
-    def _traffic_up(self, window: PlannedWindow) -> None:
-        launches = traffic_of(window)
+    def _preflight(self, window: PlannedWindow, *, stays: bool) -> None:
+        launches = traffic_of(window) if stays else rehearsal_of(window)
+        self._traffic_up(window, launches)
+        self.preflights[window.name] = preflight(self.plan, window, self.session)
+        if not stays:
+            self._stop(launches, phase=None)
+
+    def _traffic_up(self, window: PlannedWindow, launches: Sequence[Launch]) -> None:
         self.unwind.push(f"traffic of {window.name}", lambda: self._stop(launches, phase="stop"))
         self.session.start(launches, what=f"starting the traffic of {window.name}")
-
-    def _traffic_down(self, window: PlannedWindow) -> None:
-        self._stop(traffic_of(window), phase=None)
 
     # Measured
 
@@ -129,22 +141,22 @@ class Run:
         for window in self.plan.windows:
             with self.phase("warm-up"):
                 if window is not self.plan.windows[0]:
-                    self._traffic_up(window)
+                    self._traffic_up(window, traffic_of(window))
                 measurement = Measurement(self.plan, window, self.session, self.progress)
                 measurement.warm_up()
             with self.phase("window"):
                 measured = measurement.measure()
             self.windows.append(measured)
             self.measured_until = time.monotonic()
-            self.folder.save(windows=sealing.window_records(self.plan, self.windows))
+            self.record(windows=sealing.window_records(self.plan, self.windows))
             self.events.write("window", name=measured.name, start_ns=measured.start_ns, end_ns=measured.end_ns)
             if window is not self.plan.windows[-1]:
                 with self.phase("warm-up"):
-                    self._traffic_down(window)
+                    self._stop(traffic_of(window), phase=None)
 
     # Down
 
-    def _stop(self, launches: list[Launch] | tuple[Launch, ...], *, phase: str | None) -> None:
+    def _stop(self, launches: Sequence[Launch], *, phase: str | None) -> None:
         with self.phase(phase) if phase else nullcontext():
             self.session.stop(launches, measured_until=self.measured_until)
 
@@ -174,9 +186,24 @@ class Run:
             self.session.fetch(self.folder.path)
 
 
+def unwritable(path: Path, error: OSError) -> StoreError:
+    """Results that cannot be written."""
+    return StoreError(
+        f"{path}: cannot be written: {error.strerror}", hint="make room; `orch recover` then seals what there is"
+    )
+
+
 def traffic_of(window: PlannedWindow) -> tuple[Launch, ...]:
     """Every process of a window's traffic."""
     return tuple(launch for source in window.sources for launch in source.launches)
+
+
+def rehearsal_of(window: PlannedWindow) -> tuple[Launch, ...]:
+    """The same traffic under names of its own, for a preflight that is over before its window begins."""
+    return tuple(
+        dataclasses.replace(launch, name=f"preflight.{launch.name}", window=f"preflight of {window.name}")
+        for launch in traffic_of(window)
+    )
 
 
 def run(
@@ -220,7 +247,10 @@ def run(
                 events.close()
                 shutil.rmtree(folder.path)
                 raise error
-            return _sealed(this, error, reducer, began=began)
+            try:
+                return _sealed(this, error, reducer, began=began)
+            except OSError as problem:
+                raise unwritable(folder.path, problem) from error
         finally:
             reducer.close()
 
@@ -242,7 +272,7 @@ def _explain(this: Run, error: OrchError) -> None:
     failed = [process.launch for process in this.watch.processes.values() if process.failed and process.launch.required]
     if failed and not error.tail and not isinstance(error, Interrupted):
         try:
-            error.tail = this.session.tail(failed[0])
+            error.tail = last_lines(this.session.tail(failed[0]))
         except OrchError as second:
             add_note(error, f"its output could not be read: {second.message}")
 

@@ -6,11 +6,11 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from orchestrator import facts, fanout
+from orchestrator import facts, fanout, routes
 from orchestrator.deadline import Deadline
 from orchestrator.errors import MissingRequirement, OrchError, TestbedError
 from orchestrator.events import EventLog
@@ -27,6 +27,7 @@ CONNECT_S = 30.0
 CALL_S = 20.0
 FETCH_S = 600.0
 TAIL_BYTES = 4000
+AGENT_MARKER = ".orch-run.json"  # how an agent says that a folder is a run's; nothing of the results
 
 
 def holder(run: str) -> dict[str, Any]:
@@ -100,6 +101,23 @@ class Session:
         if errors:
             for other in errors[1:]:
                 add_note(errors[0], f"{other.node}: {other.message}; remedy: {other.hint}")
+            raise errors[0]
+
+    def check_routes(self, talks: Mapping[str, Sequence[str]]) -> None:
+        """Raise TestbedError that tells every pair of nodes whose traffic would not take the data plane."""
+        topology = self.testbed.topology
+
+        def ask(leash: Leash) -> list[TestbedError]:
+            others = [topology.node(name) for name in talks[leash.node.name]]
+            argv, lines = routes.question(leash.node, others)
+            done = leash.run(argv, Deadline.after(CALL_S), stdin=lines)
+            return routes.verdict(leash.node, others, done.stdout, done.stderr)
+
+        found = self._each(talks, ask, what="checking routes", seconds=CALL_S)
+        errors = [error for of_node in found.values() for error in of_node]
+        if errors:
+            for other in errors[1:]:
+                add_note(errors[0], f"{other.node}: {other.message}")
             raise errors[0]
 
     def facts(self) -> dict[str, dict[str, Any]]:
@@ -320,5 +338,8 @@ def bring_up(run_folder: Path, home: Path) -> None:
     if run_folder.is_dir():
         home.mkdir(parents=True, exist_ok=True)
         for entry in run_folder.iterdir():
-            entry.rename(home / entry.name)
+            if entry.name == AGENT_MARKER:
+                entry.unlink()
+            else:
+                entry.rename(home / entry.name)
         run_folder.rmdir()

@@ -2,7 +2,8 @@
 
 It arrives over its own channel and runs from memory: standard library only, Python 3.8 or later, nothing imported from
 elsewhere. A frame is four bytes (big endian) with the length of a JSON header, the header, and `header["bytes"]` raw
-bytes. When its input ends, whoever asked is gone: it ends everything it started, takes back every change and exits.
+bytes. When its input ends, or nothing comes for too long, whoever asked is gone: it ends everything it started, takes
+back every change and exits.
 """
 
 # Plain paths and open descriptors, for a small and quick start on the node: ruff's flake8-use-pathlib is off here.
@@ -429,6 +430,8 @@ class Agent:
         self.holder: Dict[str, Any] = {}
         self.ending = False
         self.farewell: Any = None
+        self.heard_at = time.monotonic()
+        self.silence_s = 0.0  # how long nobody may speak to us; 0 for as long as they like
         self.woken = False
         self.user: Optional[pwd.struct_passwd] = None
         if os.geteuid() == 0 and int(os.environ.get("SUDO_UID", "0")) > 0:
@@ -463,6 +466,8 @@ class Agent:
             while not self.ending:
                 self.turn(self.idle_s())
                 self.step_tasks()
+                if self.silence_s and time.monotonic() - self.heard_at >= self.silence_s:
+                    break
         finally:
             for number in (signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
@@ -473,6 +478,7 @@ class Agent:
             key.data()
 
     def receive(self) -> None:
+        self.heard_at = time.monotonic()
         if not self.wire.read():
             self.ending = True
         self.handle_frames()
@@ -555,6 +561,8 @@ class Agent:
         times = [task.wake_at for task in self.tasks if task.wake_at is not None]
         if any(task.wake_at is None for task in self.tasks) and len(self.wire.pending) < BACKLOG:
             return 0.0
+        if self.silence_s:
+            times.append(self.heard_at + self.silence_s)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def drive(self, steps: Steps[T]) -> T:
@@ -731,7 +739,9 @@ class Agent:
 
     # Requests
 
-    def hello(self, *, node: str, run: str, folder: str, holder: Dict[str, Any]) -> Dict[str, Any]:
+    def hello(
+        self, *, node: str, run: str, folder: str, holder: Dict[str, Any], silence_s: float = 0.0
+    ) -> Dict[str, Any]:
         if self.run:
             raise Refusal("bad-request", "hello was said before")
         if not folder.startswith("/") or "/" in run + node or not run or not node:
@@ -752,7 +762,7 @@ class Agent:
         about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid())
         os.ftruncate(self.marker, 0)
         os.pwrite(self.marker, json.dumps(about).encode() + b"\n", 0)
-        self.run, self.folder = run, os.path.realpath(folder)
+        self.run, self.folder, self.silence_s = run, os.path.realpath(folder), silence_s
         return {
             "pid": os.getpid(), "uid": os.geteuid(), "user": self.user.pw_name if self.user else None,
             "python": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable, "hostname": socket.gethostname(),
@@ -979,7 +989,7 @@ class Agent:
             if waited >= within_s:
                 yield from self.ladder(lambda: self.members(process), [])
                 tail = last_words(process.folder)
-                raise Refusal("timeout", "was not ready within %g s" % within_s, tail=tail)
+                raise Refusal("unready", "was not ready within %g s" % within_s, tail=tail)
             yield max(0.0, min(0.01 if waited < 2.0 else 0.05, within_s - waited))
 
     def watch(self, process: Process, lines: Optional[Lines]) -> Steps[None]:

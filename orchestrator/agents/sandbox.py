@@ -312,10 +312,11 @@ def log_text(log: int) -> str:
 # --- PID 1 -----------------------------------------------------------------------------------------------------------
 
 
-def start_builder(document: Dict[str, Any], logs: Dict[str, int]) -> int:
-    """Build in a process of its own, so that this one can watch its owner. Returns a descriptor to read the outcome."""
+def start_builder(document: Dict[str, Any], logs: Dict[str, int]) -> "tuple[int, int]":
+    """Build in a process of its own, so that this one can watch its owner. Returns its PID and where it tells."""
     outcome, tell = os.pipe()
-    if os.fork() == 0:
+    builder = os.fork()
+    if builder == 0:
         try:
             try:
                 told: Dict[str, Any] = {"pids": build(document, logs)}
@@ -328,7 +329,7 @@ def start_builder(document: Dict[str, Any], logs: Dict[str, int]) -> int:
         finally:
             os._exit(0)
     os.close(tell)
-    return outcome
+    return builder, outcome
 
 
 def wait_built(owner: socket.socket, outcome: int) -> Optional[Dict[str, Any]]:
@@ -414,9 +415,11 @@ def main() -> None:
             return
         document = json.loads(message)
         logs = {node["name"]: os.memfd_create(node["name"]) for node in document["nodes"]}
-        told = wait_built(owner, start_builder(document, logs))
+        builder, outcome = start_builder(document, logs)
+        told = wait_built(owner, outcome)
         if told is None:
             return
+        os.waitpid(builder, 0)
         if "pids" not in told:
             owner.send(json.dumps(told).encode())
             return

@@ -77,7 +77,7 @@ def _in_order(files: Sequence[Path]) -> tuple[list[Path], list[str]]:
     for file in files:
         try:
             stamp = first_stamp(file)
-        except CaptureError as error:  # noqa: PERF203 - each file on its own
+        except CaptureError as error:
             problems.append(error.message)
         else:
             if stamp is not None:

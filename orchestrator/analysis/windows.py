@@ -49,10 +49,13 @@ def measure(
     there, free_disk_bytes (of each node, the least seen). `problems` are those of reading captures, and count against
     every window.
     """
+    import pyarrow.compute as pc
+
     iterations = tables.read(folder, "iterations")
+    needed = pc.field("counter").isin([*_NIC.values(), *_SWAP, *_THROTTLES])
     data = _Tables(
         tables.read(folder, "packets"), tables.read(folder, "capture_flows"), tables.read(folder, "captures"),
-        tables.read(folder, "counters"),
+        tables.read(folder, "counters", where=needed),
         {job["name"]: series(iterations, job["name"]) for job in manifest["jobs"]},
     )  # fmt: skip
     rows: dict[str, list[dict[str, Any]]] = {"windows": [], "loads": [], "training": []}

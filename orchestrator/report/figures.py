@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -74,7 +75,8 @@ def _iterations(runs: Sequence[Run]) -> tuple[Any, str] | None:
     drawing, (panel,) = figure(height_in=2.7)
     for run, job, label, color, style in drawn:
         at = (job.start_ns - run.origin_ns) / 1e9
-        panel.plot(*_thinned(at, job.seconds), color=color, linestyle=style, label=label, linewidth=1.1)
+        panel.plot(*_thinned(at, job.seconds), color=color, linestyle=style, label=label, linewidth=1.1,
+                   marker="." if len(at) <= 60 else "", markersize=5)  # fmt: skip
     for window in runs[0].windows:
         begin, end = (((window.get(key) or 0) - runs[0].origin_ns) / 1e9 for key in ("start_ns", "end_ns"))
         panel.axvspan(begin, end, color=GRID, alpha=0.45, linewidth=0, zorder=0)
@@ -97,9 +99,9 @@ def _thinned(x: Any, y: Any) -> tuple[Any, Any]:
     if len(x) <= _MOST_POINTS:
         return x, y
     edges = np.linspace(0, len(x), _MOST_POINTS // 2 + 1).astype(int)
-    keep = sorted({int(begin + pick(y[begin:end])) for begin, end in zip(edges, edges[1:], strict=False)
-                   for pick in (np.argmin, np.argmax)})  # fmt: skip
-    return x[keep], y[keep]
+    stretches = list(itertools.pairwise(edges.tolist()))
+    keep = {begin + int(pick(y[begin:end])) for begin, end in stretches for pick in (np.argmin, np.argmax)}
+    return x[sorted(keep)], y[sorted(keep)]
 
 
 def _cdf(runs: Sequence[Run]) -> tuple[Any, str] | None:
@@ -203,20 +205,19 @@ def _throughput(run: Run) -> tuple[Any, str] | None:
                 if rate.any():
                     label = f"{_KINDS[kind]}, {_WAYS[direction]}"
                     panel.plot(at, rate * run.scale / 1e9, color=color, linestyle=style, label=label, linewidth=1.1)
-        panel.set_ylim(bottom=0)
         panel.set_title(host["name"], pad=3, loc="right")
     panels[-1].set_xlabel("time since the first window began (s)")
+    top = max(panel.get_ylim()[1] for panel in panels)
+    for panel in panels:
+        panel.set(ylim=(0, top), xlim=(0, (run.end_ns - run.origin_ns) / 1e9))
     drawing.supylabel("Gbit/s", fontsize=9)
-    legend(panels[0])
+    legend(*panels)
     left_out = f" {len(hosts) - len(shown)} more hosts are not drawn." if len(hosts) > len(shown) else ""
     return drawing, f"Layer 2, in steps of {step / 1e6:.3g} ms{_back([run])}{left_out}"
 
 
 def _queue(run: Run) -> tuple[Any, str] | None:
-    import pyarrow.compute as pc
-
-    counters = run.table("counters")
-    mine = counters.filter(pc.match_substring_regex(counters["counter"], r"^qdisc\..*\.(drops|backlog_bytes)$"))
+    mine = run.counters(r"^qdisc\..*\.(drops|backlog_bytes)$")
     if not mine.num_rows:
         return None
     keys = mine.group_by(["node", "port", "counter"]).aggregate([("value", "max"), ("value", "min")]).to_pylist()
@@ -255,13 +256,14 @@ def _tcp(run: Run) -> tuple[Any, str] | None:
     if not table.num_rows or run.end_ns <= run.origin_ns:
         return None
     at = table["time_ns"].to_numpy() - run.origin_ns
-    step = max(1, (run.end_ns - run.origin_ns) // _STEPS)
+    # A step shorter than the sampling would show one node after the other.
+    step = max((run.end_ns - run.origin_ns) // _STEPS, _interval_ns(table), 1)
     place = at // step
-    inside = (place >= 0) & (place < _STEPS)
+    inside = (place >= 0) & (at < run.end_ns - run.origin_ns)
     if not inside.any():
         return None
     drawing, panels = figure(2, height_in=3.0)
-    columns = (("rtt_s", 1e3, "round-trip time (ms)"), ("cwnd_segments", 1.0, "window (segments)"))
+    columns = (("rtt_s", 1e3, "RTT (ms)"), ("cwnd_segments", 1.0, "window (segments)"))
     for panel, (column, factor, label) in zip(panels, columns, strict=True):
         value = table[column].to_numpy(zero_copy_only=False).astype(np.float64)[inside] * factor
         steps, groups = _grouped(place[inside], value)
@@ -271,6 +273,7 @@ def _tcp(run: Run) -> tuple[Any, str] | None:
                        label=name, linewidth=1.1)  # fmt: skip
         panel.set(ylabel=label)
         panel.set_ylim(bottom=0)
+        panel.set_xlim(0, (run.end_ns - run.origin_ns) / 1e9)
     panels[-1].set_xlabel("time since the first window began (s)")
     legend(panels[0])
     used = ", ".join(sorted({name for name in table["congestion"].unique().to_pylist() if name})) or "not recorded"
@@ -278,6 +281,15 @@ def _tcp(run: Run) -> tuple[Any, str] | None:
         drawing,
         f"Over all sampled TCP connections of the data plane; congestion control: {used}. Not multiplied back.",
     )
+
+
+def _interval_ns(sockets: Any) -> int:
+    """The typical time between two samples of one node."""
+    import pyarrow.compute as pc
+
+    mine = sockets.filter(pc.equal(sockets["node"], sockets["node"][0]))
+    times = np.unique(mine["time_ns"].to_numpy())
+    return int(np.median(np.diff(times))) if len(times) > 1 else 0
 
 
 def _grouped(place: Any, value: Any) -> tuple[Any, list[Any]]:

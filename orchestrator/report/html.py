@@ -147,7 +147,9 @@ def _nodes(run: Run) -> list[dict[str, str]]:
         clock = clocks.get(node["name"]) or {}
         found.append(
             {
-                "name": f"{node['name']}" + (f" ({node['kind']})" if node.get("kind", "host") != "host" else ""),
+                "name": node["name"]
+                if node.get("kind", "host") in ("host", node["name"])
+                else f"{node['name']} ({node['kind']})",
                 "address": " ".join(str(node.get(key) or "") for key in ("address", "device")).strip(),
                 "kernel": _kernel(facts.get("/proc/version")),
                 "congestion": str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or ""),
@@ -244,7 +246,7 @@ def _estimate(row: Mapping[str, Any], key: str) -> dict[str, str]:
     """Value and interval in milliseconds, to the digits that the interval bears out."""
     value, low, high = (row[f"{key}{part}_s"] * 1e3 for part in ("", "_low", "_high"))
     if math.isnan(value):
-        return {"value": "–", "interval": ""}
+        return {"value": "none", "interval": ""}
     width = high - low
     digits = 1 if math.isnan(width) or width <= 0 else max(0, min(3, 1 - math.floor(math.log10(width))))
     bounds = [f"{bound:.{digits}f}" if not math.isnan(bound) else "" for bound in (low, high)]

@@ -28,6 +28,13 @@ class Run:
         self.scale = int(manifest.get("scale") or 1)
         self._tables: dict[str, Any] = {}
 
+    def counters(self, pattern: str) -> Any:
+        """The rows of `counters` (a pyarrow Table) whose counter matches a regular expression."""
+        import pyarrow.compute as pc
+
+        where = pc.match_substring_regex(pc.field("counter"), pattern)
+        return tables.read(self.path / "tables", "counters", where=where)
+
     def table(self, name: str) -> Any:
         """A table of the run as a pyarrow Table; empty when it was not written."""
         if name not in self._tables:

@@ -18,7 +18,7 @@ INK, SOFT, GRID, BACK = "#1c1d1f", "#6b6f76", "#dcdee2", "#ffffff"
 LINES = ("-", "--", ":", "-.")
 WIDTH_IN = 7.6
 
-LOOK = {
+LOOK: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9.0,
@@ -53,7 +53,7 @@ LOOK = {
 
 def look() -> Any:
     """A context in which figures are drawn and saved in this look."""
-    return mpl.rc_context(LOOK)
+    return mpl.rc_context(LOOK)  # type: ignore[arg-type]
 
 
 def figure(rows: int = 1, *, height_in: float, sharex: bool = True) -> tuple[Figure, list[Any]]:
@@ -63,24 +63,27 @@ def figure(rows: int = 1, *, height_in: float, sharex: bool = True) -> tuple[Fig
     return drawing, [row[0] for row in panels]
 
 
-def legend(panel: Any, *, columns: int = 4) -> None:
-    """A legend above the panel, where it hides nothing; none when there is nothing to tell apart."""
-    handles, labels = panel.get_legend_handles_labels()
-    if len(handles) > 1:
-        panel.legend(
-            handles, labels, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2,
-            handlelength=1.8, columnspacing=1.4, markerscale=0.5,
+def legend(*panels: Any, columns: int = 4) -> None:
+    """A legend above the first panel, where it hides nothing, for all; none when there is nothing to tell apart."""
+    known: dict[str, Any] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            known.setdefault(label, handle)
+    if len(known) > 1:
+        panels[0].legend(
+            list(known.values()), list(known), loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns,
+            borderaxespad=0.2, handlelength=1.8, columnspacing=1.4, markerscale=0.5,
         )  # fmt: skip
 
 
 def save(drawing: Figure, stem: Path) -> str:
     """Write STEM.svg and STEM.pdf; returns the SVG for a page, with colours that the page's theme sets."""
     with mpl.rc_context({"svg.hashsalt": stem.name}):
-        FigureCanvasPdf(drawing).print_pdf(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
+        FigureCanvasPdf(drawing).print_pdf(stem.with_suffix(".pdf"), metadata={"CreationDate": None})  # type: ignore[no-untyped-call]
         # What the first canvas laid out holds for the second one, and laying out again is half of the time.
         drawing.set_layout_engine("none")
         out = io.StringIO()
-        FigureCanvasSVG(drawing).print_svg(out, metadata={"Date": None})
+        FigureCanvasSVG(drawing).print_svg(out, metadata={"Date": None})  # type: ignore[no-untyped-call]
     text = out.getvalue()
     stem.with_suffix(".svg").write_text(text, encoding="utf-8")
     return themed(text)

@@ -39,8 +39,11 @@ def write(
     return folder / f"{name}.parquet"
 
 
-def read(folder: Path, name: str) -> pa.Table:
-    """A table of a run; one that was never written is empty, with its columns."""
+def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
+    """A table of a run; one that was never written is empty, with its columns.
+
+    `where` is a filter of pyarrow's (an expression); rows that it leaves out are never in memory all at once.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -49,7 +52,7 @@ def read(folder: Path, name: str) -> pa.Table:
     if not path.exists():
         return empty.empty_table()
     try:
-        return pq.read_table(path, partitioning=None)
+        return pq.read_table(path, partitioning=None, filters=where)
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
 

@@ -6,6 +6,7 @@ import base64
 import binascii
 import contextlib
 import getpass
+import logging
 import shlex
 import socket
 import subprocess
@@ -26,6 +27,9 @@ _UNACKNOWLEDGED_MS = 60_000  # a peer that acknowledges nothing for so long is g
 _INCLUDE_DEPTH = 16  # OpenSSH's own limit
 _SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 _SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
+
+# What goes wrong is raised; without a handler paramiko's threads would print tracebacks besides.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from pathlib import Path
 
 import paramiko
 import pytest
@@ -34,13 +35,11 @@ def run_on(testbed, node, command, timeout_s=30.0):
 def processes_of(run_id):
     """PIDs, as seen from here, of everything that belongs to a sandbox by its environment or its parents' one."""
     found, parents = set(), {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
-            with open(f"/proc/{entry}/environ", "rb") as file:
-                if f"ORCH_LOCAL_TESTBED={run_id}".encode() in file.read().split(b"\0"):
-                    found.add(int(entry))
-            with open(f"/proc/{entry}/stat") as file:
-                parents[int(entry)] = int(file.read().rpartition(")")[2].split()[1])
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if f"ORCH_LOCAL_TESTBED={run_id}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.add(int(entry.name))
         except OSError:
             continue
     while grown := {pid for pid, parent in parents.items() if parent in found} - found:

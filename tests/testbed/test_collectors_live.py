@@ -130,7 +130,24 @@ def pair(tmp_path):
 
 
 def shape(pair: Pair, *, rate: str, limit: str) -> None:
-    pair.do("h1", "tc", "qdisc", "add", "dev", "ea", "root", "tbf", "rate", rate, "burst", "32kb", "limit", limit)
+    pair.do(
+        "h1",
+        "tc",
+        "qdisc",
+        "add",
+        "dev",
+        "ea",
+        "root",
+        "handle",
+        "1:",
+        "tbf",
+        "rate",
+        rate,
+        "burst",
+        "32kb",
+        "limit",
+        limit,
+    )
 
 
 def last(columns, port: str) -> dict[str, float]:
@@ -203,9 +220,8 @@ def test_queue_counters_equal_those_of_tc(pair):
 
 
 def test_children_are_counted_when_asked(pair):
-    tbf = "tbf rate 20mbit burst 32kb limit 60kb"
-    pair.do("h1", *f"tc qdisc add dev ea root handle 1: {tbf}".split())
-    pair.do("h1", *"tc qdisc add dev ea parent 1:1 pfifo limit 40".split())
+    shape(pair, rate="20mbit", limit="60kb")
+    pair.do("h1", "tc", "qdisc", "add", "dev", "ea", "parent", "1:1", "pfifo", "limit", "40")
     for children, kinds in ((False, {"tbf"}), (True, {"tbf", "pfifo@1:1"})):
         launch = qdisc.launches(qdisc.Config(hosts=("h1",), children=children), TOPOLOGY)[0]
         process, home = pair.launch(launch)
@@ -257,8 +273,10 @@ def test_only_the_data_planes_sockets_are_kept(pair):
     launch = tcp.launches(tcp.Config(hosts=("h1",)), TOPOLOGY)[0]
     code = (
         "import socket,sys\n"
-        "for a,f in (('10.77.0.1',socket.AF_INET),('10.78.0.1',socket.AF_INET),('::ffff:10.77.0.1',socket.AF_INET6)):\n"
-        "  l,c=socket.socket(f),socket.socket(f); l.bind((a,0)); l.listen(); c.bind((a,0)); c.connect(l.getsockname())\n"
+        "i,j=socket.AF_INET,socket.AF_INET6\n"
+        "for a,f in (('10.77.0.1',i),('10.78.0.1',i),('::ffff:10.77.0.1',j)):\n"
+        "  l,c=socket.socket(f),socket.socket(f); l.bind((a,0)); l.listen()\n"
+        "  c.bind((a,0)); c.connect(l.getsockname())\n"
         "  globals()[a]=(l,c,l.accept())\n"
         "print('up',flush=True); sys.stdin.read()"
     )

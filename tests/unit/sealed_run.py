@@ -1,4 +1,4 @@
-"""Makes a sealed run of four hosts as a real one would leave it, from numbers that are known, for tests of what reads it."""
+"""Makes a sealed run of four hosts as a real one would leave it, from known numbers, for tests of what reads it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from orchestrator.analysis import windows
 from orchestrator.gates import Tolerances
 from orchestrator.gates import reasons as reasons_of
 from orchestrator.gates import valid as is_valid
+from orchestrator.rows import TABLES
 from orchestrator.store.tables import TableWriter
 
 BEGAN_NS = 1_795_000_000_000_000_000
@@ -20,11 +21,12 @@ BIN_NS = 10_000_000
 WARMUP = 5
 SENT_BYTES = 2_000_000.0  # payload a rank and iteration, scaled
 THEORY_BYTES = 1_950_000.0
+STRICT = Tolerances()
 
 
-def make_run(
+def make_run(  # noqa: C901
     folder: Path, *, repetition: int = 1, iterations: int = 120, load_bps: float = 150e6, achieved: float = 1.0,
-    seconds: float = 0.2, scale: int = 100, dropped: int = 0, tolerances: Tolerances = Tolerances(),
+    seconds: float = 0.2, scale: int = 100, dropped: int = 0, tolerances: Tolerances = STRICT,
     windows_count: int = 1, skip: tuple[str, ...] = (),
 ) -> Path:  # fmt: skip
     """One job on four hosts, cross traffic h2 -> h1 of `load_bps` that arrives at `achieved` times the rate.
@@ -102,15 +104,19 @@ def _manifest(run, repetition, scale, spans, load_bps):
         "topology": {
             "kind": "local", "mtu": 1500,
             "nodes": [{"name": host, "kind": "host", "address": f"10.77.0.{i + 1}", "device": "eth0"}
-                      for i, host in enumerate(HOSTS)] + [{"name": "switch", "kind": "switch", "address": "", "device": ""}],
+                      for i, host in enumerate(HOSTS)]
+                     + [{"name": "switch", "kind": "switch", "address": "", "device": ""}],
             "links": [{"host": host, "device": "eth0", "switch": "switch", "switch_port": f"p{i + 1}", "rate": 25e9}
                       for i, host in enumerate(HOSTS)],
         },
         "jobs": [{"name": "training", "workload": "ddp", "model": "resnet50", "compute": "emulated",
                   "ranks": [{"rank": i, "node": host} for i, host in enumerate(HOSTS)],
-                  "theory": {"bytes_per_iteration": THEORY_BYTES, "parameters": 255570, "source": "ring all-reduce, 2(n-1)/n"}}],
-        "windows": [{"window": name, "start_ns": start, "end_ns": stop, "iterations": {"training": {"first": first, "last": last}},
-                     "loads": [{"source": "iperf0", "src": "h2", "dst": "h1", "requested_bps": load_bps}] if load_bps else []}
+                  "theory": {"bytes_per_iteration": THEORY_BYTES, "parameters": 255570,
+                             "source": "ring all-reduce, 2(n-1)/n"}}],
+        "windows": [{"window": name, "start_ns": start, "end_ns": stop,
+                     "iterations": {"training": {"first": first, "last": last}},
+                     "loads": [{"source": "iperf0", "src": "h2", "dst": "h1", "requested_bps": load_bps}]
+                              if load_bps else []}
                     for name, first, last, start, stop in spans],
         "launches": [{"name": "tcpdump", "node": host, "part": "collector.tcpdump", "role": "collector", "argv": [],
                       "failed": None} for host in HOSTS],
@@ -155,8 +161,7 @@ def _bins(rank, begin, end, iteration_s, load_bps):
 
 def _flows(rank, begin, end):
     if HOSTS[rank] != "h1":
-        return {name: [] for name in ("port", "direction", "protocol", "src", "src_port", "dst", "dst_port", "kind", "name",
-                "packets", "wire_bytes", "payload_bytes", "repeated_bytes", "first_ns", "last_ns")}  # fmt: skip
+        return {name: [] for name in TABLES["capture_flows"]}
     return {
         "port": ["eth0"], "direction": ["in"], "protocol": ["tcp"], "src": ["10.77.0.2"], "src_port": [40000],
         "dst": ["10.77.0.1"], "dst_port": [15201], "kind": ["cross"], "name": ["iperf0"], "packets": [1000],
@@ -201,7 +206,8 @@ def _sockets(random, begin, end):
     at = np.repeat(np.arange(begin, end, 100_000_000), 6)
     n = len(at)
     return {
-        "time_ns": at, "src": ["10.77.0.2"] * n, "src_port": np.tile(np.arange(6) + 40000, n // 6), "dst": ["10.77.0.1"] * n,
-        "dst_port": [15201] * n, "congestion": ["cubic"] * n, "rtt_s": random.gamma(4, 0.001, n),
-        "cwnd_segments": random.integers(2, 60, n), "retransmits": [0] * n, "bytes_acked": [0] * n, "unacked_segments": [1] * n,
+        "time_ns": at, "src": ["10.77.0.2"] * n, "src_port": np.tile(np.arange(6) + 40000, n // 6),
+        "dst": ["10.77.0.1"] * n, "dst_port": [15201] * n, "congestion": ["cubic"] * n,
+        "rtt_s": random.gamma(4, 0.001, n), "cwnd_segments": random.integers(2, 60, n), "retransmits": [0] * n,
+        "bytes_acked": [0] * n, "unacked_segments": [1] * n,
     }  # fmt: skip

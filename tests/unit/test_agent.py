@@ -92,7 +92,7 @@ def test_the_command_line_survives_a_login_shell():
         (b'{"id": 1, "op": "read", "paths": 5, "globs": []}', "TypeError"),
         (b'{"id": 1, "op": "run_command", "argv": [], "timeout_s": 1}', "not an argument list"),
         (b'{"id": 1, "op": "run_command", "argv": [1], "timeout_s": 1}', "not an argument list"),
-        (b'{"id": 1, "op": "run_command", "argv": ["a\\u0000b"], "timeout_s": 1}', "null"),
+        (b'{"id": 1, "op": "run_command", "argv": ["a\\u0000b"], "timeout_s": 1}', "no program named"),
         (b'{"id": 1, "op": "put", "path": "x", "mode": 420}', "put before hello"),
         (b'{"id": 1, "op": "hello", "run": "a/b", "node": "n", "folder": "/tmp/x", "holder": {}}', "ValueError"),
         (b'{"id": 1, "op": "hello", "run": "r", "node": "n", "folder": "x", "holder": {}}', "ValueError"),
@@ -106,7 +106,7 @@ def test_a_bad_request_is_an_error_and_not_the_end(raw, text, said):
     assert raw.say(b'{"id": 2, "op": "ping"}')["ok"] is True
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", struct.pack(">I", 20) + b'{"bytes": 1e99, "x":1}'])
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", struct.pack(">I", 15) + b'{"bytes": 1e99}'])
 def test_a_stream_that_cannot_be_followed_ends_it_with_a_reason(raw, data):
     raw.channel.write(data.ljust(64))
     assert raw.reply()["kind"] == "protocol"
@@ -127,9 +127,10 @@ def test_a_start_with_bad_values_is_refused(tether):
         with pytest.raises(AgentError):
             leash._ask("start", soon(), {"name": name, "argv": ["true"], "env": {}, "ready": {"kind": "started"},
                                          "ready_within_s": 1})  # fmt: skip
+    ready = {"kind": "line", "pattern": "(", "file": "stdout"}
+    values = {"name": "p", "argv": ["true"], "env": {}, "ready": ready, "ready_within_s": 1}
     with pytest.raises(AgentError, match="unterminated"):
-        ready = {"kind": "line", "pattern": "(", "file": "stdout"}
-        leash._ask("start", soon(), {"name": "p", "argv": ["true"], "env": {}, "ready": ready, "ready_within_s": 1})
+        leash._ask("start", soon(), values)
     assert leash.processes(soon()) == []
 
 
@@ -150,13 +151,11 @@ def test_what_a_shell_prints_before_the_agent_is_skipped(tmp_path):
 
 def test_a_channel_without_an_agent_says_why(tmp_path):
     script = tmp_path / "python"
-    script.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
+    script.write_text(
+        "#!/bin/sh\nread length; echo 'sudo: a password is required' >&2; exec head -c $length > /dev/null\n"
+    )
     script.chmod(0o755)
-    try:
-        channel = LocalChannel(str(script))
-    except TransportError as error:  # it was gone before the source could be written
-        assert "listen" in error.message
-        return
+    channel = LocalChannel(str(script))
     leash = Leash(Node(name="n1", work=str(tmp_path)), channel, run="r", holder={}, on_event=lambda _: None)
     with pytest.raises(TransportError, match="channel to the agent ended") as caught:
         leash.hello(soon())

@@ -198,7 +198,7 @@ def test_an_early_end_is_told_with_the_last_words(tether):
 
 def test_what_is_never_ready_is_killed(tether):
     leash = tether()
-    with pytest.raises(LaunchError, match="not ready within 0.2 s") as caught:
+    with pytest.raises(LaunchError, match=r"not ready within 0\.2 s") as caught:
         leash.start(shell("echo $$; trap '' TERM; sleep 60", ready=Line("never"), ready_within_s=0.2), soon())
     assert gone(int(caught.value.tail))
 
@@ -375,12 +375,11 @@ def test_a_full_disk_is_an_error_and_not_the_end(tether, tmp_path):
         leash.hello(soon(), folder=f"{small}/run")
         with pytest.raises(AgentError, match="No space left"):
             leash.put("big", b"x" * 100_000, soon())
-        with pytest.raises(AgentError, match="No space left|disk is full"):
+        with pytest.raises(AgentError, match=r"No space left|disk is full"):
             leash.change("rate", soon(), undo=[["true"]], apply=[["touch", str(tmp_path / "applied")]])
         assert not (tmp_path / "applied").exists()
         with pytest.raises(LaunchError, match="No space left"):
-            for number in range(8):
-                leash.start(shell("true", name=f"p{number}"), soon())
+            [leash.start(shell("true", name=f"p{number}"), soon()) for number in range(8)]
         assert leash.run(["echo", "alive"], soon()).stdout == "alive\n"
         leash.close(soon())
     finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.deadline import Deadline
-from orchestrator.errors import LockedError, TransportError
+from orchestrator.errors import DeadlineExceeded, LockedError, TransportError
 from orchestrator.launch import Launch, Line
 from orchestrator.leash import AgentLost
 
@@ -170,7 +170,7 @@ def test_a_journal_of_another_boot_or_network_namespace_is_left_alone(tether, tm
 def test_a_folder_that_is_no_runs_is_never_removed(tether, tmp_path):
     mine = tmp_path / "work/thesis"
     mine.mkdir(parents=True)
-    (mine / "undo.jsonl").write_text('{"id": "x", "undo": [["touch", "%s"]]}\n' % (tmp_path / "undone"))  # noqa: UP031
+    (mine / "undo.jsonl").write_text('{"id": "x", "undo": [["touch", "%s"]]}\n' % (tmp_path / "undone"))
     tether(hello=False, run="sweep").sweep(soon(), keep_data=False)
     assert mine.exists()
     assert not (tmp_path / "undone").exists()
@@ -218,6 +218,23 @@ def test_two_agents_cannot_work_in_one_folder(tether, run_name):
     other = tether(hello=False, name="n2")
     with pytest.raises(LockedError):
         other.hello(soon(), folder=str(Path(first.node.work) / run_name))
+
+
+def test_an_agent_that_hears_nothing_for_too_long_ends(tether, tmp_path, run_name):
+    quiet = tether(hello=False)  # it would speak up every 20 s
+    hello = {"node": "n1", "run": run_name, "folder": str(tmp_path / "run"), "holder": {}, "silence_s": 0.2}
+    quiet._ask("hello", soon(), hello)
+    undone = tmp_path / "undone"
+    quiet.change("rate", soon(), undo=[["touch", str(undone)]], apply=[["true"]])
+    quiet.await_event(lambda event: isinstance(event, AgentLost))
+    assert undone.exists()
+
+
+def test_an_idle_leash_keeps_its_agent(tether):
+    leash = tether(silence_s=0.3)
+    with pytest.raises(DeadlineExceeded):
+        Deadline.after(0.8).poll(lambda: bool(leash.events), every_s=0.05, waiting_for="nothing")
+    assert leash.run(["echo", "here"], soon()).stdout == "here\n"
 
 
 def test_closing_is_quick_and_final(tether):

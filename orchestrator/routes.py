@@ -1,0 +1,67 @@
+"""Checks that traffic between data-plane addresses would leave by the data-plane device and no other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from orchestrator.errors import TestbedError
+from orchestrator.plan import RunPlan
+from orchestrator.topology import Node
+
+_FAILED = re.compile(r"^Command failed .*:(\d+)$", re.MULTILINE)
+_DEVICE = re.compile(r"\bdev (\S+)")
+
+
+def peers(plan: RunPlan) -> dict[str, list[str]]:
+    """Which other nodes each node exchanges data-plane traffic with."""
+    talks: dict[str, dict[str, None]] = {}
+
+    def add(one: str, other: str) -> None:
+        if one != other:
+            talks.setdefault(one, {})[other] = None
+            talks.setdefault(other, {})[one] = None
+
+    for job in plan.jobs:
+        for one in job.job.nodes:
+            for other in job.job.nodes:
+                add(one, other)
+    for window in plan.windows:
+        for source in window.sources:
+            for demand in source.demands:
+                add(demand.src, demand.dst)
+    return {node: list(others) for node, others in talks.items()}
+
+
+def question(node: Node, others: Sequence[Node]) -> tuple[tuple[str, ...], bytes]:
+    """A command, and its standard input, that asks the kernel of a node for its routes to others."""
+    lines = "".join(f"route get {other.address} from {node.address}\n" for other in others)
+    return ("ip", "-oneline", "-force", "-batch", "-"), lines.encode()
+
+
+def verdict(node: Node, others: Sequence[Node], stdout: str, stderr: str) -> list[TestbedError]:
+    """What is wrong with the routes that the kernel answered with."""
+    failed = {int(line) - 1 for line in _FAILED.findall(stderr)}
+    answers = iter(stdout.splitlines())
+    errors = []
+    for place, other in enumerate(others):
+        if place in failed:
+            errors.append(
+                TestbedError(
+                    f"no route from {node.address} to {other.address} ({other.name})",
+                    node=node.name,
+                    hint=f"bring up {node.device} with its address and a route to {other.address}",
+                )
+            )
+            continue
+        answer = next(answers, "")
+        device = _DEVICE.search(answer)
+        if device is None or device[1] != node.device:
+            errors.append(
+                TestbedError(
+                    f"traffic to {other.address} ({other.name}) would not leave by {node.device}: {answer.strip()}",
+                    node=node.name,
+                    hint=f"correct data.device, or add a route to {other.address} by {node.device}",
+                )
+            )
+    return errors

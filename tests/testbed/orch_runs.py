@@ -1,0 +1,124 @@
+"""Runs the real `orch` command and looks at what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+
+SMALL = {
+    "name": "small",
+    "testbed": {"local": {"hosts": 3, "link": "25gbit", "scale": 100}},
+    "conditions": [{"congestion-control": "cubic"}],
+    "workload": {"ddp": {"model": "mobilenet_v2", "compute_time": "40ms", "hosts": ["h1", "h2"]}},
+    "traffic": [{"iperf": {"from": "h1", "to": "h3", "load": "5gbit", "streams": 2}}],
+    "collect": ["tcpdump", "nic", "qdisc", "tcp", "cpu"],
+    "measure": {"warmup": 2, "iterations": 20, "at_most": "30s"},
+}
+
+
+def small(**changes):
+    """The small experiment with some of its keys replaced; None removes one."""
+    return {key: value for key, value in {**SMALL, **changes}.items() if value is not None}
+
+
+def write(folder, data, name="experiment.yaml"):
+    path = folder / name
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    return path
+
+
+def start(*arguments, **more):
+    """`orch` in the background, its output in pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "orchestrator.cli", *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,
+    )
+
+
+def orch(*arguments, timeout_s=120):
+    """`orch` to its end: exit status, standard output, standard error."""
+    process = start(*arguments)
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        raise AssertionError(f"orch {arguments} did not end\n{out}\n{err}") from None
+    return process.returncode, out, err
+
+
+def last_json(out):
+    return json.loads(out.splitlines()[-1])
+
+
+def manifest_of(results):
+    """The only run's manifest, and its folder."""
+    (path,) = results.glob("*/*/manifest.json")
+    return json.loads(path.read_bytes()), path.parent
+
+
+def wait_for(ready, within_s=30.0, what="it"):
+    ends = time.monotonic() + within_s
+    while not (found := ready()):
+        assert time.monotonic() < ends, f"{what} did not happen within {within_s} s"
+        time.sleep(0.02)
+    return found
+
+
+def in_stage(results, stage, at_least_iterations=0):
+    """Whether the only run is in this stage, with so many iterations of rank 0 logged."""
+
+    def ready():
+        for path in results.glob("*/*.partial/manifest.json"):
+            if json.loads(path.read_bytes())["stage"] != stage:
+                return False
+            logs = list(path.parent.glob("hosts/*/**/training-rank0/iterations.jsonl"))
+            return at_least_iterations == 0 or any(
+                len(log.read_bytes().splitlines()) >= at_least_iterations for log in logs
+            )
+        return False
+
+    return ready
+
+
+def processes(**tags):
+    """PIDs whose environment has all of these variables, as ORCH_RUN and ORCH_LAUNCH mark what a run starts."""
+    wanted = {f"{key}={value}".encode() for key, value in tags.items()}
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted <= set((entry / "environ").read_bytes().split(b"\0")):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def tagged(run):
+    """Every process of a run, whatever it is."""
+    return processes(ORCH_RUN=run)
+
+
+def nothing_is_left(run, within_s=5.0):
+    wait_for(lambda: not tagged(run), within_s, f"the end of {run}'s processes {tagged(run)}")
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def as_root():
+    return os.geteuid() == 0

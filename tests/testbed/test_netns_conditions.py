@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from test_netns import iperf
+
+from orchestrator.conditions import congestion_control, rate
+from orchestrator.topology import wire_per_payload
+
+pytestmark = pytest.mark.testbed
+
+
+class Applied:
+    """Carries a change out on a testbed as an agent would, verified, and takes it back at the end."""
+
+    def __init__(self, on, testbed, change):
+        self.on, self.testbed, self.change = on, testbed, change
+
+    def state(self):
+        return self.change.parse(self.on(self.testbed, self.change.node, shlex.join(self.change.read)))
+
+    def run(self, argvs):
+        for argv in argvs:
+            self.on(self.testbed, self.change.node, shlex.join(argv))
+
+    def __enter__(self):
+        self.old = self.state()
+        self.run(self.change.apply(self.old))
+        assert self.state() == self.change.expect(self.old) != self.old
+        return self
+
+    def __exit__(self, *error):
+        self.run(self.change.undo(self.old))
+        assert self.state() == self.old
+
+
+@pytest.mark.parametrize("where", ["nic", "switch-port"])
+def test_a_rate_holds_and_is_taken_back(up, on, where):
+    testbed = up(2, rate=2e9, scale=10)
+    config = rate.Config(host="h1", rate="800mbit", where=where)
+    src, dst = ("h1", "h2") if where == "nic" else ("h2", "h1")
+    (change,) = rate.changes(config, testbed.topology)
+    with Applied(on, testbed, change):
+        assert iperf(on, testbed, src, dst) == pytest.approx(80e6 / wire_per_payload(1500), rel=0.05)
+    assert iperf(on, testbed, src, dst) == pytest.approx(200e6 / wire_per_payload(1500), rel=0.05)
+
+
+def test_a_rate_on_a_device_without_a_bucket(up, on):
+    testbed = up(2, rate=float("inf"))
+    (change,) = rate.changes(rate.Config(host="h1", rate="50mbit"), testbed.topology)
+    with Applied(on, testbed, change) as applied:
+        assert applied.old == "default"
+        assert iperf(on, testbed, "h1", "h2") == pytest.approx(50e6 / wire_per_payload(1500), rel=0.05)
+    assert "noqueue" in on(testbed, "h1", "tc qdisc show dev eth0")
+
+
+def test_every_rate_is_read_back_as_it_was_set(up, on):
+    testbed = up(2, rate=float("inf"))
+    bits = [1e6, 1.5e6, 9.999e6, 33e6, 123_456_789, 250e6, 1e9, 2.5e9, 9_999_999_999, 25e9, 1e11]
+    buckets = [rate.bucket(one, queue_s=0.005, mtu=1500) for one in bits]
+    lines = [
+        f"tc qdisc replace dev eth0 root {' '.join(one.arguments)}; tc -j -r qdisc show dev eth0" for one in buckets
+    ]
+    said = on(testbed, "h1", "set -e; " + "; ".join(lines)).split("\n")
+    assert [rate.parse(text) for text in said if text.strip()] == [one.state for one in buckets]
+
+
+def test_a_burst_that_somebody_else_chose_is_put_back(up, on):
+    testbed = up(2, rate=float("inf"))
+    for burst in (5000, 33333, 131071):
+        for bits in (3e6, 77_777_777, 1e9, 4e10):
+            on(testbed, "h1", f"tc qdisc replace dev eth0 root tbf rate {int(bits)}bit burst {burst}b limit 99999b")
+            (change,) = rate.changes(rate.Config(host="h1", rate="50mbit"), testbed.topology)
+            with Applied(on, testbed, change):
+                pass
+
+
+def test_congestion_control_is_used_and_taken_back(up, on):
+    testbed = up(2, rate=100e6)
+    default = on(testbed, "h1", "cat /proc/sys/net/ipv4/tcp_congestion_control").strip()
+    other = "reno" if default == "cubic" else "cubic"
+    changes = congestion_control.changes(congestion_control.Config(algorithm=other), testbed.topology)
+    assert [change.node for change in changes] == ["h1", "h2"]
+    with Applied(on, testbed, changes[0]), Applied(on, testbed, changes[1]):
+        assert algorithms(on, testbed) == {other}
+        assert "scope link" in on(testbed, "h1", "ip route show dev eth0")
+    assert algorithms(on, testbed) == {default}
+
+
+def algorithms(on, testbed):
+    """Congestion control of both ends of a connection from h1 to h2, as `ss -ti` shows it."""
+    on(testbed, "h2", "iperf3 -s -1 -D -B 198.18.0.2")
+    watch = "(iperf3 -c h2 -t 1 >/dev/null &); for i in $(seq 20); do ss -Htin dport = :5201; sleep 0.05; done"
+    near = on(testbed, "h1", watch)
+    on(testbed, "h2", "iperf3 -s -1 -D -B 198.18.0.2")
+    on(testbed, "h1", "(iperf3 -c h2 -t 1 >/dev/null 2>&1 &)")
+    far = on(testbed, "h2", "for i in $(seq 20); do ss -Htin sport = :5201; sleep 0.05; done")
+    known = {"cubic", "reno", "bbr"}
+    assert known & set(near.split())
+    assert known & set(far.split())
+    return known & {*near.split(), *far.split()}
+
+
+def test_an_unknown_algorithm_is_the_kernels_own_refusal(up, on):
+    testbed = up(2)
+    change, _ = congestion_control.changes(congestion_control.Config(algorithm="nosuch"), testbed.topology)
+    with (
+        pytest.raises(AssertionError, match="Unknown tcp congestion algorithm"),
+        Applied(on, testbed, change),
+    ):
+        pass

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import hashlib
+import json
+
+import duckdb
+import pytest
+from orch_runs import last_json, nothing_is_left, orch, small, write
+
+pytestmark = pytest.mark.testbed
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One run of the small experiment, with a report."""
+    folder = tmp_path_factory.mktemp("finished")
+    results = folder / "results"
+    status, out, err = orch("run", write(folder, small()), "--results", results, "--json")
+    assert status == 0, out + err
+    (run,) = last_json(out)["runs"]
+    return last_json(out), run, results
+
+
+def test_a_run_is_valid_and_says_what_was_asked_and_what_was_achieved(finished):
+    _, run, _ = finished
+    assert (run["outcome"], run["valid"], run["reasons"]) == ("completed", True, [])
+    (window,) = run["windows"]
+    (job,) = window["jobs"]
+    assert job["iterations"] == 20
+    assert 0.04 < job["p50_s"] <= job["p99_s"]
+    (cross,) = window["cross_traffic"]
+    assert cross["requested_bps"] == 5e9
+    assert cross["requested_raw_bps"] == 5e7
+    assert cross["achieved_bps"] == pytest.approx(5e9, rel=0.05)
+    assert run["capture"]["captured"] > 1000
+    assert run["capture"]["dropped"] == 0
+
+
+def test_the_payload_on_the_wire_is_what_theory_says(finished):
+    """Salamy, equation 3.1: 2 (N-1)/N times 4 bytes a parameter, here of 35,048 for two ranks."""
+    _, run, _ = finished
+    sent = run["windows"][0]["jobs"][0]["bytes_per_iteration"]
+    assert sent["theory_raw"] == 3504872 // 100 * 4
+    assert sent["theory"] == sent["theory_raw"] * 100
+    # 20 iterations of 140 kB: the window's edges weigh more than in a long one
+    assert sent["measured_raw"] == pytest.approx(sent["theory_raw"], rel=0.05)
+
+
+def test_every_phase_is_timed_and_nothing_is_left(finished):
+    _, run, _ = finished
+    for phase in ("open", "check", "facts", "collectors", "ranks", "preflight", "warm-up", "window", "drain", "fetch"):
+        assert run["phases"][phase] >= 0
+    assert run["phases"]["total"] >= run["phases"]["window"] > 20 * 0.04
+    nothing_is_left(run["run"], within_s=0.5)
+
+
+def test_the_sealed_folder_is_whole(finished):
+    _, run, results = finished
+    folder = results / "small" / run["run"]
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    listed = {entry["path"]: entry for entry in manifest["artifacts"]}
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} - {"manifest.json"}
+    assert set(listed) == there
+    some = "hosts/h1/training-rank0/iterations.jsonl"
+    assert listed[some]["sha256"] == hashlib.sha256((folder / some).read_bytes()).hexdigest()
+    assert {f"hosts/{host}/{when}.json" for host in ("h1", "h2", "h3") for when in ("before", "after")} <= there
+    before = json.loads((folder / "hosts/h1/before.json").read_bytes())
+    assert any(qdisc["kind"] == "tbf" for qdisc in before["qdiscs"])
+    assert "tcp-segmentation-offload: off" in before["offloads"]
+    assert all(clock["before"]["uncertainty_ns"] > 0 for clock in manifest["clocks"].values())
+
+
+def test_tables_are_read_by_other_tools(finished):
+    _, run, results = finished
+    tables = results / "small" / run["run"] / "tables"
+
+    def ask(query):
+        return duckdb.sql(query.format(**{path.stem: f"'{path}'" for path in tables.glob("*.parquet")})).fetchall()
+
+    assert ask("select count(*), count(distinct rank) from {iterations} where \"window\" = 'w1'") == [(40, 2)]
+    kinds = dict(ask("select kind, sum(wire_bytes) from {capture_flows} where direction = 'in' group by kind"))
+    assert kinds["cross"] > 1e6
+    assert kinds["training"] > 1e6
+    (captured,) = ask("select sum(packets) from {capture_flows} where node = 'h3'")
+    (counted,) = ask("select captured from {captures} where node = 'h3'")
+    assert captured == counted
+    assert ask("select count(*) from {counters} where counter like 'qdisc.%' and node = 'switch'")[0][0] > 0
+    assert ask("select distinct congestion from {sockets} where dst_port = 15201") == [("cubic",)]
+
+
+def test_the_report_stands_alone(finished):
+    summary, _, _ = finished
+    with open(summary["report"], encoding="utf-8") as file:
+        page = file.read()
+    assert "<svg" in page
+    assert 'src="http' not in page
+    assert 'href="http' not in page
+
+
+def test_ls_and_show_tell_of_the_run(finished):
+    _, run, results = finished
+    status, out, _ = orch("ls", "--results", results)
+    assert (status, run["run"] in out, "valid" in out) == (0, True, True)
+    status, out, _ = orch("show", "last", "--results", results)
+    assert status == 0
+    assert "load: iperf0 from h1 to h3" in out
+
+
+def test_the_resolved_experiment_is_the_same_experiment(finished, tmp_path):
+    _, run, results = finished
+    kept = results / "small" / run["run"] / "experiment.yaml"
+    plans = [orch("plan", path, "--json") for path in (kept, write(tmp_path, small()))]
+    assert plans[0][0] == 0, plans[0][2]
+    points = [json.loads(out)["runs"][0]["point"] for _, out, _ in plans]
+    assert points[0] == points[1] == run["run"].rpartition("-")[2]
+
+
+def test_windows_jobs_and_a_tighter_place_in_one_run(tmp_path):
+    """Two trainings share the network through two windows, one without and one with cross traffic, behind a rate."""
+    experiment = small(
+        workload=None,
+        conditions=[{"congestion-control": "cubic"}, {"rate": {"where": "nic", "host": "h1", "rate": "12gbit"}}],
+        jobs=[
+            {
+                "name": "one",
+                "workload": {"ddp": {"model": "mobilenet_v2", "compute_time": "60ms", "hosts": ["h1", "h2"]}},
+            },
+            {
+                "name": "two",
+                "workload": {"ddp": {"model": "mobilenet_v2", "compute_time": "30ms", "hosts": ["h2", "h3"]}},
+            },
+        ],
+        traffic=None,
+        windows=[
+            {"name": "quiet"},
+            {"name": "loaded", "traffic": [{"iperf": {"from": "h1", "to": "h3", "load": "4gbit", "streams": 2}}]},
+        ],
+        measure={"warmup": 2, "iterations": 20, "at_most": "30s"},
+    )
+    status, out, err = orch(
+        "run", write(tmp_path, experiment), "--results", tmp_path / "results", "--json", "--no-report"
+    )
+    (run,) = last_json(out)["runs"]
+    assert status == 0, run["reasons"] or err
+    quiet, loaded = run["windows"]
+    assert [window["window"] for window in run["windows"]] == ["quiet", "loaded"]
+    for window in run["windows"]:
+        counts = {job["job"]: job["iterations"] for job in window["jobs"]}
+        assert counts["one"] >= 20
+        assert counts["two"] > counts["one"], "the faster job goes on while the slower one is measured"
+    assert quiet["cross_traffic"] == []
+    assert loaded["cross_traffic"][0]["achieved_bps"] == pytest.approx(4e9, rel=0.05)
+    nothing_is_left(run["run"])
+
+
+def test_a_load_that_cannot_be_reached_is_refused_before_the_window_and_taken_when_told_so(tmp_path):
+    """One stream behind a 4 Gbit/s place cannot carry 8."""
+    experiment = small(
+        conditions=[{"rate": {"where": "switch-port", "host": "h3", "rate": "4gbit"}}],
+        traffic=[{"iperf": {"from": "h1", "to": "h3", "load": "8gbit", "streams": 1}}],
+    )
+    path = write(tmp_path, experiment)
+    status, out, err = orch("run", path, "--results", tmp_path / "a", "--json", "--no-report")
+    assert status == 1
+    assert "h3 receives 4gbit of 8gbit" in err.replace("3.99gbit", "4gbit").replace("3.98gbit", "4gbit")
+    assert last_json(out)["runs"][0]["stage"] == "preflight"
+    taken = ("--set", "validity.load=as-achieved", "--set", "measure.iterations=20")
+    status, out, err = orch("run", path, *taken, "--results", tmp_path / "b", "--json", "--no-report")
+    (run,) = last_json(out)["runs"]
+    assert status == 0, run["reasons"] or err
+    assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(4e9, rel=0.05)

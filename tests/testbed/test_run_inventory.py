@@ -1,0 +1,169 @@
+"""Real hosts: an inventory file that points at the sshds of a local testbed, which stays when the run ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+from orch_runs import in_stage, last_json, manifest_of, orch, small, start, tagged, wait_for, write
+
+pytestmark = pytest.mark.testbed
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    """Three hosts that are reached by SSH alone; gives the inventory and a way to look at them."""
+    holding = start("testbed", "--hosts", 3, "--link", "250mbit")
+    config = None
+    try:
+        while config is None:
+            line = holding.stdout.readline()
+            assert line, holding.stderr.read()
+            if match := re.search(r"ssh -F (\S+) h1", line):
+                config = match[1]
+        wait_for(lambda: holding.stdout.readline().startswith("up"), 20, "the testbed")
+
+        def on(host, *argv):
+            done = subprocess.run(
+                ["ssh", "-F", config, host, *argv], capture_output=True, text=True, check=True, timeout=30
+            )
+            return done.stdout
+
+        yield _inventory(config, tmp_path), on
+    finally:
+        holding.send_signal(signal.SIGINT)
+        holding.communicate(timeout=20)
+
+
+def _inventory(config, tmp_path):
+    return {
+        "link": "250mbit",
+        "defaults": {"config": config, "python": sys.executable, "work": f"/run/orch/{tmp_path.name}"},
+        "hosts": {
+            f"h{i}": {"ssh": f"h{i}", "data": {"address": f"198.18.0.{i}/24", "device": "eth0"}} for i in (1, 2, 3)
+        },
+    }
+
+
+def experiment(inventory, **changes):
+    return small(
+        **{
+            "testbed": {"inventory": inventory},
+            "conditions": [
+                {"congestion-control": "cubic"},
+                {"rate": {"where": "nic", "host": "h1", "rate": "120mbit"}},
+            ],
+            # an inventory has no scale: a model whose gradients are small enough
+            "workload": {"ddp": {"model": "mobilenet_v2", "compute_time": "40ms", "hosts": ["h1", "h2"]}},
+            "traffic": [{"iperf": {"from": "h1", "to": "h3", "load": "30mbit", "streams": 2}}],
+            "measure": {"warmup": 1, "iterations": 5, "at_most": "30s"},
+            "validity": {"min_iterations": 5},
+            **changes,
+        }
+    )
+
+
+def state(on, host):
+    return on(host, "tc", "qdisc", "show", "dev", "eth0"), on(host, "ip", "route", "show")
+
+
+def test_a_run_on_an_inventory_brings_everything_home_and_leaves_the_hosts_as_they_were(hosts, tmp_path):
+    inventory, on = hosts
+    before = state(on, "h1")
+    rack = write(tmp_path, inventory, "rack.yaml")
+    path = write(tmp_path, {**experiment(inventory), "testbed": {"inventory": rack.name}})
+    status, out, err = orch("run", path, "--results", tmp_path / "results", "--json", "--no-report")
+    assert status == 0, out + err
+    (run,) = last_json(out)["runs"]
+    folder = tmp_path / "results" / "small" / run["run"]
+    assert run["scale"] == 1
+    assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(30e6, rel=0.05)
+    assert (folder / "hosts/h3/tcpdump.h3/capture.pcap").stat().st_size > 1000
+    assert state(on, "h1") == before
+    assert on("h1", "ls", "-A", f"/run/orch/{tmp_path.name}").strip() == ""
+    assert orch("doctor", rack)[0] == 0
+
+
+def test_kill_9_of_the_controller_leaves_the_hosts_clean_and_the_data_to_be_recovered(hosts, tmp_path):
+    inventory, on = hosts
+    before = state(on, "h1")
+    results = tmp_path / "results"
+    path = write(tmp_path, experiment(inventory, measure={"warmup": 1, "at_most": "60s"}))
+    process = start("run", path, "--results", results)
+    # the iteration log is on the host: the stage tells how far it is
+    wait_for(in_stage(results, "window"), 60, "the window")
+    run = next(results.glob("*/*.partial")).name.removesuffix(".partial")
+    assert state(on, "h1") != before
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not tagged(run), 5, "the end of every process")
+    assert state(on, "h1") == before
+    status, out, err = orch("recover", "--results", results)
+    assert status == 0, out + err
+    manifest, folder = manifest_of(results)
+    assert manifest["outcome"] == "lost"
+    assert pq.read_table(folder / "tables/iterations.parquet").num_rows > 0
+    assert on("h1", "ls", "-A", f"/run/orch/{tmp_path.name}").strip() == ""
+
+
+def test_two_runs_on_the_same_hosts(hosts, tmp_path):
+    inventory, _ = hosts
+    results = tmp_path / "results"
+    first = start("run", write(tmp_path, experiment(inventory, measure={"at_most": "60s"})), "--results", results)
+    wait_for(in_stage(results, "ranks"), 60, "the first run's ranks")
+    second = write(tmp_path, experiment(inventory), "second.yaml")
+    status, _, err = orch("run", second, "--results", tmp_path / "second")
+    assert status == 1
+    assert re.search(r"h\d: held by \S+@\S+, process \d+, run \S+", err)
+    assert not list((tmp_path / "second").glob("*/*"))
+    first.send_signal(signal.SIGINT)
+    assert first.wait(30) == 130
+    first.communicate()
+    status, out, _ = orch("clean", write(tmp_path, inventory, "rack.yaml"))
+    assert (status, out.count("nothing of ours is left")) == (0, 3)
+
+
+def test_what_a_host_lacks_is_told_before_anything_starts(hosts, tmp_path):
+    inventory, on = hosts
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
+    before = state(on, "h2")
+    inventory = {**inventory, "hosts": {**inventory["hosts"]}}
+    inventory["hosts"]["h2"] = {**inventory["hosts"]["h2"], "python": str(bare / "bin/python")}
+    status, out, err = orch("run", write(tmp_path, experiment(inventory)), "--results", tmp_path / "r", "--json")
+    assert status == 1
+    assert "h2: ddp needs module torch" in err
+    assert "pip install torch" in err
+    (run,) = last_json(out)["runs"]
+    assert run["stage"] == "check"
+    assert state(on, "h2") == before
+    status, out, _ = orch("doctor", write(tmp_path, inventory, "rack.yaml"))
+    assert status == 1
+    assert "h2: missing module torch" in out
+    assert "h1: ok" in out
+
+
+def test_a_data_plane_without_a_route(hosts, tmp_path):
+    inventory, _ = hosts
+    inventory = json.loads(json.dumps(inventory))
+    inventory["hosts"]["h3"]["data"]["address"] = "203.0.113.3/24"
+    status, _, err = orch("run", write(tmp_path, experiment(inventory)), "--results", tmp_path / "r")
+    assert status == 1
+    assert "no route from 198.18.0.1 to 203.0.113.3 (h3)" in err
+
+
+def test_a_dry_run_takes_the_inventorys_names_and_rates(hosts, tmp_path):
+    inventory, _ = hosts
+    inventory = {**inventory, "link": "25gbit"}
+    status, out, err = orch("plan", write(tmp_path, experiment(inventory)), "--dry-run", "--json")
+    assert status == 0, err
+    (run,) = json.loads(out)["runs"]
+    assert run["topology"]["kind"] == "local"
+    assert run["topology"]["scale"] == 100
+    assert {link["rate"] for link in run["topology"]["links"]} == {25e9}
+    assert [node["name"] for node in run["topology"]["nodes"]] == ["h1", "h2", "h3", "switch"]

@@ -1,0 +1,285 @@
+"""Agents over SSH, against a real server on this machine's loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.deadline import Deadline
+from orchestrator.errors import DeadlineExceeded, TransportError
+from orchestrator.launch import Launch
+from orchestrator.leash import AgentLost, Leash
+from orchestrator.testbed.inventory import Inventory, InventoryTestbed
+from orchestrator.topology import Node
+from orchestrator.transport import ssh
+
+pytestmark = pytest.mark.testbed
+USER = getpass.getuser()
+
+
+def soon() -> Deadline:
+    return Deadline.after(10)
+
+
+def keygen(path: Path) -> str:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path], check=True)
+    return path.with_suffix(".pub").read_text().strip()
+
+
+@dataclass(frozen=True)
+class Server:
+    folder: Path
+    port: int
+    pid: int
+    host_key: str
+
+    @property
+    def target(self) -> ssh.SshTarget:
+        return ssh.SshTarget(
+            name="n1",
+            host="127.0.0.1",
+            user=USER,
+            port=self.port,
+            key=self.folder / "user",
+            config=self.config(),
+        )
+
+    def config(self, text: str = "", *, known: str | None = "") -> Path:
+        """An SSH configuration whose known_hosts file has the server's key, `known`, or nothing."""
+        hosts = self.folder / "known_hosts"
+        if known is not None:
+            hosts.write_text(f"[127.0.0.1]:{self.port} {known or self.host_key}\n")
+        else:
+            hosts.write_text("")
+        config = self.folder / "config"
+        config.write_text(text + f"\nHost *\n  UserKnownHostsFile {hosts}\n  IdentityFile {self.folder / 'user'}\n")
+        return config
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("sshd")
+    host_key = keygen(folder / "host")
+    (folder / "authorized").write_text(keygen(folder / "user") + "\n")
+    keygen(folder / "stranger")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    (folder / "sshd_config").write_text(
+        f"ListenAddress 127.0.0.1:{port}\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\nPidFile none\n"
+        "PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nUseDNS no\nStrictModes no\n"
+        "PermitRootLogin yes\n"
+    )
+    made = os.geteuid() == 0 and not Path("/run/sshd").exists()
+    if made:
+        Path("/run/sshd").mkdir()
+    with (folder / "log").open("wb") as log:
+        argv = ["/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "sshd_config")]
+        process = subprocess.Popen(argv, stderr=log)
+        try:
+            Deadline.after(5).poll(lambda: answers(port), every_s=0.01, waiting_for="sshd")
+            yield Server(folder, port, process.pid, host_key)
+        finally:
+            process.terminate()
+            process.wait()
+            if made:
+                Path("/run/sshd").rmdir()
+
+
+def answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def leashed(channel: ssh.SshChannel, work: Path, **options) -> Iterator[Leash]:
+    options = {"run": f"ssh-{time.time_ns()}", "on_event": lambda _: None, **options}
+    leash = Leash(Node(name="n1", work=str(work)), channel, holder={}, **options)
+    try:
+        yield leash
+    finally:
+        leash.close(soon())
+
+
+def greets(channel: ssh.SshChannel, work: Path) -> bool:
+    with leashed(channel, work) as leash:
+        return leash.hello(soon()).uid == os.geteuid()
+
+
+def connect(target: ssh.SshTarget, **options) -> ssh.SshChannel:
+    return ssh.connect(target, **{"python": sys.executable, "deadline": soon(), **options})
+
+
+def test_an_agent_answers_and_its_data_comes_home(server, tmp_path):
+    with leashed(connect(server.target), tmp_path) as leash:
+        leash.hello(soon())
+        leash.put("data", os.urandom(3_000_000), soon())
+        leash.fetch("data", tmp_path / "home", soon())
+        assert (tmp_path / "home").read_bytes() == next(tmp_path.glob("ssh-*/data")).read_bytes()
+        assert leash.clock(10, soon()).uncertainty_ns < 20e6
+
+
+def test_a_socket_and_a_host_key_may_be_given(server, tmp_path):
+    sock = socket.create_connection(("127.0.0.1", server.port))
+    target = replace(server.target, host="h1.testbed")
+    server.config(known=None)
+    channel = connect(target, sock=sock, host_key=server.host_key)
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert greets(channel, tmp_path)
+    assert sock.fileno() == -1
+
+
+def test_a_given_host_key_must_match(server, tmp_path):
+    stranger = (server.folder / "stranger.pub").read_text()
+    with pytest.raises(TransportError, match="has changed"):
+        connect(server.target, host_key=stranger)
+    with pytest.raises(TransportError, match="not a public host key"):
+        connect(server.target, host_key="ssh-ed25519 !")
+
+
+def test_an_unknown_host_key_is_refused_with_the_command_that_accepts_it(server):
+    target = replace(server.target, config=server.config(known=None))
+    with pytest.raises(TransportError, match=r"host key of .* is not known") as caught:
+        connect(target)
+    words = caught.value.hint.partition("with: ")[2].split()
+    accept = [words[0], "-o", "StrictHostKeyChecking=accept-new", "-o", "BatchMode=yes", *words[1:]]
+    subprocess.run(accept, check=True, capture_output=True, timeout=10)
+    connect(target).close()
+
+
+def test_a_changed_host_key_is_refused(server):
+    target = replace(server.target, config=server.config(known=(server.folder / "stranger.pub").read_text()))
+    with pytest.raises(TransportError, match="has changed") as caught:
+        connect(target)
+    assert f"ssh-keygen -R '[127.0.0.1]:{server.port}'" in caught.value.hint
+
+
+def test_a_key_that_is_not_let_in_says_how_to_try_by_hand(server):
+    with pytest.raises(TransportError, match="login failed") as caught:
+        connect(replace(server.target, key=server.folder / "stranger"))
+    assert f"-p {server.port}" in caught.value.hint
+    assert caught.value.node == "n1"
+
+
+def test_a_key_file_that_is_missing(server):
+    with pytest.raises(TransportError, match="No such file"):
+        connect(replace(server.target, key=server.folder / "nothing"))
+
+
+def test_nobody_listens():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with pytest.raises(TransportError, match=r"Unable to connect|refused"):
+        connect(ssh.SshTarget(name="n1", host="127.0.0.1", port=port))
+    with pytest.raises(TransportError, match="no address is known"):
+        connect(ssh.SshTarget(name="n1", host="no-such-host.invalid"))
+
+
+def test_somebody_else_listens():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        target = ssh.SshTarget(name="n1", host="127.0.0.1", port=silent.getsockname()[1])
+        began = time.monotonic()
+        with pytest.raises(DeadlineExceeded, match="n1"):
+            connect(target, deadline=Deadline.after(0.3))
+        assert time.monotonic() - began < 1.5
+
+
+def test_aliases_proxies_and_includes_of_the_configuration(server, tmp_path):
+    (server.folder / "more").write_text(f"Host rack-*\n  HostName 127.0.0.1\n  Port {server.port}\n  User {USER}\n")
+    proxy = f"{sys.executable} {server.folder / 'proxy.py'} %h %p"
+    (server.folder / "proxy.py").write_text(
+        "import os, socket, sys, threading\n"
+        "s = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+        "def up():\n    while data := os.read(0, 65536): s.sendall(data)\n    s.shutdown(1)\n"
+        "threading.Thread(target=up, daemon=True).start()\n"
+        "while data := s.recv(65536): os.write(1, data)\n"
+    )
+    config = server.config(f"Include {server.folder}/mor*\nHost rack-proxy\n  ProxyCommand {proxy}\n")
+    for alias in ("rack-1", "rack-proxy"):
+        assert greets(connect(ssh.SshTarget(name="n1", host=alias, config=config)), tmp_path)
+    config = server.config(f"Include {server.folder}/mor*\nHost rack-proxy\n  ProxyCommand false\n")
+    with pytest.raises(TransportError, match="cannot connect"):
+        connect(ssh.SshTarget(name="n1", host="rack-proxy", config=config))
+
+
+def test_jumps_verify_keys_too(server, tmp_path):
+    target = replace(server.target, host="localhost", jump=f"{USER}@127.0.0.1:{server.port}")
+    known = (server.folder / "known_hosts").read_text()
+    (server.folder / "known_hosts").write_text(known + known.replace("127.0.0.1", "localhost"))
+    assert greets(connect(target), tmp_path)
+    (server.folder / "known_hosts").write_text(known.replace("127.0.0.1", "localhost"))
+    with pytest.raises(TransportError, match=r"host key of \[127.0.0.1\]"):
+        connect(target)
+
+
+def test_a_missing_python_says_so(server, tmp_path):
+    channel = connect(server.target, python="/no/python")
+    with (
+        pytest.raises(TransportError, match="channel to the agent ended") as caught,
+        leashed(channel, tmp_path) as leash,
+    ):
+        leash.hello(soon())
+    assert "python" in caught.value.hint
+    assert "/no/python" in caught.value.tail
+
+
+def test_a_cut_connection_ends_the_agent_and_is_noticed(server, tmp_path):
+    events = []
+    channel = connect(server.target)
+    with leashed(channel, tmp_path, on_event=events.append) as leash:
+        agent = leash.hello(soon()).pid
+        leash.start(Launch(name="p", node="n1", role="rank", argv=("sleep", "60")), soon())
+        pid = leash.processes(soon())[0].pid
+        parent = int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(session(parent), signal.SIGKILL)  # the server's side of this connection
+        Deadline.after(5).poll(lambda: gone(pid) and gone(agent), every_s=0.02, waiting_for="the agent to end")
+        Deadline.after(2).poll(lambda: bool(events), every_s=0.01, waiting_for="the news")
+    assert isinstance(events[0], AgentLost)
+
+
+def gone(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    return True
+
+
+def session(pid: int) -> int:
+    """The sshd process at or above `pid`."""
+    while "sshd" not in Path(f"/proc/{pid}/comm").read_text():
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
+
+
+def test_an_inventory_leads_there(server, tmp_path):
+    inventory = Inventory.model_validate(
+        {
+            "link": "1gbit",
+            "defaults": {"user": USER, "port": server.port, "config": str(server.config()), "python": sys.executable},
+            "hosts": {
+                "h1": {
+                    "ssh": "127.0.0.1",
+                    "key": str(server.folder / "user"),
+                    "data": {"address": "10.0.0.1/24", "device": "lo"},
+                }
+            },
+        }
+    )
+    testbed = InventoryTestbed(inventory)
+    testbed.open(tmp_path, soon())
+    try:
+        assert greets(testbed.connect("h1", soon()), tmp_path)
+        assert testbed.home_of("h1") is None
+    finally:
+        testbed.close()
+        testbed.close()

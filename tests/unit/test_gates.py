@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from orchestrator.gates import Capture, Evidence, Job, Load, PortBytes, Tolerances, judge, reasons, valid
+
+GOOD = Evidence(
+    window="w1",
+    loads=(Load(source="iperf0", src="h2", dst="h1", requested_bps=100e6, achieved_bps=101e6, longest_gap_s=0.1),),
+    captures=(Capture(node="h1", port="eth0", captured=1000, received=1000, dropped=0),),
+    port_bytes=(PortBytes(node="h1", port="eth0", direction="in", captured=50e6, counted=50.1e6),),
+    jobs=(Job(name="training", iterations=50, incomplete=0, ranks=4, ranks_seen=4),),
+    clock_uncertainty_s=(("h1", 1e-4),),
+    swapped_pages=(("h1", 0.0),),
+    throttles=(("h1", 0.0),),
+    free_disk_bytes=(("h1", 1e9),),
+)  # fmt: skip
+
+
+def changed(part, **values):
+    from dataclasses import replace
+
+    (one,) = getattr(GOOD, part)
+    return replace(GOOD, **{part: (replace(one, **values),)})
+
+
+def with_pairs(part, value):
+    from dataclasses import replace
+
+    return replace(GOOD, **{part: (("h1", value),)})
+
+
+def test_a_good_window_passes_every_gate():
+    gates = judge(GOOD, Tolerances())
+    assert valid(gates)
+    assert reasons(gates) == []
+    assert {gate.name for gate in gates} == {
+        "iterations", "overlap", "load", "gap", "capture-drops", "capture-nic", "clock", "swap", "throttle", "disk",
+    }  # fmt: skip
+    assert all(gate.passed for gate in gates)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "gate", "told"),
+    [
+        (changed("loads", achieved_bps=90e6), "load", "90 of 100 Mbit/s arrived (-10.0%), off by more than 0.05"),
+        (changed("loads", achieved_bps=110e6), "load", "+10.0%"),
+        (changed("loads", longest_gap_s=2.5), "gap", "longest pause 2.5 s, above 1 s"),
+        (changed("captures", dropped=10, received=1010), "capture-drops", "dropped 10 of 1010 packets"),
+        (changed("port_bytes", captured=45e6), "capture-nic", "captured 45 MB, the interface counted 50.1 MB (-10.2%)"),
+        (changed("port_bytes", counted=0.0), "capture-nic", "+inf%"),
+        (changed("jobs", iterations=19), "iterations", "19 iterations, fewer than the 20 needed"),
+        (changed("jobs", ranks_seen=3), "overlap", "only 3 of 4 ranks"),
+        (changed("jobs", incomplete=2), "overlap", "2 iterations were not logged by all 4 ranks"),
+        (with_pairs("clock_uncertainty_s", 0.002), "clock", "known to 2 ms, not to 1 ms"),
+        (with_pairs("swapped_pages", 12.0), "swap", "swapped 12 pages"),
+        (with_pairs("throttles", 3.0), "throttle", "throttled 3 times"),
+        (with_pairs("free_disk_bytes", 1e6), "disk", "1 MB of disk were free, less than 256 MB"),
+    ],
+)
+def test_each_gate_fails_alone_and_says_why(evidence, gate, told):
+    gates = judge(evidence, Tolerances())
+    assert not valid(gates)
+    assert [g.name for g in gates if g.passed is False] == [gate]
+    assert gates[0].name == gate
+    assert told in reasons(gates)[0]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "gate"),
+    [
+        (changed("loads", achieved_bps=math.nan), "load"),
+        (changed("port_bytes", counted=math.nan), "capture-nic"),
+        (with_pairs("clock_uncertainty_s", math.nan), "clock"),
+        (with_pairs("swapped_pages", math.nan), "swap"),
+    ],
+)
+def test_what_was_not_measured_is_neither_passed_nor_failed(evidence, gate):
+    gates = judge(evidence, Tolerances())
+    (open_one,) = [g for g in gates if g.passed is None]
+    assert open_one.name == gate
+    assert valid(gates)
+    assert json.loads(json.dumps(open_one.as_data(), allow_nan=False))["measured"] is None
+
+
+def test_a_load_taken_as_achieved_is_told_but_does_not_fail():
+    gates = judge(changed("loads", achieved_bps=50e6), Tolerances(load=None))
+    (load,) = [gate for gate in gates if gate.name == "load"]
+    assert (load.passed, load.required) == (True, False)
+    assert "-50.0%" in load.message
+    assert "as achieved" in load.message
+
+
+def test_a_quiet_port_is_not_compared():
+    gates = judge(changed("port_bytes", captured=100.0, counted=900.0), Tolerances())
+    assert "capture-nic" not in {gate.name for gate in gates}
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_failed_collector_counts_when_it_was_required(required):
+    from dataclasses import replace
+
+    gates = judge(replace(GOOD, failed_collectors=(("tcpdump on h1", "exit 1", required),)), Tolerances())
+    assert valid(gates) is not required
+    assert gates[0].message == "tcpdump on h1 failed: exit 1"
+
+
+def test_a_damaged_capture_makes_a_window_invalid():
+    from dataclasses import replace
+
+    assert not valid(judge(replace(GOOD, problems=("x.pcap is damaged",)), Tolerances()))
+
+
+def test_no_iterations_at_all():
+    gates = judge(changed("jobs", iterations=0, ranks_seen=0), Tolerances())
+    assert {gate.name for gate in gates if gate.passed is False} == {"iterations", "overlap"}

@@ -1,0 +1,84 @@
+"""The file that lists real machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from orchestrator.testbed.inventory import Inventory, topology
+
+EXAMPLE = Path(__file__).parents[2] / "playbooks/testbeds/example-rack.yaml"
+
+
+def host(address: str = "10.0.0.1/24", **more) -> dict:
+    return {"ssh": "h.example", "data": {"address": address, "device": "eth1"}, **more}
+
+
+def inventory(**more) -> Inventory:
+    return Inventory.model_validate({"link": "25gbit", "hosts": {"h1": host()}, **more})
+
+
+def test_the_example_is_what_it_says():
+    read = Inventory.model_validate(yaml.safe_load(EXAMPLE.read_text()))
+    seen = topology(read)
+    assert [node.name for node in seen.hosts] == ["h1", "h2", "h3", "h4"]
+    assert seen.mtu == 9000
+    assert seen.link("h1").rate == 25e9
+    assert seen.link("h4").rate == 10e9
+    assert (seen.node("h4").device, seen.node("h1").address, seen.network) == ("ens2f1", "10.0.0.1", "10.0.0.0/24")
+    assert {(link.switch, link.switch_port) for link in seen.links} == {("tor1", "")}
+    assert read.value("h2", "sudo") is True
+
+
+def test_a_host_overrides_what_holds_for_all():
+    hosts = {"a": host(gpus=0, python="py"), "b": host("10.0.0.2/24")}
+    read = inventory(defaults={"gpus": 8, "work": "/scratch/orch"}, hosts=hosts)
+    first, second = topology(read).nodes
+    assert (first.gpus, second.gpus) == (0, 8)
+    assert (first.python, second.python) == ("py", "python3")
+    assert (first.work, second.work) == ("/scratch/orch", "/scratch/orch")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"link": 25}, "not a rate"),
+        ({"hosts": {}}, "at least 1"),
+        ({"hosts": {"h 1": host()}}, "not a name"),
+        ({"hosts": {"../h": host()}}, "not a name"),
+        ({"hosts": {"h1": host("10.0.0.1")}}, "needs its prefix"),
+        ({"hosts": {"h1": host("10.0.0.999/24")}}, "not an IPv4 address"),
+        ({"hosts": {"h1": host(), "h2": host()}}, "same data address 10.0.0.1"),
+        ({"hosts": {"h1": host(ssh="-oProxyCommand=x")}}, "not a host name"),
+        ({"hosts": {"h1": host(jump="-oProxyCommand=x")}}, "should match"),
+        ({"hosts": {"h1": host(jump="a\n ProxyCommand x")}}, "should match"),
+        ({"hosts": {"h1": host(work="tmp")}}, "absolute"),
+        ({"hosts": {"h1": host(work="/")}}, "folder of its own"),
+        ({"hosts": {"h1": host(work="/home")}}, "folder of its own"),
+        ({"hosts": {"h1": host(port=0)}}, "greater than"),
+        ({"hosts": {"h1": host(colour="red")}}, "Extra inputs"),
+        ({"switch": {"name": "s", "ports": {"h9": "swp1"}}}, "which is no host"),
+        ({"mtu": 100}, "greater than"),
+    ],
+)
+def test_mistakes_are_told(wrong, said):
+    with pytest.raises(ValidationError, match=said):
+        inventory(**wrong)
+
+
+def test_every_key_is_described():
+    schema = Inventory.model_json_schema()
+    for model in (schema, *schema["$defs"].values()):
+        for name, entry in model.get("properties", {}).items():
+            assert entry.get("description"), (model["title"], name)
+
+
+def test_it_needs_no_ssh_library():
+    import subprocess
+    import sys
+
+    code = "import sys, orchestrator.testbed.inventory, orchestrator.leash; sys.exit('paramiko' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=EXAMPLE.parents[2], check=False).returncode == 0

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import ConfigError
+from orchestrator.testbed import netns_needs
+from orchestrator.testbed.netns import LocalSpec, topology
+from orchestrator.testbed.netns_setup import new_keys, port_name, setup_document
+
+
+def spec(hosts=("h1", "h2", "h3"), rate=25e9, **more):
+    return LocalSpec(hosts=hosts, rates=dict.fromkeys(hosts, rate), **more)
+
+
+def document(local):
+    homes = {node.name: Path("/x/hosts") / node.name for node in topology(local).nodes}
+    return setup_document(local, keys=new_keys(), homes=homes, sshd="/usr/sbin/sshd", limit_s=1.0)
+
+
+def test_the_topology_is_known_without_a_network():
+    plan = topology(spec(scale=100, mtu=9000))
+    assert [host.address for host in plan.hosts] == ["198.18.0.1", "198.18.0.2", "198.18.0.3"]
+    assert plan.network == "198.18.0.0/24"
+    assert plan.link("h2").switch_port == "p-h2"
+    assert plan.node("switch").kind == "switch"
+    assert (plan.kind, plan.scale, plan.mtu, plan.link("h1").rate) == ("local", 100, 9000, 25e9)
+    assert topology(spec()) == topology(spec())
+
+
+@pytest.mark.parametrize("hosts", [("h1",), tuple(f"h{i}" for i in range(65)), ("a", "a"), ("a", "switch")])
+def test_impossible_hosts_are_refused(hosts):
+    with pytest.raises(ConfigError):
+        topology(spec(hosts=hosts))
+
+
+def test_names_of_ports_fit_and_differ():
+    names = [f"a-rather-long-host-name-{i}" for i in range(1, 65)] + ["h1", "exactly13char", "exactly14chars"]
+    ports = [port_name(i, name) for i, name in enumerate(names, 1)]
+    assert len(set(ports)) == len(ports)
+    assert max(map(len, ports)) <= 15
+    assert ports[64:66] == ["p-h1", "p-exactly13char"]
+
+
+def test_both_ends_of_a_link_get_its_scaled_rate():
+    told = document(spec(scale=100))
+    assert told["nodes"][0]["tc"][0].startswith("qdisc replace dev eth0 root tbf rate 250000000bit burst ")
+    assert [line.split()[3] for line in told["switch"]["tc"]] == ["p-h1", "p-h2", "p-h3"]
+    assert told["nodes"][3]["tc"] == []
+    free = document(spec(rate=math.inf))
+    assert not free["switch"]["tc"]
+    assert not free["nodes"][0]["tc"]
+
+
+def test_offloads_stay_only_where_asked_for():
+    assert document(spec())["switch"]["plain"] == ["p-h1", "p-h2", "p-h3"]
+    kept = document(spec(offloads=True))
+    assert kept["switch"]["plain"] == kept["nodes"][0]["plain"] == []
+
+
+def test_no_secret_is_readable_by_others_and_keys_are_new():
+    files = document(spec())["nodes"][0]["files"]
+    assert {mode for mode, _ in files.values()} == {0o600}
+    assert new_keys() != new_keys()
+
+
+def test_what_is_missing_is_named_with_its_remedy(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(netns_needs, "SBIN", ())
+    found = netns_needs.requirements_problems()
+    assert ("the program ip is not installed", "sudo apt-get install iproute2") in found
+    assert ("the program sshd is not installed", "sudo apt-get install openssh-server") in found
+    assert any("newuidmap" in what for what, _ in found) == (os.geteuid() != 0)

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from sealed_run import loose, make_run
+
+from orchestrator.errors import StoreError
+from orchestrator.report.html import render
+
+FEW = ("counters", "sockets")  # drawing is most of the time
+
+
+class Balanced(HTMLParser):
+    VOID = frozenset({"meta", "br", "link", "img", "hr", "input", "path", "use", "rect"})
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.loaded = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.loaded += [value for name, value in attrs if name in {"src", "data"} or (tag == "link" and name == "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def page(output):
+    text = output.read_text()
+    parser = Balanced()
+    parser.feed(text)
+    assert parser.open == []
+    assert parser.loaded == []
+    assert "url(http" not in text
+    assert "@import" not in text
+    return text
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    run = make_run(folder, tolerances=loose())
+    output = render([run], folder / "report.html")
+    return run, output, page(output)
+
+
+def test_the_page_stands_alone_and_its_figures_lie_beside_it(good):
+    _, output, text = good
+    figures = output.with_name("report-figures")
+    names = {"iterations", "cdf", "loads", "bytes", "throughput", "queue", "tcp"}
+    assert {path.name for path in figures.iterdir()} == {f"{name}.{kind}" for name in names for kind in ("svg", "pdf")}
+    assert text.count("<svg") == len(names)
+    assert (figures / "cdf.pdf").read_bytes().startswith(b"%PDF")
+    for name in names:
+        assert "var(--" not in (figures / f"{name}.svg").read_text()
+
+
+def test_ids_in_the_page_are_not_used_twice_for_different_things(good):
+    _, _, text = good
+    paths = re.findall(r'<clipPath id="([^"]+)">\s*(<rect[^>]+>)', text)
+    assert len(dict(paths)) == len(set(paths))
+
+
+def test_a_valid_run_shows_its_numbers_multiplied_back(good):
+    _, _, text = good
+    assert '<section class="verdict valid">' in text
+    assert "INVALID" not in text
+    assert re.search(r"15 Gbit/s of 15 Gbit/s", text)
+    assert re.search(r"raw 150 Mbit/s", text)
+    assert "theory 195 MB" in text
+    assert "Scale model, 1:100" in text
+    assert "Compute was emulated" in text
+    assert "unknown" in text
+
+
+def test_provenance_says_what_was_in_force(good):
+    _, _, text = good
+    for part in ("6.1.0-18-amd64", "cubic", "tso off, gso off, gro on", "8e56fa4", "playbooks/resnet load.yaml",
+                 "+1 ± 80 µs", "torch 2.13.0", "ring all-reduce"):  # fmt: skip
+        assert part in text, part
+
+
+def test_an_invalid_run_is_loud_and_says_why(tmp_path):
+    run = make_run(tmp_path, tolerances=loose(), achieved=0.8, dropped=5000, iterations=40, skip=FEW)
+    text = page(render([run], tmp_path / "r.html"))
+    assert "INVALID: do not use these numbers" in text
+    assert "120 of 150 Mbit/s arrived (-20.0%)" in text
+    assert "dropped 5000 of" in text
+    assert "this is the maximum" in text
+    assert "<details open><summary>" in text
+
+
+def test_several_runs_are_told_apart(tmp_path):
+    runs = [make_run(tmp_path, tolerances=loose(), repetition=n, iterations=30, skip=FEW) for n in (1, 2)]
+    text = page(render(runs, tmp_path / "r.html"))
+    assert "resnet-load #1" in text
+    assert "resnet-load #2" in text
+    assert (tmp_path / "r-figures" / "throughput-2.svg").exists()
+
+
+def test_without_scale_nothing_is_said_of_it(tmp_path):
+    run = make_run(tmp_path, tolerances=loose(), scale=1, iterations=30, skip=FEW)
+    text = page(render([run], tmp_path / "r.html"))
+    assert "Scale model" not in text
+    assert "raw" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL).replace("draw", "")
+
+
+@pytest.mark.parametrize(
+    "skip", [("packets",), ("counters", "sockets"), ("iterations", "packets", "counters", "sockets")]
+)
+def test_what_was_not_collected_is_not_drawn(tmp_path, skip):
+    run = make_run(tmp_path, tolerances=loose(), skip=skip, iterations=30)
+    page(render([run], tmp_path / "r.html"))
+
+
+def test_a_run_that_failed_early_has_a_report(tmp_path):
+    run = tmp_path / "x"
+    run.mkdir()
+    (run / "manifest.json").write_text(json.dumps({
+        "format": 1, "run": "x", "experiment": "<script>alert(1)</script>", "outcome": "failed", "stage": "preflight",
+        "error": "h1: no tcpdump & more", "valid": False, "reasons": [],
+    }))  # fmt: skip
+    text = page(render([run], tmp_path / "r.html"))
+    assert "FAILED" in text
+    assert "at stage preflight: h1: no tcpdump &amp; more" in text
+    assert "<script>" not in text
+    assert "No window was measured" in text
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(StoreError, match="at least one run"):
+        render([], tmp_path / "r.html")
+    with pytest.raises(StoreError, match="is no run"):
+        render([tmp_path], tmp_path / "r.html")
+    (tmp_path / "manifest.json").write_text("[]")
+    with pytest.raises(StoreError, match="is no run"):
+        render([tmp_path], tmp_path / "r.html")
+
+
+def test_the_page_is_the_same_each_time_but_for_when_it_was_made(tmp_path):
+    run = make_run(tmp_path, tolerances=loose(), iterations=30, skip=("packets", *FEW))
+    first, second = (render([run], tmp_path / folder / "r.html").read_text() for folder in ("a", "b"))
+    stamp = r"report made [^<]+"
+    assert re.sub(stamp, "", first) == re.sub(stamp, "", second)

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from orchestrator.errors import StoreError
+from orchestrator.rows import TABLES
+from orchestrator.store import tables
+
+CAPTURE = {"port": ["eth0"], "captured": [5], "received": [6], "dropped": [1], "files": [2], "bytes": [300]}
+
+
+def test_what_was_written_is_read_back_with_its_types_and_origin(tmp_path):
+    tables.write(tmp_path, "captures", CAPTURE, run="r1", node="h1", launch="tcpdump")
+    table = tables.read(tmp_path, "captures")
+    assert table.column_names == ["run", "node", "launch", *TABLES["captures"]]
+    assert table.schema == tables.schema("captures")
+    assert table.to_pylist() == [
+        {"run": "r1", "node": "h1", "launch": "tcpdump", **{k: v[0] for k, v in CAPTURE.items()}}
+    ]
+
+
+def test_several_homes_make_one_file_of_few_row_groups(tmp_path):
+    import pyarrow.parquet as pq
+
+    with tables.TableWriter(tmp_path, run="r1") as writer:
+        for host in range(50):
+            writer.add("captures", CAPTURE, node=f"h{host}", launch="tcpdump")
+    file = pq.ParquetFile(tmp_path / "captures.parquet")
+    assert file.metadata.num_rows == 50
+    assert file.metadata.num_row_groups == 1
+    assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_a_big_table_is_not_held_back_as_a_whole(tmp_path):
+    import pyarrow.parquet as pq
+
+    n = 300_000
+    part = {"port": ["eth0"] * n, "time_ns": np.arange(n), "counter": ["rx_bytes"] * n, "value": np.arange(n) / 2}
+    with tables.TableWriter(tmp_path, run="r1") as writer:
+        writer.add("counters", part, node="h1", launch="nic")
+        writer.add("counters", part, node="h2", launch="nic")
+    assert pq.ParquetFile(tmp_path / "counters.parquet").metadata.num_row_groups == 2
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_may_be_empty_or_missing(tmp_path, name):
+    nothing = {column: [] for column in TABLES[name]}
+    assert tables.read(tmp_path, name).num_rows == 0
+    tables.write(tmp_path, name, nothing, run="r1")
+    table = tables.read(tmp_path, name)
+    assert table.num_rows == 0
+    assert table.schema == tables.schema(name)
+
+
+def test_missing_values_stay_missing_and_nan_stays_nan(tmp_path):
+    row = {"port": [None], "time_ns": [None], "counter": ["x"], "value": [float("nan")]}
+    tables.write(tmp_path, "counters", row, run="r1", node="h1", launch="nic")
+    (back,) = tables.read(tmp_path, "counters").to_pylist()
+    assert back["port"] is None
+    assert back["time_ns"] is None
+    assert np.isnan(back["value"])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"captured": [1.5]}, "column captured is not int64"),
+        ({"captured": ["5"]}, "column captured is not int64"),
+        ({"captured": [True]}, "column captured is not int64"),
+        ({"port": [7]}, "column port is not string"),
+        ({"captured": [1, 2]}, "unequal length"),
+        ({"extra": [1]}, "unknown extra"),
+        ({"captured": None}, "lacks captured"),
+    ],
+)
+def test_wrong_columns_are_refused_by_name(tmp_path, change, told):
+    columns = {key: value for key, value in {**CAPTURE, **change}.items() if value is not None}
+    with pytest.raises(StoreError, match=told):
+        tables.write(tmp_path, "captures", columns, run="r1", node="h1", launch="tcpdump")
+
+
+def test_tables_of_the_run_take_no_origin(tmp_path):
+    row = {"window": ["w1"], "start_ns": [1], "end_ns": [2], "valid": [True], "reasons": [""]}
+    tables.write(tmp_path, "windows", row, run="r1")
+    assert tables.read(tmp_path, "windows").column_names[0:2] == ["run", "window"]
+    with pytest.raises(StoreError, match="takes no node"):
+        tables.write(tmp_path, "windows", row, run="r1", node="h1")
+
+
+def test_unknown_table_and_broken_file_are_told(tmp_path):
+    with pytest.raises(StoreError, match="no table 'nonsense'"):
+        tables.read(tmp_path, "nonsense")
+    (tmp_path / "captures.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(StoreError, match="cannot read"):
+        tables.read(tmp_path, "captures")
+
+
+def test_duckdb_reads_the_files_as_they_are(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    tables.write(tmp_path, "captures", CAPTURE, run="r1", node="h1", launch="tcpdump")
+    rows = duckdb.sql(f"select node, sum(dropped) from '{tmp_path}/*.parquet' group by node").fetchall()  # noqa: S608
+    assert rows == [("h1", 1)]
+
+
+def test_the_module_alone_does_not_load_pyarrow():
+    code = "import sys, orchestrator.store.tables; sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sealed_run import SENT_BYTES, THEORY_BYTES, loose, make_run
+
+from orchestrator.analysis import throughput
+from orchestrator.analysis.iterations import series
+from orchestrator.analysis.throughput import Bins
+from orchestrator.store import tables
+
+
+def manifest(run):
+    return json.loads((run / "manifest.json").read_text())
+
+
+def gate(run, name, window=0):
+    return [gate for gate in manifest(run)["windows"][window]["gates"] if gate["name"] == name]
+
+
+def test_a_good_run_gives_the_numbers_that_it_was_made_of(tmp_path):
+    run = make_run(tmp_path, tolerances=loose(), windows_count=2)
+    assert manifest(run)["valid"], manifest(run)["reasons"]
+    first, second = tables.read(run / "tables", "training").to_pylist()
+    assert (first["window"], second["window"]) == ("w1", "w2")
+    assert (first["iterations"], first["ranks"], first["theory_bytes"]) == (120, 4, THEORY_BYTES)
+    assert first["sent_bytes"] == pytest.approx(SENT_BYTES, rel=0.05)
+    assert first["mean_low_s"] < first["mean_s"] < first["mean_high_s"]
+    assert first["mean_s"] == pytest.approx(0.206, rel=0.05)
+    (load, _) = tables.read(run / "tables", "loads").to_pylist()
+    assert load["achieved_bps"] == pytest.approx(150e6, rel=0.001)
+
+
+def test_a_load_that_misses_makes_its_window_invalid(tmp_path):
+    run = make_run(tmp_path, tolerances=loose(), achieved=0.9)
+    assert not manifest(run)["valid"]
+    assert "off by more" in manifest(run)["reasons"][0]
+    (row,) = tables.read(run / "tables", "windows").to_pylist()
+    assert row["valid"] is False
+    assert "off by more" in row["reasons"]
+
+
+def test_capture_and_interface_counters_are_held_against_each_other(tmp_path):
+    run = make_run(tmp_path, tolerances=loose())
+    found = gate(run, "capture-nic")
+    assert len(found) == 8
+    assert all(entry["passed"] and abs(entry["measured"]) < 0.01 for entry in found)
+
+
+@pytest.mark.parametrize(("skip", "name"), [("packets", "load"), ("counters", "capture-nic")])
+def test_what_was_not_collected_cannot_be_judged(tmp_path, skip, name):
+    run = make_run(tmp_path, tolerances=loose(), skip=(skip,))
+    assert manifest(run)["valid"]
+    assert all(entry["passed"] is None for entry in gate(run, name))
+    assert gate(run, name)
+
+
+def test_no_iterations_is_invalid_and_no_error(tmp_path):
+    run = make_run(tmp_path, tolerances=loose(), skip=("iterations",))
+    assert "0 iterations" in " ".join(manifest(run)["reasons"])
+    (row,) = tables.read(run / "tables", "training").to_pylist()
+    assert math.isnan(row["mean_s"])
+
+
+def iterations(rows):
+    columns = {name: [0.0] * len(rows) for name in ("forward_s", "backward_s", "wait_s")}
+    columns |= {"job": ["a"] * len(rows), "rank": [r[0] for r in rows], "iteration": [r[1] for r in rows],
+                "start_ns": [r[2] for r in rows], "end_ns": [r[3] for r in rows],
+                "seconds": [(r[3] - r[2]) / 1e9 for r in rows]}  # fmt: skip
+    return pa.table(columns)
+
+
+def test_a_jobs_iteration_is_the_mean_over_ranks_of_those_that_all_logged():
+    job = series(iterations([(0, 0, 0, 100), (1, 0, 10, 130), (0, 1, 100, 220), (1, 2, 200, 300)]), "a")
+    assert job.iteration.tolist() == [0]
+    assert job.seconds.tolist() == [pytest.approx(110e-9)]
+    assert job.span_ns == (0, 130)
+    assert job.incomplete == 2
+    assert job.within(0, 2).incomplete == 2
+    assert series(iterations([]), "a").span_ns is None
+
+
+def test_bins_on_an_edge_count_by_their_share():
+    bins = Bins(np.array([0, 10, 20]), np.array([100.0, 100.0, 100.0]), 10)
+    assert bins.within(5, 25) == 200
+    assert bins.within(30, 40) == 0
+
+
+def test_the_longest_gap_reaches_to_the_edges_of_the_window():
+    bins = Bins(np.array([3, 4, 8]) * 10**9, np.array([1.0, 1.0, 1.0]), 10**9)
+    assert bins.longest_gap_s(0, 9 * 10**9) == pytest.approx(3.0)
+    assert bins.longest_gap_s(3 * 10**9, 20 * 10**9) == pytest.approx(11.0)
+    assert Bins(np.zeros(0, int), np.zeros(0), 10**9).longest_gap_s(0, 5 * 10**9) == pytest.approx(5.0)
+
+
+def test_rates_over_time():
+    at, rate = Bins(np.arange(10) * 10**7, np.full(10, 1250.0), 10**7).rate(0, 10**8, 2 * 10**7)
+    assert at.tolist() == pytest.approx([0.01, 0.03, 0.05, 0.07, 0.09])
+    assert rate.tolist() == pytest.approx([1e6] * 5)
+
+
+def test_two_senders_to_one_receiver_are_told_apart_by_their_flows():
+    packets = pa.table({
+        "node": ["h1"] * 2, "port": ["eth0"] * 2, "direction": ["in"] * 2, "kind": ["cross"] * 2, "name": ["x0"] * 2,
+        "bin_ns": [0, 10**7], "wire_bytes": [500, 500], "payload_bytes": [500, 500], "repeated_bytes": [0, 0],
+    })  # fmt: skip
+    flows = pa.table({
+        "node": ["h1"] * 3, "port": ["eth0"] * 3, "direction": ["in"] * 3, "kind": ["cross"] * 3, "name": ["x0"] * 3,
+        "src": ["a", "b", "b"], "first_ns": [0, 0, 10**9], "last_ns": [2 * 10**7, 4 * 10**7, 2 * 10**9],
+        "wire_bytes": [750, 500, 10**6],
+    })  # fmt: skip
+    ask = {"source": "x0", "dst": "h1", "port": "eth0", "begin_ns": 0, "end_ns": 2 * 10**7}
+    assert throughput.achieved_bps(packets, flows, src_address="a", **ask) == pytest.approx(750 * 8 / 0.02)
+    assert throughput.achieved_bps(packets, flows, src_address="b", **ask) == pytest.approx(250 * 8 / 0.02)
+    assert math.isnan(throughput.achieved_bps(packets, flows, src_address="a", **{**ask, "dst": "h9"}))
+
+
+def test_ranks_that_share_a_node_share_what_its_port_sent():
+    packets = pa.table({
+        "node": ["h1", "h2"], "port": ["eth0"] * 2, "direction": ["out"] * 2, "kind": ["training"] * 2,
+        "name": ["a"] * 2, "bin_ns": [0, 0], "wire_bytes": [0, 0], "payload_bytes": [4000, 2100],
+        "repeated_bytes": [0, 100],
+    })  # fmt: skip
+    ask = {"job": "a", "ports": {"h1": "eth0", "h2": "eth0"}, "span_ns": (0, 10**7), "iterations": 10}
+    assert throughput.sent_bytes(packets, nodes=["h1", "h1", "h2", "h2"], **ask) == pytest.approx(150)
+    assert throughput.sent_bytes(packets, nodes=["h2", "h3"], **ask) == pytest.approx(200)
+    assert math.isnan(throughput.sent_bytes(packets, nodes=["h3"], **ask))
+
+
+def test_counters_are_interpolated_and_not_guessed_beyond_their_samples():
+    second = 10**9
+    counters = pa.table({
+        "node": ["h1"] * 3, "port": ["eth0"] * 3, "counter": ["rx_bytes"] * 3, "time_ns": [20 * second, 0, 10 * second],
+        "value": [300.0, 100.0, 200.0],
+    })  # fmt: skip
+    ask = {"node": "h1", "port": "eth0", "counter": "rx_bytes"}
+    assert throughput.counter_growth(counters, span_ns=(5 * second, 15 * second), **ask) == pytest.approx(100)
+    assert math.isnan(throughput.counter_growth(counters, span_ns=(5 * second, 25 * second), **ask))
