@@ -28,12 +28,12 @@ def recover(results: Path, wanted: Sequence[str]) -> int:
     if wanted:
         chosen = [rundir.find(results, name) for name in wanted]
         for entry in chosen:
-            if entry.outcome != "lost":
+            if entry.sealed or entry.alive:
                 raise StoreError(
                     f"{entry.run} needs no recovery: it is {describe.verdict(entry.manifest, entry.outcome)}"
                 )
     else:
-        chosen = [entry for entry in rundir.entries(results) if entry.outcome == "lost"]
+        chosen = [entry for entry in rundir.entries(results) if not entry.sealed and not entry.alive]
     if not chosen:
         print("nothing to recover")
     failed = 0

@@ -98,9 +98,9 @@ class Run:
             self.unwind.push("testbed", self.testbed.close)
             self.testbed.open(self.folder.path, Deadline.after(OPEN_S))
             self.unwind.push("agents", session.close)
-            session.open(plan.nodes())
             self.unwind.push("fetch", self._fetch)
             self.unwind.push("residue", self._residue)
+            session.open(plan.nodes())
         with self.phase("check"):
             session.check(plan.requirements)
             session.check_routes(routes.peers(plan))

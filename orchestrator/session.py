@@ -64,8 +64,12 @@ class Session:
 
         def connect(name: str) -> Leash:
             leash = self._leash(name, deadline)
-            self.leashes[name] = leash
-            leash.hello(deadline)
+            try:
+                leash.hello(deadline)
+            except OrchError:
+                leash.close(deadline)
+                raise
+            self.leashes[name] = leash  # from here on it has a folder to remove
             leash.lock("testbed", deadline)
             return leash
 

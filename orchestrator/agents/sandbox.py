@@ -184,12 +184,13 @@ def node_files(node: Dict[str, Any]) -> None:
     mount("sysfs", "/sys", "sysfs", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
-def node_init(node: Dict[str, Any], go: int, report: int) -> None:
+def node_init(node: Dict[str, Any], go: int, report: int, waiting: socket.socket) -> None:
     """Become PID 1 of the node: set it up, wait for its link, then turn into sshd, which reaps what it inherits."""
     try:
         socket.sethostname(node["name"])
         node_files(node)
         no_router_chatter()
+        waiting.send(b"waiting")
         if not os.read(go, 1):
             return
         batch("ip", node["ip"], step="addresses")
@@ -212,7 +213,7 @@ def fork_node(node: Dict[str, Any], log: int) -> Dict[str, Any]:
         separate |= CLONE_NEWNET
     wait_go, go = os.pipe()
     report, tell = os.pipe()
-    tell_pid, told_pid = socket.socketpair()
+    told, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     middle = os.fork()
     if middle == 0:
         status = 1
@@ -225,29 +226,30 @@ def fork_node(node: Dict[str, Any], log: int) -> Dict[str, Any]:
             child = os.fork()
             if child == 0:
                 os.setsid()
-                node_init(node, wait_go, tell)
+                node_init(node, wait_go, tell, telling)
             else:
-                told_pid.sendall(b"%d" % child)
+                telling.send(b"%d" % child)
                 status = 0
         except OSError as error:
             os.write(tell, json.dumps({"error": str(error), "step": "namespaces", "node": node["name"]}).encode())
         finally:
             os._exit(status)
-    told_pid.close()
+    telling.close()
     os.close(wait_go)
     os.close(tell)
-    return {"middle": middle, "pid": tell_pid, "go": go, "report": report}
+    return {"middle": middle, "told": told, "go": go, "report": report}
 
 
 def hear_pid(start: Dict[str, Any]) -> int:
-    """The node's PID as seen from here; its first parent has done its work by then."""
-    text = start["pid"].recv(32)
-    start["pid"].close()
+    """The node's PID as seen from here, once the node waits for its link; raise what it says instead."""
+    said = [start["told"].recv(32), start["told"].recv(32)]  # its first parent and itself, in any order
+    start["told"].close()
     os.waitpid(start["middle"], 0)
-    if not text:
+    if b"" in said:
         hear_report(start)
         raise Failed("a node's namespaces could not be made", step="namespaces")
-    return int(text)
+    said.remove(b"waiting")
+    return int(said[0])
 
 
 def text_of(descriptor: int) -> str:

@@ -77,8 +77,9 @@ def _iterations(runs: Sequence[Run]) -> tuple[Any, str] | None:
         at = (job.start_ns - run.origin_ns) / 1e9
         panel.plot(*_thinned(at, job.seconds), color=color, linestyle=style, label=label, linewidth=1.1,
                    marker="." if len(at) <= 60 else "", markersize=5)  # fmt: skip
-    for window in runs[0].windows:
-        begin, end = (((window.get(key) or 0) - runs[0].origin_ns) / 1e9 for key in ("start_ns", "end_ns"))
+    shown = next((run for run in runs if run.windows), runs[0])
+    for window in shown.windows:
+        begin, end = (((window.get(key) or 0) - shown.origin_ns) / 1e9 for key in ("start_ns", "end_ns"))
         panel.axvspan(begin, end, color=GRID, alpha=0.45, linewidth=0, zorder=0)
         panel.axvline(begin, color=SOFT, linewidth=0.8)
         panel.annotate(
@@ -90,7 +91,7 @@ def _iterations(runs: Sequence[Run]) -> tuple[Any, str] | None:
     legend(panel)
     return drawing, (
         "Each iteration at its start, mean over ranks. Shaded: the measured windows"
-        + (" of the first run." if len(runs) > 1 else ".")
+        + (f" of {shown.name}." if len(runs) > 1 else ".")
     )
 
 

@@ -15,7 +15,7 @@ import jinja2
 from orchestrator.analysis.statistics import is_maximum
 from orchestrator.errors import StoreError
 from orchestrator.report.figures import draw_all
-from orchestrator.report.runs import Run
+from orchestrator.report.runs import Run, load
 
 _OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
 
@@ -27,7 +27,7 @@ def render(runs: Sequence[Path], output: Path) -> Path:
     """
     if not runs:
         raise StoreError("a report needs at least one run", hint="orch ls")
-    read = [Run(path) for path in runs]
+    read = load(runs)
     figures = output.with_name(f"{output.stem}-figures")
     try:
         figures.mkdir(parents=True, exist_ok=True)

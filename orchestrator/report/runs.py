@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,22 @@ from orchestrator.errors import StoreError
 from orchestrator.store import tables
 
 
+def load(paths: Sequence[Path]) -> list[Run]:
+    """Runs with names of their own: experiment and repetition, then what is needed to tell them apart."""
+    runs = [Run(path) for path in paths]
+    for tell in (_began, lambda run: run.id):
+        counts = Counter(run.name for run in runs)
+        for run in runs:
+            if counts[run.name] > 1:
+                run.name += f", {tell(run)}"
+    return runs
+
+
 class Run:
-    """One run directory; tables are read when first asked for, and kept."""
+    """One run directory; tables are read when first asked for, and kept.
+
+    `name` is what tables and figures call it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -26,6 +43,8 @@ class Run:
         self.manifest: dict[str, Any] = manifest
         self.id = str(manifest["run"])
         self.scale = int(manifest.get("scale") or 1)
+        repetition = manifest.get("repetition")
+        self.name = str(manifest.get("experiment", self.id)) + (f" #{repetition}" if repetition else "")
         self._tables: dict[str, Any] = {}
 
     def counters(self, pattern: str) -> Any:
@@ -45,12 +64,6 @@ class Run:
         """A small table as dictionaries."""
         rows: list[dict[str, Any]] = self.table(name).to_pylist()
         return rows
-
-    @property
-    def name(self) -> str:
-        """How figures call it: its repetition where it has one, after the experiment."""
-        repetition = self.manifest.get("repetition")
-        return f"{self.manifest.get('experiment', self.id)}" + (f" #{repetition}" if repetition else "")
 
     @cached_property
     def jobs(self) -> list[JobSeries]:
@@ -89,3 +102,7 @@ class Run:
         except (OSError, ValueError):
             return {}
         return facts if isinstance(facts, dict) else {}
+
+
+def _began(run: Run) -> str:
+    return f"{datetime.fromtimestamp((run.manifest.get('began_ns') or 0) / 1e9, tz=timezone.utc):%m-%d %H:%M:%S}"

@@ -17,6 +17,7 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 INK, SOFT, GRID, BACK = "#1c1d1f", "#6b6f76", "#dcdee2", "#ffffff"
 LINES = ("-", "--", ":", "-.")
 WIDTH_IN = 7.6
+_LEGEND_LETTERS = 96  # in a line as wide as the page
 
 LOOK: dict[str, Any] = {
     "font.family": "sans-serif",
@@ -70,8 +71,10 @@ def legend(*panels: Any, columns: int = 4) -> None:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             known.setdefault(label, handle)
     if len(known) > 1:
+        fit = _LEGEND_LETTERS // (max(map(len, known)) + 6)
         panels[0].legend(
-            list(known.values()), list(known), loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns,
+            list(known.values()), list(known), loc="lower left", bbox_to_anchor=(0.0, 1.0),
+            ncols=max(1, min(columns, fit)),
             borderaxespad=0.2, handlelength=1.8, columnspacing=1.4, markerscale=0.5,
         )  # fmt: skip
 

@@ -152,7 +152,7 @@ class Entry:
         owner = self.manifest.get("controller", {})
         if owner.get("host") != socket.gethostname():
             return True
-        return process_start(owner.get("pid", 0)) == owner.get("start", -1)
+        return bool(process_start(owner.get("pid", 0)) == owner.get("start", -1))
 
     @property
     def outcome(self) -> str:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
@@ -10,24 +9,18 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import processes_of
+from netns_help import iperf, processes_of
 
 from orchestrator.deadline import Deadline
 from orchestrator.errors import TestbedError
-from orchestrator.testbed import netns_door, netns_needs
+from orchestrator.leash import Leash
+from orchestrator.testbed import netns, netns_door, netns_needs
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
+from orchestrator.testbed.netns_setup import setup_document
 from orchestrator.topology import wire_per_payload
 
 pytestmark = pytest.mark.testbed
 ROOT = Path(__file__).parents[2]
-
-
-def iperf(on, testbed, src, dst, *, seconds=2, options=""):
-    """Goodput in bit/s that the receiver counted, from one host to another."""
-    address = testbed.topology.node(dst).address
-    on(testbed, dst, f"iperf3 -s -1 -D -B {address}")
-    said = on(testbed, src, f"iperf3 -c {dst} -t {seconds} -J {options}")
-    return json.loads(said)["end"]["sum_received"]["bits_per_second"]
 
 
 def this_machine():
@@ -137,13 +130,14 @@ import sys, time
 from pathlib import Path
 from orchestrator.deadline import Deadline
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
+from orchestrator.testbed.netns_setup import setup_document
 names = ("h1", "h2", "h3")
 testbed = NetnsTestbed(LocalSpec(hosts=names, rates=dict.fromkeys(names, 1e8)), sys.argv[1])
 print("opening", flush=True)
 testbed.open(Path(sys.argv[2]), Deadline.after(20))
 testbed.front_door()
 sys.path.insert(0, sys.argv[3])
-from conftest import run_on
+from netns_help import run_on
 run_on(testbed, "h1", "setsid sleep 1000 >/dev/null 2>&1 & echo kept > /run/orch/data")
 print("open", flush=True)
 time.sleep(60)
@@ -240,6 +234,25 @@ def test_a_bad_sysctl_names_itself_and_its_host(up, tmp_path):
     assert error.node == "h1"
 
 
+@pytest.mark.parametrize("broken", ["home", "config", "program"])
+def test_a_node_that_fails_to_start_is_named_with_what_it_printed(up, tmp_path, monkeypatch, broken):
+    def breaking(*arguments, **named):
+        document = setup_document(*arguments, **named)
+        node = document["nodes"][1]
+        if broken == "home":
+            node["home"] = "/no/such/folder"
+        elif broken == "config":
+            node["files"]["/run/orch-sshd/config"][1] += "NoSuchWord yes\n"
+        else:
+            node["sshd"][0] = "/no/such/sshd"
+        return document
+
+    monkeypatch.setattr(netns, "setup_document", breaking)
+    error = refused(spec_of(), tmp_path)
+    assert error.node == "h2"
+    assert {"home": "/no/such/folder", "config": "NoSuchWord", "program": "/no/such/sshd"}[broken] in error.render()
+
+
 @pytest.mark.parametrize(("program", "package"), [("tc", "iproute2"), ("sshd", "openssh-server")])
 def test_a_missing_program_is_named_with_its_package(up, tmp_path, monkeypatch, program, package):
     folder = tmp_path / "bin"
@@ -301,10 +314,13 @@ def test_ssh_reaches_a_host_through_the_front_door(up):
     assert not door.folder.exists()
 
 
-def test_the_agents_channel(up):
+def test_an_agent_makes_the_runs_folder_where_the_controller_sees_it(up):
     testbed = up(2)
-    channel = testbed.connect("h2", Deadline.after(10))
-    try:
-        assert channel.diagnosis() == ""
-    finally:
-        channel.close()
+    for name in ("h2", "switch"):
+        channel = testbed.connect(name, Deadline.after(10))
+        leash = Leash(testbed.topology.node(name), channel, run="a-run", holder={}, on_event=lambda _: None)
+        try:
+            leash.hello(Deadline.after(10))
+            assert [entry.name for entry in testbed.home_of(name).iterdir()] == ["a-run"]
+        finally:
+            leash.close(Deadline.after(10))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from test_netns import iperf
+from netns_help import iperf
 
 from orchestrator.conditions import congestion_control, rate
 from orchestrator.topology import wire_per_payload

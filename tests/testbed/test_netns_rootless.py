@@ -55,7 +55,8 @@ def as_user():
         subprocess.run(["chown", "-R", user, folder], check=True)
         paths = os.pathsep.join([folder, *site.getsitepackages()])
         home = pwd.getpwnam(user).pw_dir
-        prefix = ["runuser", "-u", user, "--", "env", "-i", f"HOME={home}", "PATH=/usr/bin:/bin", f"PYTHONPATH={paths}"]
+        settings = [f"HOME={home}", "PATH=/usr/bin:/bin", f"PYTHONPATH={paths}", f"TMPDIR={folder}"]
+        prefix = ["runuser", "-u", user, "--", "env", "-i", *settings]
 
         def run(argv, limit_s=300):
             return subprocess.run(

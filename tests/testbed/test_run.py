@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -90,8 +91,7 @@ def test_tables_are_read_by_other_tools(finished):
 
 def test_the_report_stands_alone(finished):
     summary, _, _ = finished
-    with open(summary["report"], encoding="utf-8") as file:
-        page = file.read()
+    page = Path(summary["report"]).read_text(encoding="utf-8")
     assert "<svg" in page
     assert 'src="http' not in page
     assert 'href="http' not in page

@@ -125,7 +125,7 @@ def test_two_runs_on_the_same_hosts(hosts, tmp_path):
     assert first.wait(30) == 130
     first.communicate()
     status, out, _ = orch("clean", write(tmp_path, inventory, "rack.yaml"))
-    assert (status, out.count("nothing of ours is left")) == (0, 3)
+    assert (status, out.count("nothing of ours is left")) == (0, 3), out
 
 
 def test_what_a_host_lacks_is_told_before_anything_starts(hosts, tmp_path):

@@ -9,6 +9,7 @@ from sealed_run import loose, make_run
 
 from orchestrator.errors import StoreError
 from orchestrator.report.html import render
+from orchestrator.report.runs import load
 
 FEW = ("counters", "sockets")  # drawing is most of the time
 
@@ -101,6 +102,18 @@ def test_several_runs_are_told_apart(tmp_path):
     assert "resnet-load #1" in text
     assert "resnet-load #2" in text
     assert (tmp_path / "r-figures" / "throughput-2.svg").exists()
+
+
+def test_runs_of_one_name_are_told_apart_by_when_they_began_and_then_by_their_id(tmp_path):
+    paths = []
+    for number, began in enumerate([10**18, 10**18 + 10**11, 10**18 + 10**11]):
+        paths.append(tmp_path / str(number))
+        paths[-1].mkdir()
+        data = {"run": f"id{number}", "experiment": "x", "repetition": 1, "outcome": "lost", "began_ns": began}
+        (paths[-1] / "manifest.json").write_text(json.dumps(data))
+    assert [run.name for run in load(paths)] == [
+        "x #1, 09-09 01:46:40", "x #1, 09-09 01:48:20, id1", "x #1, 09-09 01:48:20, id2",
+    ]  # fmt: skip
 
 
 def test_without_scale_nothing_is_said_of_it(tmp_path):
