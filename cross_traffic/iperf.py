@@ -103,8 +103,8 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
             name=f"{name}.server",
             node=config.to,
             role="traffic",
-            # The receiver's view as JSON, which iperf3 prints at the end: too late for the client, whose reports tell that
-            # data flows.
+            # The receiver's view is kept as JSON. The client's is not: iperf3 prints that at the end alone, and the
+            # client's reports are what tells that data flows.
             argv=("iperf3", "-s", "-B", dst, "-p", str(source.port), "-J", "-i", str(REPORT_S)),
             ready=Listening(port=source.port),
             stop=stop,

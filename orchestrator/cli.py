@@ -31,8 +31,6 @@ examples:
 exit status: 0 all is well and valid; 1 something failed; 2 a mistake in a file or an option, and nothing was
 touched; 3 measured, but not valid; 130 interrupted."""
 
-INVALID = 3
-
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line, with every command's help."""
@@ -89,7 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     _results_option(report)
     report.add_argument("runs", metavar="RUN", nargs="+", help="runs' ids or folders, or 'last'")
     report.add_argument(
-        "-o", "--output", type=Path, metavar="DIR", help="folder for the report (default: beside the runs)"
+        "-o", "--output", type=Path, metavar="FILE", help="where the page goes (default: beside the runs)"
     )
 
     recover = command("recover", _recover, "bring home what an unfinished run left on its hosts, and seal it")
@@ -216,7 +214,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from orchestrator.store import rundir
 
     entries = [rundir.find(arguments.results, wanted) for wanted in arguments.runs]
-    output = arguments.output or entries[0].path.parent / f"report-{entries[0].run}"
+    output = arguments.output or entries[0].path.parent / f"report-{entries[0].run}.html"
     print(html.render([entry.path for entry in entries], output))
     return 0
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator import describe, loading, lock, plan, runner, session
-from orchestrator.cli import INVALID
 from orchestrator.deadline import Deadline
 from orchestrator.errors import ConfigError, Interrupted, LockedError
 from orchestrator.experiment import Experiment, LocalTestbed
@@ -22,6 +21,7 @@ from orchestrator.testbed.netns import NetnsTestbed
 from orchestrator.units import Duration
 
 LOCK_RETRY_S = 1.0
+INVALID = 3  # exit status of an experiment that was measured, but whose numbers do not count
 
 
 def run_file(
@@ -91,7 +91,7 @@ def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path:
 
     progress.phase("report")
     first = outcomes[0]
-    return html.render([o.path for o in outcomes], first.path.parent / f"report-{first.manifest['run']}")
+    return html.render([o.path for o in outcomes], first.path.parent / f"report-{first.manifest['run']}.html")
 
 
 def _status(outcomes: Sequence[runner.Outcome]) -> int:

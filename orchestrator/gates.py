@@ -24,7 +24,7 @@ class Tolerances:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """One judgement: `passed` is None where it could not be made; only a `required` gate can make a window invalid.
+    """One judgement: `passed` is None where it could not be made; a `required` gate must pass for a window to be valid.
 
     `measured` and `limit` are in the unit that the message says.
     """
@@ -123,13 +123,13 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
 
 
 def valid(gates: Iterable[Gate]) -> bool:
-    """Whether no required gate failed; one that could not be judged does not fail a window, but is reported."""
-    return not any(gate.required and gate.passed is False for gate in gates)
+    """Whether every required gate passed; what could not be judged is not taken on trust."""
+    return not reasons(gates)
 
 
 def reasons(gates: Iterable[Gate]) -> list[str]:
     """Why a window is invalid."""
-    return [gate.message for gate in gates if gate.required and gate.passed is False]
+    return [gate.message for gate in gates if gate.required and not gate.passed]
 
 
 def _gate(
@@ -161,7 +161,9 @@ def _loads(loads: Iterable[Load], tolerances: Tolerances) -> Iterator[Gate]:
         name = f"{load.source} from {load.src} to {load.dst}"
         if math.isnan(load.achieved_bps):
             text = f"{name}: nothing was captured at {load.dst}, so the load that arrived is not known"
-            yield _gate("load", None, text, measured=math.nan, limit=tolerances.load)
+            yield _gate(
+                "load", None, text, measured=math.nan, limit=tolerances.load, required=tolerances.load is not None
+            )
             continue
         off = load.achieved_bps / load.requested_bps - 1 if load.requested_bps > 0 else math.inf
         asked = tolerances.load
@@ -197,7 +199,7 @@ def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[
         name = f"{port.node}:{port.port} {port.direction}"
         if math.isnan(port.counted):
             text = f"{name}: no interface counters to hold the capture against"
-            yield _gate("capture-nic", None, text, measured=math.nan, limit=limit)
+            yield _gate("capture-nic", None, text, measured=math.nan, limit=limit, required=False)
         elif max(port.counted, port.captured) >= tolerances.capture_nic_floor_bytes:
             off = port.captured / port.counted - 1 if port.counted > 0 else math.inf
             text = f"{name}: captured {port.captured / 1e6:.4g} MB, the interface counted {port.counted / 1e6:.4g} MB"

@@ -164,12 +164,15 @@ class Run:
         with self.phase("facts"):
             found = self.session.facts()
             clocks = self.session.clocks()
+            disks = self.session.disks()
         for node, facts in found.items():
             folder = self.folder.path / "hosts" / node
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / f"{when}.json", facts)
         if when == "before":
             self.watch.offsets_ns.update({node: clock["offset_ns"] for node, clock in clocks.items()})
+        least = self.folder.manifest.setdefault("free_disk_bytes", {})
+        least.update({node: min(free, least.get(node, free)) for node, free in disks.items()})
         recorded = self.folder.manifest.setdefault("clocks", {})
         for node, clock in clocks.items():
             recorded.setdefault(node, {})[when] = clock

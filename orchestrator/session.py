@@ -144,6 +144,13 @@ class Session:
             for node, sample in samples.items()
         }
 
+    def disks(self) -> dict[str, int]:
+        """Free bytes where each node's run folder lies."""
+        found = self._each(
+            self.leashes, lambda leash: leash.disk(Deadline.after(CALL_S)), what="disks", seconds=CALL_S
+        )
+        return {node: disk.free_bytes for node, disk in found.items()}
+
     # Changes
 
     def apply(self, change: Change) -> Callable[[], None]:
