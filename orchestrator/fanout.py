@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded
+from orchestrator.errors import DeadlineExceeded, Interrupted
 from orchestrator.unwind import add_note
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 MOST_AT_ONCE = 64
+_SETTLE_S = 1.0
 _WAKE_S = 0.5  # how often a waiting main thread lets a signal handler run
 
 
@@ -29,16 +30,34 @@ def each(items: Iterable[T], action: Callable[[T], R], *, deadline: Deadline, wh
         return {todo[0]: action(todo[0])}
     done: queue.SimpleQueue[tuple[T, R | None, Exception | None]] = queue.SimpleQueue()
     slots = threading.BoundedSemaphore(MOST_AT_ONCE)
+    called_off = threading.Event()
 
     def work(item: T) -> None:
         with slots:
+            if called_off.is_set():
+                return
             try:
                 done.put((item, action(item), None))
             except Exception as error:  # noqa: BLE001 - carried to the caller's thread, and raised there
                 done.put((item, None, error))
 
-    for item in todo:
-        threading.Thread(target=work, args=(item,), name=f"{what} {item}", daemon=True).start()
+    threads = [threading.Thread(target=work, args=(item,), name=f"{what} {item}", daemon=True) for item in todo]
+    for thread in threads:
+        thread.start()
+    try:
+        return _collected(todo, done, deadline=deadline, what=what)
+    except Interrupted:
+        # What is under way gets a moment to end, so that what is put back is not what is still being done.
+        called_off.set()
+        settled = Deadline.after(_SETTLE_S)
+        for thread in threads:
+            thread.join(settled.remaining)
+        raise
+
+
+def _collected(
+    todo: list[T], done: queue.SimpleQueue[tuple[T, R | None, Exception | None]], *, deadline: Deadline, what: str
+) -> dict[T, R]:
     results: dict[T, R | None] = {}
     errors: dict[T, Exception] = {}
     while len(results) + len(errors) < len(todo):

@@ -242,7 +242,12 @@ def run(
             session=session,
             watch=watch,
         )
-        error = _attempt(this)
+        error: Exception | None
+        try:
+            error = _attempt(this)
+            interrupts.unwinding()
+        except Interrupted as late:  # a signal between the end of the attempt and here
+            error = late
         reducer = Reducer()
         try:
             error = _put_back(this, error)
@@ -251,11 +256,14 @@ def run(
                 shutil.rmtree(folder.path)
                 raise error
             try:
-                return _sealed(this, error, reducer, began=began)
+                outcome = _sealed(this, error, reducer, began=began)
             except OSError as problem:
                 raise unwritable(folder.path, problem) from error
         finally:
             reducer.close()
+    if error is not None and not isinstance(error, OrchError):
+        raise error  # a bug: everything is put back and sealed, now it may show
+    return outcome
 
 
 def _attempt(this: Run) -> Exception | None:
@@ -264,6 +272,8 @@ def _attempt(this: Run) -> Exception | None:
         this.measure()
     except OrchError as error:
         _explain(this, error)
+        return error
+    except Exception as error:  # noqa: BLE001 - whatever it is, everything has to be put back first
         return error
     return None
 
@@ -282,7 +292,6 @@ def _explain(this: Run, error: OrchError) -> None:
 
 def _put_back(this: Run, error: Exception | None) -> Exception | None:
     """Unwind; the first error stays the first."""
-    this.interrupts.unwinding()
     stage = this.stage
     errors = this.unwind.run()
     this.watch.settle()
@@ -302,7 +311,7 @@ def _sealed(this: Run, error: Exception | None, reducer: Reducer, *, began: floa
     stage = this.stage if error is not None else "sealed"
     this.folder.save(
         outcome=outcome,
-        error=None if error is None else str(error),
+        error=None if error is None else str(error) or repr(error),
         notes=list(this.watch.notes),
         preflight=this.preflights,
         launches=[sealing.launch_record(process) for process in this.watch.processes.values()],

@@ -26,6 +26,8 @@ T = TypeVar("T")
 CONNECT_S = 30.0
 CALL_S = 20.0
 FETCH_S = 600.0
+RESIDUE_S = 2.0
+RESIDUE_EVERY_S = 0.1
 TAIL_BYTES = 4000
 AGENT_MARKER = ".orch-run.json"  # how an agent says that a folder is a run's; nothing of the results
 
@@ -206,6 +208,7 @@ class Session:
 
         def start(key: tuple[str, str]) -> None:
             launch = by_key[key]
+            self.watch.processes[key].asked = True
             self._events.write("start", node=launch.node, name=launch.name, argv=list(launch.argv))
             try:
                 self.leashes[launch.node].start(launch, Deadline.after(launch.ready_within_s + CALL_S))
@@ -250,7 +253,7 @@ class Session:
 
     def _to_stop(self, launch: Launch) -> bool:
         process = self.watch.processes.get((launch.node, launch.name))
-        return process is not None and launch.node not in self.watch.lost and process.status is None
+        return process is not None and process.asked and process.status is None and launch.node not in self.watch.lost
 
     def _stop_one(self, launch: Launch) -> None:
         process = self.watch.processes[launch.node, launch.name]
@@ -292,13 +295,18 @@ class Session:
 
     def residue(self) -> list[str]:
         """What still runs of this run, everywhere; sweeps nodes whose agent is gone."""
+        settled = Deadline.after(RESIDUE_S)
+        while (strays := self._strays()) and not settled.expired:  # a command that was asked for may be about to end
+            self._interrupts.rest(time.monotonic() + RESIDUE_EVERY_S)
+        for name in list(self.watch.lost):
+            strays += self._sweep_lost(name)
+        return strays
+
+    def _strays(self) -> list[str]:
         left = self._each(
             self.leashes, lambda leash: leash.processes(Deadline.after(CALL_S)), what="residue", seconds=CALL_S
         )
-        strays = [f"{node}: {' '.join(process.argv)}" for node, processes in left.items() for process in processes]
-        for name in self.watch.lost:
-            strays += self._sweep_lost(name)
-        return strays
+        return [f"{node}: {' '.join(process.argv)}" for node, processes in left.items() for process in processes]
 
     def _sweep_lost(self, name: str) -> list[str]:
         deadline = Deadline.after(CALL_S)

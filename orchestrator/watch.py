@@ -20,6 +20,7 @@ class Process:
     """A process of the run and what became of it."""
 
     launch: Launch
+    asked: bool = False  # its node was asked to start it
     stopping: bool = False
     status: int | None = None
     failed: str | None = None

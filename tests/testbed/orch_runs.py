@@ -36,10 +36,11 @@ def write(folder, data, name="experiment.yaml"):
     return path
 
 
-def start(*arguments, **more):
-    """`orch` in the background, its output in pipes."""
+def start(command, *arguments, **more):
+    """`orch` in the background, its output in pipes; a run waits for a testbed that somebody else holds."""
+    patience = ("--wait", "5min") if command == "run" else ()
     return subprocess.Popen(
-        [sys.executable, "-m", "orchestrator.cli", *map(str, arguments)],
+        [sys.executable, "-m", "orchestrator.cli", command, *patience, *map(str, arguments)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -48,7 +49,7 @@ def start(*arguments, **more):
     )
 
 
-def orch(*arguments, timeout_s=120):
+def orch(*arguments, timeout_s=420):
     """`orch` to its end: exit status, standard output, standard error."""
     process = start(*arguments)
     try:

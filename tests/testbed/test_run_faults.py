@@ -39,7 +39,7 @@ def measuring(tmp_path):
     results = tmp_path / "results"
     process = start("run", write(tmp_path, small(measure=LONG)), "--results", results, "--json")
     try:
-        wait_for(in_stage(results, "window", at_least_iterations=8), 60, "the window")
+        wait_for(in_stage(results, "window", at_least_iterations=8), 360, "the window")
         (partial,) = results.glob("*/*.partial")
         yield process, results, partial.name.removesuffix(".partial")
     finally:
@@ -143,7 +143,7 @@ def test_kill_9_of_the_controller(measuring):
 
 def test_the_second_of_two_runs_is_refused_and_told_who_holds_it(measuring, tmp_path):
     _, _, run = measuring
-    status, _, err = orch("run", write(tmp_path, small(), "second.yaml"), "--results", tmp_path / "second")
+    status, _, err = orch("run", write(tmp_path, small(), "second.yaml"), "--results", tmp_path / "second", "--wait", "0s")
     assert status == 1
     assert f"run {run}" in err
     assert "taken by" in err

@@ -117,7 +117,7 @@ def test_two_runs_on_the_same_hosts(hosts, tmp_path):
     first = start("run", write(tmp_path, experiment(inventory, measure={"at_most": "60s"})), "--results", results)
     wait_for(in_stage(results, "ranks"), 60, "the first run's ranks")
     second = write(tmp_path, experiment(inventory), "second.yaml")
-    status, _, err = orch("run", second, "--results", tmp_path / "second")
+    status, _, err = orch("run", second, "--results", tmp_path / "second", "--wait", "0s")
     assert status == 1
     assert re.search(r"h\d: held by \S+@\S+, process \d+, run \S+", err)
     assert not list((tmp_path / "second").glob("*/*"))
