@@ -110,6 +110,20 @@ def test_ctrl_c(measuring):
     assert captures == 0, "captures were ended as they should be"
 
 
+@pytest.mark.parametrize("stage", ["open", "collectors", "ranks", "preflight"])
+def test_ctrl_c_before_anything_is_measured(tmp_path, stage):
+    results = tmp_path / "results"
+    process = start("run", write(tmp_path, small(measure=LONG)), "--results", results)
+    wait_for(in_stage(results, stage), 360, stage)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=40)
+    manifest, folder = manifest_of(results)
+    assert process.returncode == 130
+    assert (manifest["outcome"], folder.name) == ("interrupted", manifest["run"])
+    assert "putting back" not in err
+    nothing_is_left(manifest["run"])
+
+
 def test_two_ctrl_c_skip_the_grace_and_still_bring_the_data_home(measuring):
     process, results, run = measuring
     process.send_signal(signal.SIGINT)
@@ -213,9 +227,3 @@ def test_nothing_of_a_failed_start_is_left(tmp_path):
     assert "h2:" in err
     assert "nowhere.invalid" in err
     assert "Traceback" not in err
-
-
-def test_no_process_carries_a_tag_of_ours_when_all_is_done():
-    """The tests above each look for their own run; this looks for any."""
-    left = [pid for pid in processes() if any(str(pid) == str(tag) for tag in tagged(""))]
-    assert left == []
