@@ -168,7 +168,7 @@ def outcomes_text(outcomes: Sequence[tuple[Path, Mapping[str, Any]]], page: Path
     if rows:
         lines += [table(_HEAD, rows), ""]
     for path, manifest in outcomes:
-        lines.append(f"{manifest['run']}: {verdict(manifest)}")
+        lines.append(f"#{manifest['repetition']} {manifest['run']}: {verdict(manifest)}")
         lines += [f"  - {reason}" for reason in manifest.get("reasons", [])]
         lines += [f"  note: {note}" for note in manifest.get("notes", [])]
         lines.append(f"  {path}")
@@ -199,7 +199,7 @@ def _rows(manifest: Mapping[str, Any]) -> list[list[str]]:
             sent, theory = row["sent_bytes"], row["theory_bytes"]
             rows.append(
                 [
-                    manifest["run"] + (f" {row['job']}" if len(window["training"]) > 1 else ""),
+                    f"#{manifest['repetition']}" + (f" {row['job']}" if len(window["training"]) > 1 else ""),
                     window["window"],
                     str(row["iterations"]),
                     *(_ms(row[key]) for key in ("mean_s", "p50_s", "p99_s")),
@@ -230,7 +230,7 @@ def listing(entries: Sequence[Entry], results: Path) -> str:
             ]
         )
     lines = [table(("run", "experiment", "began", "windows", "mean", "verdict"), rows)]
-    lost = [entry for entry in entries if entry.outcome == "lost"]
+    lost = [entry for entry in entries if not entry.sealed and entry.outcome == "lost"]
     if lost:
         lines += ["", f"{len(lost)} unfinished: `orch recover` brings home what lies on hosts and seals what there is"]
     return "\n".join(lines)
@@ -257,7 +257,7 @@ def run_text(entry: Entry) -> str:
     lines += [f"  note      {note}" for note in manifest.get("notes", [])]
     rows = _rows(manifest) if manifest.get("windows") else []
     if rows:
-        lines += ["", table(_HEAD[1:], [row[1:] for row in rows], indent="  ")]
+        lines += ["", table(_HEAD, rows, indent="  ")]
     for window in manifest.get("windows", []):
         lines += ["", f"  gates of {window['window']}:"]
         lines += [f"    {_mark(gate)} {gate['name']}: {gate['message']}" for gate in window["gates"]]

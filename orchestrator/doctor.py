@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator import fanout, loading, plan
+from orchestrator.answers import Finding
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError
 from orchestrator.experiment import Experiment, for_dry_run
 from orchestrator.launch import Requirement
-from orchestrator.leash import Finding, Leash
+from orchestrator.leash import Leash
 from orchestrator.protocols import Testbed
 from orchestrator.session import holder
 from orchestrator.testbed import netns_needs

@@ -20,7 +20,8 @@ from orchestrator.progress import Progress
 from orchestrator.testbed.netns import NetnsTestbed
 from orchestrator.units import Duration
 
-LOCK_RETRY_S = 1.0
+LOCAL_RETRY_S = 1.0
+REMOTE_RETRY_S = 10.0  # each try starts an agent on every host
 INVALID = 3  # exit status of an experiment that was measured, but whose numbers do not count
 
 
@@ -67,7 +68,6 @@ def _one(
     told = False
     while True:
         run_id = runner.id_for(run)
-        progress.run(f"run {run.repetition} of {experiment.repeat}: {run_id}")
         try:
             return runner.run(
                 run,
@@ -76,6 +76,7 @@ def _one(
                 results=results,
                 resolved=loading.resolved_text(experiment),
                 progress=progress,
+                label=f"run {run.repetition} of {experiment.repeat}",
             )
         except LockedError as error:
             if time.monotonic() >= give_up:
@@ -83,7 +84,7 @@ def _one(
             if not told:
                 progress.say(f"  waiting: {error.message}")
                 told = True
-        time.sleep(LOCK_RETRY_S)
+        time.sleep(LOCAL_RETRY_S if experiment.testbed.local is not None else REMOTE_RETRY_S)
 
 
 def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path:

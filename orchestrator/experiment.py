@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import math
 import re
+import typing
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    create_model,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 
 from orchestrator import parts
 from orchestrator.testbed.inventory import Inventory
-from orchestrator.units import Duration, Model, Rate, Share
+from orchestrator.units import Duration, Mistake, Model, Rate, Share, rate_text
 
 T = TypeVar("T", bound=BaseModel)
 
+LEAST_RATE = 1e6  # bit/s of a link as it is set up
 LOCAL_LINK_LIMIT = 250e6  # what two cores carry packet by packet on every link of a ring
 
-_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_-]{0,40}$")
-_HOST = re.compile(r"^[a-z][a-z0-9-]{0,30}$")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
+_HOST = re.compile(r"[a-z][a-z0-9-]{0,30}")
 
 
 def _checked_name(value: str) -> str:
-    if not _NAME.match(value):
-        raise ValueError("not a name: a letter, then at most 40 letters, digits, '-' or '_'")
+    if not _NAME.fullmatch(value):
+        raise Mistake("not a name", accepted="a letter, then at most 40 letters, digits, '-' or '_'")
     return value
 
 
 def _checked_host(value: str) -> str:
-    if not _HOST.match(value) or value == "switch":
-        raise ValueError("not a host name: a small letter, then small letters, digits or '-'; 'switch' is taken")
+    if not _HOST.fullmatch(value) or value == "switch":
+        accepted = "a small letter, then at most 30 small letters, digits or '-'; 'switch' is taken"
+        raise Mistake("not a host name", accepted=accepted)
     return value
 
 
@@ -50,10 +62,25 @@ class Choice(BaseModel):
     @model_validator(mode="after")
     def _exactly_one(self) -> Choice:
         if len(self.model_fields_set) != 1:
-            raise ValueError(f"exactly one of {', '.join(names_of(type(self)))} belongs here")
+            count = len(self.model_fields_set) or "nothing"
+            raise Mistake(f"holds {count}", accepted=f"exactly one of {', '.join(names_of(type(self)))}")
         if self.config is None:
-            raise ValueError(f"'{self.name}' has nothing below it: write {{}} for its defaults")
+            keys = ", ".join(names_of(config_of(type(self), self.name)))
+            raise Mistake("nothing stands below it", accepted=f"a mapping of {keys}", at=(self.name,))
         return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Exactly one key; or the bare name of a part that needs nothing below it."""
+        schema = handler.resolve_ref_schema(handler(core))
+        properties = {name: _without_null(inner) for name, inner in schema.get("properties", {}).items()}
+        bare = [
+            name
+            for name in properties
+            if not any(field.is_required() for field in config_of(cls, name).model_fields.values())
+        ]
+        one = {**schema, "properties": properties, "minProperties": 1, "maxProperties": 1}
+        return {"anyOf": [one, {"type": "string", "enum": bare}]} if bare else one
 
     @property
     def name(self) -> str:
@@ -64,6 +91,18 @@ class Choice(BaseModel):
     def config(self) -> Any:
         (field,) = self.model_fields_set
         return getattr(self, field)
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an optional part where it stands: it is left out, or it is something."""
+    (kept,) = [inner for inner in schema["anyOf"] if inner != {"type": "null"}]
+    return dict(kept)
+
+
+def config_of(choice: type[Choice], name: str) -> type[BaseModel]:
+    """The model of what stands below a part's name."""
+    (field,) = [field for field in choice.model_fields.values() if field.alias == name]
+    return next(kind for kind in typing.get_args(field.annotation) if isinstance(kind, type))
 
 
 def names_of(model: type[BaseModel]) -> list[str]:
@@ -82,7 +121,10 @@ def _choice(title: str, kind: parts.Kind) -> type[Choice]:
 class LocalTestbed(Model):
     """Containers on this machine: network namespaces behind a switch of their own."""
 
-    hosts: Annotated[int, Field(ge=2, le=64)] | Annotated[tuple[HostName, ...], Field(min_length=2, max_length=64)]
+    hosts: (
+        Annotated[int, Field(strict=True, ge=2, le=64)]
+        | Annotated[tuple[HostName, ...], Field(min_length=2, max_length=64)]
+    )
     """How many hosts (named h1, h2, ...), or their names."""
     link: Rate
     """Capacity of both ends of every host's link."""
@@ -100,15 +142,23 @@ class LocalTestbed(Model):
     @model_validator(mode="after")
     def _possible(self) -> LocalTestbed:
         names = self.names
-        if len(set(names)) != len(names):
-            raise ValueError("a host name stands twice")
-        unknown = sorted(set(self.links) - set(names))
-        if unknown:
-            raise ValueError(f"links: no host {unknown[0]} here; hosts are {', '.join(names)}")
-        slowest = min([self.link, *self.links.values()])
-        if slowest / self.scale < 1e6:
-            raise ValueError(
-                f"scale {self.scale} leaves a link of less than 1 Mbit/s; at most {int(slowest / 1e6)} is possible here"
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise Mistake(f"{name!r} stands here twice", accepted="each name once", at=("hosts", place))
+        for name in self.links:
+            if name not in names:
+                raise Mistake("no such host here", accepted=f"one of {', '.join(names)}", at=("links", name))
+        rates: list[tuple[tuple[str, ...], float]] = [(("link",), self.link)]
+        rates += [(("links", name), rate) for name, rate in self.links.items()]
+        for at, rate in rates:
+            if rate < LEAST_RATE:
+                raise Mistake(f"{rate_text(rate)} is too slow", accepted=f"{rate_text(LEAST_RATE)} or more", at=at)
+        slowest = min(rate for _, rate in rates)
+        if slowest / self.scale < LEAST_RATE:
+            raise Mistake(
+                f"{self.scale} leaves a link of less than {rate_text(LEAST_RATE)}",
+                accepted=f"at most {int(slowest / LEAST_RATE)} with these links",
+                at=("scale",),
             )
         return self
 
@@ -134,7 +184,8 @@ class TestbedChoice(Model):
     @model_validator(mode="after")
     def _exactly_one(self) -> TestbedChoice:
         if (self.local is None) == (self.inventory is None):
-            raise ValueError("exactly one of local, inventory belongs here")
+            told = "nothing" if self.local is None else "2"
+            raise Mistake(f"holds {told}", accepted="exactly one of local, inventory")
         return self
 
 
@@ -160,7 +211,7 @@ class Measure(Model):
     @model_validator(mode="after")
     def _ends(self) -> Measure:
         if self.iterations is None and self.at_most is None:
-            raise ValueError("a window must end: give iterations, at_most, or both")
+            raise Mistake("the window never ends", accepted="iterations, at_most, or both")
         return self
 
 
@@ -231,18 +282,20 @@ class Experiment(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Experiment:
-        if (self.workload is None) == (not self.jobs):
-            raise ValueError("exactly one of workload, jobs belongs here")
+        if self.workload is None and not self.jobs:
+            raise Mistake("nothing trains", accepted="exactly one of workload, jobs")
+        if self.workload is not None and self.jobs:
+            raise Mistake("stands beside workload", accepted="exactly one of workload, jobs", at=("jobs",))
         if self.traffic and self.windows:
-            raise ValueError("traffic belongs into each window where windows are given")
-        for what, names in (
-            ("job", [job.name for job in self.jobs]),
-            ("window", [window.name for window in self.windows]),
-            ("collector", [choice.name for choice in self.collect]),
+            raise Mistake("stands beside windows", accepted="the traffic of each window in it", at=("traffic",))
+        for key, below, names in (
+            ("jobs", ("name",), [job.name for job in self.jobs]),
+            ("windows", ("name",), [window.name for window in self.windows]),
+            ("collect", (), [choice.name for choice in self.collect]),
         ):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"{what} {twice[0]} stands twice")
+            for place, name in enumerate(names):
+                if name in names[:place]:
+                    raise Mistake(f"{name!r} stands here twice", accepted="each name once", at=(key, place, *below))
         return self
 
     def all_jobs(self) -> tuple[JobSpec, ...]:

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import yaml
 
-from orchestrator import config, plan
+from orchestrator import config, documents, plan
+from orchestrator.documents import Document
 from orchestrator.experiment import Experiment, TestbedChoice, for_dry_run
 from orchestrator.protocols import Testbed
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.netns import NetnsTestbed
 
 
-def checked(path: Path, overrides: Sequence[str], *, dry_run: bool) -> tuple[Experiment, config.Document]:
+def checked(path: Path, overrides: Sequence[str], *, dry_run: bool) -> tuple[Experiment, Document]:
     """An experiment that is fit to be planned; ConfigError tells every mistake with its place."""
     experiment, document = config.load_experiment(path, overrides)
     if dry_run:
@@ -39,7 +40,8 @@ def testbed_of(choice: TestbedChoice, run_id: str) -> Testbed:
 
 def inventory_or_experiment(path: Path) -> Inventory | Experiment:
     """What a file is that may be either: an experiment has a `testbed`."""
-    document = config.load_document(path)
+    needs = f"{config.INVENTORY_NEEDS} (an inventory), or {config.EXPERIMENT_NEEDS} (an experiment)"
+    document = documents.load(path, needs=needs)
     if "testbed" in document.data:
-        return config.load_experiment(path)[0]
+        return config.experiment_of(document, path)[0]
     return config.validate(document, Inventory)

@@ -65,7 +65,5 @@ def told(holder: Mapping[str, Any]) -> str:
     """A holder in words."""
     if not holder:
         return "another orch, which does not say who it is"
-    return (
-        f"{holder.get('user')} on {holder.get('host')} (process {holder.get('pid')}, run {holder.get('run')}, "
-        f"since {holder.get('since')})"
-    )
+    who = f"{holder.get('user', '?')}@{holder.get('host', '?')}"
+    return f"{who}, process {holder.get('pid', '?')}, run {holder.get('run', '?')}, since {holder.get('since', '?')}"

@@ -125,9 +125,10 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
         ask("workload", job.workload, *(("jobs", i) if experiment.jobs else ()), "workload")
     for i, window in enumerate(experiment.all_windows()):
         at = ("windows", i, "traffic") if experiment.windows else ("traffic",)
+        before = len(found)
         for k, choice in enumerate(window.traffic):
             ask("traffic", choice, *at, k)
-        if not found:
+        if len(found) == before:
             found.extend((at, problem) for problem in _overloads(window, topology))
     for i, choice in enumerate(experiment.collect):
         ask("collector", choice, "collect", i)

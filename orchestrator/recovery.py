@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from orchestrator import describe, fanout, loading, sealing
+from orchestrator.answers import Swept
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError, StoreError
-from orchestrator.leash import Leash, Swept
+from orchestrator.leash import Leash
 from orchestrator.protocols import Channel
 from orchestrator.sealing import Reducer
 from orchestrator.session import bring_up, fetch_all, holder

@@ -217,14 +217,16 @@ def run(
     results: Path,
     resolved: str,
     progress: Progress,
+    label: str,
 ) -> Outcome:
     """Carry out one run and seal its results; a run that fails is sealed too, with what it collected until then.
 
-    `resolved` is the experiment's text as it is kept with the results. Raises only what keeps even a failed run from
-    being recorded.
+    `resolved` is the experiment's text as it is kept with the results, `label` what people see the run called. Raises
+    only what keeps even a failed run from being recorded.
     """
     began = time.monotonic()
     with Interrupts() as interrupts, _locked(plan, run_id):
+        progress.run(f"{label}: {run_id}")
         folder = RunFolder.create(
             results, experiment=plan.experiment, run=run_id, manifest=provenance.of(plan, sys.argv)
         )

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
+import types
+import typing
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 
-_NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z%]*)\s*$")
+_NUMBER = re.compile(r" *([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?) *([A-Za-z%]+) *")
 
 _RATES = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
 _SIZES = {
@@ -18,14 +29,28 @@ _DURATIONS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 36
 _SHARES = {"%": 0.01}
 
 
+class Mistake(ValueError):
+    """What a validator raises: what is wrong, and what would be accepted.
+
+    `at` is the way from what is validated to the value that is meant, where that is not the whole of it. A message
+    that begins with "not a" gets the value in front.
+    """
+
+    def __init__(self, message: str, *, accepted: str, at: tuple[str | int, ...] = ()) -> None:
+        super().__init__(f"{message}; accepted: {accepted}")
+        self.message = message
+        self.accepted = accepted
+        self.at = at
+
+
 def _reader(table: dict[str, float], what: str, example: str) -> BeforeValidator:
     def read(value: Any) -> Any:
-        text = str(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else ""
-        match = _NUMBER.match(text)
+        match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
         unit = match.group(2).lower() if match else ""
-        if match is None or unit not in table:
-            raise ValueError(f"not a {what}: a number and one of {', '.join(table)}, such as {example}")
-        return float(match.group(1)) * table[unit]
+        number = float(match.group(1)) * table[unit] if match and unit in table else math.inf
+        if math.isinf(number):
+            raise Mistake(f"not a {what}", accepted=f"a number and one of {', '.join(table)}, such as {example}")
+        return number
 
     return BeforeValidator(read)
 
@@ -59,7 +84,8 @@ def share_text(value: float) -> str:
 
 
 def _schema(example: str, units: dict[str, float]) -> WithJsonSchema:
-    pattern = "^ *[0-9]+(\\.[0-9]+)?([eE][+-]?[0-9]+)? *(" + "|".join(units) + ") *$"
+    letters = {unit: "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in unit) for unit in units}
+    pattern = "^ *[0-9]+(\\.[0-9]+)?([eE][+-]?[0-9]+)? *(" + "|".join(letters.values()) + ") *$"
     return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
 
 
@@ -78,3 +104,16 @@ class Model(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _whole_numbers_as_such(cls, value: Any, info: ValidationInfo) -> Any:
+        """Where only a whole number belongs, neither `true` nor "3" nor 3.0 is one."""
+        if isinstance(value, bool | str | float) and _only_int(cls.model_fields[str(info.field_name)].annotation):
+            raise Mistake("not a whole number", accepted="digits alone, such as 5")
+        return value
+
+
+def _only_int(kind: Any) -> bool:
+    inner = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+    return all(one in (int, type(None)) for one in inner)

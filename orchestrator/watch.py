@@ -7,10 +7,10 @@ import queue
 import time
 from dataclasses import dataclass, field
 
+from orchestrator.answers import AgentEvent, AgentLost, LineRead, ProcessExited
 from orchestrator.errors import LaunchError, OrchError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.launch import Launch
-from orchestrator.leash import AgentEvent, AgentLost, LineRead, ProcessExited
 
 _PAUSE_S = 0.25  # the longest that a wait keeps a signal handler from running
 

@@ -15,7 +15,7 @@ from orchestrator.launch import Flow, Launch, Line, Requirement
 from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
-from orchestrator.units import Duration, Size
+from orchestrator.units import Duration, Mistake, Size
 from workloads import catalog
 from workloads.iterations import LOG, read_iterations
 from workloads.placement import WorkloadConfig, placement_problems, ranks
@@ -35,7 +35,7 @@ BYTES_PER_PARAMETER = 4  # float32
 
 def _known_model(name: str) -> str:
     if name not in catalog.names():
-        raise ValueError(f"no model {name!r}: known are {', '.join(catalog.names())}")
+        raise Mistake(f"no model {name!r}", accepted=f"one of {', '.join(catalog.names())}")
     return name
 
 

@@ -32,6 +32,11 @@ class Config(Model):
     hosts: tuple[str, ...] = ()
     """Only connections that end on these hosts; default: all."""
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler.resolve_ref_schema(handler(core))
+        return {"anyOf": [schema["properties"]["algorithm"], schema], "description": schema["description"]}
+
     @model_validator(mode="before")
     @classmethod
     def _bare_algorithm(cls, value: Any) -> Any:

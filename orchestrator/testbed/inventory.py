@@ -12,17 +12,17 @@ from pydantic import AfterValidator, Field, model_validator
 from orchestrator.deadline import Deadline
 from orchestrator.protocols import Channel
 from orchestrator.topology import Link, Node, Topology
-from orchestrator.units import Model, Rate
+from orchestrator.units import Mistake, Model, Rate
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _DEVICE = re.compile(r"[^\s/]{1,15}\Z")
 _HOST = re.compile(r"[^\s@/-][^\s@/]*\Z")
 
 
-def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
+def _matching(pattern: re.Pattern[str], what: str, accepted: str) -> AfterValidator:
     def check(value: str) -> str:
         if not pattern.match(value):
-            raise ValueError(f"not {what}")
+            raise Mistake(f"not {what}", accepted=accepted)
         return value
 
     return AfterValidator(check)
@@ -32,21 +32,21 @@ def _interface(value: str) -> str:
     try:
         interface = ipaddress.IPv4Interface(value)
     except ValueError:
-        raise ValueError("not an IPv4 address with its prefix, such as 10.0.0.1/24") from None
+        raise Mistake("not an IPv4 address", accepted="one with its prefix, such as 10.0.0.1/24") from None
     if "/" not in value:
-        raise ValueError("an address needs its prefix, such as 10.0.0.1/24")
+        raise Mistake(f"{value!r} needs its prefix", accepted=f"such as {value}/24")
     return str(interface)
 
 
 def _absolute(value: str) -> str:
     if not PurePosixPath(value).is_absolute() or len(PurePosixPath(value).parts) < 3:
-        raise ValueError("not an absolute path of a folder of its own, such as /var/tmp/orch")
+        raise Mistake("not a folder of its own", accepted="an absolute path such as /var/tmp/orch")
     return value
 
 
-Name = Annotated[str, _matching(_NAME, "a name: letters, digits, '.', '-' and '_'")]
-Device = Annotated[str, _matching(_DEVICE, "a network device's name, such as ens1f0")]
-SshHost = Annotated[str, _matching(_HOST, "a host name, an address or an alias of the SSH configuration")]
+Name = Annotated[str, _matching(_NAME, "a name", "letters, digits, '.', '-' and '_'")]
+Device = Annotated[str, _matching(_DEVICE, "a network device's name", "one such as ens1f0")]
+SshHost = Annotated[str, _matching(_HOST, "a host name", "a name, an address or an alias of the SSH configuration")]
 
 
 class Reach(Model):
@@ -137,11 +137,13 @@ class Inventory(Model):
         for name, host in self.hosts.items():
             address = host.data.address.partition("/")[0]
             if address in owners:
-                raise ValueError(f"hosts {owners[address]} and {name} have the same data address {address}")
+                told = f"hosts {owners[address]} and {name} have the same data address {address}"
+                raise Mistake(told, accepted="an address of its own", at=("hosts", name, "data", "address"))
             owners[address] = name
         for name in self.switch.ports if self.switch else ():
             if name not in self.hosts:
-                raise ValueError(f"switch.ports names {name}, which is no host: {', '.join(self.hosts)}")
+                told = f"one of {', '.join(self.hosts)}"
+                raise Mistake(f"{name} is no host", accepted=told, at=("switch", "ports", name))
         return self
 
     def value(self, host: str, key: str, otherwise: Any = None) -> Any:

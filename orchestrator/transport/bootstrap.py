@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shlex
+from collections.abc import Mapping
 from importlib import resources
 
 # One line without quotes of its own, so that any login shell passes it on unharmed.
@@ -21,8 +22,24 @@ def agent_command_line(python: str, *, sudo: bool = False) -> str:
     return shlex.join(agent_argv(python, sudo=sudo))
 
 
+def agent_modules() -> dict[str, str]:
+    """The source of each of the agent's modules, by its name in their package."""
+    folder = resources.files("orchestrator.agents.agent")
+    return {
+        file.name[: -len(".py")]: file.read_text(encoding="utf-8")
+        for file in sorted(folder.iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".py")
+    }
+
+
+def packed(modules: Mapping[str, str]) -> bytes:
+    """The agent's modules as one text, behind its length in a line: the loader, and a call that gives it the others."""
+    others = {name: text for name, text in modules.items() if name != "loader"}
+    source = f"{modules['loader']}\n\nbecome({others!r})\n".encode()
+    return b"%d\n%s" % (len(source), source)
+
+
 @functools.cache
 def agent_source() -> bytes:
-    """What to write to the command's standard input: the length of the agent's source in a line, then the source."""
-    source = resources.files("orchestrator.agents").joinpath("agent.py").read_bytes()
-    return b"%d\n%s" % (len(source), source)
+    """What to write to the command's standard input."""
+    return packed(agent_modules())

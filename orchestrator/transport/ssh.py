@@ -20,13 +20,11 @@ from fabric import Config, Connection
 
 from orchestrator.deadline import Deadline
 from orchestrator.errors import DeadlineExceeded, OrchError, TransportError
+from orchestrator.transport import openssh
 from orchestrator.transport.bootstrap import agent_command_line, agent_source
 
 KEEPALIVE_S = 15
 _UNACKNOWLEDGED_MS = 60_000  # a peer that acknowledges nothing for so long is gone
-_INCLUDE_DEPTH = 16  # OpenSSH's own limit
-_SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
-_SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 
 # What goes wrong is raised; without a handler paramiko's threads would print tracebacks besides.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -135,32 +133,11 @@ def connect(
 
 
 def _connection(target: SshTarget, sock: socket.socket | None) -> Connection:
-    text = f"Host {target.host}\n  ProxyJump {target.jump}\n" if target.jump else ""
-    files = [target.config.expanduser()] if target.config else [Path("~/.ssh/config").expanduser(), _SYSTEM_CONFIG]
-    for path in files:
-        if target.config or path.is_file():
-            text += _config_text(path, 0)
+    jump = f"Host {target.host}\n  ProxyJump {target.jump}\n" if target.jump else ""
+    text = jump + openssh.configuration(target.config)
     config = Config(lazy=True, ssh_config=paramiko.SSHConfig.from_text(text))
     gateway = False if sock is not None else None
     return Connection(target.host, user=target.user, port=target.port, gateway=gateway, config=config)
-
-
-def _config_text(path: Path, depth: int) -> str:
-    """An SSH configuration with its `Include` lines replaced by what they name, which paramiko would ignore."""
-    if depth > _INCLUDE_DEPTH:
-        raise ValueError(f"{path}: too many levels of Include")
-    lines = []
-    for line in path.read_text().splitlines():
-        words = line.replace("=", " ", 1).split()
-        if not words or words[0].lower() != "include":
-            lines.append(line)
-            continue
-        home = path.parent if path.parent == _SYSTEM_CONFIG.parent else Path("~/.ssh").expanduser()
-        for pattern in shlex.split(line)[1:]:
-            where = Path(pattern).expanduser()
-            full = where if where.is_absolute() else home / where
-            lines += [_config_text(found, depth + 1) for found in sorted(full.parent.glob(full.name))]
-    return "\n".join(lines) + "\n"
 
 
 def _open(
@@ -187,7 +164,7 @@ def _open(
     if trusted is not None:
         client.get_host_keys().add(_known_name(connection), trusted.get_name(), trusted)
     else:
-        for path in _known_hosts(connection):
+        for path in openssh.known_hosts(connection.ssh_config.get("userknownhostsfile")):
             client.load_system_host_keys(str(path))
     connection.connect_timeout = None  # fabric would round it to whole seconds
     options: dict[str, Any] = {
@@ -240,13 +217,6 @@ def _close(connection: Connection | None) -> None:
 
 def _known_name(connection: Connection) -> str:
     return connection.host if connection.port == 22 else f"[{connection.host}]:{connection.port}"
-
-
-def _known_hosts(connection: Connection) -> list[Path]:
-    """The known_hosts files that OpenSSH would look into."""
-    named = str(connection.ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2"))
-    paths = [Path(word).expanduser() for word in shlex.split(named)]
-    return [path for path in (*paths, _SYSTEM_KNOWN_HOSTS) if path.is_file()]
 
 
 def _public_key(target: SshTarget, line: str) -> paramiko.PKey:

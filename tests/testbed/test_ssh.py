@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.answers import AgentLost
 from orchestrator.deadline import Deadline
 from orchestrator.errors import DeadlineExceeded, TransportError
 from orchestrator.launch import Launch
-from orchestrator.leash import AgentLost, Leash
+from orchestrator.leash import Leash
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.topology import Node
 from orchestrator.transport import ssh

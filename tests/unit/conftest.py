@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.answers import AgentEvent
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError
-from orchestrator.leash import AgentEvent, Leash
+from orchestrator.leash import Leash
 from orchestrator.topology import Node
 from orchestrator.transport.local import LocalChannel
 

@@ -18,7 +18,7 @@ from orchestrator.errors import AgentError, TransportError
 from orchestrator.launch import Exited, Launch
 from orchestrator.leash import Leash
 from orchestrator.topology import Node
-from orchestrator.transport.bootstrap import agent_argv, agent_command_line, agent_source
+from orchestrator.transport.bootstrap import agent_argv, agent_command_line, agent_modules, packed
 from orchestrator.transport.local import LocalChannel
 
 MAGIC = b"\0orch-agent 1\n"
@@ -62,11 +62,24 @@ def raw():
 
 
 def test_it_needs_nothing_but_an_old_standard_library():
-    source = agent_source().partition(b"\n")[2]
-    tree = ast.parse(source, feature_version=(3, 8))
-    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    modules |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert modules <= sys.stdlib_module_names | {"__future__"}
+    texts = agent_modules()
+    for text in texts.values():
+        tree = ast.parse(text, feature_version=(3, 8))
+        modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        modules |= {str(node.module) for node in froms if not node.level}
+        assert {module.partition(".")[0] for module in modules} <= sys.stdlib_module_names | {"__future__"}
+        assert {node.module for node in froms if node.level} <= texts.keys()
+
+
+def test_a_traceback_of_an_agent_names_the_file_and_the_line(tmp_path):
+    frames = agent_modules()["frames"]
+    source = packed({**agent_modules(), "frames": frames + "raise RuntimeError\n"})
+    ended = subprocess.run(agent_argv(sys.executable), input=source, capture_output=True, cwd=tmp_path, check=False)
+    assert ended.returncode == 1
+    assert b'File "orch-agent/frames.py", line %d' % (frames.count("\n") + 1) in ended.stderr
+    assert b'File "orch-agent/main.py"' in ended.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_line_survives_a_login_shell():
@@ -123,14 +136,13 @@ def test_frames_may_come_in_pieces(raw):
 
 def test_a_start_with_bad_values_is_refused(tether):
     leash = tether()
-    for name in ("../x", "", ".hidden", "a b"):
-        with pytest.raises(AgentError):
-            leash._ask("start", soon(), {"name": name, "argv": ["true"], "env": {}, "ready": {"kind": "started"},
-                                         "ready_within_s": 1})  # fmt: skip
     ready = {"kind": "line", "pattern": "(", "file": "stdout"}
     values = {"name": "p", "argv": ["true"], "env": {}, "ready": ready, "ready_within_s": 1}
+    for name in ("../x", "", ".hidden", "a b"):
+        with pytest.raises(AgentError):
+            leash._connection.ask("start", soon(), {**values, "name": name, "ready": {"kind": "started"}})
     with pytest.raises(AgentError, match="unterminated"):
-        leash._ask("start", soon(), values)
+        leash._connection.ask("start", soon(), values)
     assert leash.processes(soon()) == []
 
 

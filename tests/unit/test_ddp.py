@@ -49,7 +49,7 @@ def test_every_attribute_is_documented() -> None:
 
 
 def test_an_unknown_model_names_the_known_ones() -> None:
-    with pytest.raises(ValidationError, match=r"no model 'resnet5': known are bert-base, .*vgg16"):
+    with pytest.raises(ValidationError, match=r"no model 'resnet5'; accepted: one of bert-base, .*vgg16"):
         config(model="resnet5")
 
 

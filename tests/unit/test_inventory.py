@@ -60,7 +60,7 @@ def test_a_host_overrides_what_holds_for_all():
         ({"hosts": {"h1": host(work="/home")}}, "folder of its own"),
         ({"hosts": {"h1": host(port=0)}}, "greater than"),
         ({"hosts": {"h1": host(colour="red")}}, "Extra inputs"),
-        ({"switch": {"name": "s", "ports": {"h9": "swp1"}}}, "which is no host"),
+        ({"switch": {"name": "s", "ports": {"h9": "swp1"}}}, "is no host"),
         ({"mtu": 100}, "greater than"),
     ],
 )

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.answers import LineRead, ProcessExited
 from orchestrator.deadline import Deadline
 from orchestrator.errors import AgentError, DeadlineExceeded, LaunchError
 from orchestrator.launch import Exited, Launch, Line, Listening, Requirement, Stop
-from orchestrator.leash import LineRead, ProcessExited
 
 SOON = 5.0
 

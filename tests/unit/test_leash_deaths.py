@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.answers import AgentLost
 from orchestrator.deadline import Deadline
 from orchestrator.errors import DeadlineExceeded, LockedError, TransportError
 from orchestrator.launch import Launch, Line
-from orchestrator.leash import AgentLost
 
 CHILDREN = r"""
 import os, signal, subprocess, sys, time
@@ -204,7 +204,7 @@ def test_a_lock_whose_agent_is_stopped_is_held_by_somebody_unknown(tether, run_n
     first.lock(run_name, soon())
     os.kill(first.channel.pid, signal.SIGSTOP)
     try:
-        with pytest.raises(LockedError, match="did not say"):
+        with pytest.raises(LockedError, match="does not say"):
             second.lock(run_name, soon())
     finally:
         os.kill(first.channel.pid, signal.SIGCONT)
@@ -223,7 +223,7 @@ def test_two_agents_cannot_work_in_one_folder(tether, run_name):
 def test_an_agent_that_hears_nothing_for_too_long_ends(tether, tmp_path, run_name):
     quiet = tether(hello=False)  # it would speak up every 20 s
     hello = {"node": "n1", "run": run_name, "folder": str(tmp_path / "run"), "holder": {}, "silence_s": 0.2}
-    quiet._ask("hello", soon(), hello)
+    quiet._connection.ask("hello", soon(), hello)
     undone = tmp_path / "undone"
     quiet.change("rate", soon(), undo=[["touch", str(undone)]], apply=[["true"]])
     quiet.await_event(lambda event: isinstance(event, AgentLost))

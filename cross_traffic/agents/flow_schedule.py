@@ -1,0 +1,347 @@
+"""Draws schedules of flows without end and in constant memory: when each flow starts and how large it is.
+
+A schedule is drawn in blocks of about two seconds. The sizes of a block are drawn again until its bytes on the wire
+are within `BLOCK_SHARE` of what is asked for, what is left over going to the next block: among all draws of the random
+process those are kept that carry the load, since the tail of such distributions is so heavy that a draw of a minute
+may miss its mean by several per cent. Python's standard library only; the same seed gives the same schedule.
+"""
+
+# ruff: noqa: S311 - traffic is drawn here, not keys; B905, RUF007 - zip(strict) and pairwise are newer than Python 3.8
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import math
+import random
+
+MYPY = False
+if MYPY:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    Event = tuple[int, int, int]  # nanoseconds since the start, bytes, number of the sink
+
+HEADER_BYTES = 16  # identity and length, at the head of every flow and part of it
+SEGMENT_HEADER_BYTES = 66  # Ethernet 14 (no FCS), IPv4 20, TCP 20 and 12 of timestamps
+FLOW_WIRE_BYTES = 74 + 3 * 66  # towards the sink: SYN, its ACK, the ACK of the acknowledgement, RST
+
+BLOCK_S = 2.0
+BLOCK_SHARE = 0.004
+BLOCK_DEVIATION = 0.3  # largest relative standard deviation of a block's bytes before any is drawn again
+MOST_IN_BLOCK = 100_000
+MOST_DRAWS = 2000
+
+BURST_FLOWS = 2  # Salamy, appendix A.1
+FEWEST_BETWEEN = 8  # flows of the consistent element, likewise
+BURST_SPLIT_DEVIATION = 0.1  # of the normal distribution around one half by which the two flows share the burst
+
+
+def payload_bytes(size: int) -> int:
+    """What a flow of `size` carries: a header stands at the head of each, so it is no smaller than that."""
+    return max(size, HEADER_BYTES)
+
+
+def wire_bytes(size: int, mtu: int, flow_bytes: int = FLOW_WIRE_BYTES) -> int:
+    """Layer-2 bytes towards the sink of one flow: payload, the headers of its segments, opening and closing."""
+    payload = payload_bytes(size)
+    return payload + SEGMENT_HEADER_BYTES * -(-payload // segment_bytes(mtu)) + flow_bytes
+
+
+def segment_bytes(mtu: int) -> int:
+    """Payload of a full segment."""
+    return mtu - 52
+
+
+def size_on_wire(wire: float, mtu: int, flow_bytes: int = FLOW_WIRE_BYTES) -> int:
+    """The flow that makes so many bytes on the wire, at least the smallest."""
+    rest = max(1.0, wire - flow_bytes)
+    segments = math.ceil(rest / (segment_bytes(mtu) + SEGMENT_HEADER_BYTES))
+    return payload_bytes(round(rest - SEGMENT_HEADER_BYTES * segments))
+
+
+class Sizes:
+    """A piecewise-linear distribution of flow sizes: points (bytes, cumulative probability), all times `factor`.
+
+    What probability the first point has lies on it; two points of one size make a step.
+    """
+
+    def __init__(self, points: Sequence[Sequence[float]], factor: float = 1.0) -> None:
+        self.bytes = [point[0] * factor for point in points]
+        self.cdf = [point[1] for point in points]
+        self._slopes = [0.0] + [
+            (high - low) / (above - below) if above > below else 0.0
+            for low, high, below, above in zip(self.bytes, self.bytes[1:], self.cdf, self.cdf[1:])
+        ]
+
+    def at(self, share: float) -> int:
+        """The size below which `share` (0 to 1, less than 1) of all flows lie, in whole bytes, at least 1."""
+        place = bisect.bisect_right(self.cdf, share)
+        if place == 0:
+            return max(1, int(self.bytes[0] + 0.5))
+        if place == len(self.cdf):
+            return max(1, int(self.bytes[-1] + 0.5))
+        value = self.bytes[place - 1] + (share - self.cdf[place - 1]) * self._slopes[place]
+        return int(value + 0.5) or 1
+
+    def _pieces(self) -> Iterator[tuple[float, float, float]]:
+        """From, to and probability of each piece."""
+        yield self.bytes[0], self.bytes[0], self.cdf[0]
+        for low, high, below, above in zip(self.bytes, self.bytes[1:], self.cdf, self.cdf[1:]):
+            yield low, high, above - below
+
+    def mean(self) -> float:
+        """Bytes, by the same interpolation that draws them."""
+        return math.fsum(share * (low + high) / 2 for low, high, share in self._pieces())
+
+    def variance(self) -> float:
+        """Square bytes, likewise."""
+        squares = math.fsum(s * (low * low + low * high + high * high) / 3 for low, high, s in self._pieces())
+        return max(0.0, squares - self.mean() ** 2)
+
+    def mean_wire(self, mtu: int, flow_bytes: int = FLOW_WIRE_BYTES) -> float:
+        """Layer-2 bytes towards the sink of a flow, on average."""
+        segment = segment_bytes(mtu)
+        payload = math.fsum(share * _mean_at_least(low, high, HEADER_BYTES) for low, high, share in self._pieces())
+        segments = math.fsum(share * _mean_segments(low, high, segment) for low, high, share in self._pieces())
+        return payload + SEGMENT_HEADER_BYTES * segments + flow_bytes
+
+
+def _mean_at_least(low: float, high: float, least: float) -> float:
+    """The mean of max(x, least) for x uniform between low and high."""
+    if high <= least:
+        return least
+    if low >= least:
+        return (low + high) / 2
+    return (least * (least - low) + (high * high - least * least) / 2) / (high - low)
+
+
+def _mean_segments(low: float, high: float, segment: int) -> float:
+    """The mean of ceil(x / segment), at least 1, for x uniform between low and high."""
+    if high - low < 1e-9 * segment:
+        return max(1.0, math.ceil(high / segment))
+
+    def area(x: float) -> float:
+        whole = math.floor(x / segment)
+        return segment * whole * (whole + 1) / 2 + (x - whole * segment) * (whole + 1)
+
+    return (area(high) - area(low)) / (high - low)
+
+
+def poisson(random_: random.Random, mean: float) -> int:
+    """A Poisson number: by inversion when small, else by transformed rejection (Hoermann, 1993)."""
+    if mean < 30:
+        product, count, least = random_.random(), 0, math.exp(-mean)
+        while product > least:
+            product *= random_.random()
+            count += 1
+        return count
+    root, log_mean = math.sqrt(mean), math.log(mean)
+    b = 0.931 + 2.53 * root
+    a = -0.059 + 0.02483 * b
+    inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
+    v_r = 0.9277 - 3.6224 / (b - 2)
+    while True:
+        u, v = random_.random() - 0.5, random_.random()
+        u_s = 0.5 - abs(u)
+        k = math.floor((2 * a / u_s + b) * u + mean + 0.43)
+        if u_s >= 0.07 and v <= v_r:
+            return k
+        if k < 0 or (u_s < 0.013 and v > u_s):
+            continue
+        if v <= 0 or math.log(v * inverse_alpha / (a / (u_s * u_s) + b)) <= k * log_mean - mean - math.lgamma(k + 1):
+            return k
+
+
+class Consistent:
+    """Algorithm 1 of Salamy's thesis (appendix A.1): flows of the distribution at random instants.
+
+    `arrivals` "poisson": exponential gaps. "poisson-gaps": gaps of a Poisson-distributed number of microseconds, as the
+    algorithm reads literally, which makes them nearly regular.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], sizes: Sizes) -> None:
+        self._mtu, self._flow_bytes = spec["mtu"], spec["flow_bytes"]
+        self._sizes = sizes
+        self._regular = spec["arrivals"] == "poisson-gaps"
+        wire = sizes.mean_wire(self._mtu, self._flow_bytes)
+        self.bytes_per_s = spec["load_bps"] / 8
+        self.flows_per_s = self.bytes_per_s / wire
+        spread = 1.0 + sizes.variance() / wire**2  # of a compound Poisson process, relative to one flow
+        wanted = max(BLOCK_S, spread / BLOCK_DEVIATION**2 / self.flows_per_s)
+        self.block_s = min(wanted, max(1.0, MOST_IN_BLOCK) / self.flows_per_s)
+        self._next_s = 0.0  # of regular arrivals, since the start of the block
+
+    def block(self, random_: random.Random, length_s: float, wanted: float) -> tuple[list[tuple[float, int]], float]:
+        """Flows of one block, seconds since its start and bytes, in order; and their bytes on the wire."""
+        fixed = self._regular_times(random_, length_s) if self._regular else None
+
+        def draw() -> list[int]:
+            count = len(fixed) if fixed is not None else poisson(random_, self.flows_per_s * length_s)
+            return [self._sizes.at(random_.random()) for _ in range(count)]
+
+        sizes, wire = closest(draw, wanted, self._mtu, self._flow_bytes)
+        times = fixed if fixed is not None else sorted(random_.random() * length_s for _ in sizes)
+        return list(zip(times, sizes)), wire
+
+    def _regular_times(self, random_: random.Random, length_s: float) -> list[float]:
+        times, at = [], self._next_s
+        while at < length_s:
+            times.append(at)
+            at += poisson(random_, 1e6 / self.flows_per_s) / 1e6
+        self._next_s = at - length_s
+        return times
+
+
+class Burst:
+    """Algorithm 2 of Salamy's thesis (appendix A.1): every period a burst, and consistent traffic for the rest of it.
+
+    The burst is of two flows that carry height x width / period of the period's bytes on the wire; they share it by a
+    normal distribution around a half, and start at exponentially distributed instants (mean width / 2) within the
+    width. The rest is at least eight flows, or as many as the mean size makes, of the distribution scaled down so that
+    they carry the rest of the bytes.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], sizes: Sizes) -> None:
+        burst = spec["burst"]
+        self._mtu, self._flow_bytes = spec["mtu"], spec["flow_bytes"]
+        self._regular = spec["arrivals"] == "poisson-gaps"
+        self._width_s, self._period_s = burst["width_s"], burst["period_s"]
+        self.bytes_per_s = spec["load_bps"] / 8
+        period_bytes = self.bytes_per_s * self._period_s
+        self._burst_bytes = period_bytes * min(1.0, burst["height"] * self._width_s / self._period_s)
+        rest = period_bytes - self._burst_bytes
+        smallest = wire_bytes(0, self._mtu, self._flow_bytes)
+        if self._burst_bytes < BURST_FLOWS * smallest or 0 < rest < FEWEST_BETWEEN * smallest:
+            least = max(
+                BURST_FLOWS * smallest * period_bytes / max(self._burst_bytes, 1e-9),
+                FEWEST_BETWEEN * smallest * period_bytes / rest if rest > 0 else 0.0,
+            )
+            raise ValueError(
+                "%.6g bit/s are too little for %d flows in a burst and %d between two: a period of %.6g s needs %.6g "
+                "bit/s" % (spec["load_bps"], BURST_FLOWS, FEWEST_BETWEEN, self._period_s, least / self._period_s * 8)
+            )
+        self.between = 0
+        self.between_factor = 1.0
+        self._sizes = sizes
+        if rest > 0:
+            mean = sizes.mean_wire(self._mtu, self._flow_bytes)
+            self.between = max(FEWEST_BETWEEN, math.ceil(rest / mean))
+            self.between_factor = self._factor(sizes, rest / self.between)
+            self._sizes = Sizes(list(zip(sizes.bytes, sizes.cdf)), self.between_factor)
+        self.flows_per_s = (BURST_FLOWS + self.between) / self._period_s
+        self.block_s = max(1, round(BLOCK_S / self._period_s)) * self._period_s
+
+    def _factor(self, sizes: Sizes, wanted: float) -> float:
+        """By how much sizes shrink so that a flow makes `wanted` bytes on the wire on average."""
+        points = list(zip(sizes.bytes, sizes.cdf))
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            below = Sizes(points, middle).mean_wire(self._mtu, self._flow_bytes) < wanted
+            low, high = (middle, high) if below else (low, middle)
+        return high
+
+    def block(self, random_: random.Random, length_s: float, wanted: float) -> tuple[list[tuple[float, int]], float]:
+        """Flows of one block, which is whole periods long (the last may be cut short), and their bytes on the wire."""
+        periods = max(1, round(length_s / self._period_s))
+        flows: list[tuple[float, int]] = []
+        for period in range(periods):
+            flows += self._one_burst(random_, period * self._period_s)
+        wire = float(sum(wire_bytes(size, self._mtu, self._flow_bytes) for _, size in flows))
+        if self.between:
+            count = self.between * periods
+            sizes, more = closest(
+                lambda: [self._sizes.at(random_.random()) for _ in range(count)],
+                wanted - wire, self._mtu, self._flow_bytes,
+            )  # fmt: skip
+            wire += more
+            for period in range(periods):
+                part = sizes[period * self.between : (period + 1) * self.between]
+                flows += zip(self._between_times(random_, period * self._period_s), part)
+        return sorted(flows), wire
+
+    def _one_burst(self, random_: random.Random, at_s: float) -> list[tuple[float, int]]:
+        share = -1.0
+        while not 0.1 <= share <= 0.9:
+            share = random_.gauss(0.5, BURST_SPLIT_DEVIATION)
+        mean_s = self._width_s / 2
+        inside = -math.expm1(-self._width_s / mean_s)
+        times = [at_s - mean_s * math.log1p(-random_.random() * inside) for _ in range(BURST_FLOWS)]
+        parts = (share * self._burst_bytes, (1 - share) * self._burst_bytes)
+        return [(time, size_on_wire(part, self._mtu, self._flow_bytes)) for time, part in zip(times, parts)]
+
+    def _between_times(self, random_: random.Random, at_s: float) -> list[float]:
+        begin, rest = at_s + self._width_s, self._period_s - self._width_s
+        if not self._regular:
+            return sorted(begin + random_.random() * rest for _ in range(self.between))
+        times = []
+        for _ in range(self.between):
+            times.append(min(begin, at_s + self._period_s))
+            begin += poisson(random_, rest / self.between * 1e6) / 1e6
+        return times
+
+
+def closest(draw: Any, wanted: float, mtu: int, flow_bytes: int) -> tuple[list[int], float]:
+    """The first draw of sizes within BLOCK_SHARE of the wanted bytes on the wire, else the closest of MOST_DRAWS."""
+    segment, best, best_wire = segment_bytes(mtu), [], math.inf
+    for _ in range(MOST_DRAWS):
+        sizes = draw()
+        wire = float(
+            sum(size if size >= HEADER_BYTES else HEADER_BYTES for size in sizes)
+            + SEGMENT_HEADER_BYTES * sum((size + segment - 1) // segment for size in sizes)
+            + flow_bytes * len(sizes)
+        )
+        if abs(wire - wanted) < abs(best_wire - wanted):
+            best, best_wire = sizes, wire
+        if abs(wire - wanted) <= BLOCK_SHARE * wanted:
+            break
+    return best, best_wire
+
+
+def process(spec: Mapping[str, Any]) -> Consistent | Burst:
+    """The random process of a spec; ValueError, with a sentence for people, when it cannot be.
+
+    `points`: of the distribution. `factor`: times its sizes. `load_bps`: layer-2 bit/s towards the sink. `mtu`.
+    `flow_bytes`: what a flow adds on the wire beside its segments. `arrivals`: "poisson" or "poisson-gaps". `burst`:
+    None, or width_s, period_s and height. `seed`. `duration_s`: None for no end. `sink`: number of the sink.
+    """
+    sizes = Sizes(spec["points"], spec["factor"])
+    return Burst(spec, sizes) if spec["burst"] else Consistent(spec, sizes)
+
+
+def drawn(spec: Mapping[str, Any]) -> Iterator[Event]:
+    """The flows of a spec in order."""
+    model = process(spec)
+    random_ = random.Random(spec["seed"])
+    duration_s, sink = spec["duration_s"], spec["sink"]
+    length_s = model.block_s
+    if duration_s is not None:
+        length_s = duration_s / max(1, round(duration_s / model.block_s))
+    begin_s, owed, number = 0.0, 0.0, 0
+    while duration_s is None or begin_s < duration_s - 1e-9:
+        wanted = model.bytes_per_s * length_s
+        flows, wire = model.block(random_, length_s, max(wanted + owed, wanted / 2))
+        owed += wanted - wire
+        for at_s, size in flows:
+            yield round((begin_s + at_s) * 1e9), size, sink
+        number += 1
+        begin_s = number * length_s
+
+
+def recorded(path: str, factor: float, length_s: float | None) -> Iterator[Event]:
+    """The flows of a file of lines "nanoseconds,bytes,sink" in order; again every `length_s` unless that is None."""
+    begin_ns = 0
+    while True:
+        with open(path, encoding="ascii") as lines:  # noqa: PTH123 - pathlib would take as long as starting Python
+            for line in lines:
+                at_ns, size, sink = line.split(",")
+                yield begin_ns + int(at_ns), int(int(size) * factor + 0.5) or 1, int(sink)
+        if length_s is None:
+            return
+        begin_ns += round(length_s * 1e9)
+
+
+def merged(streams: Sequence[Iterator[Event]]) -> Iterator[Event]:
+    """Several streams as one, in order."""
+    return iter(streams[0]) if len(streams) == 1 else heapq.merge(*streams)

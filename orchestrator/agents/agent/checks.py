@@ -1,0 +1,69 @@
+"""Requirements: whether this node has what a run needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, Dict, List, Tuple
+
+from .children import find_program
+from .commands import Commands
+from .steps import Refusal, Steps
+
+FIND_MODULES = """
+import importlib.util, json, sys
+sys.path = [entry for entry in sys.path if entry]
+found = {}
+for name in sys.argv[1:]:
+    try:
+        spec = importlib.util.find_spec(name.partition(".")[0])
+    except (ImportError, ValueError) as error:
+        found[name] = [False, str(error)]
+    else:
+        where = spec and (spec.origin or ", ".join(spec.submodule_search_locations or ()))
+        found[name] = [spec is not None, where or "no such module"]
+print(json.dumps(found))
+"""
+
+
+def check(commands: Commands, *, requirements: List[Dict[str, str]]) -> Steps[Dict[str, Any]]:
+    """What was found of each requirement, in the order asked."""
+    modules: Dict[str, List[str]] = {}
+    for need in requirements:
+        if need["kind"] == "module":
+            modules.setdefault(need.get("python") or sys.executable, []).append(need["what"])
+    known: Dict[Tuple[str, str], Any] = {}
+    for python, names in modules.items():
+        known.update(((python, name), answer) for name, answer in (yield from find_modules(commands, python, names)))
+    findings = []
+    for need in requirements:
+        kind, what = need["kind"], need["what"]
+        if kind == "module":
+            found, detail = known[need.get("python") or sys.executable, what]
+        elif kind == "program":
+            try:
+                found, detail = True, find_program(what)
+            except Refusal as refusal:
+                found, detail = False, str(refusal)
+        elif kind == "privilege":
+            found, detail = os.geteuid() == 0, "user %d" % os.geteuid()
+        elif kind == "device":
+            found = os.path.exists("/sys/class/net/" + what)
+            detail = "devices: " + ", ".join(sorted(os.listdir("/sys/class/net")))
+        else:
+            raise ValueError("no requirement of kind %r" % kind)
+        findings.append({"found": bool(found), "detail": detail})
+    return {"findings": findings}
+
+
+def find_modules(commands: Commands, python: str, names: List[str]) -> Steps[List[Tuple[str, Any]]]:
+    user = commands.children.home.user
+    try:
+        done = yield from commands.command([python, "-c", FIND_MODULES, *sorted(set(names))], 30.0, user=user)
+    except (Refusal, OSError) as error:
+        return [(name, (False, str(error))) for name in names]
+    if done.status:
+        wrong = (done.stderr.strip().splitlines() or ["ended with status %d" % done.status])[-1]
+        return [(name, (False, "%s: %s" % (python, wrong))) for name in names]
+    return list(json.loads(done.stdout.splitlines()[-1]).items())

@@ -1,0 +1,149 @@
+"""The processes that this agent starts: born in a session of their own, reaped, and put down with all below them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from .home import Home
+from .steps import Refusal, Steps
+
+KILL_S = 3.0  # how long to go on killing what will not die
+SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Child:
+    """A process that this agent started, until it is reaped and after."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self.popen = popen
+        self.pid = popen.pid
+        self.status: Optional[int] = None
+        self.usage: Optional[resource.struct_rusage] = None
+        self.ended_ns = 0
+
+
+def find_program(name: str, folder: str = "/") -> str:
+    if "/" in name:
+        path = os.path.normpath(os.path.join(folder, name))
+        if os.access(path, os.X_OK):
+            return path
+    else:
+        places = [entry for entry in os.environ.get("PATH", os.defpath).split(":") if entry.startswith("/")]
+        found = shutil.which(name, path=":".join(places + [entry for entry in SBIN if entry not in places]))
+        if found:
+            return found
+    raise Refusal("missing", "no program named %r on this node" % name)
+
+
+def hit(pids: List[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            continue  # gone already, or root's: what remains is counted afterwards
+
+
+def adopt() -> None:
+    """Become the parent of every descendant that loses its own."""
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def ladder(find: Callable[[], List[int]], signals: List[Tuple[int, float]]) -> Steps[Tuple[bool, List[int]]]:
+    """Each signal to all that `find` finds, with its grace in seconds, then SIGKILL until none remain.
+
+    Returns whether SIGKILL was needed and which processes would not die.
+    """
+    for number, grace_s in signals:
+        left = find()
+        hit(left, number)
+        end = time.monotonic() + grace_s
+        pause = 0.01
+        while left and time.monotonic() < end:
+            yield max(0.0, min(pause, end - time.monotonic()))
+            pause = min(0.2, pause * 1.5)
+            left = find()
+    left = find()
+    killed = bool(left)
+    end = time.monotonic() + KILL_S
+    while left and time.monotonic() < end:
+        hit(left, signal.SIGKILL)
+        yield 0.01
+        left = find()
+    return killed, left
+
+
+class Children:
+    """All that this agent has started and not yet reaped."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.living: Dict[int, Child] = {}
+
+    def spawn(self, argv: List[str], folder: str, user: Optional[pwd.struct_passwd] = None, **more: Any) -> Child:
+        """Start a process in a session of its own that the kernel kills should this agent be killed."""
+        if not argv or not all(isinstance(word, str) for word in argv):
+            raise ValueError("not an argument list: %r" % (argv,))
+        program = find_program(argv[0], folder)
+        agent = os.getpid()
+        groups = os.getgrouplist(user.pw_name, user.pw_gid) if user else []
+
+        def prepare() -> None:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            if user:
+                os.setgroups(groups)
+                os.setgid(user.pw_gid)
+                os.setuid(user.pw_uid)
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user would have cleared it
+            if os.getppid() != agent:
+                os._exit(127)
+
+        popen = subprocess.Popen(
+            argv,
+            executable=program,
+            cwd=folder,
+            start_new_session=True,
+            preexec_fn=prepare,  # noqa: PLW1509 - there is one thread
+            bufsize=0,
+            **more,
+        )
+        child = self.living[popen.pid] = Child(popen)
+        return child
+
+    def environment(self, launch: str, user: Optional[pwd.struct_passwd], more: Dict[str, str]) -> Dict[str, str]:
+        """The agent's own, without sudo's traces for a user, then `more`, then the tags by which strays are known."""
+        env = dict(os.environ)
+        if user:
+            env = {key: value for key, value in env.items() if not key.startswith("SUDO_")}
+            env.update(HOME=user.pw_dir, USER=user.pw_name, LOGNAME=user.pw_name)
+        env.update(more)
+        env.update(ORCH_RUN=self.home.run, ORCH_NODE=self.home.node, ORCH_LAUNCH=launch)
+        return env
+
+    def reap(self) -> None:
+        """Take note of every child that has ended, and let adopted ones go."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            child = self.living.pop(pid, None)
+            if child is not None:
+                child.ended_ns = time.time_ns()
+                child.usage = usage
+                child.status = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                child.popen.returncode = child.status

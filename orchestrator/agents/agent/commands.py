@@ -1,0 +1,127 @@
+"""Short commands: run to their end, within a time, with what they print."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import selectors
+import signal
+import subprocess
+import time
+from typing import IO, Any, Dict, List, NamedTuple, Optional
+
+from .children import KILL_S, Children, hit
+from .proc import descendants, process_table
+from .steps import Refusal, Reply, Steps
+
+OUTPUT_LIMIT = 1 << 20  # of each stream of a command
+COMMAND_S = 10.0
+
+
+class Completed(NamedTuple):
+    """How a command ended; a negative status is a signal's number."""
+
+    status: int
+    stdout: str
+    stderr: str
+    timed_out: bool
+
+
+def argvs(value: Any) -> List[List[str]]:
+    if not isinstance(value, list) or not all(
+        isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv) for argv in value
+    ):
+        raise ValueError("not a list of argument lists: %r" % (value,))
+    return value
+
+
+def standard_input(data: bytes) -> IO[bytes]:
+    """A file with the data, at its start."""
+    if not data:
+        return open(os.devnull, "rb")
+    import tempfile  # here, because it is slow to import and few agents need it
+
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - whoever spawns closes it
+    file.write(data)
+    file.seek(0)
+    return file
+
+
+class Drain:
+    """Takes what a command prints, and forgets what is beyond the limit."""
+
+    def __init__(self, selector: selectors.BaseSelector, stream: Any) -> None:
+        self.selector = selector
+        self.stream = stream
+        self.data = bytearray()
+        os.set_blocking(stream.fileno(), False)
+        selector.register(stream, selectors.EVENT_READ, self.take)
+
+    def take(self) -> None:
+        try:
+            data = os.read(self.stream.fileno(), 1 << 16)
+        except BlockingIOError:
+            return
+        self.data += data[: OUTPUT_LIMIT - len(self.data)]
+        if not data:
+            self.close()
+
+    def close(self) -> None:
+        if not self.stream.closed:
+            self.selector.unregister(self.stream)
+            self.stream.close()
+
+    def finish(self) -> str:
+        """The text so far, with what still lies in the pipe; a grandchild that holds it open does not matter."""
+        before = -1
+        while not self.stream.closed and before != len(self.data):
+            before = len(self.data)
+            self.take()
+        self.close()
+        return bytes(self.data).decode(errors="replace")
+
+
+class Commands:
+    """Runs commands as children of the agent while its loop goes on."""
+
+    def __init__(self, children: Children, selector: selectors.BaseSelector) -> None:
+        self.children = children
+        self.selector = selector
+
+    def command(
+        self, argv: List[str], timeout_s: float, stdin: bytes = b"", user: Optional[pwd.struct_passwd] = None
+    ) -> Steps[Completed]:
+        """Run a command to its end and keep what it prints; after `timeout_s` it is killed with all its children."""
+        env = self.children.environment("", user, {"LC_ALL": "C.UTF-8"})
+        with standard_input(stdin) as text:
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            child = self.children.spawn(argv, "/", user, env=env, stdin=text, **pipes)
+        drains = [Drain(self.selector, child.popen.stdout), Drain(self.selector, child.popen.stderr)]
+        end = time.monotonic() + timeout_s
+        late = False
+        while child.status is None:
+            if time.monotonic() >= end:
+                late, end = True, end + KILL_S
+                hit([child.pid, *descendants(process_table(), child.pid)], signal.SIGKILL)
+            yield max(0.0, end - time.monotonic())
+        stdout, stderr = (drain.finish() for drain in drains)
+        return Completed(child.status, stdout, stderr, late)
+
+    def each(self, lines: List[List[str]]) -> Steps[Optional[Dict[str, Any]]]:
+        """Run commands one after the other; what went wrong with the first that failed, or None."""
+        for argv in lines:
+            try:
+                done = yield from self.command(argv, COMMAND_S)
+            except (OSError, Refusal, subprocess.SubprocessError) as error:
+                return {"argv": argv, "status": None, "tail": str(error)}
+            if done.status or done.timed_out:
+                return {"argv": argv, "status": done.status, "tail": done.stdout + done.stderr}
+        return None
+
+    def run_command(
+        self, *, argv: List[str], timeout_s: float, payload: bytes = b"", privileged: bool = True
+    ) -> Steps[Reply]:
+        done = yield from self.command(argv, timeout_s, payload, None if privileged else self.children.home.user)
+        if done.timed_out:
+            raise Refusal("timeout", "ran longer than %g s" % timeout_s, argv=argv, tail=done.stdout + done.stderr)
+        return {"status": done.status, "stdout": done.stdout, "stderr": done.stderr}

@@ -1,0 +1,192 @@
+"""Launches: processes with a name and a folder, started until they are ready, followed, and stopped."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from typing import Any, Dict, List, Optional
+
+from .children import KILL_S, Child, Children, ladder
+from .frames import BACKLOG
+from .home import Home
+from .loop import Loop, Task
+from .output import Lines, last_words
+from .proc import command_line, descendants, listening, process_table, tags
+from .steps import Refusal, Steps
+
+FOLLOW_S = 0.05
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
+
+
+class Process:
+    """A launch: a child with a name, a folder, and perhaps a gate."""
+
+    def __init__(self, name: str, folder: str, child: Child) -> None:
+        self.name = name
+        self.folder = folder
+        self.child = child
+        self.killed = False
+
+
+class Launches:
+    """Everything that was started by name, and the requests about it."""
+
+    def __init__(self, loop: Loop, home: Home, children: Children) -> None:
+        self.loop = loop
+        self.home = home
+        self.children = children
+        self.processes: Dict[str, Process] = {}
+
+    def start(
+        self, *, name: str, argv: List[str], env: Dict[str, str], ready: Dict[str, Any], ready_within_s: float,
+        gate: bool = False, follow: Optional[str] = None, privileged: bool = False,
+    ) -> Steps[Dict[str, Any]]:  # fmt: skip
+        if not NAME.match(name):
+            raise ValueError("not a name for a process: %r" % name)
+        if name in self.processes:
+            raise Refusal("bad-request", "%s was started before" % name)
+        if ready["kind"] == "listening" and listening(ready["port"]):
+            raise Refusal("port", "something listens on TCP port %d already" % ready["port"])
+        user = None if privileged else self.home.user
+        folder = os.path.join(self.home.folder, name)
+        self.home.make_folder(folder)
+        pattern = re.compile(ready["pattern"]) if ready["kind"] == "line" else None
+        streams = {}
+        try:
+            for stream in ("stdout", "stderr"):
+                path = os.path.join(folder, stream)
+                streams[stream] = open(path, "ab")  # noqa: SIM115
+                self.home.own(path)
+            stdin = subprocess.PIPE if gate else subprocess.DEVNULL
+            env = self.children.environment(name, user, env)
+            child = self.children.spawn(argv, folder, user, env=env, stdin=stdin, **streams)
+        finally:
+            for opened in streams.values():
+                opened.close()
+        process = self.processes[name] = Process(name, folder, child)
+        lines = Lines(os.path.join(folder, follow)) if follow else None
+        self.loop.tasks.append(Task(None, self.watch(process, lines)))
+        started_ns = time.time_ns()
+        yield from self.await_ready(process, ready, pattern, ready_within_s)
+        return {"pid": child.pid, "started_ns": started_ns, "ready_ns": time.time_ns()}
+
+    def await_ready(
+        self, process: Process, ready: Dict[str, Any], pattern: Optional[re.Pattern[str]], within_s: float
+    ) -> Steps[None]:
+        kind = ready["kind"]
+        lines = Lines(os.path.join(process.folder, ready.get("file", "stdout")))
+        began = time.monotonic()
+        while kind != "started":
+            status = process.child.status  # looked at before the files, so that the last line counts
+            if kind == "line" and pattern and any(pattern.search(line) for line in lines.new()):
+                return
+            if (kind == "exited" and status == 0) or (kind == "listening" and listening(ready["port"])):
+                return
+            if status is not None:
+                tail = last_words(process.folder)
+                raise Refusal("exited", "ended with status %d before it was ready" % status, status=status, tail=tail)
+            waited = time.monotonic() - began
+            if waited >= within_s:
+                yield from ladder(lambda: self.members(process), [])
+                tail = last_words(process.folder)
+                raise Refusal("unready", "was not ready within %g s" % within_s, tail=tail)
+            yield max(0.0, min(0.01 if waited < 2.0 else 0.05, within_s - waited))
+
+    def watch(self, process: Process, lines: Optional[Lines]) -> Steps[None]:
+        """Send the lines of a followed file as they come, and the process's end after them."""
+        while True:
+            over = process.child.status is not None
+            new = lines.new() if lines else []
+            if new:
+                self.loop.wire.send({"event": "lines", "name": process.name, "lines": new, "wall_ns": time.time_ns()})
+            elif over:
+                break
+            yield None if len(self.loop.wire.pending) > BACKLOG else (FOLLOW_S if lines else 3600.0)
+        if process.child.popen.stdin:
+            process.child.popen.stdin.close()
+        child = process.child
+        self.loop.wire.send({"event": "exit", "name": process.name, "status": child.status, "wall_ns": child.ended_ns})
+
+    def known(self, name: str) -> Process:
+        if name not in self.processes:
+            raise Refusal("bad-request", "no process named %r was started" % name)
+        return self.processes[name]
+
+    def go(self, *, name: str) -> Dict[str, Any]:
+        process = self.known(name)
+        if process.child.status is not None:
+            raise Refusal(
+                "exited", "%s has ended" % name, status=process.child.status, tail=last_words(process.folder)
+            )  # fmt: skip
+        if process.child.popen.stdin is None:
+            raise Refusal("bad-request", "%s has no gate" % name)
+        process.child.popen.stdin.write(b"go\n")
+        return {"wall_ns": time.time_ns()}
+
+    def result(self, process: Process) -> Dict[str, Any]:
+        child = process.child
+        usage = child.usage
+        return {
+            "status": child.status, "killed": process.killed, "ended_ns": child.ended_ns,
+            "user_s": usage.ru_utime if usage else 0.0, "system_s": usage.ru_stime if usage else 0.0,
+            "max_rss_bytes": usage.ru_maxrss * 1024 if usage else 0, "tail": last_words(process.folder),
+        }  # fmt: skip
+
+    def stop(self, *, name: str, signals: List[List[float]]) -> Steps[Dict[str, Any]]:
+        process = self.known(name)
+        rungs = [(int(number), float(grace_s)) for number, grace_s in signals]
+        was_over = process.child.status is not None
+        killed, left = yield from ladder(lambda: self.members(process), rungs)
+        process.killed = killed
+        end = time.monotonic() + KILL_S
+        while process.child.status is None and time.monotonic() < end:
+            yield 0.01
+        if left or process.child.status is None:
+            raise Refusal("stuck", "would not die: processes %s" % left, tail=last_words(process.folder))
+        return dict(self.result(process), was_over=was_over)
+
+    def signal(self, *, name: str, number: int) -> Dict[str, Any]:
+        process = self.known(name)
+        if process.child.status is None:
+            os.killpg(process.child.pid, number)
+        return {}
+
+    def wait(self, *, name: str, timeout_s: float) -> Steps[Dict[str, Any]]:
+        process = self.known(name)
+        end = time.monotonic() + timeout_s
+        while process.child.status is None:
+            if time.monotonic() >= end:
+                raise Refusal("timeout", "%s still runs after %g s" % (name, timeout_s))
+            yield max(0.0, end - time.monotonic())
+        return self.result(process)
+
+    def members(self, process: Process) -> List[int]:
+        """The living processes of a launch: below it, in its session, or with its name in their environment."""
+        table = process_table()
+        mine = set(descendants(table, os.getpid()))
+        below = set(descendants(table, process.child.pid)) if process.child.status is None else set()
+        found = []
+        for pid in mine:
+            if pid in self.children.living:
+                own = self.children.living[pid] is process.child
+            else:
+                own = pid in below or process.child.pid in (table[pid].session, table[pid].group)
+                own = own or tags(pid).get("ORCH_LAUNCH") == process.name
+            if own:
+                found.append(pid)
+        return found
+
+    def list_processes(self) -> Dict[str, Any]:
+        """Processes of this run: everything below this agent, and what carries its tag."""
+        home = self.home
+        table = process_table()
+        mine = set(descendants(table, os.getpid()))
+        found = []
+        for pid in sorted(table):
+            tag = tags(pid)
+            tagged = bool(home.run) and (tag.get("ORCH_RUN"), tag.get("ORCH_NODE")) == (home.run, home.node)
+            if pid != os.getpid() and (pid in mine or tagged):
+                found.append({"pid": pid, "argv": command_line(pid), "name": tag.get("ORCH_LAUNCH", "")})
+        return {"processes": found}

@@ -1,0 +1,43 @@
+"""The first text that a node runs: it makes a package of the texts that come with it, in memory."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.machinery import ModuleSpec
+from typing import Any, Dict, Optional
+
+PACKAGE = "orch_agent"
+
+
+class Texts:
+    """Finds and loads the modules of one package among texts, as `import` asks for them."""
+
+    def __init__(self, texts: Dict[str, str]) -> None:
+        self.texts = {("%s.%s" % (PACKAGE, name)): text for name, text in texts.items()}
+        self.texts[PACKAGE] = self.texts.pop(PACKAGE + ".__init__")
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:  # noqa: ARG002
+        if name not in self.texts:
+            return None
+        return ModuleSpec(name, self, origin=self.origin(name), is_package=name == PACKAGE)  # type: ignore[arg-type]
+
+    def origin(self, name: str) -> str:
+        """What a traceback calls the module."""
+        return "orch-agent/%s.py" % (name.partition(".")[2] or "__init__")
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave it to `import`."""
+
+    def exec_module(self, module: Any) -> None:
+        name = module.__name__
+        exec(compile(self.texts[name], self.origin(name), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+
+    def get_source(self, name: str) -> str:
+        return self.texts[name]
+
+
+def become(texts: Dict[str, str]) -> None:
+    """Run the agent whose modules these are, by name."""
+    sys.meta_path.insert(0, Texts(texts))
+    importlib.import_module(PACKAGE + ".main").main()

@@ -1,0 +1,143 @@
+"""The loop of the one thread: whatever is ready on any descriptor, then every task that is due."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from typing import Any, Callable, List, Optional, Tuple
+
+from .frames import BACKLOG, MAGIC, Wire
+from .steps import Refusal, Steps, T
+
+
+class Task:
+    """An answer that takes a while."""
+
+    def __init__(self, request: Any, steps: Steps[Any]) -> None:
+        self.request = request
+        self.steps = steps
+        self.wake_at: Optional[float] = 0.0
+
+
+class Loop:
+    """The channel, what is to be answered on it, and when to go on with that."""
+
+    def __init__(self, fds: Tuple[int, int], early: bytes, handle: Callable[[Any, bytes], None]) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.wire = Wire(self.selector, fds, early)
+        self.handle = handle
+        self.selector.register(self.wire.reader, selectors.EVENT_READ, self.receive)
+        self.tasks: List[Task] = []
+        self.ending = False
+        self.heard_at = time.monotonic()
+        self.silence_s = 0.0  # how long nobody may speak to us; 0 for as long as they like
+        self.woken = False
+
+    def catch_signals(self, reap: Callable[[], None]) -> None:
+        """End at SIGTERM and SIGHUP, and call `reap` when a child has ended."""
+        wakeup, waker = os.pipe()
+        for fd in (wakeup, waker):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        # Ctrl-C is the controller's to handle; it needs its agents for that.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: setattr(self, "ending", True))
+        self.selector.register(wakeup, selectors.EVENT_READ, lambda: self.wake(wakeup, reap))
+
+    def wake(self, wakeup: int, reap: Callable[[], None]) -> None:
+        try:
+            while os.read(wakeup, 4096):
+                continue
+        except BlockingIOError:
+            pass
+        self.woken = True
+        reap()
+
+    def serve(self) -> None:
+        """Answer until the input ends, nobody has spoken for too long, or a signal comes."""
+        self.wire.pending += MAGIC
+        self.wire.flush()
+        self.handle_frames()
+        while not self.ending:
+            self.turn(self.idle_s())
+            self.step_tasks()
+            if self.silence_s and time.monotonic() - self.heard_at >= self.silence_s:
+                break
+
+    def turn(self, wait_s: Optional[float]) -> None:
+        for key, _ in self.selector.select(wait_s):
+            key.data()
+
+    def receive(self) -> None:
+        self.heard_at = time.monotonic()
+        if not self.wire.read():
+            self.ending = True
+        self.handle_frames()
+
+    def handle_frames(self) -> None:
+        try:
+            for header, payload in self.wire.frames():
+                self.handle(header, payload)
+        except Refusal as refusal:  # the stream cannot be followed any more
+            self.wire.send({"id": None, "error": str(refusal), "kind": refusal.kind})
+            self.ending = True
+
+    def step_tasks(self) -> None:
+        everyone, self.woken = self.woken, False
+        now = time.monotonic()
+        for task in list(self.tasks):
+            drained = len(self.wire.pending) < BACKLOG
+            if (drained if task.wake_at is None else everyone or task.wake_at <= now) and self.step(task):
+                self.tasks.remove(task)
+
+    def step(self, task: Task) -> bool:
+        """Let a task go on; True when it is over and answered."""
+        try:
+            pause = next(task.steps)
+        except StopIteration as end:
+            self.answer(task.request, end.value)
+        except Refusal as refusal:
+            self.answer(task.request, dict(refusal.more, error=str(refusal), kind=refusal.kind))
+        except OSError as error:
+            self.answer(task.request, {"error": str(error), "kind": "os", "errno": error.errno})
+        except (ValueError, TypeError, LookupError, AttributeError, re.error, OverflowError) as error:
+            text = "%s: %s" % (type(error).__name__, error)
+            self.answer(task.request, {"error": text, "kind": "bad-request"})
+        except subprocess.SubprocessError as error:
+            self.answer(task.request, {"error": str(error), "kind": "os"})
+        else:
+            task.wake_at = None if pause is None else time.monotonic() + pause
+            return False
+        return True
+
+    def answer(self, request: Any, result: Any) -> None:
+        if request is None and not (isinstance(result, dict) and "error" in result):
+            return  # a task of the agent's own
+        header, payload = result if isinstance(result, tuple) else (result or {}, b"")
+        self.wire.send(dict(header, id=request, ok="error" not in header), payload)
+
+    def idle_s(self) -> Optional[float]:
+        if self.woken:
+            return 0.0
+        times = [task.wake_at for task in self.tasks if task.wake_at is not None]
+        if any(task.wake_at is None for task in self.tasks) and len(self.wire.pending) < BACKLOG:
+            return 0.0
+        if self.silence_s:
+            times.append(self.heard_at + self.silence_s)
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def drive(self, steps: Steps[T]) -> T:
+        """Run one task to its end while requests wait."""
+        while True:
+            try:
+                pause = next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            self.turn(min(0.05 if pause is None else pause, 0.05))

@@ -1,0 +1,165 @@
+"""Who answers which request, from the greeting to the farewell."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import sys
+import time
+from typing import Any, Callable, Dict, Generator, Optional, Tuple
+
+from .changes import Changes, Journal, take_back
+from .checks import check
+from .children import Children, adopt, ladder
+from .commands import Commands
+from .files import Files
+from .home import JOURNAL, MARKER, Home
+from .launches import Launches
+from .locks import Locks
+from .loop import Loop, Task
+from .proc import descendants, identity, process_table
+from .steps import Refusal, Steps
+from .sweep import Sweep
+
+
+class Agent:
+    """Everything of one run on one node."""
+
+    def __init__(self, fds: Tuple[int, int], early: bytes) -> None:
+        self.loop = Loop(fds, early, self.handle)
+        self.home = Home()
+        self.locks = Locks(self.loop.selector)
+        self.children = Children(self.home)
+        self.commands = Commands(self.children, self.loop.selector)
+        self.launches = Launches(self.loop, self.home, self.children)
+        self.changes = Changes(self.commands)
+        self.files = Files(self.home, self.loop.wire)
+        self.marker: Optional[int] = None
+        self.farewell: Any = None
+        self.ops: Dict[str, Callable[..., Any]] = {
+            "hello": self.hello,
+            "lock": self.locks.lock,
+            "ping": self.ping,
+            "check": functools.partial(check, self.commands),
+            "run_command": self.commands.run_command,
+            "read": self.files.read,
+            "put": self.files.put,
+            "start": self.launches.start,
+            "go": self.launches.go,
+            "stop": self.launches.stop,
+            "signal": self.launches.signal,
+            "wait": self.launches.wait,
+            "change": self.changes.change,
+            "undo": self.changes.undo,
+            "files": self.files.listing,
+            "fetch": self.files.fetch,
+            "disk": self.files.disk,
+            "list_processes": self.launches.list_processes,
+            "sweep": self.sweep,
+            "remove": self.remove,
+        }
+
+    def serve(self) -> None:
+        """Answer until the input ends or a signal comes, then put everything down."""
+        self.loop.catch_signals(self.children.reap)
+        adopt()
+        try:
+            self.loop.serve()
+        finally:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            self.finish()
+
+    def handle(self, header: Any, payload: bytes) -> None:
+        if not isinstance(header, dict):
+            self.loop.wire.send({"id": None, "error": "a request is an object", "kind": "bad-request"})
+            return
+        values = {key: value for key, value in header.items() if key not in ("id", "op", "bytes")}
+        if "bytes" in header:
+            values["payload"] = payload
+        op = header.get("op")
+        if op == "bye":
+            self.farewell, self.loop.ending = header.get("id"), True
+            return
+        if op == "fetch":
+            values["request"] = header.get("id")
+        if op == "hello":
+            self.loop.wire.node = str(header.get("node"))
+        else:
+            values.pop("node", None)
+        self.loop.tasks.append(Task(header.get("id"), self.carry_out(op, values)))
+        self.loop.woken = True
+
+    def carry_out(self, op: Any, values: Dict[str, Any]) -> Steps[Any]:
+        if not isinstance(op, str) or op not in self.ops:
+            raise Refusal("bad-request", "no request named %r" % (op,))
+        if not self.home.run and op in ("put", "start", "change", "undo", "files", "fetch", "remove"):
+            raise Refusal("bad-request", "%s before hello" % op)
+        result = self.ops[op](**values)
+        if isinstance(result, Generator):
+            result = yield from result
+        return result
+
+    def finish(self) -> None:
+        """End all descendants, take every change back, and say so to whoever still listens."""
+        loop, journal = self.loop, self.changes.journal
+        loop.tasks.clear()
+        loop.selector.unregister(loop.wire.reader)
+        _, left = loop.drive(ladder(lambda: descendants(process_table(), os.getpid()), [(signal.SIGTERM, 1.0)]))
+        undone, failed = loop.drive(take_back(journal, self.commands)) if journal else ([], [])
+        if self.farewell is not None:
+            loop.answer(self.farewell, {"left": left, "undone": undone, "failed": failed})
+            end = time.monotonic() + 1.0
+            while loop.wire.pending and time.monotonic() < end:
+                loop.turn(0.05)
+
+    def hello(
+        self, *, node: str, run: str, folder: str, holder: Dict[str, Any], silence_s: float = 0.0
+    ) -> Dict[str, Any]:
+        home = self.home
+        if home.run:
+            raise Refusal("bad-request", "hello was said before")
+        if not folder.startswith("/") or "/" in run + node or not run or not node:
+            raise ValueError("a run, a node, or a folder that is not absolute: %r %r %r" % (run, node, folder))
+        home.node, self.locks.holder = node, holder
+        self.locks.hold("orch-run-%s/%s" % (run, node))
+        home.make_folder(folder)
+        known = os.lstat(folder)
+        if not stat.S_ISDIR(known.st_mode) or not home.ours(known):
+            raise Refusal("folder", "%s belongs to user %d" % (folder, known.st_uid))
+        path = os.path.join(folder, MARKER)
+        self.marker = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self.marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refusal("locked", "another agent works in %s" % folder, holder={}) from None
+        self.changes.journal = Journal(os.path.join(folder, JOURNAL))
+        about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid())
+        os.ftruncate(self.marker, 0)
+        os.pwrite(self.marker, json.dumps(about).encode() + b"\n", 0)
+        home.run, home.folder, self.loop.silence_s = run, os.path.realpath(folder), silence_s
+        return {
+            "pid": os.getpid(), "uid": os.geteuid(), "user": home.user.pw_name if home.user else None,
+            "python": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable, "hostname": socket.gethostname(),
+            "boot": about["boot"], "wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns(),
+        }  # fmt: skip
+
+    def ping(self) -> Dict[str, Any]:
+        return {"wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
+
+    def sweep(self, *, work: str, keep_data: bool) -> Steps[Dict[str, Any]]:
+        return Sweep(self.home, self.commands, work=work, keep_data=keep_data).carry_out()
+
+    def remove(self) -> Dict[str, Any]:
+        alive = descendants(process_table(), os.getpid())
+        pending = list(self.changes.book().pending)
+        if alive or pending:
+            raise Refusal("busy", "processes %s, changes %s" % (alive, pending))
+        shutil.rmtree(self.home.folder)
+        return {}

@@ -1,0 +1,1 @@
+"""Tests of every kind, and the benchmarks."""

@@ -1,0 +1,113 @@
+"""`python -m tests.bench [NAME...]`: measures, and prints each number beside what it is held against."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from orchestrator.errors import OrchError
+from tests.bench.commands import CommandError
+from tests.bench.figure import Settings
+
+BENCHMARKS = (
+    "start", "reader", "testbed", "samplers", "transport", "overhead", "load", "payload", "collectors",
+)  # fmt: skip
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench",
+        description="Measures the numbers that the documentation quotes. Times are told, never judged: the exit status "
+        "is 1 only when something could not be measured.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all, in this order)")
+    parser.add_argument("--list", action="store_true", help="say what each benchmark measures")
+    parser.add_argument("--quick", action="store_true", help="few repetitions: does it work at all?")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to this file too")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run benchmarks; gives the exit status."""
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    if unknown := [name for name in arguments.names if name not in BENCHMARKS]:
+        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    if arguments.list:
+        for name in BENCHMARKS:
+            print(f"{name:<11} {module(name).__doc__.strip()}")
+        return 0
+    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGHUP, _terminated)
+    machine = this_machine()
+    print(", ".join(f"{key} {value}" for key, value in machine.items()), flush=True)
+    found: dict[str, Any] = {"machine": machine, "quick": arguments.quick, "benchmarks": {}}
+    failed = []
+    try:
+        for name in arguments.names or BENCHMARKS:
+            found["benchmarks"][name] = result = one(name, quick=arguments.quick)
+            failed += [name] if result["error"] else []
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    finally:
+        if arguments.json:
+            arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    if failed:
+        print(f"could not be measured: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def one(name: str, *, quick: bool) -> dict[str, Any]:
+    """Run a benchmark, print its figures as they come, and give them with the error that ended it, if any."""
+    chosen = module(name)
+    print(f"\n{name}: {chosen.__doc__.strip()}", flush=True)
+    load, began, figures, error = os.getloadavg()[0], time.monotonic(), [], None
+    with tempfile.TemporaryDirectory(prefix="orch-bench-") as scratch:
+        try:
+            for figure in chosen.measure(Settings(quick=quick, scratch=Path(scratch))):
+                figures.append(figure.as_data())
+                print(f"  {figure.text()}", flush=True)
+        except (CommandError, OrchError, OSError, AssertionError) as failure:
+            error = str(failure)
+            print(f"  FAILED: {error}", file=sys.stderr, flush=True)
+    seconds = time.monotonic() - began
+    print(f"  took {seconds:.0f} s; load average when it began {load:.2f}", flush=True)
+    return {"figures": figures, "error": error, "seconds": round(seconds, 1), "load_average": load}
+
+
+def module(name: str) -> Any:
+    """A benchmark's module, imported only when it is wanted."""
+    return importlib.import_module(f"tests.bench.{name}")
+
+
+def this_machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name")]
+    return {
+        "cpu": f"{len(os.sched_getaffinity(0))} x {models[0] if models else platform.machine()}",
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "began": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+
+
+def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

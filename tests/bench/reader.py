@@ -1,0 +1,113 @@
+"""How fast captures are read, beside the programs that people read them with."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from orchestrator.analysis import captures, pcap
+from tests.bench.commands import call
+from tests.bench.figure import Figure, Settings
+
+SNAP = 96
+PAYLOAD = 1448
+FLOWS = 24
+_RECORD = np.dtype(
+    [("s", "<u4"), ("ns", "<u4"), ("kept", "<u4"), ("wire", "<u4"), ("dst", "V6"), ("src", "V6"), ("type", ">u2"),
+     ("ver", "u1"), ("tos", "u1"), ("length", ">u2"), ("id", ">u2"), ("frag", ">u2"), ("ttl", "u1"), ("proto", "u1"),
+     ("sum", ">u2"), ("from", ">u4"), ("to", ">u4"), ("sport", ">u2"), ("dport", ">u2"), ("seq", ">u4"), ("ack", ">u4"),
+     ("offset", "u1"), ("flags", "u1"), ("window", ">u2"), ("tcpsum", ">u2"), ("urgent", ">u2"), ("options", "V12"),
+     ("data", "V30")]
+)  # fmt: skip
+
+
+def generate(path: Path, packets: int, *, seed: int = 1) -> None:
+    """A nanosecond pcap as `tcpdump -s 96` writes it: 24 TCP flows of full segments, each 7th an acknowledgement."""
+    rng = np.random.default_rng(seed)
+    rows = np.zeros(packets, _RECORD)
+    instants = 1_700_000_000 * 10**9 + np.cumsum(rng.exponential(50_000, packets).astype(np.int64))
+    flow = rng.integers(0, FLOWS, packets)
+    data = np.where(np.arange(packets) % 7, PAYLOAD, 0)
+    back = data == 0
+    rows["s"], rows["ns"] = instants // 10**9, instants % 10**9
+    rows["kept"], rows["wire"] = _RECORD.itemsize - 16, 66 + data
+    rows["dst"], rows["src"] = bytes([2, 0, 0, 0, 0, 2]), bytes([2, 0, 0, 0, 0, 1])
+    rows["type"], rows["ver"], rows["length"], rows["ttl"], rows["proto"] = 0x0800, 0x45, 52 + data, 64, 6
+    here, there = 0xC6120001, 0xC6120002 + flow % 4
+    rows["from"], rows["to"] = np.where(back, there, here), np.where(back, here, there)
+    rows["sport"], rows["dport"] = np.where(back, 5201, 40_000 + flow), np.where(back, 40_000 + flow, 5201)
+    for one in range(FLOWS):
+        mine = flow == one
+        sent = np.cumsum(data[mine]) - data[mine]
+        rows["seq"][mine] = np.where(back[mine], 1, sent % 2**32)
+        rows["ack"][mine] = np.where(back[mine], sent % 2**32, 1)
+    rows["offset"], rows["flags"], rows["window"] = 0x80, 0x10, 500
+    # An acknowledgement is shorter than what is kept of a segment: a record has the size of its own frame.
+    head = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP, pcap.ETHERNET)
+    raw = rows.view(np.uint8).reshape(packets, -1).copy()
+    short = _RECORD.itemsize - 30
+    raw[back, 8:12] = np.frombuffer(struct.pack("<I", short - 16), np.uint8)
+    kept = np.ones(raw.shape, bool)
+    kept[np.ix_(np.flatnonzero(back), np.arange(short, _RECORD.itemsize))] = False
+    with path.open("wb") as file:
+        file.write(head)
+        raw[kept].tofile(file)
+
+
+def measure(settings: Settings) -> Iterator[Figure]:
+    """Packets a second, file in the page cache, all in turn; programs include their start, ours is warm as in a run."""
+    packets = settings.times(2_000_000, 300_000)
+    path = settings.scratch / "generated.pcap"
+    generate(path, packets)
+    pcap.warm()
+    ours: dict[str, Callable[[], None]] = {
+        "analysis.pcap, flows and bins": lambda: _flows(path, packets),
+        "analysis.captures, down to tables": lambda: _tables(path, packets),
+    }
+    rates: dict[str, list[float]] = {}
+    for _ in range(settings.times(5, 2)):
+        for name, read in ours.items():
+            began = time.perf_counter()
+            read()
+            rates.setdefault(name, []).append(packets / (time.perf_counter() - began) / 1e6)
+        for name, argv in _peers(path).items():
+            rates.setdefault(name, []).append(packets / call(argv, within_s=600).seconds / 1e6)
+    path.unlink()
+    for name in ours:
+        yield Figure(what=name, unit="Mpackets/s", values=tuple(rates[name]))
+        for peer in _peers(path):
+            yield Figure(
+                what=name,
+                unit="Mpackets/s",
+                values=tuple(rates[name]),
+                against=peer,
+                reference=tuple(rates[peer]),
+            )
+
+
+def _peers(path: Path) -> dict[str, list[str]]:
+    """What of these programs is installed."""
+    known = {
+        "capinfos -c": ["capinfos", "-c", str(path)],
+        "tcpdump -r -w /dev/null": ["tcpdump", "-r", str(path), "-w", "/dev/null"],
+        "tshark -q -z conv,tcp": ["tshark", "-n", "-q", "-r", str(path), "-z", "conv,tcp"],
+    }
+    return {name: argv for name, argv in known.items() if shutil.which(argv[0])}
+
+
+def _flows(path: Path, packets: int) -> None:
+    table = pcap.FlowTable(bin_ns=captures.BIN_NS, on_bins=lambda _table, _bins: None)
+    end = table.add(path)
+    if (end.packets, end.end, table.flows) != (packets, "whole", 2 * FLOWS):
+        raise AssertionError(f"read {end}, {table.flows} flows")
+
+
+def _tables(path: Path, packets: int) -> None:
+    flows, _, problems = captures.reduce([path], port="eth0", addresses=["198.18.0.1"])
+    if problems or sum(flows["packets"]) != packets:
+        raise AssertionError(f"{problems or 'packets were lost'}")
