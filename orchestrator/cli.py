@@ -43,12 +43,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    def command(name: str, action: Any, help_text: str, example: str = "") -> argparse.ArgumentParser:
+    def command(name: str, action: Any, help_text: str, example: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(
             name,
             help=help_text,
             description=f"{help_text[0].upper()}{help_text[1:]}.",
-            epilog=f"example:\n  {example}" if example else None,
+            epilog=f"example:\n  {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         sub.set_defaults(action=action)
@@ -60,7 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     _experiment_options(run)
     _results_option(run)
-    run.add_argument("--wait", metavar="TIME", help="wait so long for a testbed that somebody else holds (10min)")
+    _wait_option(run)
     run.add_argument("--no-report", action="store_true", help="seal the results and render no report")
 
     plan = command("plan", _plan, "print every run, process, flag and file of an experiment; touches nothing",
@@ -74,7 +74,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("--dry-run", action="store_true", help="check what a dry run of the experiment needs")
 
-    listing = command("ls", _ls, "list the runs of the results store, the unfinished ones too")
+    listing = command("ls", _ls, "list the runs of the results store, the unfinished ones too",
+                      "orch ls --results /data/results")  # fmt: skip
     _results_option(listing)
     listing.add_argument("--json", action="store_true", help="as JSON, one object a line")
 
@@ -90,7 +91,8 @@ def build_parser() -> argparse.ArgumentParser:
         "-o", "--output", type=Path, metavar="FILE", help="where the page goes (default: beside the runs)"
     )
 
-    recover = command("recover", _recover, "bring home what an unfinished run left on its hosts, and seal it")
+    recover = command("recover", _recover, "bring home what an unfinished run left on its hosts, and seal it",
+                      "orch recover")  # fmt: skip
     _results_option(recover)
     recover.add_argument("runs", metavar="RUN", nargs="*", help="unfinished runs; default: every one")
 
@@ -112,6 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
                       "orch testbed --hosts 3 --link 1gbit")  # fmt: skip
     testbed.add_argument("--hosts", type=int, default=3, metavar="N", help="how many hosts (3)")
     testbed.add_argument("--link", default="1gbit", metavar="RATE", help="capacity of both ends of every link (1gbit)")
+    _wait_option(testbed)
     return parser
 
 
@@ -121,6 +124,10 @@ def _experiment_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
                         help="replace one value, such as measure.iterations=50; may be repeated")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output, last")
+
+
+def _wait_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--wait", metavar="TIME", help="wait so long for a testbed that somebody else holds (10min)")
 
 
 def _results_option(parser: argparse.ArgumentParser) -> None:
@@ -242,7 +249,7 @@ def _schema(_arguments: argparse.Namespace) -> int:
 def _testbed(arguments: argparse.Namespace) -> int:
     from orchestrator import execute
 
-    return execute.hold_testbed(hosts=arguments.hosts, link=arguments.link)
+    return execute.hold_testbed(hosts=arguments.hosts, link=arguments.link, wait=arguments.wait)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,6 +20,8 @@ from orchestrator.interrupts import Interrupts
 from orchestrator.progress import Progress
 from orchestrator.testbed.netns import NetnsTestbed
 from orchestrator.units import Duration
+
+T = TypeVar("T")
 
 LOCAL_RETRY_S = 1.0
 REMOTE_RETRY_S = 10.0  # each try starts an agent on every host
@@ -64,27 +67,36 @@ def run_file(
 def _one(
     experiment: Experiment, run: plan.RunPlan, *, results: Path, wait_s: float, progress: Progress
 ) -> runner.Outcome:
+    def attempt() -> runner.Outcome:
+        run_id = runner.id_for(run)
+        return runner.run(
+            run,
+            loading.testbed_of(experiment.testbed, run_id),
+            run_id=run_id,
+            results=results,
+            resolved=loading.resolved_text(experiment),
+            progress=progress,
+            label=f"run {run.repetition} of {experiment.repeat}",
+        )
+
+    retry_s = LOCAL_RETRY_S if experiment.testbed.local is not None else REMOTE_RETRY_S
+    return _patiently(attempt, wait_s=wait_s, retry_s=retry_s, progress=progress)
+
+
+def _patiently(attempt: Callable[[], T], *, wait_s: float, retry_s: float, progress: Progress) -> T:
+    """Try again while somebody else holds the testbed, for so long."""
     give_up = time.monotonic() + wait_s
     told = False
     while True:
-        run_id = runner.id_for(run)
         try:
-            return runner.run(
-                run,
-                loading.testbed_of(experiment.testbed, run_id),
-                run_id=run_id,
-                results=results,
-                resolved=loading.resolved_text(experiment),
-                progress=progress,
-                label=f"run {run.repetition} of {experiment.repeat}",
-            )
+            return attempt()
         except LockedError as error:
             if time.monotonic() >= give_up:
                 raise
             if not told:
                 progress.say(f"  waiting: {error.message}")
                 told = True
-        time.sleep(LOCAL_RETRY_S if experiment.testbed.local is not None else REMOTE_RETRY_S)
+        time.sleep(retry_s)
 
 
 def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path:
@@ -111,13 +123,19 @@ def _duration(text: str) -> float:
         raise ConfigError(f"--wait {text}: {error.errors()[0]['ctx']['error']}") from None
 
 
-def hold_testbed(*, hosts: int, link: str) -> int:
+def hold_testbed(*, hosts: int, link: str, wait: str | None) -> int:
     """Keep a local testbed up until Ctrl-C and say how to reach its hosts."""
+    wait_s = _duration(wait) if wait else 0.0
     try:
         local = LocalTestbed.model_validate({"hosts": hosts, "link": link})
     except ValidationError as error:
         told = [f"--{item['loc'][0]}: {item['msg'].removeprefix('Value error, ')}" for item in error.errors()]
         raise ConfigError("\n".join(dict.fromkeys(told))) from None
+    _patiently(lambda: _hold(local), wait_s=wait_s, retry_s=LOCAL_RETRY_S, progress=Progress())
+    return 0
+
+
+def _hold(local: LocalTestbed) -> None:
     run_id = f"testbed-{time.time_ns()}"
     testbed = NetnsTestbed(plan.local_spec(local), run_id)
     with Interrupts(), lock.machine("local-testbed", session.holder(run_id)):
@@ -130,6 +148,6 @@ def hold_testbed(*, hosts: int, link: str) -> int:
             while True:
                 signal.pause()
         except Interrupted:
-            return 0
+            return
         finally:
             testbed.close()

@@ -171,6 +171,10 @@ class LocalTestbed(Model):
         return self.links.get(host, self.link)
 
 
+def _or_path(schema: dict[str, Any]) -> None:
+    schema["anyOf"].insert(0, {"type": "string"})
+
+
 class TestbedChoice(Model):
     """Where the experiment runs: containers on this machine, or the hosts of an inventory."""
 
@@ -178,7 +182,7 @@ class TestbedChoice(Model):
 
     local: LocalTestbed | None = None
     """Containers on this machine."""
-    inventory: Inventory | None = None
+    inventory: Inventory | None = Field(default=None, json_schema_extra=_or_path)
     """Real hosts: the path of an inventory file, or what would stand in one."""
 
     @model_validator(mode="after")
@@ -228,6 +232,8 @@ class Validity(Model):
     """Fewest iterations of a window (or what `measure` asks for, where that is fewer)."""
     clock: Duration = 0.001
     """Largest uncertainty of a node's clock offset."""
+    launch_late: Duration = 0.01
+    """Latest that flows of generated cross traffic may start (99th percentile)."""
 
 
 class JobSpec(Model):

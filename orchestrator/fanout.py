@@ -80,5 +80,5 @@ def _collected(
 def _joined(errors: list[Exception]) -> Exception:
     first = errors[0]
     for other in errors[1:]:
-        add_note(first, str(other).splitlines()[0])
+        add_note(first, (str(other) or type(other).__name__).splitlines()[0])
     return first

@@ -20,6 +20,9 @@ class Tolerances:
     clock_s: float = 0.001  # largest uncertainty of a node's clock against the controller's
     gap_s: float | None = 1.0  # longest time without any received cross traffic of a load
     free_disk_bytes: float = 256e6  # least free space on a node
+    launch_late_s: float = 0.01  # largest 99th percentile of how late a generated flow starts
+    lost_flows: float = 0.001  # largest share of generated flows that fail; none may be shed
+    gap_distance: float = 0.1  # largest Kolmogorov-Smirnov distance of the gaps between flows from the planned ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +73,18 @@ class Capture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortBytes:
-    """Layer-2 bytes of a port in a window: by the capture, and by the interface's counter (NaN: not sampled)."""
+    """Layer-2 bytes of a port in a window: by the capture, and by the interface's counter (NaN: not sampled).
+
+    `edges` are those that may fall on either side of the window's two ends, since captures are counted in bins and
+    counters between samples.
+    """
 
     node: str
     port: str
     direction: str
     captured: float
     counted: float
+    edges: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +99,32 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """What a generator of single flows did in a window; rates in layer-2 bit/s, NaN where something is not known."""
+
+    source: str
+    flows: int
+    shed: int
+    unfinished: int  # open when it was stopped: neither lost nor done
+    failed: int
+    late_p50_s: float
+    late_p99_s: float
+    late_max_s: float
+    planned_bps: float
+    acknowledged_bps: float
+    received_payload_bps: float
+    size_distance: float
+    size_limit: float
+    gap_distance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything that the gates of one window need."""
 
     window: str
     loads: tuple[Load, ...] = ()
+    generated: tuple[Generated, ...] = ()
     captures: tuple[Capture, ...] = ()
     port_bytes: tuple[PortBytes, ...] = ()
     jobs: tuple[Job, ...] = ()
@@ -112,6 +141,7 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
     gates = [
         *_iterations(evidence.jobs, tolerances),
         *_loads(evidence.loads, tolerances),
+        *_generated(evidence.generated, tolerances),
         *_drops(evidence.captures, tolerances),
         *_port_bytes(evidence.port_bytes, tolerances),
         *_clocks(evidence.clock_uncertainty_s, tolerances),
@@ -181,6 +211,29 @@ def _loads(loads: Iterable[Load], tolerances: Tolerances) -> Iterator[Gate]:
             yield _gate("gap", steady, text, measured=load.longest_gap_s, limit=tolerances.gap_s)
 
 
+def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Iterator[Gate]:
+    for made in generators:
+        lost, limit = made.shed + made.failed, tolerances.lost_flows
+        share = lost / made.flows if made.flows else math.inf
+        text = f"{made.source}: {made.flows} flows, {made.failed} failed, {made.shed} shed because too many were open"
+        text += "" if made.flows else ": it planned none in the window"
+        yield _gate("flows", share <= limit and not made.shed, text, measured=share, limit=limit)
+        if not made.flows:
+            continue
+        text = f"{made.source}: flows started {made.late_p50_s * 1e6:.3g} us late (p50), {made.late_p99_s * 1e6:.4g} us"
+        text += f" (p99), {made.late_max_s * 1e6:.4g} us at most"
+        punctual = made.late_p99_s <= tolerances.launch_late_s
+        text += "" if punctual else f"; the p99 is above {tolerances.launch_late_s * 1e6:.4g} us"
+        yield _gate("launch", punctual, text, measured=made.late_p99_s, limit=tolerances.launch_late_s)
+        for name, what, distance, most in (
+            ("flow-sizes", "their sizes are off their distribution", made.size_distance, made.size_limit),
+            ("flow-gaps", "the gaps between them are off the planned ones", made.gap_distance, tolerances.gap_distance),
+        ):
+            if not math.isnan(distance):
+                text = f"{made.source}: {what} by {distance:.3g} (Kolmogorov-Smirnov, at most {most:.3g})"
+                yield _gate(name, distance <= most, text, measured=distance, limit=most)
+
+
 def _drops(captures: Iterable[Capture], tolerances: Tolerances) -> Iterator[Gate]:
     for capture in captures:
         seen = max(capture.received, capture.captured + capture.dropped)
@@ -204,7 +257,8 @@ def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[
             off = port.captured / port.counted - 1 if port.counted > 0 else math.inf
             text = f"{name}: captured {port.captured / 1e6:.4g} MB, the interface counted {port.counted / 1e6:.4g} MB"
             text += f" ({off:+.1%})"
-            yield _gate("capture-nic", abs(off) <= limit, text, measured=off, limit=limit)
+            near = abs(port.captured - port.counted) <= limit * port.counted + port.edges
+            yield _gate("capture-nic", near, text, measured=off, limit=limit)
 
 
 def _clocks(clocks: Iterable[tuple[str, float]], tolerances: Tolerances) -> Iterator[Gate]:

@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from orchestrator.errors import LockedError
@@ -45,7 +45,7 @@ def _serve(listener: socket.socket, answer: bytes) -> None:
             peer, _ = listener.accept()
         except OSError:
             return  # closed: the lock is given back
-        with peer:
+        with peer, suppress(OSError):  # who asked may have gone
             peer.sendall(answer)
 
 

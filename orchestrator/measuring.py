@@ -42,6 +42,7 @@ class Receivers:
         scale = session.testbed.topology.scale
         for demand in demands:
             self.wanted[demand.dst] = self.wanted.get(demand.dst, 0.0) + demand.rate / scale
+        self.over_s = max([STEADY_OVER_S, *(demand.over_s for demand in demands)])
         self._samples: dict[str, deque[tuple[int, int]]] = {host: deque() for host in self.wanted}
 
     def sample(self) -> None:
@@ -53,15 +54,15 @@ class Receivers:
             if text is None:
                 raise OrchError(f"{path} cannot be read", node=host)
             samples.append((reading.wall_ns, int(text)))
-            while samples[-1][0] - samples[0][0] > STEADY_OVER_S * 1.5e9 and len(samples) > 2:
+            while samples[-1][0] - samples[0][0] > (self.over_s + STEADY_OVER_S / 2) * 1e9 and len(samples) > 2:
                 samples.popleft()
 
     def rates(self) -> dict[str, float | None]:
-        """Bits a second over about the last second, scaled; None before a second has passed."""
+        """Bits a second over about the last `over_s` seconds, scaled; None before they have passed."""
         rates: dict[str, float | None] = {}
         for host, samples in self._samples.items():
             span_ns = samples[-1][0] - samples[0][0] if samples else 0
-            enough = span_ns >= STEADY_OVER_S * 1e9
+            enough = span_ns >= self.over_s * 1e9
             rates[host] = (samples[-1][1] - samples[0][1]) * 8e9 / span_ns if enough else None
         return rates
 
@@ -73,7 +74,7 @@ def preflight(plan: RunPlan, window: PlannedWindow, session: Session) -> dict[st
     achieved.
     """
     receivers = Receivers(session, [demand for source in window.sources for demand in source.demands])
-    deadline = Deadline.after(STEADY_WITHIN_S)
+    deadline = Deadline.after(STEADY_WITHIN_S * receivers.over_s / STEADY_OVER_S)
     tolerance = plan.validity.load
     while True:
         session.watch.take(time.monotonic() + SAMPLE_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TextIO
@@ -10,6 +11,7 @@ from orchestrator.units import duration_text, rate_text
 
 PLAIN_EVERY_S = 5.0
 LIVE_EVERY_S = 0.1
+USUAL_COLUMNS = 80
 
 
 class Progress:
@@ -68,10 +70,23 @@ class Progress:
         self._clear()
 
     def _rewrite(self, line: str) -> None:
-        shown = f"  {line} [{time.monotonic() - self._began:.0f} s]"
+        shown = self._fitting(f"  {line}", f" [{time.monotonic() - self._began:.0f} s]")
         self._stream.write("\r" + shown.ljust(self._width))
         self._stream.flush()
         self._width = len(shown)
+
+    def _fitting(self, line: str, ending: str) -> str:
+        """Both in one row of the terminal: a longer line would wrap, and stay behind when it is rewritten."""
+        try:
+            columns = os.get_terminal_size(self._stream.fileno()).columns
+        except OSError:
+            columns = 0
+        room = (columns or USUAL_COLUMNS) - 1  # in the last column some terminals wrap already
+        if len(line) + len(ending) > room:
+            line = line[: max(0, room - len(ending) - 3)] + "..."
+        shown = (line + ending)[:room]
+        self._width = min(self._width, room)  # the terminal may have become narrower
+        return shown
 
     def _clear(self) -> None:
         if self._live and self._width:

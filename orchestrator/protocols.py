@@ -48,11 +48,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """Cross traffic asked for from one host to another: layer-2 bits a second (no FCS, no preamble), unscaled."""
+    """Cross traffic asked for from one host to another: layer-2 bits a second (no FCS, no preamble), unscaled.
+
+    `over_s`: the least time over which its mean is the rate.
+    """
 
     src: str
     dst: str
     rate: float
+    over_s: float = 1.0
 
 
 class Part(Protocol):

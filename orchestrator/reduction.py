@@ -28,6 +28,9 @@ from orchestrator.rows import Columns, Home
 from orchestrator.store.rundir import MANIFEST
 from orchestrator.store.tables import TableWriter
 
+GENERATORS = frozenset({"traffic.websearch", "traffic.replay"})
+PROFILE_NS = 1_000_000  # what shows a burst of a millisecond
+
 
 def homes(folder: Path, manifest: Mapping[str, Any]) -> Iterable[tuple[str, Home]]:
     """Every launch of a run, with the part that reads it."""
@@ -58,10 +61,13 @@ def reduce(folder: Path) -> dict[str, Any]:
     # Forked before anything else starts a thread: the compiled capture reader is shared, not loaded again.
     with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=multiprocessing.get_context("fork")) as pool:
         pending = [(home, _capture(pool, home, manifest)) for part, home in home_list if part == "collector.tcpdump"]
+        profiles = [(home, _profile(pool, home, manifest)) for part, home in home_list if part == "collector.tcpdump"]
         with TableWriter(folder / "tables", run=manifest["run"]) as writer:
             for part, home in home_list:
                 _add_home(writer, part, home, manifest, notes)
             problems = [problem for home, result in pending for problem in _add_capture(writer, home, result)]
+            for home, fine in profiles:
+                _add_profile(writer, home, fine)
     outcome = windows.measure(folder / "tables", manifest, tolerances=_tolerances(manifest), problems=problems)
     with TableWriter(folder / "tables", run=manifest["run"]) as writer:
         for name, columns in outcome.tables.items():
@@ -93,6 +99,43 @@ def _windows_of(columns: Columns, home: Home, manifest: Mapping[str, Any]) -> An
         if span:
             names[(numbers >= span["first"]) & (numbers <= span["last"])] = window["window"]
     return names.tolist()
+
+
+def _profile(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any]) -> Future[Any] | None:
+    """The capture of a host that a flow generator's own traffic passes, once more in short bins."""
+    found = tcpdump.captured(home)
+    address = {node["name"]: node.get("address") for node in manifest["topology"]["nodes"]}[home.node]
+    flows = [
+        Flow(**flow)
+        for launch in manifest["launches"]
+        if launch["part"] in GENERATORS
+        for flow in launch["flows"]
+        if address and address in (flow["src"], flow["dst"])
+    ]
+    if found is None or not flows:
+        return None
+    port, files = found
+    return pool.submit(
+        captures.reduce,
+        files,
+        port=port,
+        addresses=[address] if address else [],
+        flows=flows,
+        offset_ns=home.offset_ns,
+        bin_ns=PROFILE_NS,
+    )
+
+
+def _add_profile(writer: TableWriter, home: Home, pending: Future[Any] | None) -> None:
+    if pending is None:
+        return
+    try:
+        columns = pending.result()[1]
+    except CaptureError:
+        return  # the capture itself was read as well, and says so
+    cross = [place for place, kind in enumerate(columns["kind"]) if kind == "cross"]
+    picked = {name: np.asarray(values)[cross] for name, values in columns.items()}
+    writer.add("cross_packets", picked, node=home.node, launch=home.launch)
 
 
 def _capture(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any]) -> Future[Any] | None:
@@ -142,6 +185,7 @@ def _tolerances(manifest: Mapping[str, Any]) -> dict[str, Tolerances]:
             capture_nic=asked["capture_nic"],
             min_iterations=min(asked["min_iterations"], window["wanted_iterations"] or asked["min_iterations"]),
             clock_s=asked["clock"],
+            launch_late_s=asked.get("launch_late", 0.01),
         )
         for window in manifest["windows"]
     }

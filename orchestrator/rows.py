@@ -37,11 +37,32 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "src_port": "int64",
         "dst_port": "int64",
         "planned_start_ns": "int64",
-        "start_ns": "int64",
-        "end_ns": "int64",
-        "bytes": "int64",  # payload
+        "start_ns": "int64",  # just before it connects
+        "connected_ns": "int64",
+        "last_byte_ns": "int64",  # handed to TCP
+        "end_ns": "int64",  # acknowledged by the receiver
+        "planned_bytes": "int64",  # as the schedule says; nothing where there is none
+        "bytes": "int64",  # payload handed to TCP
         "retransmits": "int64",
         "error": "string",
+    },
+    "schedules": {  # what a traffic source was to send from its node to each receiver
+        "source": "string",
+        "window": "string",
+        "dst": "string",
+        "zero_ns": "int64",  # when the schedule began
+        "load_bps": "float64",  # layer 2, scaled
+        "flow_bytes": "int64",  # what a flow adds on the wire beside its segments
+        "arrivals": "string",
+        "burst_width_s": "float64",
+        "burst_period_s": "float64",
+        "burst_height": "float64",
+    },
+    "sizes": {  # the distribution of flow sizes of a source without bursts, as sent
+        "source": "string",
+        "window": "string",
+        "bytes": "float64",
+        "cdf": "float64",
     },
     "counters": {
         "port": "string",  # network device; empty for the node as a whole
@@ -98,6 +119,17 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "payload_bytes": "int64",
         "repeated_bytes": "int64",
     },
+    "cross_packets": {  # those of flow generators in bins of a millisecond, to see bursts
+        "port": "string",
+        "direction": "string",
+        "kind": "string",
+        "name": "string",
+        "bin_ns": "int64",
+        "packets": "int64",
+        "wire_bytes": "int64",
+        "payload_bytes": "int64",
+        "repeated_bytes": "int64",
+    },
     "windows": {
         "window": "string",
         "start_ns": "int64",  # of the first measured iteration of any job
@@ -112,6 +144,23 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "dst": "string",
         "requested_bps": "float64",  # layer 2, scaled
         "achieved_bps": "float64",  # layer 2, where it is received; NaN when nothing captured there
+    },
+    "generated": {  # what a generator of single flows did, per window; a flow belongs where its planned start lies
+        "window": "string",
+        "source": "string",
+        "flows": "int64",
+        "shed": "int64",  # not started, since too many were open
+        "unfinished": "int64",  # still open when the sender was stopped
+        "failed": "int64",
+        "late_p50_s": "float64",  # of a flow's start against its planned one
+        "late_p99_s": "float64",
+        "late_max_s": "float64",
+        "planned_bps": "float64",  # layer 2, of the flows planned in the window
+        "acknowledged_bps": "float64",  # layer 2, of the flows acknowledged in the window
+        "received_payload_bps": "float64",  # by the sinks' own counters; NaN when they have none
+        "size_distance": "float64",  # Kolmogorov-Smirnov, of the sizes from their distribution; NaN without one
+        "size_limit": "float64",
+        "gap_distance": "float64",  # likewise, of the gaps between flows from the planned ones
     },
     "training": {  # per window and job
         "window": "string",

@@ -30,6 +30,11 @@ class Bins:
         inside = np.minimum(self.start_ns + self.width_ns, end_ns) - np.maximum(self.start_ns, begin_ns)
         return float(np.sum(self.amount * np.clip(inside, 0, None) / self.width_ns))
 
+    def busiest(self, begin_ns: int, end_ns: int) -> float:
+        """The amount of the fullest bin in a span: how far off an edge between two bins can be."""
+        inside = (self.start_ns + self.width_ns > begin_ns) & (self.start_ns < end_ns)
+        return float(np.max(self.amount[inside], initial=0.0))
+
     def longest_gap_s(self, begin_ns: int, end_ns: int) -> float:
         """The longest time in a span without anything, to the width of a bin, in seconds."""
         busy = self.start_ns[(self.amount > 0) & (self.start_ns + self.width_ns > begin_ns) & (self.start_ns < end_ns)]

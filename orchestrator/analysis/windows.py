@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestrator import gates
-from orchestrator.analysis import throughput
+from orchestrator.analysis import generated, throughput
 from orchestrator.analysis.iterations import JobSeries, series
 from orchestrator.gates import Evidence, Gate, Tolerances
 from orchestrator.rows import TABLES, Columns
@@ -58,7 +58,7 @@ def measure(
         tables.read(folder, "counters", where=needed),
         {job["name"]: series(iterations, job["name"]) for job in manifest["jobs"]},
     )  # fmt: skip
-    rows: dict[str, list[dict[str, Any]]] = {"windows": [], "loads": [], "training": []}
+    rows: dict[str, list[dict[str, Any]]] = {"windows": [], "loads": [], "generated": [], "training": []}
     verdicts = {}
     for window in manifest["windows"]:
         loads = _loads(data, manifest, window)
@@ -69,9 +69,11 @@ def measure(
             }
             for load in loads
         ]  # fmt: skip
+        made = generated.measured(folder, manifest, window)
+        rows["generated"] += [{"window": window["window"], **asdict(one)} for one in made]
         within = {job: _within(data.jobs[job], window) for job in data.jobs}
         rows["training"] += [_training(data, manifest, window, job, part) for job, part in within.items()]
-        evidence = _evidence(data, manifest, window, loads=loads, within=within, problems=problems)
+        evidence = _evidence(data, manifest, window, loads=loads, made=made, within=within, problems=problems)
         judged = gates.judge(evidence, tolerances[window["window"]])
         verdicts[window["window"]] = judged
         rows["windows"].append(
@@ -136,7 +138,7 @@ def _training(
 
 def _evidence(
     data: _Tables, manifest: Manifest, window: Mapping[str, Any], *, loads: tuple[gates.Load, ...],
-    within: Mapping[str, JobSeries], problems: Sequence[str],
+    made: tuple[gates.Generated, ...], within: Mapping[str, JobSeries], problems: Sequence[str],
 ) -> Evidence:  # fmt: skip
     span = (window["start_ns"], window["end_ns"])
     taking_part = sorted({launch["node"] for launch in manifest["launches"]})
@@ -144,6 +146,7 @@ def _evidence(
     return Evidence(
         window=window["window"],
         loads=loads,
+        generated=made,
         captures=tuple(
             gates.Capture(**{key: row[key] for key in ("node", "port", "captured", "received", "dropped")})
             for row in data.captures.to_pylist()
@@ -175,9 +178,14 @@ def _port_bytes(data: _Tables, span: tuple[int, int]) -> tuple[gates.PortBytes, 
     for row in ports.to_pylist():
         node, port = row["node"], row["port"]
         for direction, counter in _NIC.items():
-            captured = throughput.bins(data.packets, {"node": node, "port": port, "direction": direction}).within(*span)
+            bins = throughput.bins(data.packets, {"node": node, "port": port, "direction": direction})
             counted = throughput.counter_growth(data.counters, node=node, port=port, counter=counter, span_ns=span)
-            found.append(gates.PortBytes(node=node, port=port, direction=direction, captured=captured, counted=counted))
+            found.append(
+                gates.PortBytes(
+                    node=node, port=port, direction=direction, captured=bins.within(*span), counted=counted,
+                    edges=2 * bins.busiest(*span),
+                )
+            )  # fmt: skip
     return tuple(found)
 
 

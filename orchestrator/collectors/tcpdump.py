@@ -23,6 +23,10 @@ FILE = "capture.pcap"
 DRAIN_S = 1.2
 HEADERS = 94  # Ethernet, IPv4 and TCP with all the options that TCP can carry
 ROTATE_UNIT = 1_000_000
+RING_S = 2.0
+SMALLEST_RING, LARGEST_RING = 1 << 22, 1 << 26
+RING_HEADER = 96  # bytes that the kernel puts before each packet in its ring, rounded up
+FULL_FRAME = 1538  # bytes on the wire of a frame of 1500, with preamble and gap
 _LISTENING = re.compile(r"listening on ([^\s,]+)")
 _COUNTS = (
     ("captured", re.compile(r"^(\d+) packets? captured", re.MULTILINE)),
@@ -42,8 +46,9 @@ class Config(Model):
     """Whether the run fails when this collector does."""
     snap: int = 96
     """Bytes kept of each packet."""
-    buffer: Size = 2.0**26
-    """The kernel's ring of packets that tcpdump has not read yet."""
+    buffer: Size | None = None
+    """The kernel's ring of packets that tcpdump has not read yet; by default what a busy link brings in two seconds, at
+    most 64 MiB."""
     rotate: Size | None = None
     """A new file is begun when one has grown to this, in whole MB; one file when left out. No file is overwritten."""
     filter: str = ""
@@ -62,7 +67,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     if not HEADERS <= config.snap <= 262_144:
         message = f"{config.snap} bytes of a packet cannot hold its headers" if config.snap < HEADERS else "is too much"
         found.append(Problem(at=("snap",), message=message, accepted=f"{HEADERS} to 262144 bytes"))
-    if not 1 << 20 <= config.buffer <= 1 << 31:
+    if config.buffer is not None and not 1 << 20 <= config.buffer <= 1 << 31:
         message = f"{size_text(config.buffer)} is no usable ring"
         found.append(Problem(at=("buffer",), message=message, accepted="1mib to 2gib"))
     if config.rotate is not None and (config.rotate < ROTATE_UNIT or config.rotate % ROTATE_UNIT):
@@ -88,6 +93,7 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
             node,
             device,
             name=f"{NAME}.{node}" if topology.node(node).kind == "host" else f"{NAME}.{node}.{device}",
+            ring=int(_ring(config, topology, node, device) if config.buffer is None else config.buffer),
         )
         for node, devices in _chosen(config, topology).items()
         for device in devices
@@ -138,7 +144,21 @@ def _chosen(config: Config, topology: Topology) -> dict[str, tuple[str, ...]]:
     return chosen
 
 
-def _launch(config: Config, node: str, device: str, *, name: str) -> Launch:
+def _ring(config: Config, topology: Topology, node: str, device: str) -> float:
+    """Bytes of ring for a device whose link carries full frames both ways.
+
+    The kernel fills a ring with zeros and never swaps it out: 64 containers with 64 MiB each would take 4 GiB.
+    """
+    ends = [
+        link for link in topology.links if (node, device) in ((link.host, link.device), (link.switch, link.switch_port))
+    ]
+    if not ends:
+        return LARGEST_RING
+    packets = 2 * ends[0].rate / topology.scale / 8 / FULL_FRAME
+    return min(max(RING_S * packets * (config.snap + RING_HEADER), SMALLEST_RING), LARGEST_RING)
+
+
+def _launch(config: Config, node: str, device: str, *, name: str, ring: int) -> Launch:
     # -Z root: without it tcpdump gives up root after opening its first file and cannot open the next one.
     # -p: what is not for this device is no part of it, and the device keeps its state.
     argv = [
@@ -152,7 +172,7 @@ def _launch(config: Config, node: str, device: str, *, name: str) -> Launch:
         "-s",
         str(config.snap),
         "-B",
-        str(int(config.buffer) // 1024),
+        str(ring // 1024),
     ]
     argv += ["--time-stamp-precision=nano", "-w", FILE]
     if config.rotate is not None:

@@ -29,12 +29,13 @@ def new_run_id(point: str, began_ns: int) -> str:
 
 
 def process_start(pid: int) -> int | None:
-    """When a process of this machine started, in clock ticks since boot; None when there is none of this number."""
+    """When a process of this machine started, in clock ticks since boot; None when none of this number lives."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    return int(stat.rpartition(")")[2].split()[19])
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def controller() -> dict[str, Any]:
@@ -164,23 +165,30 @@ class Entry:
 def entries(results: Path) -> Iterator[Entry]:
     """Every run of the store, oldest first within its experiment; folders without a manifest are passed over."""
     for path in sorted(results.glob(f"*/*/{MANIFEST}")):
-        try:
-            manifest = json.loads(path.read_bytes())
-        except (OSError, ValueError):
-            continue
-        if isinstance(manifest, dict) and "run" in manifest and "outcome" in manifest:
-            yield Entry(path.parent, manifest)
+        entry = _entry(path.parent)
+        if entry is not None:
+            yield entry
+
+
+def _entry(folder: Path) -> Entry | None:
+    """The run in a folder; None where there is no manifest, or a torn one."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(manifest, dict) and {"run", "experiment", "outcome"} <= manifest.keys()
+    return Entry(folder, manifest) if whole else None
 
 
 def find(results: Path, wanted: str) -> Entry:
     """The run with this id, a unique beginning or end of it, or this folder; "last" is the one that began last."""
-    folder = Path(wanted)
-    if (folder / MANIFEST).is_file():
-        return Entry(folder, json.loads((folder / MANIFEST).read_bytes()))
+    entry = _entry(Path(wanted)) if wanted else None
+    if entry is not None:
+        return entry
     known = list(entries(results))
     if wanted == "last" and known:
         return max(known, key=lambda entry: entry.run)
-    hits = [entry for entry in known if entry.run.startswith(wanted) or entry.run.endswith(wanted)]
+    hits = [entry for entry in known if wanted and (entry.run.startswith(wanted) or entry.run.endswith(wanted))]
     if len(hits) == 1:
         return hits[0]
     if hits:
