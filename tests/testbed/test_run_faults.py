@@ -23,7 +23,6 @@ from orch_runs import (
     processes,
     small,
     start,
-    tagged,
     wait_for,
     write,
 )
@@ -157,7 +156,9 @@ def test_kill_9_of_the_controller(measuring):
 
 def test_the_second_of_two_runs_is_refused_and_told_who_holds_it(measuring, tmp_path):
     _, _, run = measuring
-    status, _, err = orch("run", write(tmp_path, small(), "second.yaml"), "--results", tmp_path / "second", "--wait", "0s")
+    status, _, err = orch(
+        "run", write(tmp_path, small(), "second.yaml"), "--results", tmp_path / "second", "--wait", "0s"
+    )
     assert status == 1
     assert f"run {run}" in err
     assert "taken by" in err
