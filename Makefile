@@ -15,11 +15,10 @@ setup: ## install what is missing: system packages, $(VENV), Python packages
 quickstart: setup ## run the first experiment on containers of this machine
 	$(BIN)/orch run $(EXPERIMENT) --dry-run
 
-test: setup ## every test, those on a local testbed too
-	$(BIN)/python -m pytest
+test: unit testbed-test ## every test, those on a local testbed too
 
 unit: setup ## the tests that need no testbed
-	$(BIN)/python -m pytest -m "not testbed"
+	$(BIN)/python -m pytest -m "not testbed" -n auto
 
 testbed-test: setup ## the tests on a local testbed
 	$(BIN)/python -m pytest -m testbed

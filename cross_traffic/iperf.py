@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import signal
 from collections.abc import Mapping
@@ -95,8 +94,7 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
     stop = Stop(signals=((signal.SIGINT, 3.0), (signal.SIGTERM, 2.0)), ok=(0, 1))
     report = ("-f", "k", "-i", str(REPORT_S), "-V", "--forceflush")
     block = block_bytes(config, topology)
-    seconds = min(math.ceil(source.duration_s) + 60, LONGEST_S)
-    load = ("-b", str(round(rate)), "-P", str(config.streams), "-l", str(block), "-t", str(seconds))
+    load = ("-b", str(round(rate)), "-P", str(config.streams), "-l", str(block), "-t", str(LONGEST_S))
     control = ("-C", config.congestion) if config.congestion else ()
     return [
         Launch(
@@ -179,7 +177,10 @@ def read(home: Home) -> Mapping[str, Columns]:
             "dst_port": [int(end[3]) for end in ends.values()],
             "planned_start_ns": [start_ns] * count,
             "start_ns": [start_ns] * count,
+            "connected_ns": [None] * count,
+            "last_byte_ns": [None] * count,
             "end_ns": [start_ns + round(seconds[key] * 1e9) for key in ends],
+            "planned_bytes": [None] * count,
             "bytes": [round(sent[key]) for key in ends],
             "retransmits": [again[key] for key in ends],
             "error": [""] * count,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator import traffic_cli
 from orchestrator.errors import ConfigError, OrchError
 
 DESCRIPTION = """\
@@ -109,6 +110,10 @@ def build_parser() -> argparse.ArgumentParser:
         "print the JSON Schema of experiment files, for editors",
         "orch schema > experiment.schema.json",
     )
+
+    traffic = command("traffic", None, "cross traffic on its own: draw a schedule, send it, receive it, check it",
+                      "orch traffic schedule --load 10gbit --burst 1ms,10ms,3 --plot burst")  # fmt: skip
+    traffic_cli.options(traffic)
 
     testbed = command("testbed", _testbed, "keep a local testbed up until Ctrl-C, to look at it or try things by hand",
                       "orch testbed --hosts 3 --link 1gbit")  # fmt: skip

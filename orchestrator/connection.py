@@ -137,7 +137,7 @@ class Connection:
                 received += data
                 while (frame := _take(received)) is not None:
                     self._handle(*frame)
-        except (OSError, TransportError, ValueError) as error:
+        except (OSError, TransportError, ValueError, KeyError, TypeError) as error:
             reason = str(error)
         self._end(reason)
 

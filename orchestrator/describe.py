@@ -32,6 +32,12 @@ def _ms(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{value * 1e3:.1f} ms"
 
 
+def _ratio(value: float | None, to: float | None) -> str:
+    if not value or not to or math.isnan(value) or math.isnan(to):
+        return "-"
+    return f"{value / to:.3f}"
+
+
 # Plans
 
 
@@ -195,20 +201,19 @@ def _rows(manifest: Mapping[str, Any]) -> list[list[str]]:
         asked = sum(load["requested_bps"] for load in window["loads"]) * scale
         achieved = [load["achieved_bps"] for load in window["loads"]]
         known = [value for value in achieved if value is not None]
-        for row in window["training"]:
-            sent, theory = row["sent_bytes"], row["theory_bytes"]
-            rows.append(
-                [
-                    f"#{manifest['repetition']}" + (f" {row['job']}" if len(window["training"]) > 1 else ""),
-                    window["window"],
-                    str(row["iterations"]),
-                    *(_ms(row[key]) for key in ("mean_s", "p50_s", "p99_s")),
-                    _rate(asked) if window["loads"] else "-",
-                    _rate(sum(known) * scale) if known and len(known) == len(achieved) else "-",
-                    f"{sent / theory:.3f}" if sent and theory else "-",
-                    "valid" if window["valid"] else "INVALID",
-                ]
-            )
+        rows += [
+            [
+                f"#{manifest['repetition']}" + (f" {row['job']}" if len(window["training"]) > 1 else ""),
+                window["window"],
+                str(row["iterations"]),
+                *(_ms(row[key]) for key in ("mean_s", "p50_s", "p99_s")),
+                _rate(asked) if window["loads"] else "-",
+                _rate(sum(known) * scale) if known and len(known) == len(achieved) else "-",
+                _ratio(row["sent_bytes"], row["theory_bytes"]),
+                "valid" if window["valid"] else "INVALID",
+            ]
+            for row in window["training"]
+        ]
     return rows
 
 

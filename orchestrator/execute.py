@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from orchestrator import describe, loading, lock, plan, runner, session
 from orchestrator.deadline import Deadline
-from orchestrator.errors import ConfigError, Interrupted, LockedError
+from orchestrator.errors import ConfigError, Interrupted, LockedError, last_lines
 from orchestrator.experiment import Experiment, LocalTestbed
 from orchestrator.interrupts import Interrupts
 from orchestrator.progress import Progress
@@ -24,6 +25,7 @@ from orchestrator.units import Duration
 T = TypeVar("T")
 
 LOCAL_RETRY_S = 1.0
+REPORT_S = 600.0
 REMOTE_RETRY_S = 10.0  # each try starts an agent on every host
 INVALID = 3  # exit status of an experiment that was measured, but whose numbers do not count
 
@@ -99,12 +101,22 @@ def _patiently(attempt: Callable[[], T], *, wait_s: float, retry_s: float, progr
         time.sleep(retry_s)
 
 
-def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path:
-    from orchestrator.report import html
-
+def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path | None:
+    """Have the report made by a process of its own, whose memory goes with it; a report that fails costs no results."""
     progress.phase("report")
     first = outcomes[0]
-    return html.render([o.path for o in outcomes], first.path.parent / f"report-{first.manifest['run']}.html")
+    page = first.path.parent / f"report-{first.manifest['run']}.html"
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator.cli", "report", *(str(o.path) for o in outcomes), "--output", str(page)],
+        capture_output=True,
+        text=True,
+        timeout=REPORT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        progress.say(f"  no report: {last_lines(done.stderr)}")
+        return None
+    return page
 
 
 def _status(outcomes: Sequence[runner.Outcome]) -> int:

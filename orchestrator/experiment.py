@@ -14,12 +14,14 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
+    ValidationError,
     create_model,
     model_validator,
 )
 from pydantic_core import CoreSchema
 
 from orchestrator import parts
+from orchestrator.errors import ConfigError
 from orchestrator.testbed.inventory import Inventory
 from orchestrator.units import Duration, Mistake, Model, Rate, Share, rate_text
 
@@ -347,14 +349,22 @@ def for_dry_run(experiment: Experiment) -> Experiment:
         local = experiment.testbed.local
         if local is None or asked is None:
             return experiment
-        swapped = local.model_copy(update={"scale": asked})
+        data = {**local.model_dump(mode="json"), "scale": asked}
     else:
         rates = {name: host.link or inventory.link for name, host in inventory.hosts.items()}
-        swapped = LocalTestbed.model_construct(
-            hosts=tuple(inventory.hosts),
-            link=inventory.link,
-            links={name: rate for name, rate in rates.items() if rate != inventory.link},
-            scale=asked or max(1, math.ceil(max(rates.values()) / LOCAL_LINK_LIMIT)),
-            mtu=inventory.mtu,
-        )
+        data = {
+            "hosts": list(inventory.hosts),
+            "link": rate_text(inventory.link),
+            "links": {name: rate_text(rate) for name, rate in rates.items() if rate != inventory.link},
+            "scale": asked or max(1, math.ceil(max(rates.values()) / LOCAL_LINK_LIMIT)),
+            "mtu": inventory.mtu,
+        }
+    try:
+        swapped = LocalTestbed.model_validate(data)
+    except ValidationError as error:
+        told = dict.fromkeys(str(item["msg"]).removeprefix("Value error, ") for item in error.errors())
+        raise ConfigError(
+            f"--dry-run: the hosts cannot be containers of this machine: {'; '.join(told)}",
+            hint="dry_run: {scale: N} sets the scale; names, rates and MTU are those of the inventory",
+        ) from None
     return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=swapped, inventory=None)})

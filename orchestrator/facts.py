@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError
+from orchestrator.errors import AgentError, DeadlineExceeded
 from orchestrator.leash import Leash
 from orchestrator.topology import Node
+
+COMMAND_S = 10.0
 
 FILES = (
     "/proc/version",
@@ -40,6 +42,8 @@ def commands(node: Node) -> Mapping[str, tuple[str, ...]]:
     }
     if node.kind == "host":
         common |= {
+            "tcpdump": ("tcpdump", "--version"),
+            "iperf3": ("iperf3", "--version"),
             "driver": ("ethtool", "-i", node.device),
             "offloads": ("ethtool", "-k", node.device),
             "clock": ("chronyc", "-c", "tracking"),
@@ -55,9 +59,9 @@ def gather(leash: Leash, node: Node, deadline: Deadline) -> dict[str, Any]:
     facts: dict[str, Any] = {path: text.strip() if text is not None else None for path, text in texts.items()}
     for name, argv in commands(node).items():
         try:
-            done = leash.run(argv, deadline)
-        except AgentError:
-            facts[name] = None  # a node without the program
+            done = leash.run(argv, deadline.sooner(COMMAND_S))
+        except (AgentError, DeadlineExceeded):
+            facts[name] = None  # a node without the program, or one on which it hangs
         else:
             facts[name] = _parsed(done.stdout) if done.status == 0 else None
     return facts

@@ -42,16 +42,17 @@ def each(items: Iterable[T], action: Callable[[T], R], *, deadline: Deadline, wh
                 done.put((item, None, error))
 
     threads = [threading.Thread(target=work, args=(item,), name=f"{what} {item}", daemon=True) for item in todo]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         return _collected(todo, done, deadline=deadline, what=what)
     except Interrupted:
         # What is under way gets a moment to end, so that what is put back is not what is still being done.
         called_off.set()
         settled = Deadline.after(_SETTLE_S)
         for thread in threads:
-            thread.join(settled.remaining)
+            if thread.is_alive():
+                thread.join(settled.remaining)
         raise
 
 

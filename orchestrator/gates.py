@@ -22,6 +22,7 @@ class Tolerances:
     free_disk_bytes: float = 256e6  # least free space on a node
     launch_late_s: float = 0.01  # largest 99th percentile of how late a generated flow starts
     lost_flows: float = 0.001  # largest share of generated flows that fail; none may be shed
+    theory: float = 0.02  # largest |sent / theory - 1| of a training's bytes that is not remarked upon
     gap_distance: float = 0.1  # largest Kolmogorov-Smirnov distance of the gaps between flows from the planned ones
 
 
@@ -50,7 +51,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Cross traffic of one source from one host to another, layer-2 bit/s; NaN when nothing was captured at `dst`."""
+    """Cross traffic of one source from one host to another, layer-2 bit/s; NaN when no whole capture at `dst`."""
 
     source: str
     src: str
@@ -62,18 +63,24 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """What a capture's tool said at its exit, over the whole run."""
+    """What a capture's tool said at its exit, over the whole run; None when it said nothing.
+
+    `gap` says why no figure may be taken from it, and is empty for a whole one; `needed` whether figures of the window
+    rest on it.
+    """
 
     node: str
     port: str
-    captured: int
-    received: int
-    dropped: int
+    captured: int | None
+    received: int | None
+    dropped: int | None
+    gap: str = ""
+    needed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortBytes:
-    """Layer-2 bytes of a port in a window: by the capture, and by the interface's counter (NaN: not sampled).
+    """Layer-2 bytes of a port in a window: by the capture (NaN: not whole), and the interface's counter (NaN: unknown).
 
     `edges` are those that may fall on either side of the window's two ends, since captures are counted in bins and
     counters between samples.
@@ -89,13 +96,20 @@ class PortBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Iterations of a job in a window; `incomplete` are those that not every rank logged."""
+    """Iterations of a job in a window; `incomplete` are those that not every rank logged.
+
+    `sent_bytes` and `theory_bytes` are a rank's in an iteration, NaN where not known; `edges` is the share of what was
+    sent that may fall on either side of the window's ends.
+    """
 
     name: str
     iterations: int
     incomplete: int
     ranks: int
     ranks_seen: int
+    sent_bytes: float = math.nan
+    theory_bytes: float = math.nan
+    edges: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +142,7 @@ class Evidence:
     captures: tuple[Capture, ...] = ()
     port_bytes: tuple[PortBytes, ...] = ()
     jobs: tuple[Job, ...] = ()
+    shared_hosts: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # two jobs, and hosts between which both talk
     clock_uncertainty_s: tuple[tuple[str, float], ...] = ()  # of each node; NaN: not measured
     swapped_pages: tuple[tuple[str, float], ...] = ()  # of each node, in the window; NaN: not sampled
     throttles: tuple[tuple[str, float], ...] = ()  # of each node, in the window; NaN: it does not count them
@@ -140,8 +155,10 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
     """Every gate of a window, failed ones first."""
     gates = [
         *_iterations(evidence.jobs, tolerances),
+        *_sent(evidence, tolerances),
         *_loads(evidence.loads, tolerances),
         *_generated(evidence.generated, tolerances),
+        *_captures(evidence.captures),
         *_drops(evidence.captures, tolerances),
         *_port_bytes(evidence.port_bytes, tolerances),
         *_clocks(evidence.clock_uncertainty_s, tolerances),
@@ -186,11 +203,25 @@ def _iterations(jobs: Iterable[Job], tolerances: Tolerances) -> Iterator[Gate]:
         yield _gate("overlap", together, text, measured=job.incomplete, limit=0)
 
 
+def _sent(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
+    for one, other, hosts in evidence.shared_hosts:
+        names = f"{', '.join(hosts[:-1])} and {hosts[-1]}"
+        text = f"jobs {one} and {other} share hosts {names}: their bytes cannot be told apart"
+        yield _gate("shared-hosts", None, text, measured=math.nan, limit=None, required=False)
+    for job in evidence.jobs:
+        if math.isnan(job.sent_bytes) or not job.theory_bytes > 0:
+            continue
+        off, limit = job.sent_bytes / job.theory_bytes - 1, tolerances.theory + job.edges
+        text = f"job {job.name}: a rank sent {job.sent_bytes / 1e6:.5g} MB an iteration, {off:+.1%} of theory"
+        text += "" if abs(off) <= limit else f": off by more than {limit:.3g} of it"
+        yield _gate("theory", abs(off) <= limit, text, measured=off, limit=limit, required=False)
+
+
 def _loads(loads: Iterable[Load], tolerances: Tolerances) -> Iterator[Gate]:
     for load in loads:
         name = f"{load.source} from {load.src} to {load.dst}"
         if math.isnan(load.achieved_bps):
-            text = f"{name}: nothing was captured at {load.dst}, so the load that arrived is not known"
+            text = f"{name}: there is no whole capture at {load.dst}, so the load that arrived is not known"
             yield _gate(
                 "load", None, text, measured=math.nan, limit=tolerances.load, required=tolerances.load is not None
             )
@@ -234,8 +265,20 @@ def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Itera
                 yield _gate(name, distance <= most, text, measured=distance, limit=most)
 
 
+def _captures(captures: Iterable[Capture]) -> Iterator[Gate]:
+    for capture in captures:
+        if capture.gap:
+            text = f"capture at {capture.node}:{capture.port} {capture.gap}: no figure is taken from it"
+            yield _gate("capture", False, text, measured=math.nan, limit=None, required=capture.needed)
+
+
 def _drops(captures: Iterable[Capture], tolerances: Tolerances) -> Iterator[Gate]:
     for capture in captures:
+        if capture.captured is None or capture.received is None or capture.dropped is None:
+            text = f"capture at {capture.node}:{capture.port} did not say what it dropped"
+            limit = tolerances.capture_drops
+            yield _gate("capture-drops", None, text, measured=math.nan, limit=limit, required=False)
+            continue
         seen = max(capture.received, capture.captured + capture.dropped)
         share = capture.dropped / seen if seen else 0.0
         limit = tolerances.capture_drops
@@ -250,7 +293,10 @@ def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[
         return
     for port in ports:
         name = f"{port.node}:{port.port} {port.direction}"
-        if math.isnan(port.counted):
+        if math.isnan(port.captured):
+            text = f"{name}: no whole capture to hold against the interface's counters"
+            yield _gate("capture-nic", None, text, measured=math.nan, limit=limit, required=False)
+        elif math.isnan(port.counted):
             text = f"{name}: no interface counters to hold the capture against"
             yield _gate("capture-nic", None, text, measured=math.nan, limit=limit, required=False)
         elif max(port.counted, port.captured) >= tolerances.capture_nic_floor_bytes:

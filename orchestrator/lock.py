@@ -31,11 +31,13 @@ def machine(name: str, holder: Mapping[str, Any]) -> Iterator[None]:
         ) from None
     listener.listen(8)
     answer = json.dumps(dict(holder)).encode()
-    threading.Thread(target=_serve, args=(listener, answer), name="lock", daemon=True).start()
+    server = threading.Thread(target=_serve, args=(listener, answer), name="lock", daemon=True)
+    server.start()
     try:
         yield
     finally:
         listener.shutdown(socket.SHUT_RDWR)
+        server.join(2 * ANSWER_S)  # while it accepts, the name is taken even if the socket is closed
         listener.close()
 
 
@@ -46,6 +48,7 @@ def _serve(listener: socket.socket, answer: bytes) -> None:
         except OSError:
             return  # closed: the lock is given back
         with peer, suppress(OSError):  # who asked may have gone
+            peer.settimeout(ANSWER_S)
             peer.sendall(answer)
 
 

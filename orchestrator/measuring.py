@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from orchestrator.watch import Iteration, Watch
 
 STEADY_OVER_S = 1.0
 STEADY_WITHIN_S = 10.0
+STEADY_SHARE = 0.05  # of itself, by which a rate that is taken as achieved may differ from a second before
 SAMPLE_S = 0.1
 TICK_S = 0.1
 RATE_EVERY_S = 1.0
@@ -76,18 +78,27 @@ def preflight(plan: RunPlan, window: PlannedWindow, session: Session) -> dict[st
     receivers = Receivers(session, [demand for source in window.sources for demand in source.demands])
     deadline = Deadline.after(STEADY_WITHIN_S * receivers.over_s / STEADY_OVER_S)
     tolerance = plan.validity.load
+    before: dict[str, float] = {}
+    compare_at = 0.0
     while True:
         session.watch.take(time.monotonic() + SAMPLE_S)
         receivers.sample()
         rates = {host: rate for host, rate in receivers.rates().items() if rate is not None}
-        complete = len(rates) == len(receivers.wanted)
-        if complete and (
-            tolerance == "as-achieved"
-            or all(abs(rates[host] / wanted - 1) <= tolerance for host, wanted in receivers.wanted.items())
-        ):
+        if len(rates) == len(receivers.wanted) and _settled(rates, before, receivers.wanted, tolerance):
             return rates
+        if rates and time.monotonic() >= compare_at:
+            before, compare_at = rates, time.monotonic() + STEADY_OVER_S
         if deadline.expired:
             raise _short_of(plan, window, receivers.wanted, rates)
+
+
+def _settled(
+    rates: Mapping[str, float], before: Mapping[str, float], wanted: Mapping[str, float], tolerance: float | str
+) -> bool:
+    """Whether the load is what was asked; taken as achieved, whether it no longer grows."""
+    if isinstance(tolerance, str):
+        return all(host in before and abs(rate - before[host]) <= STEADY_SHARE * rate for host, rate in rates.items())
+    return all(abs(rates[host] / rate - 1) <= tolerance for host, rate in wanted.items())
 
 
 def _short_of(
@@ -109,42 +120,39 @@ def _rounded(rate: float) -> str:
 
 
 class Measurement:
-    """One window while it is measured."""
+    """One window while it is measured; iterations that began before `since_ns` are of another traffic."""
 
-    def __init__(self, plan: RunPlan, window: PlannedWindow, session: Session, progress: Progress) -> None:
+    def __init__(
+        self, plan: RunPlan, window: PlannedWindow, session: Session, progress: Progress, *, since_ns: int
+    ) -> None:
         self._plan = plan
         self._window = window
         self._watch: Watch = session.watch
         self._progress = progress
         self._receivers = Receivers(session, [demand for source in window.sources for demand in source.demands])
-        # An iteration that is under way when the traffic changes counts as warm-up.
-        self._first = {
-            job.job.name: self._job_last(job.job.name) + 1 + max(window.measure.warmup, self._under_way(job.job.name))
-            for job in plan.jobs
-        }
+        self._jobs = [job.job.name for job in plan.jobs]
+        self._since_ns = since_ns
         self._next_sample = 0.0
-
-    def _job_last(self, job: str) -> int:
-        return self._watch.jobs[job].last
-
-    def _under_way(self, job: str) -> int:
-        return 1 if self._watch.jobs[job].iterations else 0
 
     def warm_up(self) -> None:
         """Wait until the warm-up iterations of every job have ended."""
         self._restart_stall()
-        while any(self._job_last(job) < first - 1 for job, first in self._first.items()):
+        while any(len(self._begun(job, self._since_ns)) < self._window.measure.warmup for job in self._jobs):
             self._tick()
 
     def measure(self) -> Window:
-        """Wait for the stop rule; give the window."""
+        """Wait for the stop rule, then for the ranks that are a little behind; give the window."""
         measure = self._window.measure
         self._restart_stall()
         ends = None if measure.at_most is None else time.monotonic() + measure.at_most
         while not self._enough() and (ends is None or time.monotonic() < ends):
             self._tick()
             self._tell(ends)
-        return self._closed()
+        window = self._closed()
+        patience = Deadline.after(measure.stall)
+        while not self._all_ranks_at(window) and not patience.expired:
+            self._watch.take(time.monotonic() + TICK_S)
+        return window
 
     def _restart_stall(self) -> None:
         for progress in self._watch.jobs.values():
@@ -160,23 +168,34 @@ class Measurement:
                     hint="measure.stall says how long to wait",
                 )
 
-    def _measured(self, job: str) -> list[Iteration]:
-        first = self._first[job]
-        return [entry for entry in self._watch.jobs[job].iterations if entry.number >= first]
+    def _begun(self, job: str, since_ns: int) -> Sequence[Iteration]:
+        """The iterations of a job that began at an instant or later, and have ended."""
+        entries = self._watch.jobs[job].iterations
+        return entries[bisect_left(entries, since_ns, key=lambda entry: entry.start_ns) :]
+
+    def _measured(self) -> dict[str, Sequence[Iteration]]:
+        """Every job's iterations from when the last job's warm-up was over; empty before."""
+        after = {job: self._begun(job, self._since_ns)[self._window.measure.warmup :] for job in self._jobs}
+        if not all(after.values()):
+            return {}
+        start_ns = max(entries[0].start_ns for entries in after.values())
+        return {job: self._begun(job, start_ns) for job in self._jobs}
 
     def _enough(self) -> bool:
         wanted = self._window.measure.iterations
-        return wanted is not None and all(
-            self._job_last(job) >= first + wanted - 1 for job, first in self._first.items()
-        )
+        measured = self._measured()
+        return wanted is not None and bool(measured) and all(len(some) >= wanted for some in measured.values())
+
+    def _all_ranks_at(self, window: Window) -> bool:
+        """Whether every rank has logged the window's last iteration: they end it a little apart."""
+        return all(self._watch.jobs[job].slowest >= last for job, (_, last) in window.iterations.items())
 
     def _tell(self, ends: float | None) -> None:
         now = time.monotonic()
         if self._receivers.wanted and now >= self._next_sample:
             self._receivers.sample()
             self._next_sample = now + RATE_EVERY_S
-        slowest = min(self._first, key=lambda job: self._job_last(job) - self._first[job])
-        done = self._measured(slowest)
+        done = min(self._measured().values(), key=len, default=())
         if not done:
             return
         wanted = self._window.measure.iterations
@@ -193,21 +212,18 @@ class Measurement:
         )
 
     def _closed(self) -> Window:
-        """All jobs measured over the same time: from the last one's first iteration to where the slowest was done."""
+        """All jobs over the same time: from where the last one's warm-up was over to where the slowest was done."""
         wanted = self._window.measure.iterations
-        measured = {job: entries for job in self._first if (entries := self._measured(job))}
+        measured = {job: entries for job, entries in self._measured().items() if entries}
         now = time.time_ns()
-        if len(measured) < len(self._first):
+        if len(measured) < len(self._jobs):
             return Window(name=self._window.name, start_ns=now, end_ns=now, iterations={})
-        start = max(entries[0].start_ns for entries in measured.values())
+        start = min(entries[0].start_ns for entries in measured.values())
         if self._enough() and wanted is not None:
             end = max(entries[wanted - 1].end_ns for entries in measured.values())
         else:
             end = min(entries[-1].end_ns for entries in measured.values())
-        inside = {
-            job: [entry.number for entry in entries if entry.start_ns >= start and entry.end_ns <= end]
-            for job, entries in measured.items()
-        }
+        inside = {job: [entry.number for entry in entries if entry.end_ns <= end] for job, entries in measured.items()}
         return Window(
             name=self._window.name,
             start_ns=start,

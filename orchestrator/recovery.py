@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import describe, fanout, loading, sealing
+from orchestrator import describe, fanout, loading, lock, sealing
 from orchestrator.answers import Swept
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError, StoreError
@@ -21,7 +21,7 @@ from orchestrator.topology import Node
 from orchestrator.transport import local
 
 REACH_S = 60.0
-FETCH_S = 600.0
+FETCH_S = 24 * 3600.0
 
 
 def recover(results: Path, wanted: Sequence[str]) -> int:
@@ -40,7 +40,8 @@ def recover(results: Path, wanted: Sequence[str]) -> int:
     failed = 0
     for entry in chosen:
         try:
-            print(f"{entry.run}: sealed as lost: {_recover(entry)}")
+            with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)):
+                print(f"{entry.run}: sealed as lost: {_recover(entry)}")
         except OrchError as error:
             failed += 1
             print(f"{entry.run}: {error}")
@@ -68,7 +69,10 @@ def _recover(entry: Entry) -> Path:
         manifest = folder.manifest
         manifest.update(outcome="lost", error="the controller ended without putting the run down")
         folder.save()
-        reducer.reduce(folder)
+        try:
+            reducer.reduce(folder)
+        except OrchError as error:
+            manifest["notes"] = [*manifest.get("notes", []), error.message]
     finally:
         reducer.close()
     sealing.judge(manifest, len(experiment.all_windows()))
@@ -101,14 +105,15 @@ def clean(target: str | None, *, data: bool) -> int:
         return clean(None, data=data)  # a local testbed ends with its controller; what is left would be here
     testbed = InventoryTestbed(inventory)
     deadline = Deadline.after(REACH_S)
-    return _report(
-        fanout.each(
-            [host.name for host in testbed.topology.hosts],
-            lambda name: _sweep(testbed.topology.node(name), testbed.connect(name, deadline), data=data),
-            deadline=deadline,
-            what="cleaning",
-        )
-    )
+
+    def ask(name: str) -> Swept | OrchError:
+        try:
+            return _sweep(testbed.topology.node(name), testbed.connect(name, deadline), data=data)
+        except OrchError as error:
+            return error  # told beside what the other hosts say
+
+    hosts = [host.name for host in testbed.topology.hosts]
+    return _report(fanout.each(hosts, ask, deadline=Deadline.after(2 * REACH_S), what="cleaning"))
 
 
 def _sweep(node: Node, channel: Channel, *, data: bool) -> Swept:
@@ -124,9 +129,13 @@ def _sweep(node: Node, channel: Channel, *, data: bool) -> Swept:
     return swept
 
 
-def _report(swept: dict[str, Swept]) -> int:
+def _report(swept: Mapping[str, Swept | OrchError]) -> int:
     trouble = 0
     for node, result in swept.items():
+        if isinstance(result, OrchError):
+            trouble += 1
+            print(f"{node}: {result.message}" + (f"\n  remedy: {result.hint}" if result.hint else ""))
+            continue
         lines = [
             f"ended process {process.pid} of run {process.run}: {' '.join(process.argv)}" for process in result.killed
         ]

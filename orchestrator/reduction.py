@@ -6,10 +6,12 @@ everything is home: its memory goes when it is done, and a crash in it cannot ta
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -59,7 +61,9 @@ def reduce(folder: Path) -> dict[str, Any]:
     home_list = list(homes(folder, manifest))
     notes: list[str] = []
     # Forked before anything else starts a thread: the compiled capture reader is shared, not loaded again.
-    with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=multiprocessing.get_context("fork")) as pool:
+    with ProcessPoolExecutor(
+        os.cpu_count() or 1, mp_context=multiprocessing.get_context("fork"), initializer=_die_with_parent
+    ) as pool:
         pending = [(home, _capture(pool, home, manifest)) for part, home in home_list if part == "collector.tcpdump"]
         profiles = [(home, _profile(pool, home, manifest)) for part, home in home_list if part == "collector.tcpdump"]
         with TableWriter(folder / "tables", run=manifest["run"]) as writer:
@@ -123,6 +127,7 @@ def _profile(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any])
         flows=flows,
         offset_ns=home.offset_ns,
         bin_ns=PROFILE_NS,
+        segment=_segment(manifest),
     )
 
 
@@ -161,7 +166,14 @@ def _capture(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any])
         peers=peers,
         flows=flows,
         offset_ns=home.offset_ns,
+        segment=_segment(manifest),
     )
+
+
+def _segment(manifest: Mapping[str, Any]) -> int | None:
+    """The MTU where devices cut packets and count frames; counters of a container's device count packets whole."""
+    topology = manifest["topology"]
+    return int(topology["mtu"]) if topology["kind"] == "inventory" else None
 
 
 def _add_capture(writer: TableWriter, home: Home, pending: Future[Any] | None) -> list[str]:
@@ -225,8 +237,14 @@ def _capture_counts(folder: Path) -> dict[str, int] | None:
     return {key: sum(row[key] for row in found) for key in ("captured", "received", "dropped")}
 
 
+def _die_with_parent() -> None:
+    """Have the kernel end this process when its parent ends, in whatever way (Linux, PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
+
+
 def main() -> int:
     """Warm up, wait for a folder on standard input, reduce it, and print the result as JSON."""
+    _die_with_parent()
     pcap.warm()
     parts.found("collector")
     line = sys.stdin.readline().strip()

@@ -10,6 +10,8 @@ from typing import Any, Literal
 ColumnType = Literal["int64", "float64", "string", "bool"]
 Columns = Mapping[str, Sequence[Any] | Any]  # column name -> values of equal length (lists or arrays)
 
+BIN_NS = 10_000_000  # width of the bins of `packets`, unless a reader asks for another
+
 # Instants are `*_ns`: nanoseconds since the epoch in the controller's time base (the node's clock plus its measured
 # offset). Rates and sizes are as they were on the wire, not multiplied back by the scale. The store adds the columns
 # `run`, and for what a launch brought home `node` and `launch`, in front.
@@ -101,10 +103,10 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "dst_port": "int64",
         "kind": "string",  # as Flow.kind: training, cross, control; else other
         "name": "string",
-        "packets": "int64",
-        "wire_bytes": "int64",  # layer 2, without FCS
+        "packets": "int64",  # as captured: one that the device cuts into frames (segmentation offload) counts once
+        "wire_bytes": "int64",  # layer 2, without FCS; on real hosts of the frames that such a packet is cut into
         "payload_bytes": "int64",
-        "repeated_bytes": "int64",  # payload seen before: retransmissions
+        "repeated_bytes": "int64",  # payload whose sequence numbers were captured before at this port, this way
         "first_ns": "int64",
         "last_ns": "int64",
     },

@@ -65,6 +65,7 @@ class Run:
     preflights: dict[str, Mapping[str, float]] = field(default_factory=dict)
     measured_until: float = field(default_factory=time.monotonic)
     stage: str = "start"
+    unfetched: bool = False
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -97,7 +98,7 @@ class Run:
         with self.phase("open"):
             self.unwind.push("testbed", self.testbed.close)
             self.testbed.open(self.folder.path, Deadline.after(OPEN_S))
-            self.unwind.push("agents", session.close)
+            self.unwind.push("agents", self._close)
             self.unwind.push("fetch", self._fetch)
             self.unwind.push("residue", self._residue)
             session.open(plan.nodes())
@@ -105,8 +106,8 @@ class Run:
             session.check(plan.requirements)
             session.check_routes(routes.peers(plan))
         with self.phase("conditions"):
-            for change in plan.changes:
-                self.unwind.push(change.name, session.apply(change))
+            self.unwind.push("conditions", self._restore)
+            session.apply(plan.changes)
         self._facts("before")
         self.unwind.push("facts", lambda: self._facts("after"))
         with self.phase("collectors"):
@@ -142,7 +143,9 @@ class Run:
             with self.phase("warm-up"):
                 if window is not self.plan.windows[0]:
                     self._traffic_up(window, traffic_of(window))
-                measurement = Measurement(self.plan, window, self.session, self.progress)
+                # The first window's traffic stood before the ranks began, a later one's stands now.
+                since_ns = 0 if window is self.plan.windows[0] else time.time_ns()
+                measurement = Measurement(self.plan, window, self.session, self.progress, since_ns=since_ns)
                 measurement.warm_up()
             with self.phase("window"):
                 measured = measurement.measure()
@@ -177,6 +180,14 @@ class Run:
         for node, clock in clocks.items():
             recorded.setdefault(node, {})[when] = clock
 
+    def _restore(self) -> None:
+        with self.phase("restore"):
+            self.session.undo_changes()
+
+    def _close(self) -> None:
+        with self.phase("close"):
+            self.session.close()
+
     def _residue(self) -> None:
         with self.phase("residue"):
             strays = self.session.residue()
@@ -186,7 +197,9 @@ class Run:
 
     def _fetch(self) -> None:
         with self.phase("fetch"):
+            self.unfetched = True
             self.session.fetch(self.folder.path)
+            self.unfetched = False
 
 
 def unwritable(path: Path, error: OSError) -> StoreError:
@@ -257,6 +270,12 @@ def run(
                 events.close()
                 shutil.rmtree(folder.path)
                 raise error
+            if this.unfetched and error is not None:
+                events.close()
+                folder.save(stage="fetch", error=str(error))
+                raise StoreError(
+                    f"{folder.path}: data of the run is still on its hosts: {error}", hint="orch recover brings it home"
+                )
             try:
                 outcome = _sealed(this, error, reducer, began=began)
             except OSError as problem:

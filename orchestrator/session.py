@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -18,14 +19,15 @@ from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Change, Launch, Requirement
 from orchestrator.leash import Leash
 from orchestrator.protocols import Testbed
-from orchestrator.unwind import add_note
+from orchestrator.unwind import Unwind, add_note, combined
 from orchestrator.watch import Watch
 
 T = TypeVar("T")
 
 CONNECT_S = 30.0
 CALL_S = 20.0
-FETCH_S = 600.0
+FETCH_S = 24 * 3600.0  # of a whole run; each file has a limit of its own
+SLOWEST_FETCH = 1e6  # bytes a second below which a file's transfer is given up
 RESIDUE_S = 2.0
 RESIDUE_EVERY_S = 0.1
 TAIL_BYTES = 4000
@@ -51,6 +53,7 @@ class Session:
         self.run = run
         self.leashes: dict[str, Leash] = {}
         self.watch = watch
+        self._applied: dict[str, list[tuple[Change, str]]] = {}
         self._events = events
         self._interrupts = interrupts
 
@@ -148,32 +151,52 @@ class Session:
 
     def disks(self) -> dict[str, int]:
         """Free bytes where each node's run folder lies."""
-        found = self._each(
-            self.leashes, lambda leash: leash.disk(Deadline.after(CALL_S)), what="disks", seconds=CALL_S
-        )
+        found = self._each(self.leashes, lambda leash: leash.disk(Deadline.after(CALL_S)), what="disks", seconds=CALL_S)
         return {node: disk.free_bytes for node, disk in found.items()}
 
     # Changes
 
-    def apply(self, change: Change) -> Callable[[], None]:
-        """Apply a change, verify it, and give what undoes and verifies that."""
-        leash = self.leashes[change.node]
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Apply and verify changes, those of one node in their order; `undo_changes` takes back what was applied."""
+
+        def apply_all(leash: Leash) -> None:
+            for change in changes:
+                if change.node == leash.node.name:
+                    self._apply(leash, change)
+
+        nodes = dict.fromkeys(change.node for change in changes)
+        self._each(nodes, apply_all, what="changing conditions", seconds=CALL_S * (1 + len(changes)))
+
+    def _apply(self, leash: Leash, change: Change) -> None:
         old = self._state(leash, change)
         try:
             undo, apply, wanted = change.undo(old), change.apply(old), change.expect(old)
         except ValueError as error:
             raise TestbedError(f"{change.name} cannot be changed: {error}", node=change.node) from None
+        self._applied.setdefault(change.node, []).append((change, old))
         leash.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply)
         now = self._state(leash, change)
         if now != wanted:
             raise TestbedError(f"{change.name} is {now} after the change, not {wanted}", node=change.node)
         self._events.write("changed", node=change.node, name=change.name, old=old, new=now)
-        return lambda: self._undo(change, old)
 
-    def _undo(self, change: Change, old: str) -> None:
-        if change.node in self.watch.lost:
-            return  # its agent undid it when it went; the residue check looks
-        leash = self.leashes[change.node]
+    def undo_changes(self) -> None:
+        """Take back every change, the last of each node first, and verify; of a lost node its agent has done it."""
+
+        def undo_all(leash: Leash) -> None:
+            problems = Unwind()
+            for change, old in self._applied[leash.node.name]:
+                problems.push(change.name, partial(self._undo, leash, change, old))
+            error = combined(problems.run())
+            if error is not None:
+                raise error
+
+        total = sum(len(applied) for applied in self._applied.values())
+        self._each(self._applied, undo_all, what="restoring conditions", seconds=CALL_S * (1 + total))
+
+    def _undo(self, leash: Leash, change: Change, old: str) -> None:
+        if self._state(leash, change) == old:
+            return  # it failed to apply, and its agent took it back at once
         leash.undo(change.name, Deadline.after(CALL_S))
         now = self._state(leash, change)
         if now != old:
@@ -332,7 +355,7 @@ class Session:
         if seen is not None:
             bring_up(seen / self.run, home)
             return
-        fetch_all(leash, home, Deadline.after(FETCH_S))
+        fetch_all(leash, home, Deadline.after(CALL_S))
 
     def close(self) -> None:
         """Let every agent go."""
@@ -348,8 +371,8 @@ def batch_keys(batch: Sequence[Launch]) -> list[tuple[str, str]]:
 def fetch_all(leash: Leash, home: Path, deadline: Deadline) -> None:
     """Bring every file of the run's folder on a node home, then remove the folder there."""
     for entry in leash.files(deadline):
-        leash.fetch(entry.path, home / entry.path, deadline)
-    leash.remove(deadline)
+        leash.fetch(entry.path, home / entry.path, Deadline.after(CALL_S + entry.bytes / SLOWEST_FETCH))
+    leash.remove(Deadline.after(CALL_S))
 
 
 def bring_up(run_folder: Path, home: Path) -> None:

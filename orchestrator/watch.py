@@ -41,8 +41,9 @@ class Iteration:
 
 @dataclass(slots=True)
 class JobProgress:
-    """The iterations of a job so far, and when the last one was heard of (monotonic clock)."""
+    """The iterations of a job so far, as rank 0 logged them, and when the last one was heard of (monotonic clock)."""
 
+    ranks: dict[int, int] = field(default_factory=dict)  # rank -> number of the last iteration that it logged
     iterations: list[Iteration] = field(default_factory=list)
     heard: float = field(default_factory=time.monotonic)
 
@@ -50,6 +51,11 @@ class JobProgress:
     def last(self) -> int:
         """Number of the last iteration that ended; -1 before the first."""
         return self.iterations[-1].number if self.iterations else -1
+
+    @property
+    def slowest(self) -> int:
+        """Number of the last iteration that every rank has logged; -1 before the first."""
+        return min(self.ranks.values(), default=-1)
 
 
 class Watch:
@@ -67,7 +73,9 @@ class Watch:
     def add(self, launch: Launch) -> None:
         self.processes[launch.node, launch.name] = Process(launch)
         if launch.job is not None:
-            self.jobs.setdefault(launch.job, JobProgress())
+            progress = self.jobs.setdefault(launch.job, JobProgress())
+            if launch.rank is not None and launch.follow is not None:
+                progress.ranks[launch.rank] = -1
 
     def take(self, until: float) -> None:
         """Take events until this instant of the monotonic clock, at least those that wait; raise on a failure."""
@@ -107,11 +115,14 @@ class Watch:
             row = json.loads(event.text)
             offset = self.offsets_ns.get(event.node, 0)
             entry = Iteration(int(row["iteration"]), int(row["start_ns"]) + offset, int(row["end_ns"]) + offset)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return LaunchError(f"{event.name} logged what is no iteration: {event.text[:100]}", node=event.node)
         progress = self.jobs[process.launch.job]
-        progress.iterations.append(entry)
-        progress.heard = time.monotonic()
+        rank = process.launch.rank or 0
+        progress.ranks[rank] = entry.number
+        if rank == 0:
+            progress.iterations.append(entry)
+            progress.heard = time.monotonic()
         return None
 
     def _exit(self, event: ProcessExited) -> OrchError | None:

@@ -165,7 +165,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 ready=Line("^ready"),
                 ready_within_s=READY_S,
                 gate=True,
-                follow=LOG if rank.rank == 0 else None,
+                follow=LOG,
                 job=job.name,
                 rank=rank.rank,
                 flows=_flows(job, topology, port=port) if rank.rank == 0 else (),
@@ -198,12 +198,19 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
-    """Bytes that each rank sends in a ring all-reduce of all gradients: 2 (N - 1) / N times their size."""
+    """Bytes that a rank sends over the network in a ring all-reduce of all gradients: 2 (N - 1) / N times their size.
+
+    Between two ranks of one host they do not cross the network: of the ring's N edges only those between hosts count,
+    so that this is the mean over ranks, as it is measured.
+    """
     parameters = catalog.load(config.model).parameters // topology.scale
     count = len(job.ranks)
+    crossing = sum(rank.node != job.ranks[i - 1].node for i, rank in enumerate(job.ranks))
     rest = "; without DDP's broadcast of buffers" if config.compute == "real" else ""
+    if crossing < count:
+        rest = f", {crossing} of {count} ring edges between hosts{rest}"
     return Theory(
-        bytes_per_iteration=2 * (count - 1) / count * parameters * BYTES_PER_PARAMETER,
+        bytes_per_iteration=2 * (count - 1) / count * parameters * BYTES_PER_PARAMETER * crossing / count,
         parameters=parameters,
         source=f"ring all-reduce, 2 (N-1)/N x parameters x 4 bytes (Salamy, eq. 3.1){rest}",
     )

@@ -3,7 +3,8 @@
 Run as `python -I -S -B flow_sender.py SPEC`, with flow_schedule.py beside it. SPEC is a JSON file with
 
     source       address to send from, or "" for any
-    sinks        list of {address, ports}; the first port of the first one starts all senders together
+    start        {address, port} of the sink that has all senders start together
+    sinks        list of {address, ports}
     streams      specs of flow_schedule.drawn; or
     recorded     {path, factor, length_s} of flow_schedule.recorded
     mtu, workers, most_open, drain_s, dscp, congestion, pool, realtime
@@ -48,13 +49,15 @@ SHED, UNFINISHED, CLOSED = 1000, 1001, 1002
 
 SPIN_NS = 60_000  # how long before a flow is due its worker stops sleeping
 LAUNCHES_A_TURN = 16
-QUANTUM_BYTES = 64 << 10
-LOWAT_BYTES = 128 << 10
+QUANTUM_BYTES = 512 << 10
+LOWAT_BYTES = 1 << 20
+LOOK_NS = 50_000  # while there is something to send, how often to look for events
 LOW_WATER = 1024  # flows that a worker knows of before it asks for more
 FLUSH_RECORDS = 1024
 FLUSH_NS = 500_000_000
 NAP_NS = 100_000_000  # the longest sleep: a signal is looked at after it
 LEAD_NS = 50_000_000  # from the common start to the schedule's zero
+READY_NS = 1_000_000  # how long before the schedule's zero the sender says that it sends
 BARRIER_S = 30.0
 PIPE_BYTES = 1 << 20
 
@@ -97,6 +100,7 @@ class Worker:
 
     def __init__(self, spec: dict[str, Any], number: int, pipe: int) -> None:
         self.spec = spec
+        self.number = number
         self.pipe = pipe
         self.pending: collections.deque[tuple[int, int, int, int]] = collections.deque()
         self.half = b""
@@ -114,6 +118,7 @@ class Worker:
         self.flush_due = 0
         self.dialled = 0
         self.stopping = False
+        self.drained_ns = 0
         self.idle: list[list[socket.socket]] = [[] for _ in spec["sinks"]]
         self.fd = os.open("flows.%d.bin" % number, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
@@ -141,15 +146,20 @@ class Worker:
         """Send everything, and wait for what is open at the end."""
         self.zero_ns = zero_ns
         os.write(self.fd, HEAD.pack(MAGIC, time.time_ns() + zero_ns - time.monotonic_ns()))
+        self.refill()
+        time.sleep(max(0, zero_ns - READY_NS - time.monotonic_ns()) / 1e9)
+        if not self.number:
+            print("sending", flush=True)
         self.serve()
         for flow in list(self.flows.values()):
             self.end(flow, -1, UNFINISHED)
         self.flush()
 
     def serve(self) -> None:
+        """Start what is due, send what can be sent, and sleep when there is neither, until all is done or a signal."""
         clock = time.monotonic_ns
         pending, fresh, busy = self.pending, self.fresh, self.busy
-        drained_ns = None
+        look_ns = 0
         while not self.stopping:
             now = clock() - self.zero_ns
             launched = 0
@@ -160,24 +170,25 @@ class Worker:
             if len(pending) < LOW_WATER and not self.ended:
                 self.refill()
             if fresh or busy:
-                self.handle(self.epoll.poll(0, 64))
+                if now >= look_ns:
+                    self.handle(self.epoll.poll(0, 64))
+                    look_ns = now + LOOK_NS
                 queue = fresh or busy
                 if queue:
                     self.push(queue.popleft())
-                continue
-            if pending:
+            elif pending:
                 self.wait(pending[0][1] - now)
-                continue
-            if not self.ended:
+            elif not self.ended:
                 self.wait(1_000_000)
-                continue
-            if not self.flows:
+            elif self.flows and not self.drained(now):
+                self.wait(10_000_000)
+            else:
                 return
-            if drained_ns is None:
-                drained_ns = now + int(self.spec["drain_s"] * 1e9)
-            if now >= drained_ns:
-                return
-            self.wait(10_000_000)
+
+    def drained(self, now: int) -> bool:
+        """Whether what is open after the last flow has had its time."""
+        self.drained_ns = self.drained_ns or now + int(self.spec["drain_s"] * 1e9)
+        return now >= self.drained_ns
 
     def wait(self, left_ns: int) -> None:
         """Sleep until an event, or until shortly before something is due; then only look."""
@@ -216,7 +227,8 @@ class Worker:
             flow.start = time.monotonic_ns() - self.zero_ns
             code = connection.connect_ex((target["address"], flow.port))
             if code not in (0, errno.EINPROGRESS):
-                raise OSError(code, os.strerror(code))
+                self.end(flow, -1, code)
+                return
             self.epoll.register(connection.fileno(), IN | OUT | EDGE)
         except OSError as error:
             self.end(flow, -1, error.errno or errno.EIO)
@@ -409,12 +421,15 @@ def begin(spec: dict[str, Any], worker: Worker, pipe: int) -> None:
 
 
 def common_start(spec: dict[str, Any]) -> None:
-    """Wait at the first sink until all senders are there."""
-    sink = spec["sinks"][0]
+    """Wait at a sink until all senders are there."""
     source = (spec["source"], 0) if spec["source"] else None
-    with socket.create_connection((sink["address"], sink["ports"][0]), BARRIER_S, source) as connection:
-        connection.sendall(HEADER.pack(START, HEADER.size))
-        if not connection.recv(1):
+    with socket.create_connection((spec["start"]["address"], spec["start"]["port"]), BARRIER_S, source) as connection:
+        try:
+            connection.sendall(HEADER.pack(START, HEADER.size))
+            answer = connection.recv(1)
+        except ConnectionResetError:
+            answer = b""
+        if not answer:
             raise OSError(errno.ECONNREFUSED, "the sink takes no flows from this address")
 
 
@@ -472,7 +487,6 @@ def main(argv: list[str]) -> int:
         zero = struct.pack("<q", time.monotonic_ns() + LEAD_NS)
         for pipe in pipes:
             os.write(pipe, zero)
-        print("sending", flush=True)
         if spec["recorded"]:
             events = schedule.recorded(**spec["recorded"])
         else:

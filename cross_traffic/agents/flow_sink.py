@@ -35,6 +35,7 @@ if MYPY:
 
 HEADER = struct.Struct("<QQ")
 START = (1 << 64) - 1
+LOW_BYTES = 512 << 10  # of a larger flow: how much must have come before it is looked at
 REPORT_S = 0.1
 DISCARD_BYTES = 1 << 20
 BACKLOG = 65535  # the kernel takes what net.core.somaxconn allows
@@ -42,14 +43,18 @@ PR_SET_PDEATHSIG = 1
 
 
 class Connection:
-    """One sender's connection: `left` bytes of its flow are still to come, `head` is an unfinished header."""
+    """One sender's connection: `left` bytes of its flow are still to come, `head` is an unfinished header.
 
-    __slots__ = ("head", "left", "socket")
+    `low`: the kernel was told to wait until much of it has come.
+    """
+
+    __slots__ = ("head", "left", "low", "socket")
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
         self.head = b""
         self.left = 0
+        self.low = False
 
 
 class Sink:
@@ -117,42 +122,54 @@ class Sink:
             self.receive(entry)  # a small flow has often come by now
 
     def receive(self, entry: Connection) -> None:
-        """Count and drop what has come."""
-        connection = entry.socket
+        """Count and drop what has come; answer a flow that is complete."""
         try:
-            if entry.left:
-                count = connection.recv_into(self.discarded, min(entry.left, DISCARD_BYTES), socket.MSG_TRUNC)
-                if not count:
-                    self.close(entry)
-                    return
-                self.bytes += count
-                entry.left -= count
-            else:
-                data = connection.recv(65536)
-                if not data:
-                    self.close(entry)
-                    return
-                self.bytes += len(data)
-                data = entry.head + data
-                if len(data) < HEADER.size:
-                    entry.head = data
-                    return
-                entry.head = b""
-                flow, length = HEADER.unpack_from(data)
-                if flow == START:
-                    self.start(entry)
-                    return
-                if length < len(data):
-                    self.close(entry)
-                    return
-                entry.left = length - len(data)
-            if not entry.left:
+            arrived = self.discard(entry) if entry.left else self.begin(entry)
+            if arrived and not entry.left:
                 self.flows += 1
-                connection.send(b"\x01")
+                entry.socket.send(b"\x01")
         except BlockingIOError:
             pass
         except OSError:
             self.close(entry)
+
+    def discard(self, entry: Connection) -> bool:
+        """Drop what has come of a flow; whether its connection goes on."""
+        count = entry.socket.recv_into(self.discarded, min(entry.left, DISCARD_BYTES), socket.MSG_TRUNC)
+        if not count:
+            self.close(entry)
+            return False
+        self.bytes += count
+        entry.left -= count
+        if entry.low and entry.left < LOW_BYTES:
+            entry.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(1, entry.left))
+            entry.low = entry.left > 0
+        return True
+
+    def begin(self, entry: Connection) -> bool:
+        """Read a header and what came with it; whether that began a flow."""
+        data = entry.socket.recv(65536)
+        if not data:
+            self.close(entry)
+            return False
+        self.bytes += len(data)
+        data = entry.head + data
+        if len(data) < HEADER.size:
+            entry.head = data
+            return False
+        entry.head = b""
+        flow, length = HEADER.unpack_from(data)
+        if flow == START:
+            self.start(entry)
+            return False
+        if length < len(data):  # nobody of ours sends that
+            self.close(entry)
+            return False
+        entry.left = length - len(data)
+        if entry.left > LOW_BYTES:
+            entry.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, LOW_BYTES)
+            entry.low = True
+        return True
 
     def start(self, entry: Connection) -> None:
         """Let all senders begin once the last of them is here."""

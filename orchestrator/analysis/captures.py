@@ -12,9 +12,8 @@ from orchestrator.analysis import packets as core
 from orchestrator.analysis.pcap import FlowTable, PacketFlow, first_stamp
 from orchestrator.errors import CaptureError
 from orchestrator.launch import Flow
-from orchestrator.rows import Columns
+from orchestrator.rows import BIN_NS, Columns
 
-BIN_NS = 10_000_000
 SSH_PORT = 22
 _SSH = Flow(kind="control", name="ssh", port=SSH_PORT)
 _NOBODY = Flow(kind="other", name="")
@@ -33,6 +32,7 @@ def reduce(
     flows: Sequence[Flow] = (),
     offset_ns: int = 0,
     bin_ns: int = BIN_NS,
+    segment: int | None = None,
 ) -> tuple[Columns, Columns, list[str]]:
     """Columns of `capture_flows` and of `packets` for a (rotated) set of files of one port, and what was wrong with it.
 
@@ -40,10 +40,12 @@ def reduce(
     behind it. A frame is "out" when it leaves the node: by its source or destination address, else by its hardware
     addresses, which are learned from frames whose address told; else it counts as "in". `offset_ns` is added to every
     stamp. The files may be given in any order. Problems are sentences for people; no file is fatal, since the other
-    files still count. Arguments and results can be pickled, so that a worker process can do it.
+    files still count. `segment` is the MTU of a device that cuts packets after they are captured, or joins them
+    before (segmentation offload): wire bytes are then those of such frames. Arguments and results can be pickled, so
+    that a worker process can do it.
     """
     totals = _Totals(flows, own=frozenset(addresses), peers=frozenset(peers))
-    table = FlowTable(offset_ns=offset_ns, bin_ns=bin_ns, on_bins=totals.add)
+    table = FlowTable(offset_ns=offset_ns, bin_ns=bin_ns, segment=segment, on_bins=totals.add)
     ordered, problems = _in_order(files)
     for file in ordered:
         try:
@@ -55,6 +57,10 @@ def reduce(
             problems.append(f"{file.name} ends inside a record; the {end.packets} packets before it count")
         elif end.end == "corrupt":
             problems.append(f"{file.name} is damaged at byte {end.at}; the {end.packets} packets before it count")
+    if unsure := int(table.figures(core.UNSURE).sum()):
+        problems.append(
+            f"{port}: {unsure} bytes that count as repeated may be new: over {core.MOST_HOLES} gaps were open at once"
+        )
     return _flow_rows(table, totals, port), _packet_rows(totals, port=port, bin_ns=bin_ns), problems
 
 

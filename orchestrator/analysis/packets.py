@@ -23,15 +23,20 @@ SCOPE_V4, SCOPE_V6, SCOPE_LINK = 4, 6, 2  # IPv4, IPv6, or neither: then the two
 # A flow's figures.
 (
     PACKETS, WIRE, PAYLOAD, REPEATED, FIRST, LAST, SRC_MAC, DST_MAC,
-    HIGHEST, SEEN, BIN, BIN_PACKETS, BIN_WIRE, BIN_PAYLOAD, BIN_REPEATED,
-) = range(15)  # fmt: skip
-STAT_WORDS = 15
+    HIGHEST, HOLES, HOLE_ROW, FORGOTTEN, UNSURE, BIN, BIN_PACKETS, BIN_WIRE, BIN_PAYLOAD, BIN_REPEATED,
+) = range(18)  # fmt: skip
+STAT_WORDS = 18
+
+# Ranges of sequence numbers below a flow's highest that were never captured, in order, each as its begin and its end.
+# A flow has a row of them while it has any (HOLE_ROW; 0: none). The first word of a free row is the next free row, and
+# that of row 0 the first one. FORGOTTEN: below it holes were dropped; UNSURE: bytes called repeated there.
+MOST_HOLES = 256
 
 # One closed bin of one flow: flow, bin, packets, wire bytes, payload bytes, repeated bytes.
 BIN_WORDS = 6
 
 # Why the walk over a buffer ended.
-MORE, CORRUPT, TABLE_FULL, BINS_FULL = 0, 1, 2, 3
+MORE, CORRUPT, TABLE_FULL, BINS_FULL, HOLES_FULL = 0, 1, 2, 3, 4
 
 _SEQUENCE_SPACE = 1 << 32
 _MOST_TAGS = 4
@@ -98,14 +103,15 @@ def _network(data: Bytes, start: int, end: int, wire: int, key: Ints, seen: Ints
     """Read IP at `start`: fills the addresses of `key`; returns where the transport is, or -1 when it is no whole IP.
 
     `seen` gets: protocol, bytes from the transport header on, whether a transport header is there (a later fragment
-    has none).
+    has none), and at 7 the bytes of the whole packet.
     """
     version = data[start] >> 4 if start < end else 0
     if version == 4 and start + 20 <= end:
         header = np.int64(data[start] & 15) * 4
         total = _be16(data, start + 2)
         # Segmentation offload can leave the total at zero for packets over 64 kB (BIG TCP).
-        seen[1] = (total if total > 0 else wire) - header
+        seen[7] = total if total > 0 else wire
+        seen[1] = seen[7] - header
         seen[0] = data[start + 9]
         seen[2] = 1 if _be16(data, start + 6) & 0x1FFF == 0 else 0
         key[0], key[1] = 0, _be32(data, start + 12)
@@ -114,7 +120,8 @@ def _network(data: Bytes, start: int, end: int, wire: int, key: Ints, seen: Ints
         return start + header if header >= 20 and seen[1] >= 0 else -1
     if version == 6 and start + 40 <= end:
         length = _be16(data, start + 4)
-        seen[1] = length if length > 0 else wire - 40
+        seen[7] = length + 40 if length > 0 else wire
+        seen[1] = seen[7] - 40
         seen[0] = data[start + 6]
         seen[2] = 1
         key[0], key[1] = _be64(data, start + 8), _be64(data, start + 16)
@@ -173,17 +180,20 @@ def _decode(data: Bytes, start: int, end: int, wire: int, key: Ints, seen: Ints)
     """Fill `key` and `seen` from one frame of which start..end was captured and which had `wire` bytes.
 
     `seen`: 0 protocol, 1 payload bytes, 2 whether there is a TCP sequence number, 3 and 4 the hardware addresses
-    (source, destination), 5 the sequence number, 6 whether it opens a connection.
+    (source, destination), 5 the sequence number, 6 whether it opens a connection, 7 bytes of the IP packet (0: it is
+    none), 8 bytes of the headers before it.
     """
     at = _ethernet(data, start, end, key, seen)
     if at >= 0:
         link = key[4]
+        seen[8] = at - start
         at = _network(data, at, end, wire - (at - start), key, seen)
         if at < 0:
             key[0], key[1], key[2], key[3], key[4] = 0, seen[3], 0, seen[4], link
     if at < 0:
         seen[1] = 0
         seen[2] = 0
+        seen[7] = 0
         return
     key[4] |= seen[0] << 32
     has_header = seen[2] == 1
@@ -201,24 +211,113 @@ def _decode(data: Bytes, start: int, end: int, wire: int, key: Ints, seen: Ints)
 
 
 @njit(cache=True, inline="never")
-def _repeated(stat: Ints, payload: int, sequence: int, opens: int) -> int:
-    """Payload bytes below the highest sequence number that this flow has shown, modulo 2**32 (RFC 9293, 3.4)."""
-    if opens == 1:
-        stat[HIGHEST] = (sequence + 1 + payload) % _SEQUENCE_SPACE
-        stat[SEEN] = 1
+def _add_hole(stat: Ints, holes: Ints, at: int, low: int, high: int) -> None:
+    """Put low..high in as hole `at` of the flow; beyond MOST_HOLES the lowest, which is the oldest, is forgotten."""
+    if stat[HOLE_ROW] == 0:
+        stat[HOLE_ROW] = holes[0, 0]
+        holes[0, 0] = holes[stat[HOLE_ROW], 0]
+    mine = holes[stat[HOLE_ROW]]
+    for word in range(2 * stat[HOLES] - 1, 2 * at - 1, -1):
+        mine[word + 2] = mine[word]
+    mine[2 * at], mine[2 * at + 1] = low, high
+    stat[HOLES] += 1
+    if stat[HOLES] > MOST_HOLES:
+        stat[FORGOTTEN] = mine[1]
+        _remove_hole(stat, holes, 0)
+
+
+@njit(cache=True, inline="never")
+def _remove_hole(stat: Ints, holes: Ints, at: int) -> None:
+    mine = holes[stat[HOLE_ROW]]
+    for word in range(2 * at, 2 * stat[HOLES] - 2):
+        mine[word] = mine[word + 2]
+    stat[HOLES] -= 1
+    if stat[HOLES] == 0:
+        _give_back(stat, holes)
+
+
+@njit(cache=True, inline="never")
+def _give_back(stat: Ints, holes: Ints) -> None:
+    """The flow has no hole any more: another one may have its row."""
+    row = stat[HOLE_ROW]
+    if row > 0:
+        holes[row, 0] = holes[0, 0]
+        holes[0, 0] = row
+    stat[HOLE_ROW] = stat[HOLES] = 0
+
+
+@njit(cache=True, inline="never")
+def _fill(stat: Ints, holes: Ints, begin: int, end: int) -> int:
+    """Close what begin..end covers of the flow's holes; returns how many bytes that was."""
+    fresh, at = 0, 0
+    while at < stat[HOLES]:
+        mine = holes[stat[HOLE_ROW]]
+        low, high = mine[2 * at], mine[2 * at + 1]
+        from_, to = max(low, begin), min(high, end)
+        if from_ >= to:
+            at += 1
+            continue
+        fresh += to - from_
+        if low < from_:
+            mine[2 * at + 1] = from_
+            at += 1
+            if to < high:
+                _add_hole(stat, holes, at, to, high)
+                break
+        elif to < high:
+            mine[2 * at] = to
+            at += 1
+        else:
+            _remove_hole(stat, holes, at)
+    return fresh
+
+
+@njit(cache=True, inline="never")
+def _repeated(stat: Ints, holes: Ints, seen: Ints) -> int:
+    """Payload bytes whose sequence numbers this flow has shown before (RFC 9293, 3.4).
+
+    Below the highest number that was seen, all was seen but for the holes: a segment that was lost before it came by
+    here is new when it is sent again. Positions are sequence numbers that do not wrap; 0: none was seen yet.
+    """
+    payload, sequence = seen[1], seen[5]
+    if seen[6] == 1:
+        _give_back(stat, holes)
+        stat[HIGHEST] = _SEQUENCE_SPACE + sequence + 1 + payload
+        stat[FORGOTTEN] = 0
         return 0
     if payload == 0:
         return 0
-    end = (sequence + payload) % _SEQUENCE_SPACE
-    behind = (stat[HIGHEST] - sequence) % _SEQUENCE_SPACE
-    if stat[SEEN] == 0 or behind == 0 or behind >= _SEQUENCE_SPACE // 2:
-        stat[HIGHEST] = end
-        stat[SEEN] = 1
+    known = stat[HIGHEST]
+    if known == 0:
+        begin = _SEQUENCE_SPACE + sequence
+        stat[HIGHEST] = begin + payload
+        _add_hole(stat, holes, 0, begin - _SEQUENCE_SPACE // 2, begin)
         return 0
-    if behind < payload:
-        stat[HIGHEST] = end
-        return behind
-    return payload
+    behind = (known - sequence) % _SEQUENCE_SPACE
+    begin = known - behind if behind < _SEQUENCE_SPACE // 2 else known - behind + _SEQUENCE_SPACE
+    end = begin + payload
+    stat[HIGHEST] = max(known, end)
+    if begin > known:
+        _add_hole(stat, holes, stat[HOLES], known, begin)
+        return 0
+    end = min(end, known)
+    fresh = _fill(stat, holes, begin, end)
+    stat[UNSURE] += max(0, min(end, stat[FORGOTTEN]) - begin)
+    return end - begin - fresh
+
+
+@njit(cache=True, inline="never")
+def _on_wire(wire: int, seen: Ints, segment: int) -> int:
+    """Layer-2 bytes of the frames that a device cuts a packet into, which all repeat its headers.
+
+    Within them no IP packet is longer than `segment`. Where `segment` is 0 nothing cuts packets.
+    """
+    payload = seen[1]
+    headers = seen[7] - payload
+    if segment == 0 or seen[7] <= segment or headers >= segment:
+        return wire
+    room = segment - headers
+    return payload + (payload + room - 1) // room * (seen[8] + headers)
 
 
 @njit(cache=True, inline="never")
@@ -245,17 +344,18 @@ def close_bins(stats: Ints, flows: int, out: Ints) -> int:
 
 @njit(cache=True)
 def walk(
-    data: Bytes, size: int, big: bool, nanos: int, most: int, offset_ns: int, bin_ns: int,
-    slots: Ints, keys: Ints, stats: Ints, flows: int, out: Ints,
+    data: Bytes, size: int, big: bool, nanos: int, most: int, offset_ns: int, bin_ns: int, segment: int,
+    slots: Ints, keys: Ints, stats: Ints, holes: Ints, flows: int, out: Ints,
 ) -> tuple[int, int, int, int, int]:  # fmt: skip
     """Account for the whole records of classic pcap in data[:size].
 
     `nanos`: nanoseconds in a unit of the record's fraction of a second. `most`: a captured length above it is no
-    record. Returns (why it ended, bytes used, packets, flows, bins handed out); all else is in `keys`, `stats`, `out`.
+    record. `segment`: the longest IP packet on the wire, 0 where captured packets are what is on it. Returns (why it
+    ended, bytes used, packets, flows, bins handed out); all else is in `keys`, `stats`, `holes`, `out`.
     """
     at, packets, used = 0, 0, 0
     key = np.zeros(KEY_WORDS, np.int64)
-    seen = np.zeros(7, np.int64)
+    seen = np.zeros(9, np.int64)
     while at + _RECORD_HEADER <= size:
         fraction = _host32(data, at + 4, big)
         kept = _host32(data, at + 8, big)
@@ -267,6 +367,8 @@ def walk(
             break
         if used >= out.shape[0]:
             return BINS_FULL, at, packets, flows, used
+        if holes[0, 0] == 0:
+            return HOLES_FULL, at, packets, flows, used
         key[:] = 0
         _decode(data, start, start + kept, wire, key, seen)
         place = _slot(slots, keys, key)
@@ -283,7 +385,11 @@ def walk(
             stats[row, SRC_MAC], stats[row, DST_MAC] = seen[3], seen[4]
             flows += 1
         stat = stats[row]
-        again = _repeated(stat, seen[1], seen[5], seen[6]) if seen[2] == 1 else 0
+        # Most segments follow the one before: to see it here spares a call, and with it a fifth of the time.
+        follows = seen[2] - seen[6] == 1 and stat[HIGHEST] > 0 and stat[HIGHEST] & (_SEQUENCE_SPACE - 1) == seen[5]
+        stat[HIGHEST] += seen[1] if follows else 0
+        again = _repeated(stat, holes, seen) if seen[2] == 1 and not follows else 0
+        wire = _on_wire(wire, seen, segment)
         bin_index = stamp // bin_ns
         if bin_index != stat[BIN]:
             used = _close_bin(stat, row, out, used)
@@ -307,3 +413,13 @@ def empty_table(rows: int) -> tuple[Any, Any, Any]:
     """Slots, keys and figures for `rows` flows (a power of two); slots are twice as many, so that probes stay short."""
     slots = np.full(2 * rows, -1, np.int64)
     return slots, np.zeros((rows, KEY_WORDS), np.int64), np.zeros((rows, STAT_WORDS), np.int64)
+
+
+def more_holes(holes: Ints, rows: int) -> Ints:
+    """The same rows of holes with `rows` free ones behind them, for when none is free (or there are none yet)."""
+    had = max(1, len(holes))
+    grown = np.zeros((had + rows, 2 * (MOST_HOLES + 1)), np.int64)
+    grown[: len(holes)] = holes
+    grown[had:-1, 0] = np.arange(had + 1, had + rows)
+    grown[0, 0] = had
+    return grown

@@ -25,6 +25,7 @@ _CHUNK_BYTES = 8 << 20
 _LARGEST_RECORD = 262_144  # what libpcap itself writes at most
 _BINS_A_WALK = 1 << 16
 _FIRST_FLOWS = 1 << 10
+_FIRST_HOLES = 1 << 6
 
 _MAGIC: dict[bytes, tuple[bool, int]] = {  # -> big-endian, nanoseconds a unit of the fraction
     b"\xa1\xb2\xc3\xd4": (True, 1000),
@@ -80,18 +81,21 @@ class FlowTable:
 
     `bins` of `bin_ns` nanoseconds are handed to `on_bins` as rows of (flow, bin, packets, wire bytes, payload bytes,
     repeated bytes); the same flow and bin may come in several rows. Instants are the file's plus `offset_ns`.
+    `segment`: the MTU of a device that cuts longer packets after they are captured; wire bytes are then of its frames.
     """
 
-    def __init__(self, *, offset_ns: int = 0, bin_ns: int, on_bins: OnBins) -> None:
+    def __init__(self, *, offset_ns: int = 0, bin_ns: int, segment: int | None = None, on_bins: OnBins) -> None:
         self.offset_ns = offset_ns
         self.bin_ns = bin_ns
+        self.segment = segment
         self.flows = 0
         self._on_bins = on_bins
         self._slots, self._keys, self._stats = core.empty_table(_FIRST_FLOWS)
+        self._holes = core.more_holes(np.zeros((0, 2 * (core.MOST_HOLES + 1)), np.int64), _FIRST_HOLES)
         self._out = np.zeros((_BINS_A_WALK, core.BIN_WORDS), np.int64)
 
     def figures(self, column: int) -> Bins:
-        """One of `packets.PACKETS`, WIRE, PAYLOAD, REPEATED, FIRST, LAST of all flows."""
+        """One of `packets.PACKETS`, WIRE, PAYLOAD, REPEATED, UNSURE, FIRST, LAST of all flows."""
         figures: Bins = self._stats[: self.flows, column]
         return figures
 
@@ -137,16 +141,18 @@ class FlowTable:
         held, packets, at = 0, 0, FILE_HEADER_BYTES
         while count := file.readinto(memory[held:]):
             size, begin, why = held + count, 0, core.TABLE_FULL
-            while why in (core.TABLE_FULL, core.BINS_FULL):
+            while why in (core.TABLE_FULL, core.BINS_FULL, core.HOLES_FULL):
                 why, used, more, self.flows, bins = core.walk(
                     buffer[begin:], size - begin, header.big_endian, header.nanos, most, self.offset_ns, self.bin_ns,
-                    self._slots, self._keys, self._stats, self.flows, self._out,
+                    self.segment or 0, self._slots, self._keys, self._stats, self._holes, self.flows, self._out,
                 )  # fmt: skip
                 begin += used
                 packets += more
                 self._on_bins(self, self._out[:bins])
                 if why == core.TABLE_FULL:
                     self._grow()
+                elif why == core.HOLES_FULL:
+                    self._holes = core.more_holes(self._holes, len(self._holes))
             at += begin
             if why == core.CORRUPT:
                 return FileEnd(packets=packets, end="corrupt", at=at)

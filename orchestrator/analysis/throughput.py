@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.captures import BIN_NS
+from orchestrator.rows import BIN_NS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -92,12 +92,13 @@ def captured(table: Any, *, node: str, port: str | None = None) -> bool:
 
 def achieved_bps(
     packets: Any, capture_flows: Any, *, source: str, dst: str, port: str | None, src_address: str, begin_ns: int,
-    end_ns: int,
+    end_ns: int, sent: Mapping[str, float] | None = None,
 ) -> float:  # fmt: skip
     """Layer-2 bits a second of a traffic source that `dst` received from one sender in a window; NaN when not captured.
 
     Bins are kept a source, not a pair of hosts: where several hosts send to the same `dst`, each gets the share that
-    its flows have there, by `capture_flows` with each flow spread evenly over its own length. Acknowledgements that
+    its flows have there: by `sent`, what each sender's address sent in the window by its own log, where that is known,
+    else by `capture_flows` with each flow spread evenly over its own length. Acknowledgements that
     `dst` receives for what it sends itself count, as they load the same link.
     """
     if end_ns <= begin_ns or not captured(packets, node=dst, port=port):
@@ -106,7 +107,7 @@ def achieved_bps(
     total = bins(packets, match).within(begin_ns, end_ns)
     if total == 0.0:
         return 0.0
-    by_sender = _shares(capture_flows, match, begin_ns, end_ns)
+    by_sender = sent or _shares(capture_flows, match, begin_ns, end_ns)
     everyone = sum(by_sender.values())
     share = by_sender.get(src_address, 0.0) / everyone if everyone > 0 else 0.0
     return total * share * 8e9 / (end_ns - begin_ns)
@@ -132,21 +133,24 @@ def _shares(flows: Any, match: Match, begin_ns: int, end_ns: int) -> dict[str, f
 
 def sent_bytes(
     packets: Any, *, job: str, nodes: Sequence[str], ports: Mapping[str, str], span_ns: tuple[int, int], iterations: int
-) -> float:
+) -> tuple[float, float]:
     """TCP payload that a rank of the job sends in an iteration, mean over ranks, retransmissions left out.
 
     `nodes` holds the node of every rank, so that one with several ranks stands there as often; nodes without a capture
     are left out with their ranks. What ranks of one node say to each other does not cross its port and is not counted.
-    NaN when no node was captured.
+    Second comes the share of it that may fall on either side of the span's ends: a node's fullest bin.
+    NaN, and no share, when no node was captured.
     """
     known = [node for node in nodes if captured(packets, node=node, port=ports.get(node))]
     if not known or iterations <= 0:
-        return math.nan
-    total = 0.0
+        return math.nan, 0.0
+    total = edges = 0.0
     for node in dict.fromkeys(known):
         match: Match = {"node": node, "port": ports.get(node), "direction": "out", "kind": "training", "name": job}
-        total += bins(packets, match, column="payload_bytes").within(*span_ns)
-    return total / iterations / len(known)
+        payload = bins(packets, match, column="payload_bytes")
+        total += payload.within(*span_ns)
+        edges += payload.busiest(*span_ns)
+    return total / iterations / len(known), edges / total if total > 0 else 0.0
 
 
 def counter_growth(
@@ -164,6 +168,17 @@ def counter_growth(
     # Relative to the span, since a float64 resolves the epoch only to 256 ns.
     at = np.interp([0.0, float(end_ns - begin_ns)], (time_ns - begin_ns).astype(np.float64), value)
     return float(at[1] - at[0])
+
+
+def sampling_gap_ns(counters: Any, *, node: str, port: str, counter: str, span_ns: tuple[int, int]) -> int:
+    """The longest time in nanoseconds between samples of a counter that a span touches, its ends included."""
+    time_ns, _ = samples(counters, node=node, port=port, counter=counter)
+    begin_ns, end_ns = span_ns
+    if not len(time_ns):
+        return end_ns - begin_ns
+    at = np.concatenate(([min(begin_ns, time_ns[0])], time_ns, [max(end_ns, time_ns[-1])]))
+    touched = (at[1:] > begin_ns) & (at[:-1] < end_ns)
+    return int(np.max(np.diff(at)[touched], initial=0))
 
 
 def samples(counters: Any, *, node: str, port: str | None, counter: str) -> tuple[Ints, Floats]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import gates
-from orchestrator.analysis import generated, throughput
+from orchestrator.analysis import generated, throughput, trust
 from orchestrator.analysis.iterations import JobSeries, series
 from orchestrator.gates import Evidence, Gate, Tolerances
 from orchestrator.rows import TABLES, Columns
@@ -35,9 +35,13 @@ class _Tables:
 
     packets: Any
     capture_flows: Any
-    captures: Any
     counters: Any
     jobs: Mapping[str, JobSeries]
+    planned: tuple[trust.Planned, ...]
+
+    def partial(self, node: str, device: str | None) -> bool:
+        """Whether a capture there was to be made (at any device: None) and is not whole."""
+        return any(one.node == node and device in (None, one.port) for one in self.planned if one.state != "complete")
 
 
 def measure(
@@ -53,15 +57,17 @@ def measure(
 
     iterations = tables.read(folder, "iterations")
     needed = pc.field("counter").isin([*_NIC.values(), *_SWAP, *_THROTTLES])
+    packets = tables.read(folder, "packets")
     data = _Tables(
-        tables.read(folder, "packets"), tables.read(folder, "capture_flows"), tables.read(folder, "captures"),
-        tables.read(folder, "counters", where=needed),
+        packets, tables.read(folder, "capture_flows"), tables.read(folder, "counters", where=needed),
         {job["name"]: series(iterations, job["name"]) for job in manifest["jobs"]},
+        trust.planned(manifest, tables.read(folder, "captures"), packets),
     )  # fmt: skip
     rows: dict[str, list[dict[str, Any]]] = {"windows": [], "loads": [], "generated": [], "training": []}
     verdicts = {}
     for window in manifest["windows"]:
-        loads = _loads(data, manifest, window)
+        sent = generated.sent(folder, window)
+        loads = _loads(data, manifest, window, sent)
         rows["loads"] += [
             {
                 "window": window["window"], "source": load.source, "src": load.src, "dst": load.dst,
@@ -72,8 +78,10 @@ def measure(
         made = generated.measured(folder, manifest, window)
         rows["generated"] += [{"window": window["window"], **asdict(one)} for one in made]
         within = {job: _within(data.jobs[job], window) for job in data.jobs}
-        rows["training"] += [_training(data, manifest, window, job, part) for job, part in within.items()]
-        evidence = _evidence(data, manifest, window, loads=loads, made=made, within=within, problems=problems)
+        sizes = {job: _sent(data, manifest, job, part) for job, part in within.items()}
+        rows["training"] += [_training(manifest, window, part, sizes[job][0]) for job, part in within.items()]
+        jobs = tuple(_job(manifest, part, sizes[job]) for job, part in within.items())
+        evidence = _evidence(data, manifest, window, loads=loads, made=made, jobs=jobs, problems=problems)
         judged = gates.judge(evidence, tolerances[window["window"]])
         verdicts[window["window"]] = judged
         rows["windows"].append(
@@ -91,7 +99,9 @@ def _within(whole: JobSeries, window: Mapping[str, Any]) -> JobSeries:
     return whole.within(span["first"], span["last"]) if span else whole.within(0, -1)
 
 
-def _loads(data: _Tables, manifest: Manifest, window: Mapping[str, Any]) -> tuple[gates.Load, ...]:
+def _loads(
+    data: _Tables, manifest: Manifest, window: Mapping[str, Any], sent: Mapping[tuple[str, str], Mapping[str, float]]
+) -> tuple[gates.Load, ...]:
     nodes = {node["name"]: node for node in manifest["topology"]["nodes"]}
     begin, end = window["start_ns"], window["end_ns"]
     found = []
@@ -101,7 +111,10 @@ def _loads(data: _Tables, manifest: Manifest, window: Mapping[str, Any]) -> tupl
         achieved = throughput.achieved_bps(
             data.packets, data.capture_flows, source=source, dst=dst, port=port,
             src_address=nodes[src]["address"], begin_ns=begin, end_ns=end,
+            sent=sent.get((source, nodes[dst]["address"])),
         )  # fmt: skip
+        if data.partial(dst, port):
+            achieved = math.nan
         arrived = throughput.bins(
             data.packets, {"node": dst, "port": port, "direction": "in", "kind": "cross", "name": source}
         )
@@ -114,22 +127,44 @@ def _loads(data: _Tables, manifest: Manifest, window: Mapping[str, Any]) -> tupl
     return tuple(found)
 
 
-def _training(
-    data: _Tables, manifest: Manifest, window: Mapping[str, Any], name: str, part: JobSeries
-) -> dict[str, Any]:
-    (job,) = (job for job in manifest["jobs"] if job["name"] == name)
-    summary = part.summary(seed=manifest["seed"])
-    span = part.span_ns
+def _sent(data: _Tables, manifest: Manifest, name: str, part: JobSeries) -> tuple[float, float]:
+    """What a rank sent in an iteration, and the share of it that the window's ends leave open; NaN when not known."""
+    nodes = [rank["node"] for rank in _planned_job(manifest, name)["ranks"]]
     devices = {node["name"]: node["device"] for node in manifest["topology"]["nodes"] if node.get("device")}
-    sent = math.nan
-    if span is not None:
-        sent = throughput.sent_bytes(
-            data.packets, job=name, nodes=[rank["node"] for rank in job["ranks"]], ports=devices, span_ns=span,
-            iterations=int(part.iteration[-1] - part.iteration[0]) + 1,
-        )  # fmt: skip
+    span = part.span_ns
+    mixed = any(name in pair for *pair, _ in trust.shared_hosts(manifest["jobs"]))
+    if span is None or mixed or any(data.partial(node, devices.get(node)) for node in nodes):
+        return math.nan, 0.0
+    return throughput.sent_bytes(
+        data.packets, job=name, nodes=nodes, ports=devices, span_ns=span,
+        iterations=int(part.iteration[-1] - part.iteration[0]) + 1,
+    )  # fmt: skip
+
+
+def _planned_job(manifest: Manifest, name: str) -> Mapping[str, Any]:
+    (job,) = (job for job in manifest["jobs"] if job["name"] == name)
+    found: Mapping[str, Any] = job
+    return found
+
+
+def _theory(job: Mapping[str, Any]) -> float:
+    return float((job.get("theory") or {}).get("bytes_per_iteration", math.nan))
+
+
+def _job(manifest: Manifest, part: JobSeries, sent: tuple[float, float]) -> gates.Job:
+    job = _planned_job(manifest, part.job)
+    return gates.Job(
+        name=part.job, iterations=len(part.iteration), incomplete=part.incomplete, ranks=len(job["ranks"]),
+        ranks_seen=len(part.ranks), sent_bytes=sent[0], theory_bytes=_theory(job), edges=sent[1],
+    )  # fmt: skip
+
+
+def _training(manifest: Manifest, window: Mapping[str, Any], part: JobSeries, sent: float) -> dict[str, Any]:
+    job = _planned_job(manifest, part.job)
+    summary = part.summary(seed=manifest["seed"])
     row: dict[str, Any] = {
-        "window": window["window"], "job": name, "ranks": len(job["ranks"]), "iterations": len(part.iteration),
-        "sent_bytes": sent, "theory_bytes": float((job.get("theory") or {}).get("bytes_per_iteration", math.nan)),
+        "window": window["window"], "job": part.job, "ranks": len(job["ranks"]), "iterations": len(part.iteration),
+        "sent_bytes": sent, "theory_bytes": _theory(job),
     }  # fmt: skip
     for key, estimate in (("mean", summary.mean), ("p50", summary.p50), ("p99", summary.p99)):
         row |= {f"{key}_s": estimate.value, f"{key}_low_s": estimate.low, f"{key}_high_s": estimate.high}
@@ -138,27 +173,18 @@ def _training(
 
 def _evidence(
     data: _Tables, manifest: Manifest, window: Mapping[str, Any], *, loads: tuple[gates.Load, ...],
-    made: tuple[gates.Generated, ...], within: Mapping[str, JobSeries], problems: Sequence[str],
+    made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...], problems: Sequence[str],
 ) -> Evidence:  # fmt: skip
     span = (window["start_ns"], window["end_ns"])
     taking_part = sorted({launch["node"] for launch in manifest["launches"]})
-    ranks = {job["name"]: len(job["ranks"]) for job in manifest["jobs"]}
     return Evidence(
         window=window["window"],
         loads=loads,
         generated=made,
-        captures=tuple(
-            gates.Capture(**{key: row[key] for key in ("node", "port", "captured", "received", "dropped")})
-            for row in data.captures.to_pylist()
-        ),
+        captures=_captures(data, manifest, window),
         port_bytes=_port_bytes(data, span),
-        jobs=tuple(
-            gates.Job(
-                name=name, iterations=len(part.iteration), incomplete=part.incomplete, ranks=ranks[name],
-                ranks_seen=len(part.ranks),
-            )
-            for name, part in within.items()
-        ),
+        jobs=jobs,
+        shared_hosts=tuple(trust.shared_hosts(manifest["jobs"])),
         clock_uncertainty_s=tuple(_clocks(manifest)),
         swapped_pages=tuple((node, _growth(data, node, _SWAP, span)) for node in taking_part),
         throttles=tuple((node, _growth(data, node, _THROTTLES, span)) for node in taking_part),
@@ -172,33 +198,54 @@ def _evidence(
     )  # fmt: skip
 
 
-def _port_bytes(data: _Tables, span: tuple[int, int]) -> tuple[gates.PortBytes, ...]:
-    ports = data.captures.select(["node", "port"]).group_by(["node", "port"], use_threads=False).aggregate([])
+def _captures(data: _Tables, manifest: Manifest, window: Mapping[str, Any]) -> tuple[gates.Capture, ...]:
+    measured_at = {rank["node"] for job in manifest["jobs"] for rank in job["ranks"]}
+    measured_at |= {load["dst"] for load in window["loads"]}
     found = []
-    for row in ports.to_pylist():
-        node, port = row["node"], row["port"]
+    for one in data.planned:
+        counts = one.counts or {}
+        found.append(
+            gates.Capture(
+                node=one.node, port=one.port, captured=counts.get("captured"), received=counts.get("received"),
+                dropped=counts.get("dropped"), gap="" if one.state == "complete" else f"{one.state} ({one.why})",
+                needed=one.state == "ended early" and one.node in measured_at,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _port_bytes(data: _Tables, span: tuple[int, int]) -> tuple[gates.PortBytes, ...]:
+    found = []
+    for one in data.planned:
+        node, port = one.node, one.port
         for direction, counter in _NIC.items():
             bins = throughput.bins(data.packets, {"node": node, "port": port, "direction": direction})
             counted = throughput.counter_growth(data.counters, node=node, port=port, counter=counter, span_ns=span)
+            gap = throughput.sampling_gap_ns(data.counters, node=node, port=port, counter=counter, span_ns=span)
+            # An interpolated counter may have grown at any time between two samples.
+            edge = bins.busiest(span[0] - gap, span[1] + gap) * (1 + gap / bins.width_ns)
             found.append(
                 gates.PortBytes(
-                    node=node, port=port, direction=direction, captured=bins.within(*span), counted=counted,
-                    edges=2 * bins.busiest(*span),
+                    node=node, port=port, direction=direction, counted=counted, edges=2 * edge,
+                    captured=bins.within(*span) if one.state == "complete" else math.nan,
                 )
             )  # fmt: skip
     return tuple(found)
 
 
 def _clocks(manifest: Manifest) -> list[tuple[str, float]]:
-    """The worst of a node's measured uncertainties, and half of what its offset moved by during the run, in seconds."""
+    """How far off a node's stamps may be at the run's end, in seconds; NaN when its clock was not measured before.
+
+    Every stamp is moved by the offset from before the run: what the offset moved by since then is error as a whole.
+    """
     found = []
     for node, clock in manifest.get("clocks", {}).items():
         known = [clock[when] for when in ("before", "after") if clock.get(when)]
-        if not known:
+        if not clock.get("before"):
             found.append((node, math.nan))
             continue
-        moved = abs(known[-1]["offset_ns"] - known[0]["offset_ns"]) / 2
-        found.append((node, max(moved, *(entry["uncertainty_ns"] for entry in known)) / 1e9))
+        moved = abs(known[-1]["offset_ns"] - known[0]["offset_ns"])
+        found.append((node, (moved + max(entry["uncertainty_ns"] for entry in known)) / 1e9))
     return found
 
 

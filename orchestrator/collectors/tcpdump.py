@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import samplers
@@ -123,6 +123,11 @@ def captured(home: Home) -> tuple[str, list[Path]] | None:
     said = (home.folder / "stderr").read_text(errors="replace") if (home.folder / "stderr").is_file() else ""
     listening = _LISTENING.search(said)
     return (listening[1], capture_files(home.folder)) if listening else None
+
+
+def device(argv: Sequence[str]) -> str:
+    """The device that a launch of this collector captures, by its arguments; empty when they name none."""
+    return argv[argv.index("-i") + 1] if "-i" in argv else ""
 
 
 def capture_files(folder: Path) -> list[Path]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis import throughput
+from orchestrator.report import schedules
 from orchestrator.report.runs import Run
 from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, legend, look, save
 
@@ -40,6 +41,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
         ("iterations", "Iteration time", _iterations),
         ("cdf", "Distribution of the iteration time", _cdf),
         ("loads", "Cross traffic: asked for and received", _loads),
+        ("injection", "Rates of generated cross traffic", schedules.injection),
         ("bytes", "Training bytes an iteration", _bytes),
     ]
     pictures: list[Picture] = []
@@ -49,6 +51,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
         for number, run in enumerate(runs, start=1):
             suffix = f"-{number}" if len(runs) > 1 else ""
             of_run = f", {run.name}" if len(runs) > 1 else ""
+            pictures += _made(f"schedule{suffix}", f"Schedule and capture{of_run}", schedules.beside(run), folder)
             pictures += _made(f"throughput{suffix}", f"Throughput of every host{of_run}", _throughput(run), folder)
             pictures += _made(f"queue{suffix}", f"Queue at the contended port{of_run}", _queue(run), folder)
             pictures += _made(f"tcp{suffix}", f"Round-trip time and congestion window{of_run}", _tcp(run), folder)

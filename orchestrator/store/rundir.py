@@ -182,7 +182,7 @@ def _entry(folder: Path) -> Entry | None:
 
 def find(results: Path, wanted: str) -> Entry:
     """The run with this id, a unique beginning or end of it, or this folder; "last" is the one that began last."""
-    entry = _entry(Path(wanted)) if wanted else None
+    entry = _entry(Path(wanted).resolve()) if wanted else None
     if entry is not None:
         return entry
     known = list(entries(results))

@@ -22,6 +22,7 @@ from tests.bench.figure import Settings
 
 BENCHMARKS = (
     "start", "reader", "testbed", "samplers", "transport", "overhead", "load", "payload", "collectors",
+    "flow_generator",
 )  # fmt: skip
 
 
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in BENCHMARKS:
             print(f"{name:<11} {module(name).__doc__.strip()}")
         return 0
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background deaf to it
     signal.signal(signal.SIGTERM, _terminated)
     signal.signal(signal.SIGHUP, _terminated)
     machine = this_machine()

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[2]
+WAITING = "  waiting: "  # as `orch run --wait` says it
 INVALID = 3  # measured, but noisy: its numbers are still what this machine gave
 ORCH_WITHIN_S = 900.0
 END_WITHIN_S = 60.0
@@ -68,12 +69,15 @@ def orch_argv(*arguments: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchRun:
-    """One sealed run: what `orch run --json` printed, its manifest, and what the command took."""
+    """One sealed run: what `orch run --json` printed, its manifest, and what the command took.
+
+    `around_s` is what of the command's time lies outside the run; None when it waited for somebody else's testbed.
+    """
 
     path: Path
     summary: Mapping[str, Any]
     manifest: Mapping[str, Any]
-    seconds: float
+    around_s: float | None
     peak_bytes: int
     children_peak_bytes: int
 
@@ -90,7 +94,8 @@ def orch_run(experiment: Mapping[str, Any], scratch: Path, *, report: bool = Fal
     manifest = json.loads((path / "manifest.json").read_bytes())
     if manifest["outcome"] != "completed":
         raise CommandError(f"{experiment['name']}: {manifest['outcome']}: {manifest['error']}")
-    return OrchRun(path=path, summary=summary, manifest=manifest, seconds=done.seconds, **peaks)
+    around_s = None if WAITING in done.stderr else done.seconds - manifest["phases"]["total"]
+    return OrchRun(path=path, summary=summary, manifest=manifest, around_s=around_s, **peaks)
 
 
 def watched(arguments: Sequence[str], scratch: Path) -> tuple[Done, dict[str, int]]:

@@ -38,7 +38,7 @@ def _experiment(settings: Settings) -> dict[str, object]:
     return training(
         4,
         name="load",
-        workload={"ddp": {"model": "mobilenet_v2", "compute": "emulated", "hosts": ["h1", "h2", "h3"]}},
+        workload={"ddp": {"model": "mobilenet_v2", "compute_time": "60ms", "hosts": ["h1", "h2", "h3"]}},
         windows=windows,
         validity={"load": "as-achieved"},
         measure={"warmup": 2, "iterations": settings.times(60, 20), "at_most": "60s"},

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from tests.bench.commands import only_job, orch_run, training
 from tests.bench.figure import Figure, Settings
 
-MODELS = ("resnet50", "mobilenet_v2")
+COMPUTE_TIMES = {"resnet50": "120ms", "mobilenet_v2": "60ms"}
 RANKS = (3, 4)
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
     """TCP payload that the captures saw leave a rank, without repetitions, mean over ranks and iterations (scaled)."""
-    for model in MODELS:
+    for model in COMPUTE_TIMES:
         for ranks in RANKS:
             measured, theory = [], 0.0
             for _ in range(settings.times(3, 1)):
@@ -37,7 +37,7 @@ def _one(model: str, ranks: int, settings: Settings) -> dict[str, float]:
         training(
             ranks,
             name=f"payload-{model.replace('_', '-')}-{ranks}",
-            workload={"ddp": {"model": model, "batch": 64, "compute": "emulated"}},
+            workload={"ddp": {"model": model, "compute_time": COMPUTE_TIMES[model]}},
             collect=["tcpdump", "nic"],
             measure={"warmup": 3, "iterations": settings.times(50, 20), "at_most": "60s"},
         ),

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.analysis import captures, pcap
+from orchestrator.rows import BIN_NS
 from tests.bench.commands import call
 from tests.bench.figure import Figure, Settings
 
@@ -101,7 +102,7 @@ def _peers(path: Path) -> dict[str, list[str]]:
 
 
 def _flows(path: Path, packets: int) -> None:
-    table = pcap.FlowTable(bin_ns=captures.BIN_NS, on_bins=lambda _table, _bins: None)
+    table = pcap.FlowTable(bin_ns=BIN_NS, on_bins=lambda _table, _bins: None)
     end = table.add(path)
     if (end.packets, end.end, table.flows) != (packets, "whole", 2 * FLOWS):
         raise AssertionError(f"read {end}, {table.flows} flows")

@@ -45,22 +45,32 @@ def test_no_damage_crashes_it_and_sums_always_agree(cut, flips):
     assert len(problems) <= 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     start=st.integers(0, 2**32 - 1),
-    steps=st.lists(st.tuples(st.integers(-3000, 3000), st.integers(0, 1448)), min_size=1, max_size=40),
+    steps=st.lists(st.tuples(st.integers(-3000, 3000), st.integers(0, 1448)), min_size=1, max_size=60),
 )
-def test_repeated_bytes_agree_with_sequence_numbers_that_never_wrap(start, steps):
-    at, parts, highest, repeated = 10_000, [], None, 0
-    for back, size in steps:
-        at = max(0, at + back)
+def test_repeated_bytes_are_those_of_which_every_single_one_was_captured_before(start, steps):
+    at, parts, known, repeated = 10_000, [], set(), 0
+    for move, size in steps:
+        at = max(0, at + move)
         parts.append((start + at, size))
-        if size:
-            repeated += 0 if highest is None else min(size, max(0, highest - at))
-            highest = at + size if highest is None else max(highest, at + size)
-    flows, _, _ = reduced(segments(parts))
+        here = set(range(at, at + size))
+        repeated += len(here & known)
+        known |= here
+    flows, _, problems = reduced(segments(parts))
+    assert problems == []
     assert sum(flows["repeated_bytes"]) == repeated
     assert sum(flows["payload_bytes"]) == sum(size for _, size in steps)
+
+
+@settings(max_examples=50, deadline=None)
+@given(start=st.integers(0, 2**32 - 1), order=st.permutations(range(120)), again=st.lists(st.integers(0, 119)))
+def test_segments_in_any_order_are_repeated_only_the_second_time(start, order, again):
+    parts = [(start + 100 * number, 100) for number in (*order, *again)]
+    flows, _, problems = reduced(segments(parts))
+    assert problems == []
+    assert sum(flows["repeated_bytes"]) == 100 * len(again)
 
 
 @settings(max_examples=50, deadline=None)

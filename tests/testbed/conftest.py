@@ -17,11 +17,17 @@ def on():
     return run_on
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _able():
+    """A machine that cannot carry a local testbed fails these tests, and says what would mend it."""
+    if problems := requirements_problems():
+        told = "\n".join(f"  {what}\n    remedy: {remedy}" for what, remedy in problems)
+        pytest.fail(f"no local testbed can run here:\n{told}", pytrace=False)
+
+
 @pytest.fixture
 def up(tmp_path):
     """Bring up a local testbed: `up(4, rate=100e6)`; all are closed at the end."""
-    if problems := requirements_problems():
-        pytest.skip("; ".join(what for what, _ in problems))
     opened = []
 
     def bring_up(hosts, *, rate=100e6, **more):

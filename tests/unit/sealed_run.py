@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,11 +29,13 @@ STRICT = Tolerances()
 def make_run(  # noqa: C901
     folder: Path, *, repetition: int = 1, iterations: int = 120, load_bps: float = 150e6, achieved: float = 1.0,
     seconds: float = 0.2, scale: int = 100, dropped: int = 0, tolerances: Tolerances = STRICT,
-    windows_count: int = 1, skip: tuple[str, ...] = (),
+    windows_count: int = 1, skip: tuple[str, ...] = (), silent: tuple[str, ...] = (), unseen: tuple[str, ...] = (),
+    change: Callable[[dict[str, Any]], object] = lambda _: None,
 ) -> Path:  # fmt: skip
     """One job on four hosts, cross traffic h2 -> h1 of `load_bps` that arrives at `achieved` times the rate.
 
-    `skip`: tables that are not collected. Windows follow one another, each of `iterations`.
+    `skip`: tables that are not collected; `silent`: hosts whose capture left no counts, `unseen`: nothing at all.
+    `change` may alter the manifest before it is judged. Windows follow one another, each of `iterations`.
     """
     run = f"20261121T02{repetition:04d}-abc{repetition}"
     path = folder / run
@@ -49,17 +53,19 @@ def make_run(  # noqa: C901
         last = first + iterations - 1
         spans.append((f"w{w + 1}", first, last, int(starts[first]), int(ends[last])))
     manifest = _manifest(run, repetition, scale, spans, load_bps)
+    change(manifest)
     (path / "tables").mkdir(parents=True)
     with TableWriter(path / "tables", run=run) as writer:
         for rank, host in enumerate(HOSTS):
             if "iterations" not in skip:
                 writer.add("iterations", _iterations(rank, spans, starts, ends, took), node=host, launch=f"rank{rank}")
             bins = _bins(rank, int(starts[0]), int(ends[-1]), took.mean(), load_bps * achieved)
-            if "packets" not in skip:
+            if "packets" not in skip and host not in unseen:
                 writer.add("packets", bins, node=host, launch="tcpdump")
-                writer.add("captures", {"port": ["eth0"], "captured": [1_000_000], "received": [1_000_000 + dropped],
-                                        "dropped": [dropped], "files": [1], "bytes": [112_000_000]},
-                           node=host, launch="tcpdump")  # fmt: skip
+                if host not in silent:
+                    counts = {"captured": [1_000_000], "received": [1_000_000 + dropped], "dropped": [dropped]}
+                    row = {"port": ["eth0"], **counts, "files": [1], "bytes": [112_000_000]}
+                    writer.add("captures", row, node=host, launch="tcpdump")
                 writer.add("capture_flows", _flows(rank, int(starts[0]), int(ends[-1])), node=host, launch="tcpdump")
             if "counters" not in skip:
                 writer.add("counters", _counters(bins, int(starts[0]), int(ends[-1])), node=host, launch="nic")
@@ -118,7 +124,8 @@ def _manifest(run, repetition, scale, spans, load_bps):
                      "loads": [{"source": "iperf0", "src": "h2", "dst": "h1", "requested_bps": load_bps}]
                               if load_bps else []}
                     for name, first, last, start, stop in spans],
-        "launches": [{"name": "tcpdump", "node": host, "part": "collector.tcpdump", "role": "collector", "argv": [],
+        "launches": [{"name": "tcpdump", "node": host, "part": "collector.tcpdump", "role": "collector",
+                      "argv": ["tcpdump", "-i", "eth0"],
                       "failed": None} for host in HOSTS],
         "clocks": {host: {"before": {"offset_ns": 1200, "uncertainty_ns": 80_000},
                           "after": {"offset_ns": 2400, "uncertainty_ns": 90_000}} for host in HOSTS},

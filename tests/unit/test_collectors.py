@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -211,6 +212,24 @@ def test_the_launch_of_tcpdump():
     assert launch.stop.signals[0][0] == signal.SIGINT
     assert launch.stop.drain_s >= 1.2
     assert launch.stop.ok == (0,)
+
+
+@pytest.mark.parametrize(
+    ("rate", "scale", "snap", "kib"),
+    [
+        (25e9, 100, 96, 15_238),  # 250 Mbit/s: 40,637 full frames a second both ways, 192 bytes each, for two seconds
+        (25e9, 1, 96, 65_536),
+        (float("inf"), 1, 96, 65_536),
+        (1e6, 1, 96, 4_096),
+        (25e9, 100, 1500, 65_536),
+    ],
+)
+def test_the_ring_of_tcpdump_follows_the_link(rate, scale, snap, kib):
+    links = tuple(replace(link, rate=rate) for link in TOPOLOGY.links)
+    topology = replace(TOPOLOGY, links=links, scale=scale)
+    config = tcpdump.Config(hosts=("h2", "sw"), snap=snap)
+    for launch in tcpdump.launches(config, topology):
+        assert launch.argv[launch.argv.index("-B") + 1] == str(kib), launch.name
 
 
 def test_samplers_are_pushed_with_their_source():

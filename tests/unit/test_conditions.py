@@ -9,11 +9,11 @@ from pydantic import TypeAdapter, ValidationError
 from orchestrator.conditions import congestion_control, rate
 from orchestrator.topology import Link, Node, Topology
 
-DATA = Path(__file__).parents[1] / "data" / "conditions"
+DATA = Path(__file__).parents[1] / "data"
 
 
 def sample(name):
-    return (DATA / name).read_text()
+    return (DATA / ("rate" if name.startswith("qdisc") else "congestion-control") / name).read_text()
 
 
 def topology(**more):

@@ -236,7 +236,7 @@ def plan(content: str | bytes, *options: str) -> tuple[int, str]:
     Path("e.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
     status, out, err = orch("plan", "e.yaml", *(f"--set={option}" for option in options))
     assert "Traceback" not in err
-    assert status == 0 or (not out and os.listdir() == ["e.yaml"])
+    assert status == 0 or (not out and [path.name for path in Path().iterdir()] == ["e.yaml"])
     return status, err
 
 
@@ -302,8 +302,10 @@ def test_a_mistake_in_what_is_aliased_is_where_it_is_written(second, places):
 
 def test_text_that_older_yaml_takes_for_something_else_is_text():
     status, out, _ = _planned(
-        changed("hosts: 3", "hosts: [no, on, y]").replace("name: t", "name: off").replace("from: h1, to: h2", "from: no, to: on")
-    )  # fmt: skip
+        changed("hosts: 3", "hosts: [no, on, y]")
+        .replace("name: t", "name: off")
+        .replace("from: h1, to: h2", "from: no, to: on")
+    )
     assert status == 0
     assert "experiment off" in out
     assert "no -> on" in out

@@ -120,7 +120,7 @@ def test_launches_one_rank_a_host_in_the_given_order() -> None:
     assert [(launch.name, launch.node, launch.rank) for launch in launches] == [
         ("job0-rank0", "h3", 0), ("job0-rank1", "h1", 1), ("job0-rank2", "h3", 2),
     ]  # fmt: skip
-    assert [launch.follow for launch in launches] == ["iterations.jsonl", None, None]
+    assert [launch.follow for launch in launches] == ["iterations.jsonl"] * 3
     for launch in launches:
         assert launch.argv == ("/opt/py", "-u", "ddp.py", "--config", "config.json")
         assert launch.gate

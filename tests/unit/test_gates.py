@@ -94,6 +94,27 @@ def test_a_load_taken_as_achieved_is_told_but_does_not_fail():
     assert "as achieved" in load.message
 
 
+@pytest.mark.parametrize("needed", [True, False])
+def test_a_capture_that_is_not_whole_counts_where_something_rests_on_it(needed):
+    silent = {"captured": None, "received": None, "dropped": None}
+    gates = judge(changed("captures", gap="ended early (killed)", needed=needed, **silent), Tolerances())
+    assert valid(gates) is not needed
+    assert gates[0].message == "capture at h1:eth0 ended early (killed): no figure is taken from it"
+    (drops,) = [gate for gate in gates if gate.name == "capture-drops"]
+    assert (drops.passed, drops.required) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("sent", "edges", "passed"), [(101e3, 0.0, True), (97e3, 0.0, False), (97e3, 0.02, True), (67e3, 0.02, False)]
+)
+def test_bytes_off_theory_are_told_but_do_not_fail(sent, edges, passed):
+    gates = judge(changed("jobs", sent_bytes=sent, theory_bytes=100e3, edges=edges), Tolerances())
+    (theory,) = [gate for gate in gates if gate.name == "theory"]
+    assert (theory.passed, theory.required) == (passed, False)
+    assert f"{sent / 1e5 - 1:+.1%} of theory" in theory.message
+    assert valid(gates)
+
+
 def test_a_quiet_port_is_not_compared():
     gates = judge(changed("port_bytes", captured=100.0, counted=900.0), Tolerances())
     assert "capture-nic" not in {gate.name for gate in gates}

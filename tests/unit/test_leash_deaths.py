@@ -109,15 +109,17 @@ def test_an_agent_that_is_asked_to_end_puts_everything_down(tether, tmp_path, nu
         leash.files(soon())
 
 
-def killed_agent(tether, tmp_path, **options):
+def killed_agent(tether, tmp_path, *, children=True):
     """The pids that an agent leaves when it is killed, and what its change would touch when undone."""
-    leash = tether(**options)
+    leash = tether()
     for key in ("one", "two"):
         undo = [["sh", "-c", f"echo {key} >> {tmp_path / 'undone'}"]]
         leash.change(key, soon(), undo=undo, apply=[["true"]])
-    argv = (sys.executable, "-c", CHILDREN)
-    leash.start(Launch(name="p", node="n1", role="rank", argv=argv, ready=Line("up")), soon())
-    pids = pids_of(Path(leash.node.work) / leash._run / "p")
+    pids = {}
+    if children:
+        argv = (sys.executable, "-c", CHILDREN)
+        leash.start(Launch(name="p", node="n1", role="rank", argv=argv, ready=Line("up")), soon())
+        pids = pids_of(Path(leash.node.work) / leash._run / "p")
     os.kill(leash.channel.pid, signal.SIGKILL)
     leash.await_event(lambda event: isinstance(event, AgentLost))
     return pids
@@ -157,7 +159,7 @@ def test_the_same_run_comes_back_to_a_node_and_sweeps_its_own(tether, tmp_path):
 
 
 def test_a_journal_of_another_boot_or_network_namespace_is_left_alone(tether, tmp_path, run_name):
-    killed_agent(tether, tmp_path)
+    killed_agent(tether, tmp_path, children=False)
     marker = tmp_path / "work" / run_name / ".orch-run.json"
     about = json.loads(marker.read_text())
     for key in ("boot", "netns"):
@@ -178,7 +180,7 @@ def test_a_folder_that_is_no_runs_is_never_removed(tether, tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving files away needs root")
 def test_a_journal_that_somebody_else_planted_is_not_run(tether, tmp_path, run_name):
-    killed_agent(tether, tmp_path)
+    killed_agent(tether, tmp_path, children=False)
     folder = tmp_path / "work" / run_name
     os.chown(folder / "undo.jsonl", 65534, 65534)
     assert tether(hello=False, run="sweep").sweep(soon(), keep_data=True).undone == ()
@@ -231,9 +233,9 @@ def test_an_agent_that_hears_nothing_for_too_long_ends(tether, tmp_path, run_nam
 
 
 def test_an_idle_leash_keeps_its_agent(tether):
-    leash = tether(silence_s=0.3)
+    leash = tether(silence_s=0.15)
     with pytest.raises(DeadlineExceeded):
-        Deadline.after(0.8).poll(lambda: bool(leash.events), every_s=0.05, waiting_for="nothing")
+        Deadline.after(0.4).poll(lambda: bool(leash.events), every_s=0.05, waiting_for="nothing")
     assert leash.run(["echo", "here"], soon()).stdout == "here\n"
 
 

@@ -10,9 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.analysis.captures import BIN_NS, reduce
+from orchestrator import reduction
+from orchestrator.analysis.captures import reduce
+from orchestrator.analysis.packets import MOST_HOLES
 from orchestrator.errors import CaptureError
 from orchestrator.launch import Flow
+from orchestrator.rows import BIN_NS
 
 DATA = Path(__file__).parents[1] / "data" / "pcap"
 CROSS = Flow(kind="cross", name="iperf0", port=5201)
@@ -124,6 +127,105 @@ def test_a_new_connection_on_the_same_ports_repeats_nothing(tmp_path):
     assert one(look([pcap(tmp_path / "x.pcap", frames)])[0])["repeated_bytes"] == 0
 
 
+def sequences(path, bodies, **options):
+    frames = [frame(bytes(size), seq=seq) for seq, size in bodies]
+    return look([pcap(path / "x.pcap", frames)], **options)
+
+
+def test_a_segment_that_is_captured_late_for_the_first_time_is_no_repetition(tmp_path):
+    flows, packets, problems = sequences(tmp_path, [(0, 100), (200, 100), (100, 100), (100, 100), (150, 100)])
+    assert problems == []
+    assert one(flows)["repeated_bytes"] == sum(packets["repeated_bytes"]) == 100 + 100
+
+
+def test_what_fills_a_hole_in_part_or_reaches_over_its_edges_is_told_apart_to_the_byte(tmp_path):
+    middle_of_a_hole, over_both_edges, all_again = (140, 20), (90, 120), (0, 300)
+    flows, _, _ = sequences(tmp_path, [(0, 100), (200, 100), middle_of_a_hole, over_both_edges, all_again])
+    assert one(flows)["repeated_bytes"] == (10 + 20 + 10) + 300
+
+
+def test_a_hole_reaches_over_the_wrap_of_sequence_numbers(tmp_path):
+    top = 2**32 - 50
+    flows, _, _ = sequences(tmp_path, [(top - 100, 100), (50, 100), (top, 100), (top, 100)])
+    assert one(flows)["repeated_bytes"] == 100
+
+
+def test_what_lies_before_the_first_captured_segment_is_new_once(tmp_path):
+    flows, _, _ = sequences(tmp_path, [(1000, 100), (900, 100), (900, 200)])
+    assert one(flows)["repeated_bytes"] == 200
+
+
+def test_a_new_connection_forgets_the_holes_of_the_one_before(tmp_path):
+    frames = [frame(flags=2, seq=0), frame(bytes(10), seq=501), frame(flags=2, seq=0), frame(bytes(600), seq=1),
+              frame(bytes(100), seq=101)]  # fmt: skip
+    assert one(look([pcap(tmp_path / "x.pcap", frames)])[0])["repeated_bytes"] == 100
+
+
+def every_second(count):
+    return [(20 * number, 10) for number in range(count)]
+
+
+def test_as_many_holes_as_are_kept_need_no_word(tmp_path):
+    filled = [(seq + 10, 10) for seq, _ in every_second(MOST_HOLES - 1)]
+    flows, _, problems = sequences(tmp_path, [*every_second(MOST_HOLES), *filled])
+    assert problems == []
+    assert one(flows)["repeated_bytes"] == 0
+
+
+def test_more_holes_than_are_kept_are_told_once_it_matters(tmp_path):
+    bodies = every_second(MOST_HOLES + 11)
+    flows, _, problems = sequences(tmp_path, bodies)
+    assert problems == []
+    filled = [(seq + 10, 10) for seq, _ in bodies[:-1]]
+    flows, _, problems = sequences(tmp_path, [*bodies, *filled])
+    # The hole before the first segment is the oldest, so that ten of these are forgotten.
+    assert one(flows)["repeated_bytes"] == 100
+    assert problems == ["eth0: 100 bytes that count as repeated may be new: over 256 gaps were open at once"]
+
+
+def test_rows_of_holes_are_handed_on_from_flow_to_flow(tmp_path):
+    frames = []
+    for port in range(1, 2001):
+        frames += [frame(flags=2, seq=0, sport=port), frame(bytes(10), seq=11, sport=port)]
+        frames += [frame(bytes(10), seq=1, sport=port)] * 2
+    flows, _, _ = look([pcap(tmp_path / "x.pcap", frames)])
+    assert set(flows["repeated_bytes"]) == {10}
+    assert len(flows["src"]) == 2000
+
+
+@pytest.mark.parametrize(
+    ("size", "tags", "wire"),
+    [
+        (1460, (), 1460 + 54),  # fits
+        (1461, (), 1461 + 2 * 54),
+        (14600, (), 14600 + 10 * 54),
+        (14601, (7,), 14601 + 11 * 58),
+    ],
+)
+def test_what_the_device_cuts_into_frames_counts_their_headers(tmp_path, size, tags, wire):
+    path = pcap(tmp_path / "x.pcap", [frame(bytes(size), tags=tags)])
+    flows, packets, _ = look([path], segment=1500)
+    row = one(flows)
+    assert (row["wire_bytes"], row["payload_bytes"], row["packets"]) == (wire, size, 1)
+    assert packets["wire_bytes"].tolist() == [wire]
+    assert one(look([path])[0])["wire_bytes"] == size + 54 + 4 * len(tags)
+
+
+def test_the_frames_of_a_packet_beyond_64_kilobytes_whose_length_is_left_out(tmp_path):
+    size = 100_000
+    ip = struct.pack(">IHBB16s16s", 6 << 28, 0, 6, 64, bytes(15) + b"\x01", bytes(15) + b"\x02")
+    tcp = struct.pack(">HHIIBBHHH", 1000, 5201, 0, 0, 0x80, 0x10, 0, 0, 0) + bytes(12)
+    body = bytes(12) + b"\x86\xdd" + ip + tcp + bytes(size)
+    row = one(look([pcap(tmp_path / "x.pcap", [body])], segment=1500)[0])
+    assert row["payload_bytes"] == size
+    assert row["wire_bytes"] == size + -(-size // (1500 - 40 - 32)) * (14 + 40 + 32)
+
+
+def test_what_is_no_ip_is_never_cut(tmp_path):
+    body = bytes(12) + b"\x88\xb5" + bytes(3000)
+    assert one(look([pcap(tmp_path / "x.pcap", [body])], segment=1500)[0])["wire_bytes"] == len(body)
+
+
 def test_a_cut_record_ends_the_file_and_what_was_before_counts(tmp_path):
     path = pcap(tmp_path / "x.pcap", [frame(b"x" * 30, seq=30 * k) for k in range(5)])
     path.write_bytes(path.read_bytes()[:-7])
@@ -217,3 +319,8 @@ def test_it_can_run_in_a_worker_process():
         )
     assert problems == []
     assert pickle.loads(pickle.dumps(flows))["packets"].sum() > 100  # noqa: S301
+
+
+@pytest.mark.parametrize(("kind", "segment"), [("inventory", 9000), ("local", None)])
+def test_only_devices_of_real_hosts_cut_packets(kind, segment):
+    assert reduction._segment({"topology": {"kind": kind, "mtu": 9000}}) == segment

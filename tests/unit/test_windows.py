@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from sealed_run import SENT_BYTES, THEORY_BYTES, loose, make_run
 
-from orchestrator.analysis import throughput
+from orchestrator.analysis import throughput, trust, windows
 from orchestrator.analysis.iterations import series
 from orchestrator.analysis.throughput import Bins
+from orchestrator.gates import Evidence, Tolerances, judge
 from orchestrator.store import tables
 
 
@@ -57,6 +58,100 @@ def test_what_was_not_collected_cannot_be_judged(tmp_path, skip, name, valid):
     assert manifest(run)["valid"] is valid
     assert all(entry["passed"] is None for entry in gate(run, name))
     assert gate(run, name)
+
+
+def failed(host, why="ended with status 0 before it was asked to"):
+    def change(manifest):
+        (launch,) = (launch for launch in manifest["launches"] if launch["node"] == host)
+        launch |= {"failed": why, "required": False}
+
+    return change
+
+
+def figures(run):
+    (training,) = tables.read(run / "tables", "training").to_pylist()
+    (load,) = tables.read(run / "tables", "loads").to_pylist()
+    return training["sent_bytes"], load["achieved_bps"]
+
+
+@pytest.mark.parametrize("bad", [{"change": failed("h2")}, {"silent": ("h2",)}])
+def test_a_capture_that_ended_early_spoils_what_its_node_sent_and_no_more(tmp_path, bad):
+    run = make_run(tmp_path, tolerances=loose(), **bad)
+    sent, achieved = figures(run)
+    assert math.isnan(sent)
+    assert achieved == pytest.approx(150e6, rel=0.001)  # it is captured at h1
+    (told,) = gate(run, "capture")
+    assert (told["passed"], told["required"]) == (False, True)
+    assert manifest(run)["reasons"] == [f"w1: {told['message']}"]
+    assert told["message"].startswith("capture at h2:eth0 ended early")
+    assert [g["message"] for g in gate(run, "capture-nic") if g["passed"] is None] == [
+        f"h2:eth0 {way}: no whole capture to hold against the interface's counters" for way in ("in", "out")
+    ]
+
+
+def test_a_load_is_not_taken_from_a_capture_that_ended_early(tmp_path):
+    run = make_run(tmp_path, tolerances=loose(), change=failed("h1"))
+    assert all(math.isnan(value) for value in figures(run))
+    assert not manifest(run)["valid"]
+    assert [g["passed"] for g in gate(run, "load")] == [None]
+
+
+def test_a_capture_of_nothing_that_is_measured_may_end_early(tmp_path):
+    def without_h4(manifest):
+        (job,) = manifest["jobs"]
+        job["ranks"] = [rank for rank in job["ranks"] if rank["node"] != "h4"]
+        failed("h4")(manifest)
+
+    run = make_run(tmp_path, tolerances=loose(), change=without_h4)
+    assert [g["required"] for g in gate(run, "capture")] == [False]
+    assert not math.isnan(figures(run)[0])
+
+
+@pytest.mark.parametrize(("host", "valid"), [("h3", True), ("h1", False)])
+def test_a_capture_that_never_began_gives_no_figures_and_only_fails_the_load_it_should_have_seen(tmp_path, host, valid):
+    run = make_run(tmp_path, tolerances=loose(), unseen=(host,), change=failed(host, "no such device"))
+    sent, achieved = figures(run)
+    assert math.isnan(sent)
+    assert math.isnan(achieved) is not valid
+    (told,) = gate(run, "capture")
+    assert told["message"].startswith(f"capture at {host}:eth0 never began (no such device)")
+    assert (told["passed"], told["required"]) == (False, False)
+    assert len(gate(run, "capture-drops")) == 4
+    assert len(gate(run, "capture-nic")) == 8
+    assert manifest(run)["valid"] is valid
+
+
+@pytest.mark.parametrize(("hosts", "mixed"), [(("h1", "h3"), True), (("h1", "h9"), False)])
+def test_jobs_that_share_a_pair_of_hosts_have_no_bytes_of_their_own(tmp_path, hosts, mixed):
+    def add_job(manifest):
+        ranks = [{"rank": rank, "node": host} for rank, host in enumerate(hosts)]
+        manifest["jobs"].append({"name": "other", "ranks": ranks})
+
+    run = make_run(tmp_path, tolerances=loose(), change=add_job)
+    one, other = tables.read(run / "tables", "training").to_pylist()
+    assert math.isnan(one["sent_bytes"]) is mixed
+    assert math.isnan(other["sent_bytes"])
+    told = [(g["message"], g["required"]) for g in gate(run, "shared-hosts")]
+    text = "jobs training and other share hosts h1 and h3: their bytes cannot be told apart"
+    assert told == ([(text, False)] if mixed else [])
+
+
+def test_what_was_sent_is_held_against_theory(tmp_path):
+    (told,) = gate(make_run(tmp_path, tolerances=loose()), "theory")
+    assert (told["passed"], told["required"]) == (False, False)
+    assert told["measured"] == pytest.approx(SENT_BYTES / THEORY_BYTES - 1, abs=0.01)
+    assert 0.02 < told["limit"] < 0.021  # one bin of 10 ms in 24 s
+
+
+@pytest.mark.parametrize(("offset_ns", "passed"), [(600_000, True), (950_000, False)])
+def test_all_that_a_clock_moved_by_counts_on_top_of_its_uncertainty(tmp_path, offset_ns, passed):
+    def move(manifest):
+        manifest["clocks"]["h1"]["after"]["offset_ns"] = 1200 + offset_ns
+
+    run = make_run(tmp_path, tolerances=loose(), change=move)
+    (told,) = (g for g in gate(run, "clock") if g["message"].startswith("h1"))
+    assert told["measured"] == pytest.approx((offset_ns + 90_000) / 1e9)
+    assert told["passed"] is passed
 
 
 def test_no_iterations_is_invalid_and_no_error(tmp_path):
@@ -126,9 +221,40 @@ def test_ranks_that_share_a_node_share_what_its_port_sent():
         "repeated_bytes": [0, 100],
     })  # fmt: skip
     ask = {"job": "a", "ports": {"h1": "eth0", "h2": "eth0"}, "span_ns": (0, 10**7), "iterations": 10}
-    assert throughput.sent_bytes(packets, nodes=["h1", "h1", "h2", "h2"], **ask) == pytest.approx(150)
-    assert throughput.sent_bytes(packets, nodes=["h2", "h3"], **ask) == pytest.approx(200)
-    assert math.isnan(throughput.sent_bytes(packets, nodes=["h3"], **ask))
+    assert throughput.sent_bytes(packets, nodes=["h1", "h1", "h2", "h2"], **ask) == pytest.approx((150, 1.0))
+    assert throughput.sent_bytes(packets, nodes=["h2", "h3"], **ask) == pytest.approx((200, 1.0))
+    assert math.isnan(throughput.sent_bytes(packets, nodes=["h3"], **ask)[0])
+
+
+def test_the_gap_between_samples_reaches_over_the_ends_of_a_span():
+    counters = pa.table({
+        "node": ["h1"] * 4, "port": ["eth0"] * 4, "counter": ["rx_bytes"] * 4, "time_ns": [0, 50, 60, 90],
+        "value": [0.0, 1.0, 2.0, 3.0],
+    })  # fmt: skip
+    ask = {"node": "h1", "port": "eth0", "counter": "rx_bytes"}
+    assert throughput.sampling_gap_ns(counters, span_ns=(40, 70), **ask) == 50
+    assert throughput.sampling_gap_ns(counters, span_ns=(50, 60), **ask) == 10
+    assert throughput.sampling_gap_ns(counters, span_ns=(60, 130), **ask) == 40
+    assert throughput.sampling_gap_ns(counters, span_ns=(60, 130), **{**ask, "node": "h9"}) == 70
+
+
+def test_counters_sampled_seldom_do_not_fail_a_short_window_of_bursts():
+    second = 10**9
+    begin = 1_795_000_000 * second
+    packets = pa.table({
+        "node": ["h1"] * 10, "port": ["eth0"] * 10, "direction": ["in"] * 10,
+        "bin_ns": [begin + at * second // 100 for at in range(80, 90)], "wire_bytes": [10**7] * 10,
+    })  # fmt: skip
+    counters = pa.table({
+        "node": ["h1"] * 4, "port": ["eth0"] * 4, "counter": ["rx_bytes"] * 4,
+        "time_ns": [begin + at * second for at in range(4)], "value": [0.0, 1e8, 1e8, 1e8],
+    })  # fmt: skip
+    planned = trust.Planned(node="h1", port="eth0", state="complete", why="", counts=None)
+    data = windows._Tables(packets, None, counters, {}, (planned,))
+    inward, _ = windows._port_bytes(data, (begin + second // 2, begin + 3 * second // 2))
+    assert (inward.captured, inward.counted) == (1e8, 5e7)
+    (told,) = judge(Evidence(window="w", port_bytes=(inward,)), Tolerances())
+    assert told.passed
 
 
 def test_counters_are_interpolated_and_not_guessed_beyond_their_samples():

@@ -28,9 +28,11 @@ class Home:
             os.chown(path, self.user.pw_uid, self.user.pw_gid)
 
     def make_folder(self, path: str) -> None:
+        """A private folder; what is missing above it is made for everybody, as other users' runs may lie beside it."""
         parent = os.path.dirname(path)
         if not os.path.isdir(parent):
             self.make_folder(parent)
+            os.chmod(parent, 0o1777)  # noqa: S103 - as /tmp is: everybody may add, nobody may remove another's
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:

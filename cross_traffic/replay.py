@@ -1,0 +1,124 @@
+"""Cross traffic from a file: each line a flow, its start, its size and where it goes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import Field
+
+from cross_traffic import generator, schedule
+from cross_traffic.agents import flow_schedule
+from orchestrator.errors import ConfigError
+from orchestrator.launch import Launch, Requirement
+from orchestrator.protocols import Demand, Problem, Source
+from orchestrator.rows import Columns, Home
+from orchestrator.topology import Topology
+from orchestrator.units import Duration
+
+NAME = "replay"
+
+MTU = 1500  # for the demand of a file, whatever network it meets; a larger one makes up to 4 % less of it
+MOST_FLOWS = 10_000_000
+
+
+class Config(generator.Sending):
+    """Flows of a schedule file, again and again."""
+
+    src: str = Field(alias="from")
+    """Host that sends."""
+    to: str | None = None
+    """Host that receives what the file gives no receiver for."""
+    schedule: Path
+    """File of lines start_s,bytes or start_s,bytes,to; sizes are divided by the testbed's scale."""
+    length: Duration | None = Field(default=None, gt=0)
+    """After how long it begins again; when left out, after the last start and a mean gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What a schedule file amounts to: per receiver layer-2 bytes, and its length in seconds."""
+
+    wire: Mapping[str, int]
+    length_s: float
+
+
+def _file(config: Config) -> _File:
+    try:
+        status = config.schedule.stat()
+    except OSError as error:
+        raise ConfigError(f"{config.schedule}: cannot be read: {error.strerror}") from None
+    return _measured(config.schedule, config.to or "", config.length, config.connections, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _measured(path: Path, to: str, length_s: float | None, connections: str, _changed_ns: int) -> _File:
+    overhead = flow_schedule.SEGMENT_HEADER_BYTES if connections == "pool" else flow_schedule.FLOW_WIRE_BYTES
+    wire: dict[str, int] = defaultdict(int)
+    count, last_s = 0, 0.0
+    for flow in schedule.read(path):
+        count += 1
+        if count > MOST_FLOWS:
+            raise ConfigError(f"{path}: more than {MOST_FLOWS} flows")
+        wire[flow.to or to] += flow_schedule.wire_bytes(flow.size, MTU, overhead)
+        last_s = flow.start_s
+    if length_s is not None and length_s <= last_s:
+        raise ConfigError(f"{path}: its last flow starts at {last_s:g} s, after the {length_s:g} s of `length`")
+    return _File(dict(wire), length_s or last_s + (last_s / (count - 1) if count > 1 and last_s > 0 else 1.0))
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    found = generator.host_problems("from", [config.src], topology)
+    try:
+        measured = _file(config)
+    except ConfigError as error:
+        return [*found, Problem(at=("schedule",), message=error.message, accepted=error.hint or "a schedule file")]
+    if "" in measured.wire:
+        return [
+            *found,
+            Problem(at=("to",), message="some flows of the file name no receiver", accepted="the host for those"),
+        ]
+    found += generator.host_problems("schedule", tuple(measured.wire), topology)
+    if config.src in measured.wire:
+        found.append(Problem(at=("schedule",), message=f"sends from {config.src!r} to itself", accepted="another host"))
+    return found
+
+
+def requirements(config: Config, topology: Topology) -> list[Requirement]:  # noqa: ARG001 - the same on every testbed
+    return generator.requirements(config, [config.src], needed_by=NAME)
+
+
+def demands(config: Config) -> list[Demand]:
+    measured = _file(config)
+    return [
+        Demand(src=config.src, dst=to, rate=wire * 8 / measured.length_s, over_s=max(1.0, min(measured.length_s, 10.0)))
+        for to, wire in measured.wire.items()
+    ]  # fmt: skip
+
+
+def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
+    """Sinks, then the sender with the file in the form that it reads."""
+    measured = _file(config)
+    sinks = tuple(measured.wire)
+    lines = [
+        f"{round(flow.start_s * 1e9)},{flow.size},{sinks.index(flow.to or config.to or '')}\n"
+        for flow in schedule.read(config.schedule)
+    ]
+    receiving = {to: wire * 8 / measured.length_s / topology.scale for to, wire in measured.wire.items()}
+    recorded = {"path": "flows.csv", "factor": 1 / topology.scale, "length_s": measured.length_s}
+    sender = generator.Sender(
+        host=config.src,
+        sinks=sinks,
+        what={"recorded": recorded},
+        rate=sum(receiving.values()),
+        files={"flows.csv": "".join(lines).encode()},
+    )
+    return generator.launches(config, source, topology, senders=[sender], receiving=receiving)
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    """Rows of `flows`, one a flow; from the sinks rows of `counters`."""
+    return generator.read(home)

@@ -1,0 +1,212 @@
+"""Schedules of flows on the controller's side: specs for senders, files of flows, and what a schedule amounts to."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from cross_traffic.agents import flow_schedule
+from cross_traffic.distributions import Distribution
+from orchestrator.errors import ConfigError
+
+Arrivals = Literal["poisson", "poisson-gaps"]
+
+LARGEST_FLOW = 1 << 50
+LONGEST_S = 1e7
+PHASES = 20  # of a burst's period, in a summary
+RATE_STEP_S = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstShape:
+    """Every `period_s` seconds the load is `height` times its mean for `width_s` seconds."""
+
+    width_s: float
+    period_s: float
+    height: float
+
+
+def spec(
+    distribution: Distribution,
+    *,
+    load_bps: float,
+    mtu: int,
+    seed: int | str,
+    factor: float = 1.0,
+    arrivals: Arrivals = "poisson",
+    burst: BurstShape | None = None,
+    duration_s: float | None = None,
+    pool: bool = False,
+    sink: int = 0,
+) -> dict[str, Any]:
+    """What a sender draws a schedule from; ConfigError when no schedule can be like that.
+
+    `load_bps` is layer-2 bit/s towards the sink, without FCS and preamble: payload, headers, opening and closing of
+    connections (without the latter two when they come from a pool). `factor` multiplies the distribution's sizes.
+    """
+    made = {
+        "points": [list(point) for point in distribution.points],
+        "factor": factor,
+        "load_bps": load_bps,
+        "mtu": mtu,
+        "flow_bytes": flow_schedule.SEGMENT_HEADER_BYTES if pool else flow_schedule.FLOW_WIRE_BYTES,
+        "arrivals": arrivals,
+        "burst": None
+        if burst is None
+        else {"width_s": burst.width_s, "period_s": burst.period_s, "height": burst.height},
+        "seed": seed,
+        "duration_s": duration_s,
+        "sink": sink,
+    }
+    if not (math.isfinite(load_bps) and load_bps > 0):
+        raise ConfigError(f"a load of {load_bps:g} bit/s cannot be scheduled")
+    if burst is not None:
+        if not 0 < burst.width_s < burst.period_s:
+            raise ConfigError(f"a burst of {burst.width_s:g} s does not fit a period of {burst.period_s:g} s")
+        if not 1 <= burst.height <= burst.period_s / burst.width_s * (1 + 1e-9):
+            most = burst.period_s / burst.width_s
+            raise ConfigError(
+                f"a height of {burst.height:g} would put more than all bytes into the bursts (1 to {most:g})"
+            )
+    try:
+        flow_schedule.process(made)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowLine:
+    """A flow of a schedule file: seconds since its beginning, bytes, and the host that it goes to ("" for any)."""
+
+    start_s: float
+    size: int
+    to: str = ""
+
+
+def write(path: Path, flows: Iterable[FlowLine], *, comment: str = "") -> int:
+    """Write a schedule file, a flow a line, and give their number."""
+    count = 0
+    with path.open("w", encoding="utf-8", newline="") as file:
+        if comment:
+            file.write("".join(f"# {line}\n" for line in comment.splitlines()))
+        file.write("start_s,bytes,to\n")
+        for flow in flows:
+            file.write(f"{flow.start_s:.9f},{flow.size},{flow.to}\n")
+            count += 1
+    return count
+
+
+def read(path: Path) -> Iterator[FlowLine]:
+    """The flows of a schedule file in order, one at a time; ConfigError with file and line of the first mistake.
+
+    Columns are start_s, bytes and, where it is there, to; starts never fall; a `#` begins a comment.
+    """
+    try:
+        file = path.open(encoding="utf-8", newline="")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    with file:
+        columns: list[str] | None = None
+        before = 0.0
+        count = 0
+        try:
+            for number, line in enumerate(file, start=1):
+                if not line.strip() or line.startswith("#"):
+                    continue
+                cells = [cell.strip() for cell in next(csv.reader([line]))]
+                if columns is None:
+                    columns = _columns(cells, f"{path}:{number}")
+                    continue
+                flow = _flow(dict(zip(columns, cells, strict=False)), f"{path}:{number}")
+                if flow.start_s < before:
+                    raise ConfigError(
+                        f"{path}:{number}: starts must not fall, and {flow.start_s:g} comes after {before:g}"
+                    )
+                before = flow.start_s
+                count += 1
+                yield flow
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path}: not UTF-8") from None
+        if not count:
+            raise ConfigError(
+                f"{path}: holds no flows", hint="a head start_s,bytes and a line a flow, such as 0.25,10000"
+            )
+
+
+def _columns(cells: list[str], at: str) -> list[str]:
+    unknown = sorted(set(cells) - {"start_s", "bytes", "to"})
+    if unknown or not {"start_s", "bytes"} <= set(cells):
+        raise ConfigError(f"{at}: the head must be start_s,bytes or start_s,bytes,to, not {','.join(cells)[:60]}")
+    return cells
+
+
+def _flow(cells: Mapping[str, str], at: str) -> FlowLine:
+    try:
+        start_s, size = float(cells["start_s"]), float(cells["bytes"])
+    except (KeyError, ValueError):
+        raise ConfigError(f"{at}: start_s and bytes must be numbers") from None
+    if not 0 <= start_s <= LONGEST_S:  # false for NaN too
+        raise ConfigError(f"{at}: {cells['start_s']} is no start: 0 to {LONGEST_S:g} seconds")
+    if not (1 <= size <= LARGEST_FLOW and size == int(size)):
+        raise ConfigError(f"{at}: {cells['bytes']} is no size: whole bytes, 1 to {LARGEST_FLOW:.0e}")
+    return FlowLine(start_s=start_s, size=int(size), to=cells.get("to", ""))
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What flows amount to, one at a time and in constant memory.
+
+    Layer-2 bytes towards the sink, as `flow_schedule.wire_bytes` counts them.
+    """
+
+    mtu: int
+    flow_bytes: int = flow_schedule.FLOW_WIRE_BYTES
+    period_s: float | None = None
+    flows: int = 0
+    payload: int = 0
+    wire: int = 0
+    largest: int = 0
+    last_s: float = 0.0
+    busiest_step: int = 0  # most bytes that start within a millisecond
+    phases: list[int] = field(default_factory=lambda: [0] * PHASES)
+    _step: int = -1
+    _step_bytes: int = 0
+
+    def add(self, start_s: float, size: int) -> None:
+        wire = flow_schedule.wire_bytes(size, self.mtu, self.flow_bytes)
+        self.flows += 1
+        self.payload += flow_schedule.payload_bytes(size)
+        self.wire += wire
+        self.largest = max(self.largest, size)
+        self.last_s = start_s
+        step = int(start_s / RATE_STEP_S)
+        if step != self._step:
+            self._step, self._step_bytes = step, 0
+        self._step_bytes += wire
+        self.busiest_step = max(self.busiest_step, self._step_bytes)
+        if self.period_s:
+            self.phases[min(PHASES - 1, int(start_s % self.period_s / self.period_s * PHASES))] += wire
+
+    def load_bps(self, duration_s: float) -> float:
+        """Layer-2 bit/s over so many seconds."""
+        return self.wire * 8 / duration_s if duration_s > 0 else math.nan
+
+    def profile(self) -> list[float]:
+        """How many times the mean starts in each phase of the period."""
+        return [share * PHASES / self.wire for share in self.phases] if self.wire else []
+
+
+def size_points(made: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """The distribution of sizes that a consistent spec draws from, in bytes as sent."""
+    return [(size * made["factor"], share) for size, share in made["points"]]
+
+
+def dumped(data: Mapping[str, Any]) -> bytes:
+    """A spec as the file that a sender or sink reads."""
+    return json.dumps(data, indent=1).encode()

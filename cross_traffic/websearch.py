@@ -1,0 +1,173 @@
+"""Web-search cross traffic: flows of a known size distribution at random instants, consistent or in bursts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from cross_traffic import distributions, generator, schedule
+from cross_traffic.agents import flow_schedule
+from cross_traffic.schedule import Arrivals, BurstShape
+from orchestrator.errors import ConfigError
+from orchestrator.launch import Launch, Requirement
+from orchestrator.protocols import Demand, Problem, Source
+from orchestrator.rows import Columns, Home
+from orchestrator.topology import Topology
+from orchestrator.units import Duration, Model, Rate
+
+NAME = "websearch"
+
+
+class Burst(Model):
+    """Periodic bursts (Salamy, algorithm 2): two flows that carry height x width / period of all bytes."""
+
+    width: Duration = 0.001
+    """How long a burst lasts."""
+    period: Duration = 0.01
+    """From one burst to the next."""
+    height: float = Field(default=3.0, ge=1)
+    """How many times the mean load a burst is."""
+
+
+class Config(generator.Sending):
+    """Flows of a size distribution from some hosts to others."""
+
+    src: str | tuple[str, ...] = Field(alias="from")
+    """Host that sends, or a list of them."""
+    to: str | tuple[str, ...]
+    """Host that receives, or a list of them."""
+    load: Rate
+    """What all of it puts on the wire together on average (layer 2, headers included, without preamble and FCS)."""
+    distribution: str = "websearch"
+    """Flow sizes: "websearch", "datamining", "facebook", or the path of a file of lines bytes,cdf."""
+    arrivals: Arrivals = "poisson"
+    """Exponential gaps between flows; "poisson-gaps" draws the gaps from a Poisson distribution: nearly regular."""
+    burst: Burst | None = None
+    """Bursts instead of a consistent level."""
+    fan_in: int = Field(default=1, ge=1)
+    """Senders that start at the same instant, each with an equal share of the size (incast)."""
+
+    @property
+    def senders(self) -> tuple[str, ...]:
+        return (self.src,) if isinstance(self.src, str) else self.src
+
+    @property
+    def receivers(self) -> tuple[str, ...]:
+        return (self.to,) if isinstance(self.to, str) else self.to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """One schedule: `senders` start each of its flows together, towards `to`; `rate` is that of all of them."""
+
+    senders: tuple[str, ...]
+    to: str
+    rate: float  # layer-2 bit/s, unscaled
+
+
+def streams(config: Config) -> list[Stream]:
+    """Every host that receives gets the same load, from groups of `fan_in` neighbours in the list of senders."""
+    found = []
+    for to in config.receivers:
+        senders = [host for host in config.senders if host != to]
+        size = config.fan_in
+        count = 1 if size == len(senders) else len(senders)
+        for place in range(count):
+            group = tuple(senders[(place + i) % len(senders)] for i in range(size))
+            found.append(Stream(senders=group, to=to, rate=config.load / len(config.receivers) / count))
+    return found
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    found = generator.host_problems("from", config.senders, topology)
+    found += generator.host_problems("to", config.receivers, topology)
+    if found:
+        return found
+    for to in config.receivers:
+        others = [host for host in config.senders if host != to]
+        if not others:
+            return [Problem(at=("to",), message=f"sends from {to!r} to itself", accepted="another host")]
+        if config.fan_in > len(others):
+            message = f"{config.fan_in} senders at once, and {to} has only {len(others)}"
+            return [Problem(at=("fan_in",), message=message, accepted=f"1 to {len(others)}")]
+    found = generator.load_problem(config.load, config.receivers, topology)
+    try:
+        if not found:
+            _senders(config, topology, seed=0)
+    except ConfigError as error:
+        found.append(
+            Problem(at=(), message=error.message, accepted=error.hint or "another load, burst or distribution")
+        )
+    return found
+
+
+def requirements(config: Config, topology: Topology) -> list[Requirement]:  # noqa: ARG001 - the same on every testbed
+    return generator.requirements(config, config.senders, needed_by=NAME)
+
+
+def demands(config: Config) -> list[Demand]:
+    total: dict[tuple[str, str], float] = defaultdict(float)
+    for stream in streams(config):
+        for sender in stream.senders:
+            total[sender, stream.to] += stream.rate / len(stream.senders)
+    return [Demand(src=src, dst=dst, rate=rate, over_s=flow_schedule.BLOCK_S) for (src, dst), rate in total.items()]
+
+
+def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
+    """Sinks, then senders; each sender draws its own schedules, so nothing limits how long it goes on."""
+    receiving = {to: config.load / len(config.receivers) / topology.scale for to in config.receivers}
+    return generator.launches(
+        config, source, topology, senders=_senders(config, topology, seed=source.seed), receiving=receiving
+    )
+
+
+def _senders(config: Config, topology: Topology, *, seed: int) -> list[generator.Sender]:
+    distribution = distributions.find(config.distribution)
+    burst = None
+    if config.burst is not None:
+        burst = BurstShape(width_s=config.burst.width, period_s=config.burst.period, height=config.burst.height)
+    mine: dict[str, list[tuple[int, Stream]]] = defaultdict(list)
+    for number, stream in enumerate(streams(config)):
+        for sender in stream.senders:
+            mine[sender].append((number, stream))
+    return [
+        _sender(config, topology, host, parts, distribution=distribution, burst=burst, seed=seed)
+        for host, parts in mine.items()
+    ]
+
+
+def _sender(
+    config: Config,
+    topology: Topology,
+    host: str,
+    parts: Sequence[tuple[int, Stream]],
+    *,
+    distribution: distributions.Distribution,
+    burst: BurstShape | None,
+    seed: int,
+) -> generator.Sender:
+    sinks = tuple(dict.fromkeys(stream.to for _, stream in parts))
+    specs = [
+        schedule.spec(
+            distribution,
+            load_bps=stream.rate / len(stream.senders) / topology.scale,
+            mtu=topology.mtu,
+            seed=f"{seed}/{number}",  # the same at all senders of a stream: they start its flows together
+            factor=1 / (topology.scale * len(stream.senders)),
+            arrivals=config.arrivals,
+            burst=burst,
+            pool=config.connections == "pool",
+            sink=sinks.index(stream.to),
+        )
+        for number, stream in parts
+    ]
+    rate = sum(made["load_bps"] for made in specs)
+    return generator.Sender(host=host, sinks=sinks, what={"streams": specs}, rate=rate, files={})
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    """Rows of `flows`, one a flow, and what was planned; from the sinks rows of `counters`."""
+    return generator.read(home)

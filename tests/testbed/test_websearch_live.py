@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import duckdb
+import pytest
+from orch_runs import last_json, nothing_is_left, orch, small, write
+
+pytestmark = pytest.mark.testbed
+
+BURST = {"width": "1ms", "period": "10ms", "height": 3}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One run with three windows: consistent flows, bursts, and flows of a file from two sources at once."""
+    folder = tmp_path_factory.mktemp("websearch")
+    recorded = folder / "flows.csv"
+    lines = [f"{i / 200:.6f},{250_000 + i % 7 * 100_000},h3\n" for i in range(200)]
+    recorded.write_text("start_s,bytes,to\n" + "".join(lines))
+    common = {"from": "h1", "to": "h3", "load": "4gbit", "realtime": True}
+    windows = [
+        {"name": "consistent", "traffic": [{"websearch": {**common, "from": ["h1", "h2"], "fan_in": 2}}]},
+        {"name": "burst", "traffic": [{"websearch": {**common, "burst": BURST}}]},
+        {"name": "replay", "traffic": [{"replay": {"from": "h1", "schedule": str(recorded), "connections": "pool"}}]},
+    ]
+    experiment = small(
+        traffic=None, windows=windows, measure={"warmup": 2, "at_most": "6s"}, validity={"load": "10%"}
+    )  # fmt: skip
+    status, out, err = orch("run", write(folder, experiment), "--results", folder / "results", "--json")
+    assert status == 0, out + err
+    (run,) = last_json(out)["runs"]
+    return run, folder / "results" / "small" / run["run"]
+
+
+def ask(folder, query):
+    tables = {path.stem: f"'{path}'" for path in (folder / "tables").glob("*.parquet")}
+    return duckdb.sql(query.format(**tables)).fetchall()
+
+
+def test_what_was_asked_for_arrives(finished):
+    run, _ = finished
+    assert (run["outcome"], run["valid"]) == ("completed", True), run["reasons"]
+    for window in run["windows"]:
+        for load in window["cross_traffic"]:
+            assert load["achieved_bps"] == pytest.approx(load["requested_bps"], rel=0.1)
+    nothing_is_left(run["run"], within_s=0.5)
+
+
+def test_every_flow_is_accounted_for(finished):
+    _, folder = finished
+    rows = ask(
+        folder,
+        "select \"window\", count(*), count(distinct flow), max(flow) + 1, count(*) filter (error <> ''),"
+        " count(*) filter (error like 'unfinished%') from {flows} where \"window\" not like 'preflight%'"
+        ' group by "window", node',
+    )
+    assert len(rows) == 4  # two senders in the first window
+    for _, count, numbers, expected, failed, unfinished in rows:
+        assert count == numbers == expected
+        assert failed == unfinished < 60
+
+
+def test_senders_of_an_incast_start_together(finished):
+    _, folder = finished
+    ((apart, pairs),) = ask(
+        folder,
+        'select median(abs(a.start_ns - b.start_ns)), count(*) from {flows} a join {flows} b using ("window", flow)'
+        " where a.node = 'h1' and b.node = 'h2' and \"window\" = 'consistent' and a.planned_bytes = b.planned_bytes",
+    )
+    assert pairs > 500
+    assert apart < 5e6
+
+
+def test_flows_end_after_they_began_and_carry_what_was_planned(finished):
+    _, folder = finished
+    ((wrong, short),) = ask(
+        folder,
+        "select count(*) filter (not (planned_start_ns <= start_ns and start_ns <= connected_ns"
+        " and connected_ns <= last_byte_ns and last_byte_ns <= end_ns)),"
+        " count(*) filter (bytes <> greatest(planned_bytes, 16)) from {flows} where error = ''",
+    )
+    assert (wrong, short) == (0, 0)
+
+
+def test_the_record_says_how_exact_it_was(finished):
+    _, folder = finished
+    rows = ask(
+        folder,
+        'select "window", flows, shed, failed, late_p50_s, gap_distance, size_distance, size_limit,'
+        " acknowledged_bps / planned_bps, received_payload_bps / planned_bps from {generated} order by 1",
+    )
+    assert [row[0] for row in rows] == ["burst", "consistent", "replay"]
+    for _, flows, shed, failed, late, gaps, _, _, acknowledged, received in rows:
+        assert flows > 300
+        assert (shed, failed) == (0, 0)
+        assert 0 < late < 0.005
+        assert gaps < 0.1
+        assert acknowledged == pytest.approx(1, rel=0.05)
+        assert 0.7 < received < 1
+    assert rows[1][6] < rows[1][7]
+    assert rows[0][6] is None or rows[0][6] != rows[0][6]  # no distribution to hold bursts against
+    names = {gate["name"] for gate in gates(folder, "consistent")}
+    assert {"flows", "launch", "flow-sizes", "flow-gaps", "load", "gap"} <= names
+
+
+def gates(folder, window):
+    import json
+
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    return next(entry["gates"] for entry in manifest["windows"] if entry["window"] == window)
+
+
+def test_bursts_are_seen_in_the_capture(finished):
+    """Three times the mean in the first of ten milliseconds, here in two bins, since those are not aligned with it."""
+    _, folder = finished
+    rows = ask(
+        folder,
+        "with plan as (select zero_ns from {schedules} where \"window\" = 'burst'),"
+        " span as (select start_ns, end_ns from {windows} where \"window\" = 'burst')"
+        " select ((bin_ns - zero_ns) // 1000000) % 10 as phase, sum(wire_bytes) from {cross_packets}, plan, span"
+        " where node = 'h1' and direction = 'out' and bin_ns between greatest(start_ns, zero_ns) and end_ns"
+        " group by 1 order by 1",
+    )
+    share = [amount / sum(row[1] for row in rows) * 10 for _, amount in rows]
+    assert len(share) == 10
+    assert share[9] + share[0] + share[1] == pytest.approx(3 + 2 * 0.78, rel=0.15)
+
+
+def test_the_report_shows_schedule_and_capture(finished):
+    _, folder = finished
+    (page,) = folder.parent.glob("report-*.html")
+    text = page.read_text()
+    assert "Schedule and capture" in text
+    assert "Rates of generated cross traffic" in text

@@ -1,0 +1,110 @@
+"""The same for many nodes at once: results in order, every failure told, nobody waited for beyond the deadline."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from orchestrator import fanout
+from orchestrator.deadline import Deadline
+from orchestrator.errors import DeadlineExceeded, Interrupted, OrchError
+from orchestrator.interrupts import Interrupts
+
+
+def each(items, action, seconds=5.0):
+    return fanout.each(items, action, deadline=Deadline.after(seconds), what="asking")
+
+
+def test_results_come_in_the_items_order_whoever_answers_first():
+    first = threading.Event()
+
+    def answer(name):
+        if name == "a":
+            assert first.wait(2)
+        else:
+            first.set()
+        return name.upper()
+
+    assert list(each(["a", "b"], answer).items()) == [("a", "A"), ("b", "B")]
+
+
+@pytest.mark.parametrize("items", [[], ["a"]])
+def test_few_are_as_good_as_many(items):
+    assert each(items, str.upper) == {name: name.upper() for name in items}
+
+
+def test_they_are_asked_at_once():
+    together = threading.Barrier(20)
+    assert len(each(range(20), lambda _: together.wait(3))) == 20
+
+
+def test_more_than_may_run_at_once_all_have_their_turn():
+    running, most, lock = 0, 0, threading.Lock()
+
+    def count(number):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.001)
+        with lock:
+            running -= 1
+        return number
+
+    assert list(each(range(200), count)) == list(range(200))
+    assert 1 < most <= fanout.MOST_AT_ONCE
+
+
+def test_every_failure_is_told_the_first_in_the_items_order_first():
+    later = threading.Event()
+
+    def fail(name):
+        if name == "a":
+            later.wait(2)
+            raise OrchError("broken\nmore of it", node="a")
+        if name == "c":
+            later.set()
+            raise ValueError
+        if name == "d":
+            raise OrchError("full", node="d")
+        return name
+
+    with pytest.raises(OrchError) as caught:
+        each("abcd", fail)
+    assert caught.value.node == "a"
+    assert caught.value.__notes__ == ["ValueError", "d: full"]
+
+
+def test_the_deadline_names_who_is_late():
+    release = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(DeadlineExceeded, match="gave up waiting for asking: no answer from b, d"):
+        each("abcd", lambda name: name in "bd" and release.wait(5), seconds=0.2)
+    release.set()
+    assert time.monotonic() - began < 2
+
+
+def test_an_interrupt_lets_what_is_under_way_end_and_begins_nothing_more():
+    begun, ended = [], []
+    go = threading.Event()
+
+    def work(number):
+        begun.append(number)
+        go.wait(2)
+        time.sleep(0.05)
+        ended.append(number)
+
+    def interrupt():
+        Deadline.after(2).poll(lambda: len(begun) == fanout.MOST_AT_ONCE, every_s=0.005, waiting_for="the threads")
+        os.kill(os.getpid(), signal.SIGINT)
+        go.set()
+
+    threading.Thread(target=interrupt).start()
+    with Interrupts(), pytest.raises(Interrupted):
+        each(range(fanout.MOST_AT_ONCE + 20), work, seconds=5)
+    assert len(ended) == len(begun)
+    assert len(begun) < fanout.MOST_AT_ONCE + 20

@@ -1,0 +1,91 @@
+"""Ctrl-C: the first ends what is being done, the second ends the grace of putting things back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from orchestrator.errors import Interrupted
+from orchestrator.interrupts import Interrupts
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def strike(number):
+    os.kill(os.getpid(), number)
+    time.sleep(0)  # a handler runs between two instructions
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_raises_and_the_next_ones_hurry(number):
+    with Interrupts() as interrupts:
+        assert (interrupts.is_unwinding, interrupts.grace) == (False, 1.0)
+        with pytest.raises(Interrupted, match=f"stopped by {number.name}") as caught:
+            strike(number)
+        assert caught.value.exit_code == 130
+        assert (interrupts.is_unwinding, interrupts.grace) == (True, 1.0)
+        strike(signal.SIGTERM)
+        assert interrupts.hurry.is_set()
+        assert interrupts.grace == 0.0
+        strike(number)
+
+
+def test_while_things_are_put_back_the_first_one_only_hurries():
+    with Interrupts() as interrupts:
+        interrupts.unwinding()
+        strike(signal.SIGINT)
+        assert interrupts.hurry.is_set()
+
+
+def test_handlers_are_put_back():
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with Interrupts():
+        assert [signal.getsignal(number) for number in SIGNALS] != before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+    with contextlib.suppress(KeyError), Interrupts():
+        raise KeyError
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_a_rest_ends_in_time_or_with_a_second_signal():
+    with Interrupts() as interrupts:
+        began = time.monotonic()
+        interrupts.rest(began + 0.05)
+        interrupts.rest(began - 1)
+        assert 0.05 <= time.monotonic() - began < 1
+        interrupts.unwinding()
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        interrupts.rest(began + 20)
+        assert time.monotonic() - began < 5
+
+
+PROGRAM = """
+import time
+from orchestrator.errors import Interrupted
+from orchestrator.interrupts import Interrupts
+with Interrupts() as interrupts:
+    try:
+        print("working", flush=True)
+        time.sleep(60)
+    except Interrupted as error:
+        print(error, flush=True)
+        interrupts.rest(time.monotonic() + 60)
+        print("put back with grace", interrupts.grace, flush=True)
+"""
+
+
+def test_a_process_that_is_struck_twice_puts_back_at_once():
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "working\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "stopped by SIGINT\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "put back with grace 0.0\n"
+        assert process.wait(5) == 0

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+
+import pytest
+
+from cross_traffic import distributions, schedule
+from cross_traffic.agents import flow_schedule
+from cross_traffic.schedule import BurstShape
+from orchestrator.errors import ConfigError
+
+WEBSEARCH = distributions.find("websearch")
+
+
+def spec(**options):
+    return schedule.spec(WEBSEARCH, **{"load_bps": 10e9, "mtu": 1500, "seed": 1, **options})
+
+
+def test_the_mean_of_web_search_is_what_its_table_makes_it():
+    """The piecewise-linear table of DCTCP has a mean of 1.71 MB."""
+    assert flow_schedule.Sizes(WEBSEARCH.points).mean() == pytest.approx(1_711_250)
+
+
+@pytest.mark.parametrize("name", distributions.known())
+def test_every_distribution_names_its_source(name):
+    assert "SIGCOMM" in distributions.find(name).source
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "holds no points"),
+        ("bytes,cdf\n", "holds no points"),
+        ("10,0.5\n5,1\n", "2: sizes must not fall"),
+        ("10,0.5\n20,0.4\n30,1\n", "2: probabilities must not fall"),
+        ("10,0.5\n20,0.9\n", "the last point has probability 0.9, not 1"),
+        ("-1,0.5\n20,1\n", "1: -1 is no size"),
+        ("nan,0.5\n20,1\n", "nan is no size"),
+        ("10,nan\n20,1\n", "nan is no probability"),
+        ("10,1.5\n", "1.5 is no probability"),
+        ("1e30,1\n", "1e30 is no size"),
+        ("10;1\n", "is not two numbers"),
+        ("10,0.5,3\n20,1\n", "is not two numbers"),
+        ("0,1\n", "every flow would be of 0 bytes"),
+        ("\n".join(f"{i},0" for i in range(10_002)), "more than 10000 points"),
+    ],
+)
+def test_a_bad_distribution_gets_one_clear_error(tmp_path, content, told):
+    path = tmp_path / "cdf.csv"
+    path.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        distributions.find(str(path))
+    assert told in caught.value.message
+    assert str(path) in caught.value.message
+
+
+def test_an_unknown_distribution_tells_what_there_is():
+    with pytest.raises(ConfigError, match="websearch") as caught:
+        distributions.find("nosuch")
+    assert "datamining, facebook, websearch" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "holds no flows"),
+        ("start_s,bytes\n", "holds no flows"),
+        ("when,bytes\n", "the head must be"),
+        ("start_s,bytes\n0.5,10\n0.4,10\n", "3: starts must not fall"),
+        ("start_s,bytes\n-1,10\n", "no start"),
+        ("start_s,bytes\nnan,10\n", "no start"),
+        ("start_s,bytes\n1,0\n", "no size"),
+        ("start_s,bytes\n1,-5\n", "no size"),
+        ("start_s,bytes\n1,1e20\n", "no size"),
+        ("start_s,bytes\n1,1.5\n", "no size"),
+        ("start_s,bytes\n1,inf\n", "no size"),
+        ("start_s,bytes\n1\n", "must be numbers"),
+        ("start_s,bytes\nx,y\n", "must be numbers"),
+    ],
+)
+def test_a_bad_schedule_gets_one_clear_error(tmp_path, content, told):
+    path = tmp_path / "flows.csv"
+    path.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        list(schedule.read(path))
+    assert told in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"load_bps": 0.0}, "cannot be scheduled"),
+        ({"load_bps": float("nan")}, "cannot be scheduled"),
+        ({"burst": BurstShape(width_s=0.01, period_s=0.01, height=1)}, "does not fit"),
+        ({"burst": BurstShape(width_s=0.001, period_s=0.01, height=11)}, "more than all bytes"),
+        ({"burst": BurstShape(width_s=0.001, period_s=0.01, height=3), "load_bps": 1e6}, "too little"),
+    ],
+)
+def test_what_cannot_be_scheduled_says_why(options, told):
+    with pytest.raises(ConfigError, match=told):
+        spec(**options)
+
+
+def test_the_least_load_that_a_burst_error_names_is_enough():
+    shape = BurstShape(width_s=0.001, period_s=0.01, height=3)
+    with pytest.raises(ConfigError) as caught:
+        spec(burst=shape, load_bps=1e6)
+    least = float(caught.value.message.split("needs ")[1].split()[0])
+    spec(burst=shape, load_bps=least * 1.001)
+
+
+def test_bursts_are_as_published():
+    """Salamy, section 3.3.2: of a mean of 6 Gbit/s 18 in the first millisecond (2.25 MB, two flows), then 4.7."""
+    made = spec(load_bps=6e9, burst=BurstShape(width_s=0.001, period_s=0.01, height=3), duration_s=2.0)
+    tally = schedule.Tally(mtu=1500, period_s=0.01)
+    first = []
+    for at, size, _ in flow_schedule.drawn(made):
+        tally.add(at / 1e9, size)
+        if at < 1_000_000:
+            first.append(size)
+    assert len(first) == 2
+    assert sum(first) == pytest.approx(2.25e6 * 1448 / 1514, rel=0.01)
+    profile = tally.profile()
+    assert sum(profile[:2]) / 2 == pytest.approx(3.0, rel=0.01)
+    assert sum(profile[2:]) / 18 == pytest.approx(0.778, rel=0.01)
+    assert tally.flows == 200 * 10
+
+
+def test_regular_gaps_are_nearly_regular_and_exponential_ones_are_not():
+    def spread(arrivals):
+        starts = [at for at, _, _ in flow_schedule.drawn(spec(arrivals=arrivals, duration_s=4.0))]
+        gaps = [b - a for a, b in itertools.pairwise(starts)]
+        mean = sum(gaps) / len(gaps)
+        return (sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) ** 0.5 / mean
+
+    assert spread("poisson") == pytest.approx(1.0, abs=0.1)
+    assert spread("poisson-gaps") < 0.06
+
+
+def test_headers_of_small_flows_are_counted():
+    smallest = flow_schedule.wire_bytes(1, 1500)
+    assert smallest == 16 + 66 + 74 + 3 * 66
+    assert flow_schedule.wire_bytes(1448, 1500) == 1514 + 272
+    assert flow_schedule.wire_bytes(1449, 1500) == 1514 + 67 + 272
+
+
+@pytest.mark.parametrize("wire", [400, 1786, 1787, 1900, 5000, 123_456])
+def test_a_flow_of_a_wanted_length_on_the_wire_has_it(wire):
+    size = flow_schedule.size_on_wire(wire, 1500)
+    assert abs(flow_schedule.wire_bytes(size, 1500) - wire) <= 66
+
+
+def test_a_schedule_without_end_is_drawn_in_constant_memory():
+    made = schedule.spec(
+        distributions.Distribution(name="small", source="", points=((100.0, 1.0),)),
+        load_bps=50e6, mtu=1500, seed=1,
+    )  # fmt: skip
+    flows = flow_schedule.drawn(made)
+    next(flows)
+    tracemalloc.start()
+    count = sum(1 for _ in itertools.islice(flows, 60_000))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 60_000
+    assert peak < 10e6
+
+
+def test_a_recorded_schedule_begins_again(tmp_path):
+    path = tmp_path / "flows.csv"
+    path.write_text("0,1000,0\n500000000,20,1\n")
+    flows = list(itertools.islice(flow_schedule.recorded(str(path), 0.01, 2.0), 5))
+    assert flows == [
+        (0, 10, 0),
+        (500_000_000, 1, 1),
+        (2_000_000_000, 10, 0),
+        (2_500_000_000, 1, 1),
+        (4_000_000_000, 10, 0),
+    ]
+    assert len(list(flow_schedule.recorded(str(path), 1.0, None))) == 2

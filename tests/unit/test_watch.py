@@ -1,0 +1,138 @@
+"""What the run makes of what its agents say: which exits end it, which are noted, and what is no iteration."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from orchestrator.answers import AgentLost, LineRead, ProcessExited
+from orchestrator.errors import LaunchError, TransportError
+from orchestrator.events import EventLog
+from orchestrator.launch import Launch
+from orchestrator.watch import Watch
+
+
+@pytest.fixture
+def watch(tmp_path):
+    return Watch(EventLog(tmp_path / "events.jsonl"))
+
+
+def started(watch: Watch, name="p", **more):
+    launch = Launch(name=name, node="h1", role="collector", argv=("prog", "--flag"), **more)
+    watch.add(launch)
+    return watch.processes["h1", name]
+
+
+def exited(watch: Watch, status: int, name="p"):
+    watch.inbox.put(ProcessExited("h1", name, status, 1))
+    watch.take(time.monotonic())
+
+
+@pytest.mark.parametrize("status", [0, 1, -9])
+def test_what_must_live_and_ends_ends_the_run(watch, status):
+    process = started(watch)
+    with pytest.raises(LaunchError, match=f"h1: p ended with status {status} before it was asked to") as caught:
+        exited(watch, status)
+    assert caught.value.argv == ("prog", "--flag")
+    assert process.status == status
+
+
+def test_what_may_fail_is_noted_once_and_the_run_goes_on(watch):
+    process = started(watch, required=False)
+    exited(watch, 3)
+    assert watch.notes == ["h1: p ended with status 3 before it was asked to"]
+    assert process.failed
+
+
+@pytest.mark.parametrize("status", [0, 1, -15])
+def test_what_was_asked_to_end_may_end_as_it_likes(watch, status):
+    process = started(watch)
+    process.stopping = True
+    exited(watch, status)
+    assert (process.status, process.failed, watch.notes) == (status, None, [])
+
+
+def test_what_need_not_live_may_end_well(watch):
+    started(watch, lives=False)
+    exited(watch, 0)
+    started(watch, name="q", lives=False)
+    with pytest.raises(LaunchError, match="q ended with status 1"):
+        exited(watch, 1, "q")
+
+
+def test_nobody_knows_a_process_that_was_not_added(watch):
+    exited(watch, 1, "stranger")
+    watch.inbox.put(LineRead("h1", "stranger", "{", 1))
+    watch.take(time.monotonic())
+
+
+def test_a_lost_agent_ends_the_run_and_is_remembered(watch, tmp_path):
+    watch.inbox.put(AgentLost("h1", "the channel ended"))
+    with pytest.raises(TransportError, match="h1: its agent is gone: the channel ended"):
+        watch.take(time.monotonic())
+    assert watch.lost == {"h1": "the channel ended"}
+    assert json.loads((tmp_path / "events.jsonl").read_text())["event"] == "agent-lost"
+
+
+def line(watch: Watch, text: str):
+    watch.inbox.put(LineRead("h1", "p", text, 1))
+    watch.take(time.monotonic())
+
+
+def test_iterations_come_in_the_controllers_time(watch):
+    started(watch, job="j")
+    watch.offsets_ns["h1"] = 1000
+    assert watch.jobs["j"].last == -1
+    line(watch, '{"iteration": 4, "start_ns": 10, "end_ns": 5000000010, "more": 1}')
+    (iteration,) = watch.jobs["j"].iterations
+    assert (iteration.number, iteration.start_ns, iteration.end_ns, iteration.seconds) == (4, 1010, 5000001010, 5.0)
+    assert watch.jobs["j"].last == 4
+    assert time.monotonic() - watch.jobs["j"].heard < 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "loss 3", "{", "[]", "3", "null", "{}", '{"iteration": "x", "start_ns": 1, "end_ns": 2}',
+     '{"iteration": null, "start_ns": 1, "end_ns": 2}', '{"iteration": 1, "start_ns": NaN, "end_ns": 2}',
+     '{"iteration": 1, "start_ns": Infinity, "end_ns": 2}', "[" * 100_000],
+)  # fmt: skip
+def test_a_line_that_is_no_iteration_ends_the_run_in_words(watch, text):
+    started(watch, job="j")
+    with pytest.raises(LaunchError, match="h1: p logged what is no iteration"):
+        line(watch, text)
+    assert watch.jobs["j"].iterations == []
+
+
+def test_lines_of_what_is_no_rank_are_nobodys(watch):
+    started(watch)
+    line(watch, "garbage")
+
+
+def test_events_before_a_failure_are_taken_and_those_behind_it_wait(watch):
+    started(watch, job="j")
+    for number in (0, 1):
+        watch.inbox.put(LineRead("h1", "p", f'{{"iteration": {number}, "start_ns": 1, "end_ns": 2}}', 1))
+        if number == 0:
+            watch.inbox.put(AgentLost("h1", "gone"))
+    with pytest.raises(TransportError):
+        watch.take(time.monotonic())
+    assert watch.jobs["j"].last == 0
+    watch.settle()
+    assert watch.jobs["j"].last == 1
+
+
+def test_settling_raises_nothing(watch):
+    started(watch, job="j")
+    for event in (AgentLost("h1", "gone"), ProcessExited("h1", "p", 1, 1), LineRead("h1", "p", "{", 1)):
+        watch.inbox.put(event)
+    watch.settle()
+    assert watch.inbox.empty()
+    assert watch.processes["h1", "p"].failed
+
+
+def test_it_waits_no_longer_than_it_was_told(watch):
+    began = time.monotonic()
+    watch.take(began + 0.05)
+    assert 0.05 <= time.monotonic() - began < 0.5
