@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from types import FrameType, TracebackType
 from typing import Any
 
 from orchestrator.errors import Interrupted
 
+LOOK_S = 0.05
+
 
 class Interrupts:
-    """While entered, SIGINT, SIGTERM and SIGHUP raise Interrupted in the main thread, once; then they set `hurry`."""
+    """While entered, SIGINT, SIGTERM and SIGHUP raise Interrupted in the main thread, once; then they set `hurry`.
+
+    `hurry` is a plain flag, and not an event: the handler may run while this very thread holds an event's lock.
+    """
 
     def __init__(self) -> None:
-        self.hurry = threading.Event()
+        self.hurry = False
         self._unwinding = False
         self._before: dict[int, Any] = {}
 
@@ -39,15 +43,16 @@ class Interrupts:
     @property
     def grace(self) -> float:
         """What grace periods are multiplied by."""
-        return 0.0 if self.hurry.is_set() else 1.0
+        return 0.0 if self.hurry else 1.0
 
     def rest(self, until: float) -> None:
         """Wait until an instant of the monotonic clock, or a second signal."""
-        self.hurry.wait(max(0.0, until - time.monotonic()))
+        while not self.hurry and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_S))
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._unwinding:
-            self.hurry.set()
+            self.hurry = True
             return
         self._unwinding = True
         raise Interrupted(f"stopped by {signal.Signals(number).name}")

@@ -32,7 +32,7 @@ def test_the_first_raises_and_the_next_ones_hurry(number):
         assert caught.value.exit_code == 130
         assert (interrupts.is_unwinding, interrupts.grace) == (True, 1.0)
         strike(signal.SIGTERM)
-        assert interrupts.hurry.is_set()
+        assert interrupts.hurry
         assert interrupts.grace == 0.0
         strike(number)
 
@@ -41,7 +41,7 @@ def test_while_things_are_put_back_the_first_one_only_hurries():
     with Interrupts() as interrupts:
         interrupts.unwinding()
         strike(signal.SIGINT)
-        assert interrupts.hurry.is_set()
+        assert interrupts.hurry
 
 
 def test_handlers_are_put_back():
