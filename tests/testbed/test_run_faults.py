@@ -165,6 +165,21 @@ def test_the_second_of_two_runs_is_refused_and_told_who_holds_it(measuring, tmp_
     assert not list((tmp_path / "second").glob("*/*"))
 
 
+def test_no_figure_is_taken_from_a_capture_that_ended_early(tmp_path):
+    results = tmp_path / "results"
+    path = write(tmp_path, small(measure={"warmup": 1, "iterations": 80, "at_most": "60s"}))
+    process = start("run", path, "--results", results, "--json", "--no-report")
+    wait_for(in_stage(results, "window", at_least_iterations=8), 360, "the window")
+    run = next(results.glob("*/*.partial")).name.removesuffix(".partial")
+    (tcpdump,) = processes(ORCH_RUN=run, ORCH_LAUNCH="tcpdump.h2")
+    os.kill(tcpdump, signal.SIGTERM)
+    status, out, _ = ended(process, run)
+    (told,) = last_json(out)["runs"]
+    assert (status, told["outcome"], told["valid"]) == (3, "completed", False)
+    assert "capture at h2:eth0 ended early" in told["reasons"][0]
+    assert told["windows"][0]["jobs"][0]["bytes_per_iteration"]["measured"] is None
+
+
 def test_a_failing_collector_is_told_and_does_not_stop_the_measurement(tmp_path):
     """A filter that tcpdump does not understand ends it at once."""
     experiment = small(collect=[{"tcpdump": {"filter": "this is no filter"}}, "nic"], traffic=None)
