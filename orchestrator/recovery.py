@@ -67,7 +67,8 @@ def _recover(entry: Entry) -> Path:
                 what="recovering",
             )
         manifest = folder.manifest
-        manifest.update(outcome="lost", error="the controller ended without putting the run down")
+        told = manifest.get("error") or "the controller ended without putting the run down"
+        manifest.update(outcome="lost", error=told)
         folder.save()
         try:
             reducer.reduce(folder)

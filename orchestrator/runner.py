@@ -243,8 +243,11 @@ def run(
         folder = RunFolder.create(
             results, experiment=plan.experiment, run=run_id, manifest=provenance.of(plan, sys.argv)
         )
-        (folder.path / "experiment.yaml").write_text(resolved, encoding="utf-8")
-        events = EventLog(folder.path / "events.jsonl")
+        try:
+            (folder.path / "experiment.yaml").write_text(resolved, encoding="utf-8")
+            events = EventLog(folder.path / "events.jsonl")
+        except OSError as problem:
+            raise unwritable(folder.path, problem) from None
         watch = Watch(events)
         session = Session(testbed, run=run_id, events=events, watch=watch, interrupts=interrupts)
         this = Run(
@@ -270,13 +273,14 @@ def run(
                 events.close()
                 shutil.rmtree(folder.path)
                 raise error
-            if this.unfetched and error is not None:
-                events.close()
-                folder.save(stage="fetch", error=str(error))
-                raise StoreError(
-                    f"{folder.path}: data of the run is still on its hosts: {error}", hint="orch recover brings it home"
-                )
             try:
+                if this.unfetched and error is not None:
+                    events.close()
+                    folder.save(stage="fetch", error=str(error))
+                    raise StoreError(
+                        f"{folder.path}: data of the run is still on its hosts: {error}",
+                        hint="orch recover brings it home",
+                    )
                 outcome = _sealed(this, error, reducer, began=began)
             except OSError as problem:
                 raise unwritable(folder.path, problem) from error

@@ -38,10 +38,23 @@ def base_folder() -> Path:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+def _locked() -> Iterator[Path]:
+    """The folder of this user's doors, with nobody else adding or removing one."""
+    while True:
+        try:
+            base = base_folder()
+            stream = (base / "lock").open("w")
+        except FileNotFoundError:
+            continue  # the last door's end has just removed the folder
+        with stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            try:
+                current = (base / "lock").stat().st_ino == os.fstat(stream.fileno()).st_ino
+            except FileNotFoundError:
+                current = False
+            if current:
+                yield base
+                return
 
 
 def sweep(base: Path) -> None:
@@ -65,8 +78,7 @@ class Door:
 
     def __init__(self, testbed: NetnsTestbed) -> None:
         self._testbed = testbed
-        base = base_folder()
-        with _locked(base / "lock"):
+        with _locked() as base:
             sweep(base)
             self.folder = Path(tempfile.mkdtemp(prefix="door-", dir=base))
             self._lock = (self.folder / "lock").open("w")
@@ -115,8 +127,12 @@ class Door:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(ANSWER_LIMIT_S)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self._lock.close()
+        with _locked() as base:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self._lock.close()
+            if [entry.name for entry in base.iterdir()] == ["lock"]:
+                (base / "lock").unlink()
+                base.rmdir()
 
 
 def ssh_config_text(testbed: NetnsTestbed, *, folder: Path) -> str:
