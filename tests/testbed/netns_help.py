@@ -9,6 +9,9 @@ import paramiko
 
 from orchestrator.deadline import Deadline
 from orchestrator.testbed.netns_setup import as_paramiko
+from orchestrator.topology import wire_per_payload
+
+TRIES = 4
 
 
 def run_on(testbed, node, command, timeout_s=30.0):
@@ -44,9 +47,23 @@ def processes_of(run_id):
     return found
 
 
-def iperf(on, testbed, src, dst, *, seconds=2, options=""):
-    """Goodput in bit/s that the receiver counted, from one host to another."""
+def carries(on, testbed, src, dst, *, line_bps):
+    """Assert that TCP fills a link of this layer-2 rate and never passes it.
+
+    A busy machine can only slow a transfer down, so one of a few has to come close and none may be faster.
+    """
+    payload_bps = line_bps / wire_per_payload(1500)
+    tried = []
+    for _ in range(TRIES):
+        tried.append(goodput(on, testbed, src, dst))
+        assert tried[-1] < payload_bps * 1.05
+        if tried[-1] > payload_bps * 0.95:
+            return
+    raise AssertionError(f"{payload_bps / 1e6:.1f} Mbit/s expected, {[round(rate / 1e6, 1) for rate in tried]} found")
+
+
+def goodput(on, testbed, src, dst):
+    """Bits a second of payload that the receiver of a TCP connection of two seconds counted."""
     address = testbed.topology.node(dst).address
     on(testbed, dst, f"iperf3 -s -1 -D -B {address}")
-    said = on(testbed, src, f"iperf3 -c {dst} -t {seconds} -J {options}")
-    return json.loads(said)["end"]["sum_received"]["bits_per_second"]
+    return json.loads(on(testbed, src, f"iperf3 -c {dst} -t 2 -J"))["end"]["sum_received"]["bits_per_second"]

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from netns_help import iperf, processes_of
+from netns_help import carries, processes_of
 
 from orchestrator.deadline import Deadline
 from orchestrator.errors import TestbedError
@@ -17,7 +17,6 @@ from orchestrator.leash import Leash
 from orchestrator.testbed import netns, netns_door, netns_needs
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.netns_setup import setup_document
-from orchestrator.topology import wire_per_payload
 
 pytestmark = pytest.mark.testbed
 ROOT = Path(__file__).parents[2]
@@ -68,7 +67,7 @@ def test_a_hosts_first_process_reaps(up, on):
 
 def test_the_link_carries_its_rate_and_no_more(up, on):
     testbed = up(2, rate=1e9, scale=10)
-    assert iperf(on, testbed, "h1", "h2") == pytest.approx(100e6 / wire_per_payload(1500), rel=0.05)
+    carries(on, testbed, "h1", "h2", line_bps=100e6)
 
 
 def test_an_unlimited_link_has_no_bucket(up, on):

@@ -3,10 +3,9 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from netns_help import iperf
+from netns_help import carries
 
 from orchestrator.conditions import congestion_control, rate
-from orchestrator.topology import wire_per_payload
 
 pytestmark = pytest.mark.testbed
 
@@ -42,8 +41,8 @@ def test_a_rate_holds_and_is_taken_back(up, on, where):
     src, dst = ("h1", "h2") if where == "nic" else ("h2", "h1")
     (change,) = rate.changes(config, testbed.topology)
     with Applied(on, testbed, change):
-        assert iperf(on, testbed, src, dst) == pytest.approx(80e6 / wire_per_payload(1500), rel=0.05)
-    assert iperf(on, testbed, src, dst) == pytest.approx(200e6 / wire_per_payload(1500), rel=0.05)
+        carries(on, testbed, src, dst, line_bps=80e6)
+    carries(on, testbed, src, dst, line_bps=200e6)
 
 
 def test_a_rate_on_a_device_without_a_bucket(up, on):
@@ -51,7 +50,7 @@ def test_a_rate_on_a_device_without_a_bucket(up, on):
     (change,) = rate.changes(rate.Config(host="h1", rate="50mbit"), testbed.topology)
     with Applied(on, testbed, change) as applied:
         assert applied.old == "default"
-        assert iperf(on, testbed, "h1", "h2") == pytest.approx(50e6 / wire_per_payload(1500), rel=0.05)
+        carries(on, testbed, "h1", "h2", line_bps=50e6)
     assert "noqueue" in on(testbed, "h1", "tc qdisc show dev eth0")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from orch_runs import last_json, nothing_is_left, orch, small, write
+from orch_runs import last_json, measured, nothing_is_left, orch, small, write
 
 pytestmark = pytest.mark.testbed
 
@@ -15,11 +15,9 @@ pytestmark = pytest.mark.testbed
 def finished(tmp_path_factory):
     """One run of the small experiment, with a report."""
     folder = tmp_path_factory.mktemp("finished")
-    results = folder / "results"
-    status, out, err = orch("run", write(folder, small()), "--results", results, "--json")
-    assert status == 0, out + err
-    (run,) = last_json(out)["runs"]
-    return last_json(out), run, results
+    summary, results = measured(write(folder, small()), folder)
+    (run,) = summary["runs"]
+    return summary, run, results
 
 
 def test_a_run_is_valid_and_says_what_was_asked_and_what_was_achieved(finished):
@@ -137,11 +135,8 @@ def test_windows_jobs_and_a_tighter_place_in_one_run(tmp_path):
         ],
         measure={"warmup": 2, "iterations": 20, "at_most": "30s"},
     )
-    status, out, err = orch(
-        "run", write(tmp_path, experiment), "--results", tmp_path / "results", "--json", "--no-report"
-    )
-    (run,) = last_json(out)["runs"]
-    assert status == 0, run["reasons"] or err
+    summary, _ = measured(write(tmp_path, experiment), tmp_path, "--no-report")
+    (run,) = summary["runs"]
     quiet, loaded = run["windows"]
     assert [window["window"] for window in run["windows"]] == ["quiet", "loaded"]
     for window in run["windows"]:
@@ -165,7 +160,6 @@ def test_a_load_that_cannot_be_reached_is_refused_before_the_window_and_taken_wh
     assert "h3 receives 4gbit of 8gbit" in err.replace("3.99gbit", "4gbit").replace("3.98gbit", "4gbit")
     assert last_json(out)["runs"][0]["stage"] == "preflight"
     taken = ("--set", "validity.load=as-achieved", "--set", "measure.iterations=20")
-    status, out, err = orch("run", path, *taken, "--results", tmp_path / "b", "--json", "--no-report")
-    (run,) = last_json(out)["runs"]
-    assert status == 0, run["reasons"] or err
+    summary, _ = measured(path, tmp_path / "b", *taken, "--no-report")
+    (run,) = summary["runs"]
     assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(4e9, rel=0.05)

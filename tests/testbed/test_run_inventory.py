@@ -10,7 +10,7 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
-from orch_runs import in_stage, last_json, manifest_of, orch, small, start, tagged, wait_for, write
+from orch_runs import in_stage, last_json, manifest_of, measured, orch, small, start, tagged, wait_for, write
 
 pytestmark = pytest.mark.testbed
 
@@ -77,10 +77,9 @@ def test_a_run_on_an_inventory_brings_everything_home_and_leaves_the_hosts_as_th
     before = state(on, "h1")
     rack = write(tmp_path, inventory, "rack.yaml")
     path = write(tmp_path, {**experiment(inventory), "testbed": {"inventory": rack.name}})
-    status, out, err = orch("run", path, "--results", tmp_path / "results", "--json", "--no-report")
-    assert status == 0, out + err
-    (run,) = last_json(out)["runs"]
-    folder = tmp_path / "results" / "small" / run["run"]
+    summary, results = measured(path, tmp_path / "results", "--no-report")
+    (run,) = summary["runs"]
+    folder = results / "small" / run["run"]
     assert run["scale"] == 1
     assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(30e6, rel=0.05)
     assert (folder / "hosts/h3/tcpdump.h3/capture.pcap").stat().st_size > 1000

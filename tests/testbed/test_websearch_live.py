@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import duckdb
 import pytest
-from orch_runs import last_json, nothing_is_left, orch, small, write
+from orch_runs import measured, nothing_is_left, small, write
 
 pytestmark = pytest.mark.testbed
 
@@ -25,10 +25,9 @@ def finished(tmp_path_factory):
     experiment = small(
         traffic=None, windows=windows, measure={"warmup": 2, "at_most": "6s"}, validity={"load": "10%"}
     )  # fmt: skip
-    status, out, err = orch("run", write(folder, experiment), "--results", folder / "results", "--json")
-    assert status == 0, out + err
-    (run,) = last_json(out)["runs"]
-    return run, folder / "results" / "small" / run["run"]
+    summary, results = measured(write(folder, experiment), folder / "results")
+    (run,) = summary["runs"]
+    return run, results / "small" / run["run"]
 
 
 def ask(folder, query):
