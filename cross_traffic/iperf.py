@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from pydantic import Field
 
 from orchestrator.launch import Flow, Launch, Line, Listening, Requirement, Stop
-from orchestrator.protocols import Demand, Problem, Source
+from orchestrator.protocols import Demand, Problem, Raised, Source
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import TCP_IPV4_HEADER_BYTES, Topology, wire_per_payload
 from orchestrator.units import Model, Rate, Size, rate_text
@@ -41,6 +41,8 @@ class Config(Model):
     """What it puts on the wire, headers included (layer 2, without preamble and FCS), all streams together."""
     streams: int = 4
     """TCP connections that share the load equally."""
+    most_streams: int = 16
+    """While the load is not reached alone on the link the streams are doubled, up to so many at most."""
     block: Size | None = None
     """Bytes that iperf3 hands to TCP at once; when left out, whole segments of what a stream sends in a millisecond."""
     congestion: str | None = None
@@ -68,6 +70,9 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     if not 1 <= config.streams <= MOST_STREAMS:
         message = f"iperf3 cannot send {config.streams} streams"
         found.append(Problem(at=("streams",), message=message, accepted=f"1 to {MOST_STREAMS}"))
+    if not 1 <= config.most_streams <= MOST_STREAMS:
+        message = f"iperf3 cannot send {config.most_streams} streams"
+        found.append(Problem(at=("most_streams",), message=message, accepted=f"1 to {MOST_STREAMS}"))
     if config.block is not None and not 1 <= config.block <= 1 << 20:
         found.append(Problem(at=("block",), message="iperf3 cannot write that at once", accepted="1b to 1mib"))
     return found
@@ -83,6 +88,13 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:  # no
 
 def demands(config: Config) -> list[Demand]:
     return [Demand(src=config.src, dst=config.to, rate=config.load)]
+
+
+def raised(config: Config) -> Raised | None:
+    streams = min(2 * config.streams, config.most_streams)
+    if streams <= config.streams:
+        return None
+    return Raised(config=config.model_copy(update={"streams": streams}), means=f"{streams} streams")
 
 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:

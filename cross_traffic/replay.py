@@ -14,7 +14,7 @@ from cross_traffic import generator, schedule
 from cross_traffic.agents import flow_schedule
 from orchestrator.errors import ConfigError
 from orchestrator.launch import Launch, Requirement
-from orchestrator.protocols import Demand, Problem, Source
+from orchestrator.protocols import Demand, Problem, Raised, Source
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Topology
 from orchestrator.units import Duration
@@ -97,6 +97,10 @@ def demands(config: Config) -> list[Demand]:
         Demand(src=config.src, dst=to, rate=wire * 8 / measured.length_s, over_s=max(1.0, min(measured.length_s, 10.0)))
         for to, wire in measured.wire.items()
     ]  # fmt: skip
+
+
+def raised(config: Config) -> Raised | None:  # noqa: ARG001 - it opens a connection a flow from the first
+    return None
 
 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:

@@ -13,7 +13,7 @@ from cross_traffic.agents import flow_schedule
 from cross_traffic.schedule import Arrivals, BurstShape
 from orchestrator.errors import ConfigError
 from orchestrator.launch import Launch, Requirement
-from orchestrator.protocols import Demand, Problem, Source
+from orchestrator.protocols import Demand, Problem, Raised, Source
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Topology
 from orchestrator.units import Duration, Model, Rate
@@ -114,6 +114,10 @@ def demands(config: Config) -> list[Demand]:
         for sender in stream.senders:
             total[sender, stream.to] += stream.rate / len(stream.senders)
     return [Demand(src=src, dst=dst, rate=rate, over_s=flow_schedule.BLOCK_S) for (src, dst), rate in total.items()]
+
+
+def raised(config: Config) -> Raised | None:  # noqa: ARG001 - it opens a connection a flow from the first
+    return None
 
 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:

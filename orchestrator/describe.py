@@ -78,6 +78,9 @@ def plan_text(runs: Sequence[RunPlan]) -> str:
                 )
             for launch in source.launches:
                 lines += _launch_lines(launch)
+            if source.raised:
+                means = ", ".join(raised.means for raised in source.raised)
+                lines.append(f"  while the load is not reached alone on the link: {means}")
     lines.append("")
     lines += [f"run {run.repetition}: point {run.point}, seed {run.seed}" for run in runs]
     return "\n".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.deadline import Deadline
@@ -69,11 +69,27 @@ class Receivers:
         return rates
 
 
-def preflight(plan: RunPlan, window: PlannedWindow, session: Session) -> dict[str, float]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """Where the cross traffic of a window came to alone on the links, in bits a second by receiver, scaled."""
+
+    rates: Mapping[str, float]
+    wanted: Mapping[str, float]
+    short: frozenset[str]  # receivers that get less than is wanted
+
+    def text(self, scale: int) -> str:
+        """What each receiver gets of what is wanted, unscaled."""
+        told = [
+            (host, float(f"{self.rates.get(host, 0.0) * scale:.3g}"), self.wanted[host] * scale) for host in self.wanted
+        ]
+        return ", ".join(f"{host} receives {rate_text(got)} of {rate_text(rate)}" for host, got, rate in told)
+
+
+def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, raisable: Collection[str] = ()) -> Landing:
     """With the traffic of a window alone on the links, wait until every receiver gets what is asked.
 
-    Gives bits a second by receiver (scaled). OrchError when it is not reached, unless the experiment takes the load as
-    achieved.
+    OrchError when it is not reached, unless the experiment takes the load as achieved. Where a receiver is `raisable`,
+    by stronger means that its sources have left, a load that has stopped growing is given at once, as short.
     """
     receivers = Receivers(session, [demand for source in window.sources for demand in source.demands])
     deadline = Deadline.after(STEADY_WITHIN_S * receivers.over_s / STEADY_OVER_S)
@@ -84,39 +100,36 @@ def preflight(plan: RunPlan, window: PlannedWindow, session: Session) -> dict[st
         session.watch.take(time.monotonic() + SAMPLE_S)
         receivers.sample()
         rates = {host: rate for host, rate in receivers.rates().items() if rate is not None}
-        if len(rates) == len(receivers.wanted) and _settled(rates, before, receivers.wanted, tolerance):
-            return rates
-        if rates and time.monotonic() >= compare_at:
-            before, compare_at = rates, time.monotonic() + STEADY_OVER_S
+        short = _short(rates, receivers.wanted, tolerance)
+        landing = Landing(rates=rates, wanted=receivers.wanted, short=short)
+        if len(rates) == len(receivers.wanted):
+            if _reached(rates, receivers.wanted, tolerance):
+                return landing
+            if time.monotonic() >= compare_at:
+                takes_it = isinstance(tolerance, str) or not short.isdisjoint(raisable)
+                if takes_it and _stands(rates, before):
+                    return landing
+                before, compare_at = rates, time.monotonic() + STEADY_OVER_S
         if deadline.expired:
-            raise _short_of(plan, window, receivers.wanted, rates)
+            raise OrchError(
+                f"preflight of window {window.name}: alone on the link the cross traffic does not reach what is asked: "
+                + landing.text(plan.topology.scale),
+                hint="ask for less, add streams, or say `validity: {load: as-achieved}`",
+            )
 
 
-def _settled(
-    rates: Mapping[str, float], before: Mapping[str, float], wanted: Mapping[str, float], tolerance: float | str
-) -> bool:
-    """Whether the load is what was asked; taken as achieved, whether it no longer grows."""
-    if isinstance(tolerance, str):
-        return all(host in before and abs(rate - before[host]) <= STEADY_SHARE * rate for host, rate in rates.items())
-    return all(abs(rates[host] / rate - 1) <= tolerance for host, rate in wanted.items())
+def _reached(rates: Mapping[str, float], wanted: Mapping[str, float], tolerance: float | str) -> bool:
+    return not isinstance(tolerance, str) and all(abs(rates[host] / wanted[host] - 1) <= tolerance for host in wanted)
 
 
-def _short_of(
-    plan: RunPlan, window: PlannedWindow, wanted: Mapping[str, float], rates: Mapping[str, float]
-) -> OrchError:
-    scale = plan.topology.scale
-    told = ", ".join(
-        f"{host} receives {_rounded(rates.get(host, 0.0) * scale)} of {rate_text(wanted[host] * scale)}"
-        for host in wanted
-    )
-    return OrchError(
-        f"preflight of window {window.name}: alone on the link the cross traffic does not reach what is asked: {told}",
-        hint="ask for less, add streams, or say `validity: {load: as-achieved}`",
-    )
+def _stands(rates: Mapping[str, float], before: Mapping[str, float]) -> bool:
+    """Whether the load is what it was about a second ago."""
+    return all(host in before and abs(rate - before[host]) <= STEADY_SHARE * rate for host, rate in rates.items())
 
 
-def _rounded(rate: float) -> str:
-    return rate_text(float(f"{rate:.3g}"))
+def _short(rates: Mapping[str, float], wanted: Mapping[str, float], tolerance: float | str) -> frozenset[str]:
+    share = STEADY_SHARE if isinstance(tolerance, str) else tolerance
+    return frozenset(host for host in wanted if rates.get(host, 0.0) < (1 - share) * wanted[host])
 
 
 class Measurement:

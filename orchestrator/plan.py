@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,14 @@ class PlannedJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RaisedSource:
+    """What a traffic source starts instead when its load was not reached by what came before."""
+
+    means: str
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSource:
     """A traffic source in one window."""
 
@@ -48,6 +57,7 @@ class PlannedSource:
     part: str
     launches: tuple[Launch, ...]
     demands: tuple[Demand, ...]
+    raised: tuple[RaisedSource, ...]  # in the order in which they are tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +86,15 @@ class RunPlan:
     windows: tuple[PlannedWindow, ...]
 
     def launches(self) -> Iterator[Launch]:
-        """Every process of the run."""
+        """Every process that the run may start."""
         yield from self.collectors
         for job in self.jobs:
             yield from job.launches
         for window in self.windows:
             for source in window.sources:
                 yield from source.launches
+                for stronger in source.raised:
+                    yield from stronger.launches
 
     def nodes(self) -> tuple[str, ...]:
         """The nodes that take part, in the testbed's order."""
@@ -252,14 +264,31 @@ def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[
                 PlannedSource(
                     name=source.name,
                     part=f"traffic.{choice.name}",
-                    launches=tuple(
-                        _owned(launch, "traffic", choice, window=window.name, source=source.name)
-                        for launch in module.launches(choice.config, source, topology)
-                    ),
+                    launches=_traffic(choice, choice.config, source, topology),
                     demands=tuple(module.demands(choice.config)),
+                    raised=tuple(_raised(choice, source, topology)),
                 )
             )
         yield PlannedWindow(name=window.name, measure=measure, sources=tuple(sources))
+
+
+def _traffic(choice: Choice, config: Any, source: Source, topology: Topology) -> tuple[Launch, ...]:
+    return tuple(
+        _owned(launch, "traffic", choice, window=source.window, source=source.name)
+        for launch in parts.traffic(choice.name).launches(config, source, topology)
+    )
+
+
+def _raised(choice: Choice, source: Source, topology: Topology) -> Iterator[RaisedSource]:
+    module = parts.traffic(choice.name)
+    stronger = module.raised(choice.config)
+    for step in itertools.count(1):
+        if stronger is None:
+            return
+        launches = _traffic(choice, stronger.config, source, topology)
+        named = (dataclasses.replace(launch, name=f"{launch.name}.raised{step}") for launch in launches)
+        yield RaisedSource(means=stronger.means, launches=tuple(named))
+        stronger = module.raised(stronger.config)
 
 
 def _requirements(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> Iterator[Requirement]:
@@ -314,6 +343,10 @@ def describe(plan: RunPlan) -> dict[str, Any]:
                         "part": source.part,
                         "demands": [dataclasses.asdict(demand) for demand in source.demands],
                         "launches": [describe_launch(launch) for launch in source.launches],
+                        "raised": [
+                            {"means": raised.means, "launches": [describe_launch(one) for one in raised.launches]}
+                            for raised in source.raised
+                        ],
                     }
                     for source in window.sources
                 ],

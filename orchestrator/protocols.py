@@ -59,6 +59,14 @@ class Demand:
     over_s: float = 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """What a traffic source can still do to reach its load: `means` says it to people ("8 streams")."""
+
+    config: Any
+    means: str
+
+
 class Part(Protocol):
     """What every part offers: a module in its folder, found by its name."""
 
@@ -88,6 +96,9 @@ class Traffic(Part, Protocol):
     def requirements(self, config: Any, topology: Topology) -> list[Requirement]: ...
 
     def demands(self, config: Any) -> list[Demand]: ...
+
+    def raised(self, config: Any) -> Raised | None:
+        """The same load by stronger means, for when it is not reached; None when there are none left."""
 
     def read(self, home: Home) -> Mapping[str, Columns]: ...
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import sys
 import time
@@ -18,6 +17,7 @@ from orchestrator.errors import Interrupted, LockedError, OrchError, StoreError,
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Launch
+from orchestrator.means import Means, first_means, preflight_of
 from orchestrator.measuring import Measurement, Window, preflight
 from orchestrator.plan import PlannedWindow, RunPlan
 from orchestrator.progress import Progress
@@ -63,6 +63,7 @@ class Run:
     phases: dict[str, float] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
     preflights: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    means: dict[str, Means] = field(default_factory=dict)
     measured_until: float = field(default_factory=time.monotonic)
     stage: str = "start"
     unfetched: bool = False
@@ -120,14 +121,28 @@ class Run:
         with self.phase("preflight"):
             # The first window's traffic is checked last, and stays.
             for window in reversed(plan.windows):
+                self.means[window.name] = first_means(window)
                 if window.sources:
                     self._preflight(window, stays=window is plan.windows[0])
             session.go(ranks)
 
     def _preflight(self, window: PlannedWindow, *, stays: bool) -> None:
-        launches = traffic_of(window) if stays else rehearsal_of(window)
-        self._traffic_up(window, launches)
-        self.preflights[window.name] = preflight(self.plan, window, self.session)
+        """Find the means by which a window's traffic reaches its load; leave it running where it `stays`."""
+        while True:
+            tried = self.means[window.name]
+            launches = tried.launches if stays else tried.rehearsal
+            self._traffic_up(window, launches)
+            landing = preflight(self.plan, window, self.session, raisable=tried.raisable)
+            self.preflights[window.name] = landing.rates
+            stronger = tried.raised(landing.short)
+            if stronger is None:
+                break
+            self._stop(launches, phase=None)
+            self.watch.set_aside(launches, window=preflight_of(window))
+            self.means[window.name] = stronger
+            note = f"window {window.name}: {landing.text(self.plan.topology.scale)}: raised to {stronger.text}"
+            self.watch.notes.append(note)
+            self.progress.say(f"    {note}")
         if not stays:
             self._stop(launches, phase=None)
 
@@ -142,7 +157,7 @@ class Run:
         for window in self.plan.windows:
             with self.phase("warm-up"):
                 if window is not self.plan.windows[0]:
-                    self._traffic_up(window, traffic_of(window))
+                    self._traffic_up(window, self.means[window.name].launches)
                 # The first window's traffic stood before the ranks began, a later one's stands now.
                 since_ns = 0 if window is self.plan.windows[0] else time.time_ns()
                 measurement = Measurement(self.plan, window, self.session, self.progress, since_ns=since_ns)
@@ -155,7 +170,7 @@ class Run:
             self.events.write("window", name=measured.name, start_ns=measured.start_ns, end_ns=measured.end_ns)
             if window is not self.plan.windows[-1]:
                 with self.phase("warm-up"):
-                    self._stop(traffic_of(window), phase=None)
+                    self._stop(self.means[window.name].launches, phase=None)
 
     # Down
 
@@ -206,19 +221,6 @@ def unwritable(path: Path, error: OSError) -> StoreError:
     """Results that cannot be written."""
     return StoreError(
         f"{path}: cannot be written: {error.strerror}", hint="make room; `orch recover` then seals what there is"
-    )
-
-
-def traffic_of(window: PlannedWindow) -> tuple[Launch, ...]:
-    """Every process of a window's traffic."""
-    return tuple(launch for source in window.sources for launch in source.launches)
-
-
-def rehearsal_of(window: PlannedWindow) -> tuple[Launch, ...]:
-    """The same traffic under names of its own, for a preflight that is over before its window begins."""
-    return tuple(
-        dataclasses.replace(launch, name=f"preflight.{launch.name}", window=f"preflight of {window.name}")
-        for launch in traffic_of(window)
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import queue
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.answers import AgentEvent, AgentLost, LineRead, ProcessExited
@@ -76,6 +78,11 @@ class Watch:
             progress = self.jobs.setdefault(launch.job, JobProgress())
             if launch.rank is not None and launch.follow is not None:
                 progress.ranks[launch.rank] = -1
+
+    def set_aside(self, launches: Sequence[Launch], *, window: str) -> None:
+        """Let processes that have ended count for another window than they were planned for."""
+        for launch in launches:
+            self.processes[launch.node, launch.name].launch = dataclasses.replace(launch, window=window)
 
     def take(self, until: float) -> None:
         """Take events until this instant of the monotonic clock, at least those that wait; raise on a failure."""

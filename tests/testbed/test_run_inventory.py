@@ -14,6 +14,14 @@ from orch_runs import in_stage, last_json, manifest_of, measured, orch, small, s
 
 pytestmark = pytest.mark.testbed
 
+POLICER = """table inet policer {
+  set connections { type inet_service; size 1000; flags dynamic; timeout 60s; }
+  chain out { type filter hook output priority 0;
+    tcp dport 15201 add @connections { tcp sport limit rate over 600 kbytes/second burst 32 kbytes } drop
+  }
+}
+"""
+
 
 @pytest.fixture
 def hosts(tmp_path):
@@ -166,3 +174,36 @@ def test_a_dry_run_takes_the_inventorys_names_and_rates(hosts, tmp_path):
     assert run["topology"]["scale"] == 100
     assert {link["rate"] for link in run["topology"]["links"]} == {25e9}
     assert [node["name"] for node in run["topology"]["nodes"]] == ["h1", "h2", "h3", "switch"]
+
+
+def test_streams_are_raised_until_the_load_is_reached_and_the_record_says_so(hosts, tmp_path):
+    """A policer gives every connection about 5 Mbit/s: one, two and four streams cannot carry 30, eight can."""
+    inventory, on = hosts
+    on("h1", "nft", "-f", "-", "<<'EOF'\n" + POLICER + "EOF")
+    traffic = [{"iperf": {"from": "h1", "to": "h3", "load": "30mbit", "streams": 1}}]
+    # As achieved: the policer lets the first second's worth pass twice, and only a load that stands shows that.
+    validity = {"load": "as-achieved", "min_iterations": 5}
+    path = write(tmp_path, experiment(inventory, conditions=None, traffic=traffic, validity=validity))
+    summary, results = measured(path, tmp_path / "results", "--no-report")
+    (run,) = summary["runs"]
+    (note,) = (note for note in run["notes"] if "raised to" in note and "iperf0 with 8 streams" in note)
+    assert note.startswith("window w1: h3 receives ")
+    tables = results / "small" / run["run"] / "tables"
+    flows = pq.read_table(tables / "flows.parquet").to_pylist()
+    kept = [flow for flow in flows if flow["window"] == "w1"]
+    assert len(kept) >= 8
+    assert {flow["launch"] for flow in kept} <= {f"w1.iperf0.client.raised{step}" for step in (3, 4)}
+    assert {flow["window"] for flow in flows if flow["launch"] == "w1.iperf0.client"} == {"preflight of w1"}
+    assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(30e6, rel=0.05)
+
+
+def test_a_source_that_may_not_be_raised_is_not(hosts, tmp_path):
+    inventory, on = hosts
+    on("h1", "nft", "-f", "-", "<<'EOF'\n" + POLICER + "EOF")
+    traffic = [{"iperf": {"from": "h1", "to": "h3", "load": "30mbit", "streams": 1, "most_streams": 2}}]
+    path = write(tmp_path, experiment(inventory, conditions=None, traffic=traffic))
+    status, out, err = orch("run", path, "--results", tmp_path / "results", "--json", "--no-report")
+    assert status == 1
+    assert re.search(r"preflight of window w1: .* h3 receives \d+\S* of 30mbit", err)
+    (run,) = last_json(out)["runs"]
+    assert [note.rpartition(": ")[2] for note in run["notes"]] == ["raised to iperf0 with 2 streams"]

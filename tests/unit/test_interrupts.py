@@ -59,7 +59,7 @@ def test_a_rest_ends_in_time_or_with_a_second_signal():
         began = time.monotonic()
         interrupts.rest(began + 0.05)
         interrupts.rest(began - 1)
-        assert 0.05 <= time.monotonic() - began < 1
+        assert 0.05 <= time.monotonic() - began < 5
         interrupts.unwinding()
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         interrupts.rest(began + 20)

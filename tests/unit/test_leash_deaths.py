@@ -245,7 +245,7 @@ def test_closing_is_quick_and_final(tether):
     pid = leash.processes(soon())[0].pid
     began = time.monotonic()
     leash.close(soon())
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10
     assert gone(pid)
     assert gone(leash.channel.pid)
     assert not any(isinstance(event, AgentLost) for event in leash.events)

@@ -215,8 +215,9 @@ TRAFFIC = "traffic:\n  - iperf: {from: h1, to: h3, load: 200mbit}\n  - iperf: {f
 def test_preflight_is_content_when_every_receiver_gets_what_is_asked(session_of, share):
     run = planned("{iterations: 5}", traffic=TRAFFIC)
     session = session_of(run, {"h3": Counter(50e6 * share)})  # scale 10, both sources together
-    rates = preflight(run, run.windows[0], session)
-    assert rates == {"h3": pytest.approx(50e6 * share, rel=1e-6)}
+    landing = preflight(run, run.windows[0], session)
+    assert landing.short == frozenset()
+    assert landing.rates == {"h3": pytest.approx(50e6 * share, rel=1e-6)}
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.2])
@@ -233,7 +234,35 @@ def test_preflight_tells_by_how_much_the_load_is_missed(session_of, share, monke
 def test_preflight_takes_the_load_as_achieved_where_that_is_said(session_of):
     run = planned("{iterations: 5}", traffic=TRAFFIC, more="validity: {load: as-achieved}\n")
     session = session_of(run, {"h3": Counter(7e6)})
-    assert preflight(run, run.windows[0], session) == {"h3": pytest.approx(7e6, rel=1e-6)}
+    assert preflight(run, run.windows[0], session).rates == {"h3": pytest.approx(7e6, rel=1e-6)}
+
+
+def test_preflight_gives_up_at_once_on_a_load_that_stands_short_when_it_can_be_raised(session_of):
+    run = planned("{iterations: 5}", traffic=TRAFFIC)
+    session = session_of(run, {"h3": Counter(30e6)})
+    landing = preflight(run, run.windows[0], session, raisable={"h3"})
+    assert landing.short == {"h3"}
+    assert landing.text(10) == "h3 receives 300mbit of 500mbit"
+
+
+def test_a_load_that_still_grows_is_not_raised_yet(session_of, monkeypatch):
+    run = planned("{iterations: 5}", traffic=TRAFFIC)
+    counter = Counter(0.0, step_ns=100 * MS)
+    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: counter.now_ns / 1e9 - 1e9))
+    session = session_of(run, {"h3": counter})
+    read = counter.read
+
+    def ramp(paths, deadline):
+        reading = read(paths, deadline)
+        seconds = (reading.wall_ns - 10**18) / 1e9
+        seconds_at_full = (
+            seconds**2 / 12 if seconds < 6 else seconds - 3
+        )  # six seconds of the node's clock to get there
+        reading.texts[paths[0]] = str(int(seconds_at_full * 50e6 / 8))
+        return reading
+
+    counter.read = ramp
+    assert preflight(run, run.windows[0], session, raisable={"h3"}).short == frozenset()
 
 
 def test_preflight_judges_the_last_second_not_what_was_before(session_of):
@@ -250,7 +279,7 @@ def test_preflight_judges_the_last_second_not_what_was_before(session_of):
         return reading
 
     counter.read = ramp
-    assert preflight(run, run.windows[0], session) == {"h3": pytest.approx(50e6, rel=1e-3)}
+    assert preflight(run, run.windows[0], session).rates == {"h3": pytest.approx(50e6, rel=1e-3)}
 
 
 def test_a_counter_that_cannot_be_read_is_said(session_of):

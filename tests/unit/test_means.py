@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from experiments import GOOD, IPERF
+
+from orchestrator import config, documents, plan
+from orchestrator.experiment import model
+from orchestrator.means import first_means
+
+TRAFFIC = """traffic:
+  - iperf: {from: h1, to: h3, load: 200mbit, streams: 4, most_streams: 10}
+  - iperf: {from: h2, to: h1, load: 200mbit, streams: 3, most_streams: 1}
+"""
+
+
+def window():
+    document = documents.parse(GOOD.replace("traffic:\n" + IPERF, TRAFFIC).encode(), name="e", needs="all")
+    return plan.build(config.validate(document, model()))[0].windows[0]
+
+
+def test_only_sources_of_receivers_that_get_too_little_are_raised_and_only_while_they_can_be():
+    asked = first_means(window())
+    assert asked.raisable == {"h3"}
+    assert asked.raised({"h1"}) is None
+    eight = asked.raised({"h1", "h3"})
+    ten = eight.raised({"h3"})
+    assert [means.text for means in (asked, eight, ten)] == ["", "iperf0 with 8 streams", "iperf0 with 10 streams"]
+    assert (ten.raisable, ten.raised({"h3"})) == (frozenset(), None)
+
+
+def test_every_means_has_processes_of_its_own_for_the_same_port():
+    asked = first_means(window())
+    eight = asked.raised({"h3"})
+    assert [launch.name for launch in eight.launches] == [
+        "w1.iperf0.server.raised1",
+        "w1.iperf0.client.raised1",
+        "w1.iperf1.server",
+        "w1.iperf1.client",
+    ]
+    assert [launch.ready for launch in eight.launches] == [launch.ready for launch in asked.launches]
+    assert eight.launches[1].argv[eight.launches[1].argv.index("-P") + 1] == "8"
+    assert {(launch.name[:10], launch.window) for launch in eight.rehearsal} == {("preflight.", "preflight of w1")}
