@@ -49,6 +49,20 @@ class Gate:
         return data
 
 
+HIT_SIGNIFICANCE = 4.0  # standard deviations that the hits of a random share may lie off; one run in 16,000 does
+LEAST_HITS = 5.0  # expected ones, below which a share cannot be judged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """How many packets a condition that hits them at random saw and hit, over the whole run; `share` was asked for."""
+
+    name: str
+    share: float
+    seen: int
+    hit: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """Cross traffic of one source from one host to another, layer-2 bit/s; NaN when no whole capture at `dst`."""
@@ -149,6 +163,7 @@ class Evidence:
     free_disk_bytes: tuple[tuple[str, float], ...] = ()  # of each node, the least seen
     failed_collectors: tuple[tuple[str, str, bool], ...] = ()  # launch, why, whether it was required
     problems: tuple[str, ...] = ()  # of reading captures
+    hits: tuple[Hits, ...] = ()
 
 
 def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
@@ -164,6 +179,7 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
         *_clocks(evidence.clock_uncertainty_s, tolerances),
         *_hosts(evidence, tolerances),
         *_collectors(evidence),
+        *_hits(evidence.hits),
     ]
     order = {False: 0, None: 1, True: 2}
     return sorted(gates, key=lambda gate: (order[gate.passed], not gate.required))
@@ -344,3 +360,18 @@ def _collectors(evidence: Evidence) -> Iterator[Gate]:
         yield _gate("collector", False, f"{launch} failed: {why}", measured=math.nan, limit=None, required=required)
     for problem in evidence.problems:
         yield _gate("capture-file", False, problem, measured=math.nan, limit=None)
+
+
+def _hits(conditions: Iterable[Hits]) -> Iterator[Gate]:
+    for one in conditions:
+        expected = one.seen * one.share
+        limit = HIT_SIGNIFICANCE * math.sqrt(expected * (1 - one.share))
+        enough, off = expected >= LEAST_HITS, abs(one.hit - expected)
+        text = f"{one.name}: {one.hit} of {one.seen} packets of the run"
+        text += f" ({one.hit / one.seen:.3%}, {one.share:.3%} asked)" if one.seen else ""
+        if not enough:
+            text += ": too few to judge the share"
+        elif off > limit:
+            text += f", off by more than {HIT_SIGNIFICANCE:g} standard deviations"
+        passed = off <= limit if enough else None
+        yield _gate("hits", passed, text, measured=one.hit, limit=expected, required=enough)

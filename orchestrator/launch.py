@@ -118,6 +118,18 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """How often a change did what it does: `parse` gives packets that it might have hit, and packets that it hit.
+
+    Read before the change is undone. `share` is the probability that was asked for.
+    """
+
+    read: tuple[str, ...]
+    parse: Callable[[str], tuple[int, int]]
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """A reversible change of one thing on one node.
 
@@ -135,3 +147,5 @@ class Change:
     apply: Callable[[str], list[tuple[str, ...]]]
     undo: Callable[[str], list[tuple[str, ...]]]
     expect: Callable[[str], str]
+    count: Count | None = None
+    shared: bool = False  # several conditions may ask for it, all alike: it is made once

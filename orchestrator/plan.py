@@ -133,6 +133,8 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
 
     for i, choice in enumerate(experiment.conditions):
         ask("condition", choice, "conditions", i)
+    if not found:
+        found.extend(_changed_twice(experiment, topology))
     for i, job in enumerate(experiment.all_jobs()):
         ask("workload", job.workload, *(("jobs", i) if experiment.jobs else ()), "workload")
     for i, window in enumerate(experiment.all_windows()):
@@ -200,11 +202,6 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, resolved: 
         for choice in experiment.collect
         for launch in parts.collector(choice.name).launches(choice.config, topology)
     )
-    changes = tuple(
-        change
-        for choice in experiment.conditions
-        for change in parts.condition(choice.name).changes(choice.config, topology)
-    )
     plan = RunPlan(
         experiment=experiment.name,
         point=digest[:8],
@@ -212,7 +209,7 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, resolved: 
         seed=seed,
         topology=topology,
         validity=experiment.validity,
-        changes=changes,
+        changes=_changes(experiment, topology),
         requirements=tuple(dict.fromkeys(_requirements(experiment, topology, jobs))),
         collectors=collectors,
         jobs=jobs,
@@ -220,6 +217,25 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, resolved: 
     )
     _refuse_twins(plan)
     return plan
+
+
+def _changes(experiment: Experiment, topology: Topology) -> tuple[Change, ...]:
+    """Every change in its order, those that conditions share once, at their first."""
+    found: dict[tuple[str, str], Change] = {}
+    for choice in experiment.conditions:
+        for change in parts.condition(choice.name).changes(choice.config, topology):
+            found.setdefault((change.node, change.name), change)
+    return tuple(found.values())
+
+
+def _changed_twice(experiment: Experiment, topology: Topology) -> Iterator[Located]:
+    seen: set[tuple[str, str]] = set()
+    for i, choice in enumerate(experiment.conditions):
+        for change in parts.condition(choice.name).changes(choice.config, topology):
+            if (change.node, change.name) in seen and not change.shared:
+                message = f"an earlier condition sets the {change.name} already"
+                yield ("conditions", i), Problem(at=(), message=message, accepted="one for each place")
+            seen.add((change.node, change.name))
 
 
 def _owned(

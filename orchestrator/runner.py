@@ -198,6 +198,7 @@ class Run:
     def _restore(self) -> None:
         with self.phase("restore"):
             self.session.undo_changes()
+            self.folder.manifest["hits"] = self.session.hits
 
     def _close(self) -> None:
         with self.phase("close"):

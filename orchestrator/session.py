@@ -16,7 +16,7 @@ from orchestrator.deadline import Deadline
 from orchestrator.errors import MissingRequirement, OrchError, TestbedError
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
-from orchestrator.launch import Change, Launch, Requirement
+from orchestrator.launch import Change, Count, Launch, Requirement
 from orchestrator.leash import Leash
 from orchestrator.protocols import Testbed
 from orchestrator.unwind import Unwind, add_note, combined
@@ -54,6 +54,7 @@ class Session:
         self.leashes: dict[str, Leash] = {}
         self.watch = watch
         self._applied: dict[str, list[tuple[Change, str]]] = {}
+        self.hits: list[dict[str, Any]] = []  # of changes that hit single packets: how many they saw, and hit
         self._events = events
         self._interrupts = interrupts
 
@@ -197,11 +198,23 @@ class Session:
     def _undo(self, leash: Leash, change: Change, old: str) -> None:
         if self._state(leash, change) == old:
             return  # it failed to apply, and its agent took it back at once
+        if change.count is not None:
+            self._count(leash, change, change.count)
         leash.undo(change.name, Deadline.after(CALL_S))
         now = self._state(leash, change)
         if now != old:
             raise TestbedError(f"{change.name} is {now} after it was undone, not {old} as before", node=change.node)
         self._events.write("restored", node=change.node, name=change.name, value=now)
+
+    def _count(self, leash: Leash, change: Change, count: Count) -> None:
+        """Keep how often a change did what it does; one that cannot be counted is undone all the same."""
+        done = leash.run(count.read, Deadline.after(CALL_S))
+        try:
+            seen, hit = count.parse(done.stdout)
+        except ValueError as error:
+            self.watch.notes.append(f"{change.node}: {change.name}: {error}")
+            return
+        self.hits.append({"node": change.node, "name": change.name, "share": count.share, "seen": seen, "hit": hit})
 
     @staticmethod
     def _state(leash: Leash, change: Change) -> str:

@@ -195,6 +195,10 @@ def _evidence(
             if launch["role"] == "collector" and launch.get("failed")
         ),
         problems=tuple(problems),
+        hits=tuple(
+            gates.Hits(name=one["name"], share=one["share"], seen=one["seen"], hit=one["hit"])
+            for one in manifest.get("hits", [])
+        ),
     )  # fmt: skip
 
 

@@ -33,7 +33,13 @@ DATA = ROOT / "tests/data"
 HOSTS = ("h1", "h2", "h3", "h4")
 OURS_ALLOWED = {
     *("orchestrator.launch", "orchestrator.rows", "orchestrator.protocols", "orchestrator.topology"),
-    *("orchestrator.units", "orchestrator.errors", "orchestrator.samplers", "orchestrator"),
+    *(
+        "orchestrator.units",
+        "orchestrator.errors",
+        "orchestrator.packet_rules",
+        "orchestrator.samplers",
+        "orchestrator",
+    ),
 }
 LIBRARIES_ALLOWED = {"pydantic", "pydantic_core", "numpy", "pyarrow"}
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")

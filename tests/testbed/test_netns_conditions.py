@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import json
 import shlex
 
 import pytest
 from netns_help import carries
 
-from orchestrator.conditions import congestion_control, rate
+from orchestrator.conditions import congestion_control, ecn, loss, rate
 
 pytestmark = pytest.mark.testbed
 
@@ -109,3 +110,59 @@ def test_an_unknown_algorithm_is_the_kernels_own_refusal(up, on):
         Applied(on, testbed, change),
     ):
         pass
+
+
+def udp(on, testbed, src, dst, options=""):
+    """What the receiver of two seconds of datagrams counted: sent, lost."""
+    address = testbed.topology.node(dst).address
+    on(testbed, dst, f"iperf3 -s -1 -D -B {address}")
+    said = json.loads(on(testbed, src, f"iperf3 -c {dst} -u -b 8M -l 1000 -t 2 -J {options}"))["end"]["sum"]
+    return said["packets"], said["lost_packets"]
+
+
+@pytest.mark.parametrize("where", ["nic", "switch-port"])
+def test_packets_are_lost_where_it_was_said_and_counted(up, on, where):
+    testbed = up(2, rate=1e9)
+    *offloads, rule = loss.changes(loss.Config(host="h2", share="10%", where=where), testbed.topology)
+    with Applied(on, testbed, rule):
+        sent, lost = udp(on, testbed, "h1", "h2")
+        seen, hit = rule.count.parse(on(testbed, rule.node, shlex.join(rule.count.read)))
+        assert sent == pytest.approx(2000, rel=0.1)
+        assert 0.05 * sent < lost < 0.15 * sent
+        assert 0 <= hit - lost <= 20  # a few of the control connection too
+        assert seen >= sent
+        assert udp(on, testbed, "h2", "h1")[1] == 0
+    assert udp(on, testbed, "h1", "h2")[1] == 0
+    assert [change.parse(on(testbed, change.node, shlex.join(change.read))) for change in offloads] == [
+        "tso off gso off gro off",
+        "tso off gso off gro off",
+    ]
+
+
+def test_a_lost_segment_is_a_loss_to_tcp(up, on):
+    """Dropped where the sender's own stack would be told of it, TCP would send again and count no retransmission."""
+    testbed = up(2, rate=1e9)
+    rule = loss.changes(loss.Config(host="h2", share="2%"), testbed.topology)[-1]
+    with Applied(on, testbed, rule):
+        on(testbed, "h2", "iperf3 -s -1 -D -B 198.18.0.2")
+        said = json.loads(on(testbed, "h1", "iperf3 -c h2 -b 5M -t 2 -J"))
+        _, hit = rule.count.parse(on(testbed, rule.node, shlex.join(rule.count.read)))
+    assert hit > 0
+    assert said["end"]["sum_sent"]["retransmits"] >= hit * 0.5
+
+
+def test_marks_are_set_on_connections_that_ask_for_them(up, on):
+    testbed = up(2, rate=1e9)
+    changes = ecn.changes(ecn.Config(host="h2", share="20%"), testbed.topology)
+    *asking, rule = (change for change in changes if "offloads" not in change.name)
+    marked = (
+        "awk '/^IpExt:/ { if (!known) known = split($0, name); else for (i in name) if (name[i] == \"InCEPkts\") print $i }'"
+        " /proc/net/netstat"
+    )
+    before = int(on(testbed, "h2", marked))
+    with Applied(on, testbed, asking[0]), Applied(on, testbed, asking[1]), Applied(on, testbed, rule):
+        on(testbed, "h2", "iperf3 -s -1 -D -B 198.18.0.2")
+        on(testbed, "h1", "iperf3 -c h2 -b 20M -t 2")
+        seen, hit = rule.count.parse(on(testbed, rule.node, shlex.join(rule.count.read)))
+    assert hit > 0.1 * seen > 10
+    assert int(on(testbed, "h2", marked)) - before == hit

@@ -163,3 +163,18 @@ def test_a_load_that_cannot_be_reached_is_refused_before_the_window_and_taken_wh
     summary, _ = measured(path, tmp_path / "b", *taken, "--no-report")
     (run,) = summary["runs"]
     assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(4e9, rel=0.05)
+
+
+def test_losses_are_made_counted_judged_and_undone(tmp_path):
+    lossy = {"loss": {"host": "h2", "share": "0.5%", "where": "switch-port"}}
+    experiment = small(conditions=[{"congestion-control": "cubic"}, lossy], traffic=None)
+    summary, results = measured(write(tmp_path, experiment), tmp_path / "results", "--no-report")
+    (run,) = summary["runs"]
+    manifest = json.loads((results / "small" / run["run"] / "manifest.json").read_bytes())
+    (hits,) = manifest["hits"]
+    assert hits["name"] == "loss at switch:p-h2"
+    assert hits["seen"] > 1000
+    (gate,) = (gate for gate in manifest["windows"][0]["gates"] if gate["name"] == "hits")
+    assert gate["passed"]
+    assert f"{hits['hit']} of {hits['seen']} packets of the run" in gate["message"]
+    nothing_is_left(run["run"])
