@@ -155,10 +155,8 @@ def test_marks_are_set_on_connections_that_ask_for_them(up, on):
     testbed = up(2, rate=1e9)
     changes = ecn.changes(ecn.Config(host="h2", share="20%"), testbed.topology)
     *asking, rule = (change for change in changes if "offloads" not in change.name)
-    marked = (
-        "awk '/^IpExt:/ { if (!known) known = split($0, name); else for (i in name) if (name[i] == \"InCEPkts\") print $i }'"
-        " /proc/net/netstat"
-    )
+    lookup = 'if (!known) known = split($0, name); else for (i in name) if (name[i] == "InCEPkts") print $i'
+    marked = f"awk '/^IpExt:/ {{ {lookup} }}' /proc/net/netstat"
     before = int(on(testbed, "h2", marked))
     with Applied(on, testbed, asking[0]), Applied(on, testbed, asking[1]), Applied(on, testbed, rule):
         on(testbed, "h2", "iperf3 -s -1 -D -B 198.18.0.2")
