@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -211,7 +211,7 @@ def _side(series: Sequence[RunSeries], statistic: str, seed: int) -> _Side | Non
     for one in series:
         if len(one.seconds) < fewest:
             return None
-        runs.setdefault(one.run, []).append(_logarithm(one.seconds.tobytes(), statistic, seed))
+        runs.setdefault(one.run, []).append(_logarithms(one.seconds.tobytes(), seed)[statistic])
     if not runs:
         return None
     means = [math.fsum(value for value, _ in found) / len(found) for found in runs.values()]
@@ -223,13 +223,15 @@ def _side(series: Sequence[RunSeries], statistic: str, seed: int) -> _Side | Non
     )  # fmt: skip
 
 
-@cache
-def _logarithm(seconds: bytes, statistic: str, seed: int) -> tuple[float, float]:
-    """The logarithm of a quantile of a series and the variance of that."""
+@lru_cache(maxsize=4096)
+def _logarithms(seconds: bytes, seed: int) -> Mapping[str, tuple[float, float]]:
+    """The logarithm of each quantile of a series and the variance of that."""
     series = np.frombuffer(seconds)
     _, medians, tails = statistics.resampled(series, block=statistics.block_length(series), seed=seed)
-    drawn, q = (medians, 0.5) if statistic == "p50" else (tails, 0.99)
-    return math.log(statistics.quantile(series, q)), float(np.var(np.log(drawn), ddof=1))
+    return {
+        name: (math.log(statistics.quantile(series, q)), float(np.var(np.log(drawn), ddof=1)))
+        for name, q, drawn in (("p50", 0.5, medians), ("p99", 0.99, tails))
+    }
 
 
 def _tests(sides: Mapping[str, tuple[_Side | None, _Side | None]], rule: Rule) -> dict[str, _Test | None]:
