@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import compare_cli, traffic_cli
+from orchestrator import compare_cli, prune_cli, traffic_cli
 from orchestrator.errors import ConfigError, OrchError
 
 DESCRIPTION = """\
@@ -127,6 +127,10 @@ def build_parser() -> argparse.ArgumentParser:
     history = command("history", None, "find the nights since which a sweep or an experiment runs at another speed",
                       "orch history nightly")  # fmt: skip
     compare_cli.history_options(history)
+
+    prune = command("prune", None, "compress or drop packet captures of old runs; tables and all else stay",
+                    "orch prune --compress-after 2d --drop-after 14d --keep 50gb")  # fmt: skip
+    prune_cli.options(prune)
 
     testbed = command("testbed", _testbed, "keep a local testbed up until Ctrl-C, to look at it or try things by hand",
                       "orch testbed --hosts 3 --link 1gbit")  # fmt: skip

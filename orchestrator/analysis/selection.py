@@ -132,6 +132,11 @@ def baselines(results: Path) -> list[dict[str, Any]]:
     return [_baseline(path) for path in sorted((results / BASELINES).glob("*.json"))]
 
 
+def held(results: Path) -> list[Path]:
+    """The folders of all runs that baselines hold, whether they are still there or not."""
+    return [(results / run).resolve() for baseline in baselines(results) for run in baseline["runs"]]
+
+
 def _baseline(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_bytes())

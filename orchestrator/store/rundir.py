@@ -109,14 +109,15 @@ class RunFolder:
 def _hashed(folder: Path) -> list[dict[str, Any]]:
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-        digests = pool.map(_sha256, files)
+        digests = pool.map(sha256, files)
         return [
             {"path": str(path.relative_to(folder)), "bytes": path.stat().st_size, "sha256": digest}
             for path, digest in zip(files, digests, strict=True)
         ]
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
