@@ -66,6 +66,36 @@ def history_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(action=_history)
 
 
+def sweep_options(parser: argparse.ArgumentParser) -> None:
+    """Add what a sweep that is to be judged takes."""
+    parser.add_argument("--baseline", metavar="NAME", help="compare with this baseline when all is measured")
+    rule_options(parser)
+
+
+def require_baseline(results: Path, name: str) -> None:
+    """Raise StoreError where a night could not be judged, before it is measured."""
+    from orchestrator.analysis import selection
+
+    selection.of_baseline(results, name)
+
+
+def judge_sweep(arguments: argparse.Namespace, *, sweep: str, folder: Path, status: int) -> int:
+    """Compare a sweep with `arguments.baseline`, print the summary, and leave it in the sweep's folder in every form.
+
+    `status` is how the sweep itself ended. A worse point outranks it; where the sweep was well, the verdict decides.
+    """
+    from orchestrator import comparing
+    from orchestrator.report import comparison as shown
+
+    files = {name: folder / name for name in ("verdict.html", "summary.md", "junit.xml", "verdict.json")}
+    arguments.html, arguments.markdown, arguments.junit = (files[name] for name in list(files)[:3])
+    found = judge(arguments.results, arguments.baseline, sweep, arguments)
+    shown.write(files["verdict.json"], json.dumps(shown.data(found), indent=1) + "\n")
+    print(shown.text(found))
+    print(f"\nverdict: {files['verdict.html']}, and beside it {', '.join(sorted(set(files) - {'verdict.html'}))}")
+    return found.status if found.status == comparing.WORSE or not status else status
+
+
 def judge(results: Path, a: str, b: str, arguments: argparse.Namespace) -> Comparison:
     """Compare by the rule of the command line and write the files that it asks for."""
     from orchestrator import comparing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -147,7 +148,13 @@ def _baseline(path: Path) -> dict[str, Any]:
     return record
 
 
-def _of_baseline(results: Path, path: Path) -> list[Entry]:
+def of_baseline(results: Path, name: str) -> list[Entry]:
+    """The runs that a baseline holds; StoreError when there is no such baseline, or not all of its runs any more."""
+    path = results / BASELINES / f"{name}.json"
+    if not path.is_file():
+        known = ", ".join(str(one["name"]) for one in baselines(results)) or "none"
+        raise StoreError(f"no baseline {name!r} in {results}; there are: {known}",
+                         hint=f"orch baseline set {name} RUN|SWEEP...")  # fmt: skip
     found, gone = [], []
     for run in _baseline(path)["runs"]:
         try:
@@ -164,9 +171,8 @@ def _of_baseline(results: Path, path: Path) -> list[Entry]:
 
 
 def _entries(results: Path, wanted: str) -> list[Entry]:
-    baseline = results / BASELINES / f"{wanted}.json"
-    if "/" not in wanted and baseline.is_file():
-        return _of_baseline(results, baseline)
+    if "/" not in wanted and (results / BASELINES / f"{wanted}.json").is_file():
+        return of_baseline(results, wanted)
     name, at, day = wanted.rpartition("@")
     if at and name:
         return _of_day(results, name, day)
@@ -214,7 +220,11 @@ def _instance(entry: Entry) -> str:
 
 
 def _day(entry: Entry) -> str:
-    began = _sweep(entry).get("began_ns") or entry.manifest.get("began_ns") or 0
+    """The day on which the run began, or its sweep: a night does not end at midnight."""
+    of_sweep = re.match(r"(\d{4})(\d{2})(\d{2})T", str(_sweep(entry).get("id", "")))
+    if of_sweep:
+        return "-".join(of_sweep.groups())
+    began = entry.manifest.get("began_ns") or 0
     return datetime.fromtimestamp(began / 1e9, tz=timezone.utc).date().isoformat()
 
 

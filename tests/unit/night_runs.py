@@ -51,7 +51,7 @@ def write_run(
     }  # fmt: skip
     if sweep:
         manifest["sweep"] = {
-            "id": f"sweep-{night:04d}", "name": name, "definition": "d", "mode": "windows",
+            "id": sweep_id(night), "name": name, "definition": "d", "mode": "windows",
             "points": {
                 window: {"point": f"id-{window}", "repetition": repetition, "fresh": window in fresh,
                          "values": {"traffic.0.iperf.load": f"{window.removeprefix('load')}gbit"}}
@@ -60,6 +60,12 @@ def write_run(
         }  # fmt: skip
     (path / "manifest.json").write_text(json.dumps(manifest))
     return path
+
+
+def sweep_id(night: int) -> str:
+    """The id of a night's sweep."""
+    began = datetime.fromtimestamp((BEGAN_NS + night * DAY_NS) / 1e9, tz=timezone.utc)
+    return f"{began:%Y%m%dT%H%M%S}000-5eed{night:04d}"
 
 
 def write_night(results: Path, night: int, *, slower: float = 1.0, repetitions: int = 3, **more) -> list[Path]:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import argparse
 import json
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from orchestrator import compare_cli
 from orchestrator.analysis import selection
 from orchestrator.cli import main
 from orchestrator.errors import ConfigError, StoreError
-from tests.unit.night_runs import write_night, write_run
+from tests.unit.night_runs import sweep_id, write_night, write_run
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +110,7 @@ def test_names(store):
     run = newest.entries[0].run
     assert [entry.run for entry in selection.choose(store, run).entries] == [run]
     assert len(selection.choose(store, "nightly@2026-11-18,nightly@2026-11-19").entries) == 6
-    assert len(selection.choose(store, "sweep-0003").entries) == 3
+    assert len(selection.choose(store, sweep_id(3)).entries) == 3
     assert len(selection.choose(store, "main").entries) == 9
 
 
@@ -158,3 +160,40 @@ def test_a_share_that_is_none_is_refused(store, capsys, text):
     status, out = orch(capsys, "compare", "main", "nightly", "--results", store, "--margin", text)
     assert status == 2
     assert "--margin" in out
+
+
+def test_a_night_that_goes_on_after_midnight_is_one_night(tmp_path):
+    write_run(tmp_path, night=0)
+    late = write_run(tmp_path, night=1)
+    manifest = json.loads((late / "manifest.json").read_text())
+    manifest["sweep"]["id"] = sweep_id(0)
+    manifest["sweep"]["points"]["load0"]["repetition"] = manifest["sweep"]["points"]["load8"]["repetition"] = 2
+    (late / "manifest.json").write_text(json.dumps(manifest))
+    assert len(selection.choose(tmp_path, "nightly@2026-11-18").entries) == 2
+    assert len(selection.nights(tmp_path, "nightly")) == 1
+
+
+def judged(results, *, night, status=0):
+    parser = argparse.ArgumentParser()
+    compare_cli.sweep_options(parser)
+    arguments = parser.parse_args(["--baseline", "main"])
+    arguments.results = results
+    folder = results / "sweeps" / "nightly" / sweep_id(night)
+    folder.mkdir(parents=True, exist_ok=True)
+    return compare_cli.judge_sweep(arguments, sweep=sweep_id(night), folder=folder, status=status), folder
+
+
+@pytest.mark.parametrize(("night", "status", "ends"), [(9, 0, 4), (9, 3, 4), (4, 0, 0), (4, 3, 3)])
+def test_a_sweep_is_judged_against_its_baseline(store, capsys, night, status, ends):
+    found, folder = judged(store, night=night, status=status)
+    assert found == ends
+    assert {path.name for path in folder.iterdir()} == {
+        "verdict.html", "verdict-figures", "summary.md", "junit.xml", "verdict.json"
+    }  # fmt: skip
+    assert json.loads((folder / "verdict.json").read_text())["status"] == (4 if night == 9 else 0)
+    assert capsys.readouterr().out.splitlines()[0] == (folder / "summary.md").read_text().splitlines()[2]
+
+
+def test_a_night_without_its_baseline_is_refused_before_it_is_measured(tmp_path):
+    with pytest.raises(StoreError, match="no baseline 'main'"):
+        compare_cli.require_baseline(tmp_path, "main")
