@@ -126,7 +126,7 @@ def _histories(shown: Sequence[History]) -> Any:
             panel.axvline(step.night - 0.5, color=INK, linewidth=0.8, linestyle="--")
         panel.set_title(history.label, pad=3, loc="right")
         panel.margins(y=0.25)
-    every = max(1, len(days) // 8)
+    every = -(-len(days) // 7)
     panels[-1].set_xticks(range(0, len(days), every), list(days[::every]))
     drawing.supylabel("median iteration (ms)", fontsize=9)
     return drawing
