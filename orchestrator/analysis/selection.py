@@ -180,8 +180,10 @@ def _entries(results: Path, wanted: str) -> list[Entry]:
     if named:
         newest = _instance(max(named, key=lambda entry: entry.run))
         return [entry for entry in named if _instance(entry) == newest]
-    of_sweep = [entry for entry in rundir.entries(results) if _sweep(entry).get("id") == wanted] if wanted else []
-    return of_sweep or [rundir.find(results, wanted)]
+    of_sweep = [path for path in results.glob("sweeps/*/*") if path.name == wanted]
+    if of_sweep:
+        return [entry for entry in _named(results, of_sweep[0].parent.name) if _sweep(entry).get("id") == wanted]
+    return [rundir.find(results, wanted)]
 
 
 def _of_day(results: Path, name: str, day: str) -> list[Entry]:
@@ -205,8 +207,9 @@ def _named(results: Path, name: str) -> Iterable[Entry]:
     if not name or name in (".", ".."):
         return
     for path in sorted((results / name).glob(f"*/{rundir.MANIFEST}")):
-        if not path.parent.name.endswith(rundir.PARTIAL):
-            yield rundir.find(results, str(path.parent))
+        entry = rundir.entry_at(path.parent)
+        if entry is not None and entry.sealed:
+            yield entry
 
 
 def _sweep(entry: Entry) -> Mapping[str, Any]:

@@ -166,12 +166,12 @@ class Entry:
 def entries(results: Path) -> Iterator[Entry]:
     """Every run of the store, oldest first within its experiment; folders without a manifest are passed over."""
     for path in sorted(results.glob(f"*/*/{MANIFEST}")):
-        entry = _entry(path.parent)
+        entry = entry_at(path.parent)
         if entry is not None:
             yield entry
 
 
-def _entry(folder: Path) -> Entry | None:
+def entry_at(folder: Path) -> Entry | None:
     """The run in a folder; None where there is no manifest, or a torn one."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -183,7 +183,7 @@ def _entry(folder: Path) -> Entry | None:
 
 def find(results: Path, wanted: str) -> Entry:
     """The run with this id, a unique beginning or end of it, or this folder; "last" is the one that began last."""
-    entry = _entry(Path(wanted).resolve()) if wanted else None
+    entry = entry_at(Path(wanted).resolve()) if wanted else None
     if entry is not None:
         return entry
     known = list(entries(results))

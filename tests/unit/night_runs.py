@@ -58,6 +58,7 @@ def write_run(
                 for window in levels
             },
         }  # fmt: skip
+        (results / "sweeps" / name / sweep_id(night)).mkdir(parents=True, exist_ok=True)
     (path / "manifest.json").write_text(json.dumps(manifest))
     return path
 

@@ -179,7 +179,6 @@ def judged(results, *, night, status=0):
     arguments = parser.parse_args(["--baseline", "main"])
     arguments.results = results
     folder = results / "sweeps" / "nightly" / sweep_id(night)
-    folder.mkdir(parents=True, exist_ok=True)
     return compare_cli.judge_sweep(arguments, sweep=sweep_id(night), folder=folder, status=status), folder
 
 
