@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,8 +92,10 @@ def judge_sweep(arguments: argparse.Namespace, *, sweep: str, folder: Path, stat
     arguments.html, arguments.markdown, arguments.junit = (files[name] for name in list(files)[:3])
     found = judge(arguments.results, arguments.baseline, sweep, arguments)
     shown.write(files["verdict.json"], json.dumps(shown.data(found), indent=1) + "\n")
-    print(shown.text(found))
-    print(f"\nverdict: {files['verdict.html']}, and beside it {', '.join(sorted(set(files) - {'verdict.html'}))}")
+    out = sys.stderr if getattr(arguments, "json", False) else sys.stdout  # where JSON is asked for, it comes alone
+    print(shown.text(found), file=out)
+    beside = ", ".join(sorted(set(files) - {"verdict.html"}))
+    print(f"\nverdict: {files['verdict.html']}, and beside it {beside}", file=out)
     return found.status if found.status == comparing.WORSE or not status else status
 
 

@@ -64,13 +64,16 @@ def fit(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, *, capacity_bps: float,
     """Fit a curve with this exponent, or with the best one where n is None.
 
     Points at or above the capacity, and those without a time, are left out. None where fewer distinct loads are left
-    than one more than there are parameters: nothing could be said of the scatter then.
+    than one more than there are parameters: nothing could be said of the scatter then. None as well where the best
+    exponent is at an end of FREE_WITHIN: the points do not determine one.
     """
     left, logs = _usable(load_bps, seconds, capacity_bps)
     parameters = 2 if n is not None else 3
     if len(np.unique(left)) < parameters + 1:
         return None
     exponent = n if n is not None else _best_exponent(left, logs)
+    if n is None and not 1.01 * FREE_WITHIN[0] < exponent < 0.99 * FREE_WITHIN[1]:
+        return None
     intercept, b, residual = _line(left**-exponent, logs)
     rest = float(residual @ residual)
     total = float(np.sum((logs - logs.mean()) ** 2))

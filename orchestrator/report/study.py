@@ -99,12 +99,12 @@ def _baseline(found: Sequence[Analysed], printed: Salamy) -> Table:
         if point.requested_bps > 0:
             continue
         ours_bps = congestion.theory_bps(one.series.theory_bytes, point.mean_s)
-        over_tcp = one.series.kind.transport
+        over_tcp, ranks = one.series.kind.transport, one.series.kind.ranks
         rows.append((
             one.series.kind.name, _mb(one.series.theory_bytes), _seconds(point.mean_s),
             _seconds(theirs.iteration_s) if theirs else NOTHING,
             _off(point.mean_s, theirs.iteration_s if theirs else None),
-            _gbps(ours_bps), f"{theirs.bandwidth_gbps:.2f}" if theirs else NOTHING,
+            _gbps(ours_bps), f"{theirs.bandwidth_gbps:.2f}" if theirs and ranks == printed.ring_hosts["A"] else NOTHING,
             over_tcp if over_tcp != "rdma" else "",
         ))  # fmt: skip
     head = ("curve", "theory (MB)", "ours (s)", "printed (s)", "difference", "ours (Gbit/s)", "printed", "transport")
@@ -143,8 +143,8 @@ def _fits(found: Sequence[Analysed], printed: Salamy) -> Table:
             beside = [curve for curve in theirs if curve.n == fit.n and fit.n_interval is None]
             rows.append((
                 one.series.kind.name + ("" if one.whole else ", congested part"),
-                f"{fit.n:g}" if fit.n_interval is None else f"free: {_with(fit.n, fit.n_interval, 2)}",
-                _with(fit.a_s, fit.a_interval_s, 3), _with(fit.b, fit.b_interval, 2), f"{fit.r2:.3f}",
+                f"{fit.n:g}" if fit.n_interval is None else f"free: {_with(fit.n, fit.n_interval)}",
+                _with(fit.a_s, fit.a_interval_s), _with(fit.b, fit.b_interval), f"{fit.r2:.3f}",
                 f"{fit.left_out_error:.1%}" + (" (chosen)" if fit is one.fit else ""),
                 "; ".join(_fit_text(curve) for curve in beside) or NOTHING,
             ))  # fmt: skip
@@ -168,7 +168,8 @@ def _congestion(found: Sequence[Analysed], printed: Salamy) -> Table:
         rows.append((
             kind.name,
             f"{_gbps(onset.crossing_bps)}, point at {_gbps(onset.load_bps)}" if onset else one.point.why,
-            _range(one.point.over_rules) + f" ({one.point.found[0]:.0%} of rules)", _range(one.point.over_draws),
+            f"{_range(one.point.over_rules)} ({one.point.found[0]:.0%} of rules)" if one.point.found[0] else NOTHING,
+            _range(one.point.over_draws),
             f"{_mb(onset.volume_bytes)} ({_off(onset.volume_bytes, one.series.theory_bytes)})" if onset else NOTHING,
             f"{theirs.load_gbps:g}" if theirs and theirs.load_gbps else NOTHING,
             f"{theirs.measured_mb or NOTHING} (+{theirs.over_theory_pct:g} %)" if theirs else NOTHING,
@@ -257,8 +258,8 @@ def _fit_text(curve: Curve) -> str:
     return f"A {curve.a_s:g}, B {curve.b:g}, n {curve.n:g}{r2} ({curve.transport}, {curve.source})"
 
 
-def _with(value: float, interval: tuple[float, float], digits: int) -> str:
-    return f"{value:.{digits}f} ({interval[0]:.{digits}f} to {interval[1]:.{digits}f})"
+def _with(value: float, interval: tuple[float, float]) -> str:
+    return f"{value:.3g} ({interval[0]:.3g} to {interval[1]:.3g})"
 
 
 def _seconds(value: float) -> str:

@@ -85,7 +85,7 @@ def rates(base: Recorded, other: Recorded, *, nights: int, seed: int = 1, **shap
 
 def measure(settings: Settings) -> Iterator[Figure]:
     """False alarms and detections, by runs a night, iterations, size of the change and variation between runs."""
-    nights = settings.times(1000, 100)
+    nights = settings.times(400, 100)
     base, slow = recorded(BASE_MS), recorded(SLOW_MS)
     for runs, iterations in ((1, 100), (2, 100), (3, 20), (3, 50), (3, 100), (5, 100)):
         shape: dict[str, Any] = {"runs": runs, "iterations": iterations}

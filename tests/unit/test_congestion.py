@@ -106,6 +106,12 @@ def test_too_few_points_are_not_fitted(n):
     assert fits.fit(loads, np.full(len(loads), 0.2), capacity_bps=C, n=n) is None
 
 
+def test_an_exponent_that_the_points_do_not_determine_is_not_given():
+    seconds = 0.37 * (1 + LOADS / 20e9)  # bends the other way
+    assert fits.fit(LOADS, seconds, capacity_bps=C) is None
+    assert {found.n for found in fits.candidates(LOADS, seconds, capacity_bps=C)} == set(fits.EXPONENTS)
+
+
 def test_points_without_a_time_or_at_the_capacity_are_left_out():
     found = fits.fit([0, 5e9, 1e10, 1.5e10, 25e9, 2e9], [0.2, 0.21, 0.23, 0.3, 9, math.nan], capacity_bps=C, n=1)
     assert found.points == 4
