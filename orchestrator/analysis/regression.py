@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis import statistics
+from orchestrator.analysis.ranks import rank_test
 
 Floats = npt.NDArray[np.float64]
 Verdict = Literal["worse", "better", "same", "cannot tell"]
@@ -173,44 +174,16 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def rank_test(a: Sequence[RunSeries], b: Sequence[RunSeries]) -> tuple[float, float]:
-    """The probability that an iteration of `b` takes longer than one of `a`, and Mann and Whitney's p of it being 1/2.
-
-    The variance takes as sizes the numbers of independent iterations: fewer than measured where iterations follow one
-    another (Geyer) and where those of a run resemble each other (Kish's design effect, from the variance between runs).
-    """
-    from scipy import stats
-
-    first, second = (np.concatenate([one.seconds for one in side]) for side in (a, b))
-    if min(len(first), len(second)) < statistics.FEWEST:
-        return math.nan, math.nan
-    u = float(stats.mannwhitneyu(second, first, method="asymptotic").statistic)
-    superiority = u / (len(first) * len(second))
-    n, m = (_independent([one.seconds for one in side]) for side in (a, b))
-    z = (superiority - 0.5) / math.sqrt((n + m + 1) / (12 * n * m))
-    return superiority, float(2 * stats.norm.sf(abs(z)))
-
-
-def _independent(series: Sequence[Floats]) -> float:
-    sizes = [statistics.effective_size(one) for one in series]
-    total = math.fsum(sizes)
-    if len(series) < 2 or total <= len(series):
-        return total
-    within = float(np.average([np.var(one) for one in series], weights=sizes))
-    between = max(0.0, float(np.var([np.mean(one) for one in series], ddof=1)) - within / (total / len(series)))
-    if within + between <= 0.0:
-        return total
-    alike = between / (within + between)
-    return total / (1 + (total / len(series) - 1) * alike)
-
-
 def _side(series: Sequence[RunSeries], statistic: str, seed: int) -> _Side | None:
-    """Windows of one run count as one run; None where there is too little for the statistic."""
+    """Windows of one run count as one run, those with too few iterations for the statistic not at all.
+
+    None where nothing is left.
+    """
     fewest = FEWEST_FOR_P99 if statistic == "p99" else statistics.FEWEST
     runs: dict[str, list[tuple[float, float]]] = {}
     for one in series:
         if len(one.seconds) < fewest:
-            return None
+            continue
         runs.setdefault(one.run, []).append(_logarithms(one.seconds.tobytes(), seed)[statistic])
     if not runs:
         return None
@@ -261,7 +234,7 @@ def _point(
     pair: Pair, tests: Mapping[str, _Test | None], sides: Mapping[tuple[str, str], tuple[_Side | None, _Side | None]],
     adjusted: Mapping[tuple[str, str], float], rule: Rule,
 ) -> PointChange:  # fmt: skip
-    superiority, p_rank = (math.nan, math.nan) if not (pair.a and pair.b) else rank_test(pair.a, pair.b)
+    superiority, p_rank = rank_test([one.seconds for one in pair.a], [one.seconds for one in pair.b])
     changes = tuple(
         _change(
             statistic, tests[statistic], sides[pair.point, statistic],

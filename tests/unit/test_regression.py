@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.analysis.regression import DEFAULT, Pair, RunSeries, compare, holm, rank_test
+from orchestrator.analysis.ranks import rank_test
+from orchestrator.analysis.regression import DEFAULT, Pair, RunSeries, compare, holm
 
 
 def runs(random, count, *, seconds=0.16, spread=0.005, noise=0.01, iterations=120, name="r"):
@@ -127,20 +128,30 @@ def test_holm_steps_down_and_keeps_order():
 def test_ranks_count_independent_iterations_only():
     random = np.random.default_rng(1)
     walk = np.cumsum(random.normal(0, 0.001, 400)) + 0.2
-    a = (RunSeries(run="a", seconds=walk),)
-    b = (RunSeries(run="b", seconds=walk[::-1] + 0.002),)
-    correlated = rank_test(a, b)[1]
-    shuffled = rank_test(
-        (RunSeries(run="a", seconds=random.permutation(a[0].seconds)),),
-        (RunSeries(run="b", seconds=random.permutation(b[0].seconds)),),
-    )[1]
+    correlated = rank_test([walk], [walk[::-1] + 0.002])[1]
+    shuffled = rank_test([random.permutation(walk)], [random.permutation(walk) + 0.002])[1]
     assert correlated > shuffled
 
 
 def test_ranks_of_runs_that_differ_are_no_evidence():
     random = np.random.default_rng(1)
-    found = [rank_test(runs(random, 3, spread=0.05), runs(random, 3, spread=0.05))[1] for _ in range(20)]
+
+    def side():
+        return [one.seconds for one in runs(random, 3, spread=0.05)]
+
+    found = [rank_test(side(), side())[1] for _ in range(20)]
     assert sum(p < 0.05 for p in found) <= 4
+
+
+def test_ranks_of_nothing_are_not_known():
+    assert all(math.isnan(value) for value in rank_test([], [np.ones(20)]))
+
+
+def test_a_run_that_was_cut_short_does_not_hide_the_others():
+    whole = pair(1)
+    short = RunSeries(run="short", seconds=np.full(3, 0.5))
+    (found,) = compare([Pair(point="p", a=(*whole.a, short), b=whole.b)])
+    assert found.change("p50").ratio == compare([whole])[0].change("p50").ratio
 
 
 def test_the_default_rule_has_margins_for_both_statistics():
