@@ -71,8 +71,8 @@ def compare(results: Path, a: str, b: str, *, rule: Rule, seed: int = 1) -> Comp
 
 def histories(nights: Sequence[Chosen], *, rule: Rule) -> tuple[History, ...]:
     """The history of every point over these nights; alpha is shared out over the points."""
-    keys = dict.fromkeys(key for night in nights for key in night.points)
     labels = {key: label for night in nights for key, label in night.labels.items()}
+    keys = sorted({key for night in nights for key in night.points}, key=lambda key: selection.natural(labels[key]))
     days = tuple(day_text(night.began_ns) for night in nights)
     found = []
     for key in keys:

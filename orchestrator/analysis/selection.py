@@ -84,15 +84,22 @@ def of_entries(entries: Sequence[Entry], *, name: str) -> Chosen:
 
 
 def pairs(a: Chosen, b: Chosen) -> tuple[tuple[Pair, ...], dict[str, str]]:
-    """The points of either side, in the order of the first one, and their labels; ConfigError when none is common."""
+    """The points of either side, in the order of their labels, and these; ConfigError when none is common."""
     if not set(a.points) & set(b.points):
         raise ConfigError(
             f"{a.name} and {b.name} have no validly measured point in common: "
             f"{_some(a)} against {_some(b)}; accepted: runs of the same sweep, or with windows of the same names"
         )
-    keys = dict.fromkeys([*a.points, *b.points])
+    labels = {**b.labels, **a.labels}
+    keys = sorted({*a.points, *b.points}, key=lambda key: natural(labels[key]))
     found = tuple(Pair(point=key, a=a.points.get(key, ()), b=b.points.get(key, ())) for key in keys)
-    return found, {**b.labels, **a.labels}
+    return found, labels
+
+
+def natural(text: str) -> list[tuple[int, float, str]]:
+    """A key that sorts numbers within a text by size, so that 8gbit comes before 16gbit."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [(0, float(part), "") if place % 2 else (1, 0.0, part) for place, part in enumerate(parts)]
 
 
 def nights(results: Path, name: str) -> list[Chosen]:

@@ -10,6 +10,7 @@ from orchestrator import compare_cli
 from orchestrator.analysis import selection
 from orchestrator.cli import main
 from orchestrator.errors import ConfigError, StoreError
+from orchestrator.store import rundir
 from tests.unit.night_runs import sweep_id, write_night, write_run
 
 
@@ -160,6 +161,13 @@ def test_a_share_that_is_none_is_refused(store, capsys, text):
     status, out = orch(capsys, "compare", "main", "nightly", "--results", store, "--margin", text)
     assert status == 2
     assert "--margin" in out
+
+
+def test_points_come_in_the_order_of_their_loads(tmp_path):
+    levels = {f"load{load}": 0.2 for load in (16, 0, 8, 12.5)}
+    chosen = selection.of_entries([rundir.entry_at(write_run(tmp_path, seconds=levels))], name="n")
+    found, labels = selection.pairs(chosen, chosen)
+    assert [labels[one.point] for one in found] == ["load 0gbit", "load 8gbit", "load 12.5gbit", "load 16gbit"]
 
 
 def test_a_night_that_goes_on_after_midnight_is_one_night(tmp_path):
