@@ -188,13 +188,14 @@ def _history(arguments: argparse.Namespace) -> int:
     from orchestrator import comparing
     from orchestrator.analysis import selection
     from orchestrator.errors import StoreError
+    from orchestrator.report.comparison import finite
 
     nights = selection.nights(arguments.results, arguments.name)
     if not nights:
         raise StoreError(f"{arguments.name}: no night of it in {arguments.results}", hint="orch ls")
     found = comparing.histories(nights, rule=_rule(arguments))
     if arguments.json:
-        print(json.dumps([dataclasses.asdict(history) for history in found], indent=1).replace("NaN", "null"))
+        print(json.dumps(finite([dataclasses.asdict(history) for history in found]), indent=1))
         return 0
     print(f"{arguments.name}: {len(nights)} nights, {found[0].days[0]} to {found[0].days[-1]}, {len(found)} points")
     print("\n".join(comparing.step_lines(found)) or "no step")

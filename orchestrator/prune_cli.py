@@ -32,7 +32,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def _prune(arguments: argparse.Namespace) -> int:
     from orchestrator.analysis import selection
     from orchestrator.store import retention, rundir
-    from orchestrator.units import Duration, Size, size_text
+    from orchestrator.units import Duration, Size
 
     policy = retention.Policy(
         compress_after_s=_quantity(arguments.compress_after, "--compress-after", Duration, "2d, 36h"),
@@ -50,7 +50,7 @@ def _prune(arguments: argparse.Namespace) -> int:
         if not mine and not (entry.sealed and retention.leftovers(run, entry.manifest)):
             continue
         for action in mine:
-            print(f"{action.what} {run.name}/{action.path}, {size_text(action.bytes)}: {action.why}")
+            print(f"{action.what} {run.name}/{action.path}, {_size(action.bytes)}: {action.why}")
         if arguments.dry_run:
             continue
         try:
@@ -59,8 +59,14 @@ def _prune(arguments: argparse.Namespace) -> int:
             trouble += 1
             print(f"{run.name}: {error}", file=sys.stderr)
     count = f"{len(actions)} captures" if len(actions) != 1 else "1 capture"
-    print(f"{count} to prune; nothing was done" if arguments.dry_run else f"{count}, {size_text(freed)} freed")
+    print(f"{count} to prune; nothing was done" if arguments.dry_run else f"{count}, {_size(freed)} freed")
     return 1 if trouble else 0
+
+
+def _size(size: float) -> str:
+    from orchestrator.units import size_text
+
+    return size_text(float(f"{size:.3g}"))
 
 
 def _quantity(text: str | None, option: str, kind: Any, example: str) -> float | None:

@@ -190,7 +190,10 @@ def _entries(results: Path, wanted: str) -> list[Entry]:
     of_sweep = [path for path in results.glob("sweeps/*/*") if path.name == wanted]
     if of_sweep:
         return [entry for entry in _named(results, of_sweep[0].parent.name) if _sweep(entry).get("id") == wanted]
-    return [rundir.find(results, wanted)]
+    entry = rundir.find(results, wanted)
+    if not entry.sealed:
+        raise StoreError(f"{entry.run} is not sealed: {entry.outcome}", hint="wait for it, or orch recover")
+    return [entry]
 
 
 def _of_day(results: Path, name: str, day: str) -> list[Entry]:

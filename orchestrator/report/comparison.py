@@ -48,8 +48,8 @@ def data(comparison: Comparison) -> dict[str, Any]:
         "differences": list(comparison.differences),
         "histories": [dataclasses.asdict(history) for history in comparison.histories],
     }
-    finite: dict[str, Any] = _finite(found)
-    return finite
+    told: dict[str, Any] = finite(found)
+    return told
 
 
 def junit(comparison: Comparison) -> str:
@@ -133,9 +133,10 @@ def _side(comparison: Comparison, which: str) -> dict[str, Any]:
     return {"name": side.name, "runs": [entry.run for entry in side.entries], "left_out": list(side.left_out)}
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Data for JSON, in which there is no NaN: it becomes null."""
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
+        return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

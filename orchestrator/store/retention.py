@@ -23,6 +23,7 @@ from typing import Any, Literal
 from orchestrator.errors import StoreError
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry
+from orchestrator.units import duration_text, size_text
 
 _CAPTURE = re.compile(r"\.pcap(ng)?\d*(\.gz)?$")
 _PACKED = ".gz"
@@ -76,7 +77,7 @@ def plan(entries: Iterable[Entry], policy: Policy, *, now_ns: int) -> list[Actio
     for entry, artifact in kept:
         if policy.keep_bytes is None or total <= policy.keep_bytes:
             break
-        why = f"captures exceed {policy.keep_bytes:.4g} bytes"
+        why = f"captures exceed {size_text(policy.keep_bytes)}"
         found[entry.path, str(artifact["path"])] = _action(entry, artifact, "drop", why)
         total -= artifact["bytes"]
     return list(found.values())
@@ -174,4 +175,4 @@ def _ended_ns(entry: Entry) -> int:
 
 
 def _age(seconds: float) -> str:
-    return f"{seconds / 86400:g} days"
+    return f"{seconds / 86400:g} days" if seconds >= 86400 else duration_text(seconds)

@@ -54,6 +54,8 @@ def test_the_history_tells_the_night_of_the_step(store, capsys, tmp_path):
     assert status == 0
     assert "load 0gbit: since 2026-11-28 +" in out
     assert "load 8gbit" not in out
+    status, out = orch(capsys, "history", "nightly", "--results", tmp_path, "--json")
+    assert [len(one["steps"]) for one in json.loads(out)] == [1, 0]
 
 
 def test_files_hold_the_same_verdicts(store, capsys, tmp_path):
@@ -148,6 +150,25 @@ def test_baselines_are_kept_listed_and_missed(store, tmp_path, capsys):
     status, out = orch(capsys, "compare", "good", "good", "--results", tmp_path)
     assert status == 1
     assert "3 of its runs are gone" in out
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"name": "main"}'])
+def test_a_torn_baseline_is_told(tmp_path, text, capsys):
+    write_night(tmp_path, 0)
+    (tmp_path / "baselines").mkdir()
+    (tmp_path / "baselines" / "main.json").write_text(text)
+    status, out = orch(capsys, "compare", "main", "nightly", "--results", tmp_path)
+    assert status == 1
+    assert "is no baseline" in out
+
+
+def test_a_run_that_is_not_sealed_is_not_compared(tmp_path, capsys):
+    whole = write_run(tmp_path, sweep=False, repetition=1)
+    under_way = write_run(tmp_path, sweep=False, repetition=2)
+    under_way = under_way.rename(under_way.with_name(under_way.name + ".partial"))
+    status, out = orch(capsys, "compare", whole, under_way, "--results", tmp_path)
+    assert status == 1
+    assert "is not sealed" in out
 
 
 @pytest.mark.parametrize("name", ["../evil", "a b", "", ".hidden", "a/b"])

@@ -84,6 +84,11 @@ def test_tables_hold_ours_beside_what_is_printed(store):
     (vgg,) = (row for row in tables["At the printed loads"] if row[:2] == ("vgg16, iperf", "13.99"))
     assert vgg[3] == "0.680"
     assert float(vgg[4].removesuffix(" %")) == pytest.approx(0, abs=5)
+    held = {(row[0], row[1]): row[5] for row in tables["At the printed loads"]}
+    assert held["vgg16, iperf", "13.99"] == "kept"
+    assert held["vgg16, iperf", "18.48"] == "-"
+    assert held["resnet50, websearch", "15.8"] == "kept"
+    assert held["resnet50, iperf", "18.1"] == "kept"
     assert any("B 10.75" in row[-1] for row in tables["Fits"] if row[0].startswith("vgg16"))
     told = {row[0]: row[1] for row in tables["Congestion points"]}
     assert "no flat region" in next(text for name, text in told.items() if name.startswith("vgg16"))
