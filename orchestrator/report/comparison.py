@@ -27,7 +27,8 @@ def text(comparison: Comparison) -> str:
 def markdown(comparison: Comparison) -> str:
     """The same for a chat or a pull request."""
     names = head(comparison)
-    lines = [f"## {_mark(comparison)}", "", *headline(comparison).splitlines(), ""]
+    first, *changes = headline(comparison).splitlines()
+    lines = [f"## {_mark(comparison)}", "", first, "", *(f"- {change}" for change in changes), ""]
     lines += ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
     lines += ["| " + " | ".join(row(comparison, change)) + " |" for change in comparison.changes]
     for title, found in lists(comparison):

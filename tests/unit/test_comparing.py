@@ -69,6 +69,7 @@ def test_files_hold_the_same_verdicts(store, capsys, tmp_path):
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     assert suite.find("testcase/failure").get("message").startswith("p50 +")
     assert "WORSE: 1 of 2 points" in files["markdown"].read_text()
+    assert "\n- worse: load 0gbit: p50 +" in files["markdown"].read_text()
     page = files["html"].read_text()
     assert "load 0gbit" in page
     assert page.count("<svg") == 2
