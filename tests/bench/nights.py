@@ -120,7 +120,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
     for spread in (0.01, 0.02, 0.04):
         for runs in (3, 5):
             told = f"{runs} x 100 iterations, runs {spread:.0%} apart"
-            noisy: dict[str, Any] = {"nights": nights, "runs": runs, "spread": spread}
+            noisy: dict[str, Any] = {"nights": settings.times(100, 40), "runs": runs, "spread": spread}
             yield _alarms(f"{told}, equal", rates(base, base, **noisy))
             yield _found(f"{told}, all times x 1.05", rates(base, base, factor=1.05, **noisy))
 
