@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import traffic_cli
+from orchestrator import compare_cli, prune_cli, study_cli, traffic_cli
 from orchestrator.errors import ConfigError, OrchError
 
 DESCRIPTION = """\
@@ -30,7 +30,8 @@ examples:
   orch report last                                        its figures and tables as one HTML file
 
 exit status: 0 all is well and valid; 1 something failed; 2 a mistake in a file or an option, and nothing was
-touched; 3 measured, but not valid; 130 interrupted."""
+touched; 3 measured, but not valid, or nothing could be told; 4 slower than what it was
+compared with; 130 interrupted."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -114,6 +115,20 @@ def build_parser() -> argparse.ArgumentParser:
     traffic = command("traffic", None, "cross traffic on its own: draw a schedule, send it, receive it, check it",
                       "orch traffic schedule --load 10gbit --burst 1ms,10ms,3 --plot burst")  # fmt: skip
     traffic_cli.options(traffic)
+
+    for name, add, text, example in (
+        ("compare", compare_cli.options, "say point by point whether runs got slower, and how sure that is",
+         "orch compare main nightly@today --markdown verdict.md --junit verdict.xml"),
+        ("baseline", compare_cli.baseline_options, "remember runs under a name, to compare others with",
+         "orch baseline set main nightly@2026-11-20"),
+        ("history", compare_cli.history_options, "find the nights since which a sweep or experiment has another speed",
+         "orch history nightly"),
+        ("prune", prune_cli.options, "compress or drop packet captures of old runs; tables and all else stay",
+         "orch prune --compress-after 2d --drop-after 14d --keep 50gb"),
+        ("study", study_cli.options, "show measured curves beside those of a paper, with the difference",
+         "orch study salamy a-iperf,b-websearch -o study.html"),
+    ):  # fmt: skip
+        add(command(name, None, text, example))
 
     testbed = command("testbed", _testbed, "keep a local testbed up until Ctrl-C, to look at it or try things by hand",
                       "orch testbed --hosts 3 --link 1gbit")  # fmt: skip

@@ -65,7 +65,7 @@ def summarise(values: npt.ArrayLike, *, seed: int) -> Summary:
     elif np.ptp(series) == 0.0:
         bounds = [(mean, mean), (p50, p50), (p99, p99)]
     else:
-        means, medians, tails = _resampled(series, block, seed)
+        means, medians, tails = resampled(series, block=block, seed=seed)
         half = student_t((1 + CONFIDENCE) / 2, n // block - 1) * float(np.std(means, ddof=1))
         bounds = [(mean - half, mean + half), _percentiles(medians), _percentiles(tails)]
     low, high = zip(*bounds, strict=True)
@@ -151,14 +151,8 @@ def student_t(probability: float, freedom: int) -> float:
     return math.sqrt(freedom * y)
 
 
-def _rank(samples: int, q: float) -> int:
-    # The small step down keeps 0.99 * 100 = 99.00000000000001 from becoming the hundredth.
-    above = math.ceil(q * samples - 1e-9)
-    return min(samples - 1, max(0, above - 1))
-
-
-def _resampled(series: Floats, block: int, seed: int) -> tuple[Floats, Floats, Floats]:
-    """Means, medians and 99th percentiles of resampled series, each made of blocks that may wrap around the end."""
+def resampled(series: Floats, *, block: int, seed: int) -> tuple[Floats, Floats, Floats]:
+    """Means, medians and 99th percentiles of RESAMPLES resampled series, of blocks that may wrap around the end."""
     n = len(series)
     count = math.ceil(n / block)
     draw = np.random.default_rng(seed)
@@ -173,6 +167,30 @@ def _resampled(series: Floats, block: int, seed: int) -> tuple[Floats, Floats, F
         parts.append((again.mean(axis=1), again[:, _rank(n, 0.5)], again[:, _rank(n, 0.99)]))
     means, medians, tails = (np.concatenate(part) for part in zip(*parts, strict=True))
     return means, medians, tails
+
+
+def effective_size(values: Floats) -> float:
+    """How many independent samples would tell as much of the mean as these, between 1 and their number.
+
+    n over one plus twice the sum of the autocorrelations, summed in pairs as long as a pair is positive (Geyer,
+    "Practical Markov Chain Monte Carlo", Statistical Science 7(4), 1992, section 3.3).
+    """
+    n = len(values)
+    centred = values - np.mean(values) if n else values
+    variance = float(np.mean(centred**2)) if n else 0.0
+    if n < 4 or variance == 0.0:
+        return float(n)
+    spectrum = np.abs(np.fft.rfft(centred, 1 << (2 * n - 1).bit_length())) ** 2
+    correlation = np.fft.irfft(spectrum)[: n - n % 2] / (n * variance)
+    pairs = correlation[0::2] + correlation[1::2]
+    positive = pairs[: int(np.argmax(pairs <= 0))] if (pairs <= 0).any() else pairs
+    return float(np.clip(n / max(2 * float(np.sum(positive)) - 1, 1.0), 1.0, n))
+
+
+def _rank(samples: int, q: float) -> int:
+    # The small step down keeps 0.99 * 100 = 99.00000000000001 from becoming the hundredth.
+    above = math.ceil(q * samples - 1e-9)
+    return min(samples - 1, max(0, above - 1))
 
 
 def _percentiles(values: Floats) -> tuple[float, float]:

@@ -132,7 +132,8 @@ def device(argv: Sequence[str]) -> str:
 
 def capture_files(folder: Path) -> list[Path]:
     """The capture's files in the order in which they were written."""
-    return sorted(folder.glob(FILE + "*"), key=lambda path: int(path.name[len(FILE) :] or 0))
+    numbered = {path: path.name[len(FILE) :] or "0" for path in folder.glob(FILE + "*")}
+    return sorted((path for path, end in numbered.items() if end.isdigit()), key=lambda path: int(numbered[path]))
 
 
 def _hosts(config: Config, topology: Topology) -> tuple[str, ...]:

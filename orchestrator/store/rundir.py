@@ -109,14 +109,15 @@ class RunFolder:
 def _hashed(folder: Path) -> list[dict[str, Any]]:
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-        digests = pool.map(_sha256, files)
+        digests = pool.map(sha256, files)
         return [
             {"path": str(path.relative_to(folder)), "bytes": path.stat().st_size, "sha256": digest}
             for path, digest in zip(files, digests, strict=True)
         ]
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -165,12 +166,12 @@ class Entry:
 def entries(results: Path) -> Iterator[Entry]:
     """Every run of the store, oldest first within its experiment; folders without a manifest are passed over."""
     for path in sorted(results.glob(f"*/*/{MANIFEST}")):
-        entry = _entry(path.parent)
+        entry = entry_at(path.parent)
         if entry is not None:
             yield entry
 
 
-def _entry(folder: Path) -> Entry | None:
+def entry_at(folder: Path) -> Entry | None:
     """The run in a folder; None where there is no manifest, or a torn one."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -182,7 +183,7 @@ def _entry(folder: Path) -> Entry | None:
 
 def find(results: Path, wanted: str) -> Entry:
     """The run with this id, a unique beginning or end of it, or this folder; "last" is the one that began last."""
-    entry = _entry(Path(wanted).resolve()) if wanted else None
+    entry = entry_at(Path(wanted).resolve()) if wanted else None
     if entry is not None:
         return entry
     known = list(entries(results))

@@ -1,0 +1,211 @@
+"""Curves of iteration time over cross traffic, from the runs and sweeps that measured their points."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+
+from orchestrator.analysis import congestion
+from orchestrator.analysis.iterations import JobSeries, series
+from orchestrator.errors import StoreError
+from orchestrator.store import tables
+from orchestrator.store.rundir import Entry
+
+Floats = npt.NDArray[np.float64]
+NO_TRAFFIC = "none"
+_NORMAL_95 = 1.96
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Kind:
+    """What the points of a curve share. `transport` is "tcp" or "rdma" as captures show it, else empty."""
+
+    model: str
+    traffic: str  # the part's name, with "-burst" where flows come in bursts; several joined by "+"
+    transport: str
+    ranks: int
+    workload: str
+
+    @property
+    def name(self) -> str:
+        told = f"{self.model}, {self.traffic}, {self.ranks} ranks, {self.workload}"
+        return f"{told} over {self.transport}" if self.transport else told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A point: all valid windows that asked for the same load. Loads in bit/s at full size, times in seconds."""
+
+    requested_bps: float
+    load_bps: float
+    mean_s: float
+    error_s: float  # standard error of the mean, over runs where there are several
+    p99_s: float
+    iterations: int
+    seconds: tuple[Floats, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A curve with everything that was measured of it; `points` are ordered by load."""
+
+    kind: Kind
+    points: tuple[Measured, ...]
+    capacity_bps: float
+    theory_bytes: float
+    scales: tuple[int, ...]
+    emulated: bool
+
+    @property
+    def curve(self) -> congestion.Curve:
+        """The same as arrays."""
+        return congestion.curve(
+            [point.load_bps for point in self.points], [point.mean_s for point in self.points],
+            [point.error_s for point in self.points], capacity_bps=self.capacity_bps, theory_bytes=self.theory_bytes,
+        )  # fmt: skip
+
+    def seconds_at(self, load_bps: float) -> float:
+        """The mean at a load, ln t interpolated between measured points; NaN outside of them."""
+        of = self.curve
+        if not len(of.load_bps) or not of.load_bps[0] <= load_bps <= of.load_bps[-1]:
+            return math.nan
+        return float(np.exp(np.interp(load_bps, of.load_bps, np.log(of.seconds))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    kind: Kind
+    requested_bps: float
+    load_bps: float
+    seconds: Floats
+    capacity_bps: float
+    theory_bytes: float
+    scale: int
+    emulated: bool
+
+
+def measured(entries: Iterable[Entry]) -> tuple[Series, ...]:
+    """Every curve in these runs: valid windows of runs with one job; checks of a sweep's own are left out.
+
+    A window without cross traffic is a point of every curve of the same model, ranks, workload and transport.
+    """
+    windows = [window for entry in entries for window in _windows(entry)]
+    by_kind: dict[Kind, list[_Window]] = defaultdict(list)
+    for window in windows:
+        by_kind[window.kind].append(window)
+    found = []
+    for kind, mine in sorted(by_kind.items()):
+        if kind.traffic == NO_TRAFFIC and any(_alike(kind, other) and other != kind for other in by_kind):
+            continue  # it stands in the curves with traffic
+        alone = [] if kind.traffic == NO_TRAFFIC else by_kind.get(_without_traffic(kind), [])
+        found.append(_series(kind, [*alone, *mine]))
+    return tuple(found)
+
+
+def _without_traffic(kind: Kind) -> Kind:
+    return Kind(kind.model, NO_TRAFFIC, kind.transport, kind.ranks, kind.workload)
+
+
+def _alike(kind: Kind, other: Kind) -> bool:
+    return _without_traffic(kind) == _without_traffic(other)
+
+
+def _series(kind: Kind, windows: Sequence[_Window]) -> Series:
+    by_load: dict[float, list[_Window]] = defaultdict(list)
+    for window in windows:
+        by_load[window.requested_bps].append(window)
+    points = sorted((_point(requested, mine) for requested, mine in by_load.items()), key=lambda one: one.load_bps)
+    return Series(
+        kind=kind, points=tuple(points), capacity_bps=min(window.capacity_bps for window in windows),
+        theory_bytes=float(np.mean([window.theory_bytes for window in windows])),
+        scales=tuple(sorted({window.scale for window in windows})), emulated=any(window.emulated for window in windows),
+    )  # fmt: skip
+
+
+def _point(requested: float, windows: Sequence[_Window]) -> Measured:
+    means = [float(np.mean(window.seconds)) for window in windows]
+    if len(means) > 1:
+        error = float(np.std(means, ddof=1)) / math.sqrt(len(means))
+    else:
+        found = _summary(windows[0].seconds)
+        error = (found.high - found.low) / 2 / _NORMAL_95 if math.isfinite(found.high - found.low) else 0.0
+    together = np.concatenate([window.seconds for window in windows])
+    return Measured(
+        requested_bps=requested, load_bps=float(np.mean([window.load_bps for window in windows])),
+        mean_s=float(np.mean(means)), error_s=error, p99_s=float(np.quantile(together, 0.99, method="inverted_cdf")),
+        iterations=len(together), seconds=tuple(window.seconds for window in windows),
+    )  # fmt: skip
+
+
+def _summary(seconds: Floats) -> Any:
+    from orchestrator.analysis.statistics import summarise
+
+    return summarise(seconds, seed=1).mean
+
+
+def _windows(entry: Entry) -> Iterable[_Window]:
+    manifest = entry.manifest
+    jobs = manifest.get("jobs") or []
+    valid = [window for window in manifest.get("windows") or [] if window.get("valid")]
+    if len(jobs) != 1 or not valid:
+        return
+    job = jobs[0]
+    planned = (manifest.get("sweep") or {}).get("points") or {}
+    traffic = _traffic(entry)
+    times = series(tables.read(entry.path / "tables", "iterations"), job["name"])
+    scale = int(manifest["scale"])
+    for record in valid:
+        name = record["window"]
+        loads = [load["achieved_bps"] for load in record["loads"]]
+        if planned.get(name, {}).get("fresh") or None in loads:
+            continue
+        span = record["iterations"][job["name"]]
+        yield _Window(
+            kind=Kind(str(job.get("model")), traffic.get(name, NO_TRAFFIC) if loads else NO_TRAFFIC,
+                      _transport(record, job["name"]), len(job["ranks"]), str(job["workload"])),
+            requested_bps=math.fsum(load["requested_bps"] for load in record["loads"]) * scale,
+            load_bps=math.fsum(loads) * scale, seconds=_within(times, span), capacity_bps=_capacity(manifest),
+            theory_bytes=float((job.get("theory") or {}).get("bytes_per_iteration", math.nan)) * scale, scale=scale,
+            emulated="emulated" in str(job.get("compute")),
+        )  # fmt: skip
+
+
+def _within(times: JobSeries, span: Mapping[str, int]) -> Floats:
+    return times.within(span["first"], span["last"]).seconds
+
+
+def _capacity(manifest: Mapping[str, Any]) -> float:
+    """The rate of the slowest link: cross traffic and training meet on one."""
+    return min(float(link["rate"]) for link in manifest["topology"]["links"])
+
+
+def _transport(record: Mapping[str, Any], job: str) -> str:
+    """RDMA passes captures by: what theory says was sent and no capture saw went that way."""
+    for row in record.get("training") or []:
+        sent, theory = row.get("sent_bytes"), row.get("theory_bytes")
+        if row["job"] == job and sent is not None and theory:
+            return "tcp" if sent > 0.5 * theory else "rdma"
+    return ""
+
+
+def _traffic(entry: Entry) -> dict[str, str]:
+    """The kind of cross traffic in each window, by the run's own experiment file."""
+    path = entry.path / "experiment.yaml"
+    try:
+        experiment = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
+    windows = experiment.get("windows") or [{"name": "w1", "traffic": experiment.get("traffic") or []}]
+    return {window["name"]: "+".join(map(_source_name, window.get("traffic") or [])) for window in windows}
+
+
+def _source_name(choice: Mapping[str, Any]) -> str:
+    ((name, config),) = choice.items()
+    return f"{name}-burst" if isinstance(config, Mapping) and config.get("burst") else str(name)

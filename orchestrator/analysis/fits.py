@@ -1,0 +1,171 @@
+"""Fits of an iteration time that grows towards the capacity of a shared link: t = A exp(B / (C - load)^n).
+
+Salamy (2022), eq. 3.7; as there, least squares of ln t, and R2 in ln t. C is known. For a given n the fit is a straight
+line over x = 1 / (C - load)^n with rates in Gbit/s, so that B is in (Gbit/s)^n, as the thesis prints it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+EXPONENTS = (0.5, 1.0, 2.0)  # those of the thesis, eqs. 3.3, 3.5 and 3.6
+FREE_WITHIN = (0.05, 6.0)
+CONFIDENCE = 0.95
+GBIT = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """A fitted curve over `points` points; intervals at CONFIDENCE, of the points' own scatter.
+
+    `r2` is of ln t. `left_out_error` is the root mean square of ln t at each point predicted from all the others, about
+    the relative error of a prediction; `aicc` is Akaike's criterion with Hurvich and Tsai's correction (1989).
+    """
+
+    a_s: float
+    a_interval_s: tuple[float, float]
+    b: float
+    b_interval: tuple[float, float]
+    n: float
+    n_interval: tuple[float, float] | None  # None where n was given
+    capacity_bps: float
+    points: int
+    r2: float
+    left_out_error: float
+    aicc: float
+    covariance: tuple[tuple[float, ...], ...]  # of ln A, B and, where it was fitted, n
+
+    def seconds(self, load_bps: npt.ArrayLike) -> Floats:
+        """The curve at these loads; infinite at and above the capacity."""
+        left = (self.capacity_bps - np.asarray(load_bps, np.float64)) / GBIT
+        with np.errstate(divide="ignore", over="ignore"):
+            found: Floats = np.where(left > 0, self.a_s * np.exp(self.b / np.maximum(left, 1e-12) ** self.n), np.inf)
+        return found
+
+    def band(self, load_bps: npt.ArrayLike) -> tuple[Floats, Floats]:
+        """The confidence band of the curve (not of single points) at these loads below the capacity."""
+        from scipy import stats
+
+        left = (self.capacity_bps - np.asarray(load_bps, np.float64)) / GBIT
+        gradient = _gradient(left, self.b, self.n, free=len(self.covariance) == 3)
+        spread = np.sqrt(np.einsum("ij,jk,ik->i", gradient, np.asarray(self.covariance), gradient))
+        half = stats.t.ppf((1 + CONFIDENCE) / 2, self.points - len(self.covariance)) * spread
+        middle = self.seconds(load_bps)
+        return middle * np.exp(-half), middle * np.exp(half)
+
+
+def fit(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, *, capacity_bps: float, n: float | None = None) -> Fit | None:
+    """Fit a curve with this exponent, or with the best one where n is None.
+
+    Points at or above the capacity, and those without a time, are left out. None where fewer distinct loads are left
+    than one more than there are parameters: nothing could be said of the scatter then. None as well where the best
+    exponent is at an end of FREE_WITHIN: the points do not determine one.
+    """
+    left, logs = _usable(load_bps, seconds, capacity_bps)
+    parameters = 2 if n is not None else 3
+    if len(np.unique(left)) < parameters + 1:
+        return None
+    exponent = n if n is not None else _best_exponent(left, logs)
+    if n is None and not 1.01 * FREE_WITHIN[0] < exponent < 0.99 * FREE_WITHIN[1]:
+        return None
+    intercept, b, residual = _line(left**-exponent, logs)
+    rest = float(residual @ residual)
+    total = float(np.sum((logs - logs.mean()) ** 2))
+    gradient = _gradient(left, b, exponent, free=n is None)
+    covariance = rest / (len(logs) - parameters) * np.linalg.pinv(gradient.T @ gradient)
+    half = _student(len(logs) - parameters) * np.sqrt(np.diag(covariance))
+    return Fit(
+        a_s=math.exp(intercept), a_interval_s=(math.exp(intercept - half[0]), math.exp(intercept + half[0])),
+        b=b, b_interval=(b - float(half[1]), b + float(half[1])), n=exponent,
+        n_interval=None if n is not None else _exponent_interval(left, logs, rest), capacity_bps=capacity_bps,
+        points=len(logs), r2=1 - rest / total if total > 0 else math.nan,
+        left_out_error=_left_out_error(left, logs, n), aicc=_aicc(rest, len(logs), parameters),
+        covariance=tuple(tuple(float(value) for value in row) for row in covariance),
+    )  # fmt: skip
+
+
+def candidates(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, *, capacity_bps: float) -> tuple[Fit, ...]:
+    """The fits with the exponents of the thesis and with a free one, as far as the points bear them."""
+    found = (fit(load_bps, seconds, capacity_bps=capacity_bps, n=n) for n in (*EXPONENTS, None))
+    return tuple(one for one in found if one is not None)
+
+
+def chosen(found: tuple[Fit, ...]) -> Fit | None:
+    """The one that predicts points best that it has not seen; None when there is none."""
+    return min(found, key=lambda one: one.left_out_error, default=None)
+
+
+def _usable(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, capacity_bps: float) -> tuple[Floats, Floats]:
+    left = (capacity_bps - np.asarray(load_bps, np.float64)) / GBIT
+    times = np.asarray(seconds, np.float64)
+    keep = (left > 0) & np.isfinite(times) & (times > 0)
+    return left[keep], np.log(times[keep])
+
+
+def _line(x: Floats, y: Floats) -> tuple[float, float, Floats]:
+    slope, intercept = np.polynomial.polynomial.polyfit(x, y, 1)[::-1]
+    return float(intercept), float(slope), y - intercept - slope * x
+
+
+def _rest(exponent: float, left: Floats, logs: Floats) -> float:
+    residual = _line(left**-exponent, logs)[2]
+    return float(residual @ residual)
+
+
+def _best_exponent(left: Floats, logs: Floats) -> float:
+    from scipy import optimize
+
+    grid = np.geomspace(*FREE_WITHIN, 40)
+    rests = [_rest(float(n), left, logs) for n in grid]
+    place = int(np.argmin(rests))
+    around = (float(grid[max(0, place - 1)]), float(grid[min(len(grid) - 1, place + 1)]))
+    return float(optimize.minimize_scalar(_rest, bounds=around, args=(left, logs), method="bounded").x)
+
+
+def _exponent_interval(left: Floats, logs: Floats, rest: float) -> tuple[float, float]:
+    """The exponents whose rest an F test cannot tell from the best one's; within FREE_WITHIN."""
+    from scipy import stats
+
+    freedom = len(logs) - 3
+    limit = rest * (1 + float(stats.f.ppf(CONFIDENCE, 1, freedom)) / freedom)
+    grid = np.geomspace(*FREE_WITHIN, 200)
+    inside = [float(n) for n in grid if _rest(float(n), left, logs) <= limit]
+    best = _best_exponent(left, logs)
+    return min([best, *inside]), max([best, *inside])
+
+
+def _gradient(left: Floats, b: float, n: float, *, free: bool) -> Floats:
+    """Derivatives of ln t by ln A, B and, where it is free, n; shape (points, parameters)."""
+    x = left**-n
+    columns = [np.ones_like(x), x] + ([-b * x * np.log(left)] if free else [])
+    return np.stack(columns, axis=1)
+
+
+def _left_out_error(left: Floats, logs: Floats, n: float | None) -> float:
+    """Root mean square of what each point is off when it is predicted from all the others."""
+    errors = []
+    for place in range(len(logs)):
+        others = np.arange(len(logs)) != place
+        exponent = n if n is not None else _best_exponent(left[others], logs[others])
+        intercept, slope, _ = _line(left[others] ** -exponent, logs[others])
+        errors.append(logs[place] - intercept - slope * left[place] ** -exponent)
+    return float(np.sqrt(np.mean(np.square(errors))))
+
+
+def _aicc(rest: float, points: int, parameters: int) -> float:
+    k = parameters + 1  # the scatter is one, too
+    if points <= k + 1 or rest <= 0:
+        return math.nan
+    return points * math.log(rest / points) + 2 * k + 2 * k * (k + 1) / (points - k - 1)
+
+
+def _student(freedom: int) -> float:
+    from scipy import stats
+
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))

@@ -1,0 +1,178 @@
+"""Compresses or drops captures by age and size, so that they do not fill the store, and records it in the manifest.
+
+Tables stay, and so does every other file. The manifest is written first and the file goes after: a crash in between
+leaves a file that the manifest already tells as gone, and the next pruning removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gzip
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from orchestrator.errors import StoreError
+from orchestrator.store import rundir
+from orchestrator.store.rundir import Entry
+from orchestrator.units import duration_text, size_text
+
+_CAPTURE = re.compile(r"\.pcap(ng)?\d*(\.gz)?$")
+_PACKED = ".gz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How long captures stay as they are, how long at all (seconds since the run ended), and how many bytes in all.
+
+    None: without end. Where they are more than `keep_bytes`, those of the oldest runs are dropped first.
+    """
+
+    compress_after_s: float | None = None
+    drop_after_s: float | None = None
+    keep_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What is to be done with one capture; `path` is within the run's folder."""
+
+    run: Path
+    path: str
+    bytes: int
+    what: Literal["compress", "drop"]
+    why: str
+
+
+def captures(entry: Entry) -> list[dict[str, Any]]:
+    """The captures among a sealed run's artefacts, as its manifest records them."""
+    return [one for one in entry.manifest.get("artifacts") or [] if _CAPTURE.search(one["path"])]
+
+
+def plan(entries: Iterable[Entry], policy: Policy, *, now_ns: int) -> list[Action]:
+    """What this policy asks for, oldest runs first; unsealed runs are left alone."""
+    sealed = sorted((entry for entry in entries if entry.sealed), key=_ended_ns)
+    found: dict[tuple[Path, str], Action] = {}
+    kept: list[tuple[Entry, dict[str, Any]]] = []
+    for entry in sealed:
+        age_s = (now_ns - _ended_ns(entry)) / 1e9
+        for artifact in captures(entry):
+            key = (entry.path, str(artifact["path"]))
+            if policy.drop_after_s is not None and age_s > policy.drop_after_s:
+                found[key] = _action(entry, artifact, "drop", f"older than {_age(policy.drop_after_s)}")
+                continue
+            kept.append((entry, artifact))
+            packed = str(artifact["path"]).endswith(_PACKED)
+            if policy.compress_after_s is not None and age_s > policy.compress_after_s and not packed:
+                found[key] = _action(entry, artifact, "compress", f"older than {_age(policy.compress_after_s)}")
+    total = sum(artifact["bytes"] for _, artifact in kept)
+    for entry, artifact in kept:
+        if policy.keep_bytes is None or total <= policy.keep_bytes:
+            break
+        why = f"captures exceed {size_text(policy.keep_bytes)}"
+        found[entry.path, str(artifact["path"])] = _action(entry, artifact, "drop", why)
+        total -= artifact["bytes"]
+    return list(found.values())
+
+
+def carry_out(run: Path, actions: Sequence[Action]) -> int:
+    """Do this to captures of one run and record it in its manifest; the number of bytes that it freed.
+
+    StoreError when another process prunes the run, or when a capture is not what the manifest says: then it stays, and
+    what was done before stays done.
+    """
+    with _alone(run):
+        manifest = json.loads((run / rundir.MANIFEST).read_bytes())
+        freed = 0
+        for path in leftovers(run, manifest):
+            freed += path.stat().st_size
+            path.unlink()
+        for action in actions:
+            source = run / action.path
+            (artifact,) = (one for one in manifest["artifacts"] if one["path"] == action.path)
+            if not source.is_file() or source.stat().st_size != artifact["bytes"]:
+                raise StoreError(f"{source} is not as large as its manifest says, or gone; it is left alone")
+            into = _compress(source, artifact) if action.what == "compress" else None
+            record = {**artifact, "what": action.what, "why": action.why, "when_ns": time.time_ns(), "into": into}
+            manifest["artifacts"] = sorted(
+                [one for one in manifest["artifacts"] if one is not artifact] + ([into] if into else []),
+                key=lambda one: str(one["path"]),
+            )
+            manifest.setdefault("pruned", []).append(record)
+            rundir.write_json(run / rundir.MANIFEST, manifest)
+            source.unlink()
+            freed += artifact["bytes"] - (into["bytes"] if into else 0)
+    return freed
+
+
+def leftovers(run: Path, manifest: Mapping[str, Any]) -> list[Path]:
+    """What an interrupted pruning left: files that are recorded as gone, and compressed ones that are not recorded."""
+    there = {one["path"] for one in manifest.get("artifacts") or []}
+    gone = [run / one["path"] for one in manifest.get("pruned") or [] if one["path"] not in there]
+    packed = [_packed(run / path) for path in there if _CAPTURE.search(path) and path + _PACKED not in there]
+    return [path for path in (*gone, *packed, *map(_unfinished, packed)) if path.is_file()]
+
+
+def _packed(source: Path) -> Path:
+    return source.with_name(source.name + _PACKED)
+
+
+def _unfinished(packed: Path) -> Path:
+    return packed.with_name(f".{packed.name}.new")
+
+
+def _compress(source: Path, artifact: dict[str, Any]) -> dict[str, Any]:
+    """Write a gzip file beside it, which tcpdump's and Wireshark's users can open; its record as an artefact."""
+    target = _packed(source)
+    temporary = _unfinished(target)
+    digest = hashlib.sha256()
+    try:
+        with source.open("rb") as plain, temporary.open("wb") as raw:
+            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
+                while chunk := plain.read(1 << 20):
+                    digest.update(chunk)
+                    packed.write(chunk)
+            raw.flush()
+            os.fsync(raw.fileno())
+        if digest.hexdigest() != artifact["sha256"]:
+            raise StoreError(f"{source} is not what was sealed; it is left alone")
+        shutil.copystat(source, temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return {
+        "path": str(Path(artifact["path"]).with_name(target.name)), "bytes": target.stat().st_size,
+        "sha256": rundir.sha256(target),
+    }  # fmt: skip
+
+
+@contextlib.contextmanager
+def _alone(run: Path) -> Iterator[None]:
+    descriptor = os.open(run, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise StoreError(f"{run}: another process prunes it") from None
+    finally:
+        os.close(descriptor)
+
+
+def _action(entry: Entry, artifact: dict[str, Any], what: Literal["compress", "drop"], why: str) -> Action:
+    return Action(run=entry.path, path=artifact["path"], bytes=artifact["bytes"], what=what, why=why)
+
+
+def _ended_ns(entry: Entry) -> int:
+    return int(entry.manifest.get("ended_ns") or entry.manifest.get("began_ns") or 0)
+
+
+def _age(seconds: float) -> str:
+    return f"{seconds / 86400:g} days" if seconds >= 86400 else duration_text(seconds)

@@ -1,0 +1,94 @@
+"""Writes sealed runs of a nightly sweep with known iteration times, as small as a comparison can read them."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+
+from orchestrator.store.tables import TableWriter
+
+BEGAN_NS = 1_795_000_000_000_000_000  # 2026-11-18
+DAY_NS = 86_400_000_000_000
+WARMUP = 3
+RANKS = 2
+
+
+def write_run(
+    results: Path, *, name: str = "nightly", night: int = 0, repetition: int = 1, seed: int | None = None,
+    seconds: dict[str, float] | None = None, iterations: int = 100, spread: float = 0.004,
+    invalid: tuple[str, ...] = (), sweep: bool = True, fresh: tuple[str, ...] = (), commit: str = "8e56fa4",
+) -> Path:  # fmt: skip
+    """A run with one window a point; `seconds` is the level of each, before run-to-run variation."""
+    levels = seconds or {"load0": 0.16, "load8": 0.2}
+    random = np.random.default_rng(1000 * night + repetition if seed is None else seed)
+    began = BEGAN_NS + night * DAY_NS + repetition * 1_000_000_000
+    run = f"{datetime.fromtimestamp(began / 1e9, tz=timezone.utc):%Y%m%dT%H%M%S}000-{repetition:08x}"
+    path = results / name / run
+    (path / "tables").mkdir(parents=True)
+    windows, at = [], 0
+    with TableWriter(path / "tables", run=run) as writer:
+        for window, level in levels.items():
+            first, last = at + WARMUP, at + WARMUP + iterations - 1
+            took = level * np.exp(random.normal(0, spread) + random.normal(0, 0.01, WARMUP + iterations))
+            _add(writer, window, np.arange(at, at + len(took)), took, first)
+            windows.append(
+                {
+                    "window": window, "valid": window not in invalid,
+                    "iterations": {"training": {"first": first, "last": last}},
+                    "reasons": ["cross traffic missed the request"] if window in invalid else [],
+                    "start_ns": began, "end_ns": began + 1, "loads": [], "training": [], "gates": [],
+                }
+            )  # fmt: skip
+            at += len(took)
+    manifest = {
+        "format": 1, "run": run, "experiment": name, "outcome": "completed", "stage": "sealed", "scale": 100,
+        "valid": not invalid, "reasons": [], "began_ns": began, "windows": windows, "repetition": repetition,
+        "git": {"commit": commit}, "versions": {"orch": "0.1.0"}, "topology": {"kind": "local", "mtu": 1500},
+        "launches": [], "artifacts": [],
+    }  # fmt: skip
+    if sweep:
+        manifest["sweep"] = {
+            "id": sweep_id(night), "name": name, "definition": "d", "mode": "windows",
+            "points": {
+                window: {"point": f"id-{window}", "repetition": repetition, "fresh": window in fresh,
+                         "values": {"traffic.0.iperf.load": f"{window.removeprefix('load')}gbit"}}
+                for window in levels
+            },
+        }  # fmt: skip
+        (results / "sweeps" / name / sweep_id(night)).mkdir(parents=True, exist_ok=True)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    return path
+
+
+def sweep_id(night: int) -> str:
+    """The id of a night's sweep."""
+    began = datetime.fromtimestamp((BEGAN_NS + night * DAY_NS) / 1e9, tz=timezone.utc)
+    return f"{began:%Y%m%dT%H%M%S}000-5eed{night:04d}"
+
+
+def write_night(results: Path, night: int, *, slower: float = 1.0, repetitions: int = 3, **more) -> list[Path]:
+    """A night of some repetitions; `slower` multiplies the first point."""
+    return [
+        write_run(results, night=night, repetition=k + 1, seconds={"load0": 0.16 * slower, "load8": 0.2}, **more)
+        for k in range(repetitions)
+    ]
+
+
+def _add(writer, window, numbers, took, first):
+    n = len(numbers)
+    ends = np.cumsum((took * 1e9).astype(np.int64))
+    names = [window if number >= first else "" for number in numbers]
+    for rank in range(RANKS):
+        writer.add(
+            "iterations",
+            {
+                "job": ["training"] * n, "rank": [rank] * n, "window": names, "iteration": numbers,
+                "start_ns": ends - (took * 1e9).astype(np.int64), "end_ns": ends, "seconds": took,
+                "forward_s": took / 3, "backward_s": took / 3, "wait_s": took / 3, "loss": [None] * n,
+                "samples": [64] * n,
+            },
+            node=f"h{rank + 1}", launch=f"rank{rank}",
+        )  # fmt: skip

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import argparse
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from orchestrator import compare_cli
+from orchestrator.analysis import selection
+from orchestrator.cli import main
+from orchestrator.errors import ConfigError, StoreError
+from orchestrator.store import rundir
+from tests.unit.night_runs import sweep_id, write_night, write_run
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Ten nights, the last two with their first point 6 % slower, and a baseline of the first three."""
+    results = tmp_path_factory.mktemp("store")
+    for night in range(10):
+        write_night(results, night, slower=1.06 if night >= 8 else 1.0, commit="slower" if night >= 8 else "first")
+    days = [f"nightly@2026-11-{18 + night}" for night in range(3)]
+    selection.set_baseline(results, "main", days)
+    return results
+
+
+def orch(capsys, *argv):
+    status = main([str(word) for word in argv])
+    told = capsys.readouterr()
+    return status, told.out + told.err
+
+
+def test_a_planted_regression_ends_with_its_status_and_says_which_point_by_how_much(store, capsys):
+    status, out = orch(capsys, "compare", "main", "nightly", "--results", store)
+    assert status == 4
+    assert "worse: load 0gbit: p50 +" in out
+    assert any(line.split()[:3] == ["load", "8gbit", "same"] for line in out.splitlines())
+    assert "commit: first against slower" in out
+
+
+def test_equal_nights_end_well(store, capsys):
+    status, out = orch(capsys, "compare", "main", "nightly@2026-11-22", "--results", store)
+    assert status == 0, out
+    assert "2 same (of 2 points)" in out
+
+
+def test_the_history_tells_the_night_of_the_step(store, capsys, tmp_path):
+    for night in range(10, 13):
+        write_night(tmp_path, night, slower=1.06)
+    for night in range(8):
+        write_night(tmp_path, night)
+    status, out = orch(capsys, "history", "nightly", "--results", tmp_path)
+    assert status == 0
+    assert "load 0gbit: since 2026-11-28 +" in out
+    assert "load 8gbit" not in out
+    status, out = orch(capsys, "history", "nightly", "--results", tmp_path, "--json")
+    assert [len(one["steps"]) for one in json.loads(out)] == [1, 0]
+
+
+def test_files_hold_the_same_verdicts(store, capsys, tmp_path):
+    files = {kind: tmp_path / "deep" / f"verdict.{kind}" for kind in ("html", "markdown", "junit")}
+    status, out = orch(capsys, "compare", "main", "nightly", "--results", store, "--json",
+                       *(word for kind, path in files.items() for word in (f"--{kind}", path)))  # fmt: skip
+    assert status == 4
+    data = json.loads(out)
+    assert [point["verdict"] for point in data["points"]] == ["worse", "same"]
+    suite = ET.fromstring(files["junit"].read_text())  # noqa: S314
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert suite.find("testcase/failure").get("message").startswith("p50 +")
+    assert "WORSE: 1 of 2 points" in files["markdown"].read_text()
+    assert "\n- worse: load 0gbit: p50 +" in files["markdown"].read_text()
+    page = files["html"].read_text()
+    assert "load 0gbit" in page
+    assert page.count("<svg") == 2
+    assert (files["html"].with_name("verdict-figures") / "history-1.pdf").exists()
+
+
+def test_invalid_windows_never_count_and_are_told(tmp_path, capsys):
+    write_night(tmp_path, 0)
+    for repetition in (1, 2, 3):
+        write_run(tmp_path, night=1, repetition=repetition, seconds={"load0": 0.4, "load8": 0.2}, invalid=("load0",))
+    status, out = orch(capsys, "compare", "nightly@2026-11-18", "nightly", "--results", tmp_path)
+    assert status == 0
+    assert "nothing valid was measured here on one side" in out
+    assert "cross traffic missed the request" in out
+    assert "worse" not in out.splitlines()[0]
+
+
+def test_when_nothing_can_be_told_the_status_says_so(tmp_path, capsys):
+    a, b = (write_run(tmp_path, name=name, sweep=False, seed=k) for k, name in enumerate(("one", "two")))
+    status, out = orch(capsys, "compare", a, b, "--results", tmp_path)
+    assert status == 3
+    assert "one run a side: the spread between runs is not known" in out
+
+
+def test_a_repetition_measured_again_counts_once_and_checks_do_not(tmp_path):
+    write_run(tmp_path, repetition=1, seed=1)
+    write_run(tmp_path, repetition=2, seed=2, fresh=("load8",))
+    again = write_run(tmp_path, repetition=3, seed=3)
+    manifest = json.loads((again / "manifest.json").read_text())
+    for point in manifest["sweep"]["points"].values():
+        point["repetition"] = 1
+    (again / "manifest.json").write_text(json.dumps(manifest))
+    chosen = selection.choose(tmp_path, "nightly")
+    runs = {key: [one.run for one in found] for key, found in chosen.points.items()}
+    assert [len(found) for found in runs.values()] == [2, 1]
+    assert all(again.name in found for found in runs.values())
+
+
+def test_names(store):
+    newest = selection.choose(store, "nightly")
+    assert newest.began_ns == max(night.began_ns for night in selection.nights(store, "nightly"))
+    run = newest.entries[0].run
+    assert [entry.run for entry in selection.choose(store, run).entries] == [run]
+    assert len(selection.choose(store, "nightly@2026-11-18,nightly@2026-11-19").entries) == 6
+    assert len(selection.choose(store, sweep_id(3)).entries) == 3
+    assert len(selection.choose(store, "main").entries) == 9
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error", "told"),
+    [
+        ("nightly@2020-01-01", StoreError, "it has 2026-11-23"),
+        ("nightly@yesterday", ConfigError, "accepted: YYYY-MM-DD"),
+        ("nothing@2026-11-18", StoreError, "no sweep or experiment"),
+        ("nothing", StoreError, "no such run"),
+        ("", StoreError, "names no run"),
+        (",", StoreError, "names no run"),
+    ],
+)
+def test_a_name_of_nothing_is_told(store, wanted, error, told):
+    with pytest.raises(error, match=told):
+        selection.choose(store, wanted)
+
+
+def test_sides_without_a_common_point_are_refused(tmp_path, capsys):
+    a = write_run(tmp_path, name="one", sweep=False, seconds={"w1": 0.1})
+    b = write_run(tmp_path, name="two", sweep=False, seconds={"w2": 0.1})
+    status, out = orch(capsys, "compare", a, b, "--results", tmp_path)
+    assert status == 2
+    assert "no validly measured point in common: w1 against w2" in out
+
+
+def test_baselines_are_kept_listed_and_missed(store, tmp_path, capsys):
+    write_night(tmp_path, 0)
+    status, out = orch(capsys, "baseline", "set", "good", "nightly", "--results", tmp_path)
+    assert (status, "2 points from 3 runs" in out) == (0, True)
+    assert "good" in orch(capsys, "baseline", "ls", "--results", tmp_path)[1]
+    (tmp_path / "nightly").rename(tmp_path / "moved")
+    status, out = orch(capsys, "compare", "good", "good", "--results", tmp_path)
+    assert status == 1
+    assert "3 of its runs are gone" in out
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"name": "main"}'])
+def test_a_torn_baseline_is_told(tmp_path, text, capsys):
+    write_night(tmp_path, 0)
+    (tmp_path / "baselines").mkdir()
+    (tmp_path / "baselines" / "main.json").write_text(text)
+    status, out = orch(capsys, "compare", "main", "nightly", "--results", tmp_path)
+    assert status == 1
+    assert "is no baseline" in out
+
+
+def test_a_run_that_is_not_sealed_is_not_compared(tmp_path, capsys):
+    whole = write_run(tmp_path, sweep=False, repetition=1)
+    under_way = write_run(tmp_path, sweep=False, repetition=2)
+    under_way = under_way.rename(under_way.with_name(under_way.name + ".partial"))
+    status, out = orch(capsys, "compare", whole, under_way, "--results", tmp_path)
+    assert status == 1
+    assert "is not sealed" in out
+
+
+@pytest.mark.parametrize("name", ["../evil", "a b", "", ".hidden", "a/b"])
+def test_a_baseline_cannot_be_named_so(store, name):
+    with pytest.raises(ConfigError, match="cannot name a baseline"):
+        selection.set_baseline(store, name, ["nightly"])
+
+
+@pytest.mark.parametrize("text", ["0%", "200%", "5", "many"])
+def test_a_share_that_is_none_is_refused(store, capsys, text):
+    status, out = orch(capsys, "compare", "main", "nightly", "--results", store, "--margin", text)
+    assert status == 2
+    assert "--margin" in out
+
+
+def test_points_come_in_the_order_of_their_loads(tmp_path):
+    levels = {f"load{load}": 0.2 for load in (16, 0, 8, 12.5)}
+    chosen = selection.of_entries([rundir.entry_at(write_run(tmp_path, seconds=levels))], name="n")
+    found, labels = selection.pairs(chosen, chosen)
+    assert [labels[one.point] for one in found] == ["load 0gbit", "load 8gbit", "load 12.5gbit", "load 16gbit"]
+
+
+def test_a_night_that_goes_on_after_midnight_is_one_night(tmp_path):
+    write_run(tmp_path, night=0)
+    late = write_run(tmp_path, night=1)
+    manifest = json.loads((late / "manifest.json").read_text())
+    manifest["sweep"]["id"] = sweep_id(0)
+    manifest["sweep"]["points"]["load0"]["repetition"] = manifest["sweep"]["points"]["load8"]["repetition"] = 2
+    (late / "manifest.json").write_text(json.dumps(manifest))
+    assert len(selection.choose(tmp_path, "nightly@2026-11-18").entries) == 2
+    assert len(selection.nights(tmp_path, "nightly")) == 1
+
+
+def judged(results, *, night, status=0):
+    parser = argparse.ArgumentParser()
+    compare_cli.sweep_options(parser)
+    arguments = parser.parse_args(["--baseline", "main"])
+    arguments.results = results
+    folder = results / "sweeps" / "nightly" / sweep_id(night)
+    return compare_cli.judge_sweep(arguments, sweep=sweep_id(night), folder=folder, status=status), folder
+
+
+@pytest.mark.parametrize(("night", "status", "ends"), [(9, 0, 4), (9, 3, 4), (4, 0, 0), (4, 3, 3)])
+def test_a_sweep_is_judged_against_its_baseline(store, capsys, night, status, ends):
+    found, folder = judged(store, night=night, status=status)
+    assert found == ends
+    assert {path.name for path in folder.iterdir()} == {
+        "verdict.html", "verdict-figures", "summary.md", "junit.xml", "verdict.json"
+    }  # fmt: skip
+    assert json.loads((folder / "verdict.json").read_text())["status"] == (4 if night == 9 else 0)
+    assert capsys.readouterr().out.splitlines()[0] == (folder / "summary.md").read_text().splitlines()[2]
+
+
+def test_a_night_without_its_baseline_is_refused_before_it_is_measured(tmp_path):
+    with pytest.raises(StoreError, match="no baseline 'main'"):
+        compare_cli.require_baseline(tmp_path, "main")

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import build_parser
+
+NIGHTLY = Path(__file__).parents[2] / "playbooks/nightly"
+ORCH = "/srv/orch/.venv/bin/orch"
+UNITS = ("orch-nightly.service", "orch-nightly.timer")
+
+
+def commands():
+    """Every `orch` command line of the service and the crontab, without the program."""
+    service = (NIGHTLY / UNITS[0]).read_text().splitlines()
+    found = [line.partition("=")[2] for line in service if line.startswith("Exec")]
+    jobs = [line for line in (NIGHTLY / "crontab").read_text().splitlines() if line and not line.startswith("#")]
+    found += [part for line in jobs for part in line.partition("&&")[2].split(";")]
+    return [shlex.split(command)[1:] for command in found]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+def test_systemd_takes_the_units(tmp_path):
+    program = shutil.which("true")
+    for name in UNITS:
+        (tmp_path / name).write_text((NIGHTLY / name).read_text().replace(ORCH, program))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in UNITS)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    said = [line for line in done.stderr.splitlines() if "orch-nightly" in line]
+    assert (done.returncode, said) == (0, [])
+
+
+@pytest.mark.parametrize("argv", [argv for argv in commands() if argv[0] == "prune"], ids=" ".join)
+def test_what_is_started_every_night_are_commands_there_are(argv):
+    assert build_parser().parse_args(argv).action
+
+
+def test_every_night_measures_anew_and_is_judged():
+    sweeps = [argv for argv in commands() if argv[0] == "sweep"]
+    assert len(sweeps) == 2
+    for argv in sweeps:
+        assert {"playbooks/sweeps/nightly.yaml", "--new", "--baseline"} <= set(argv)
