@@ -97,7 +97,7 @@ def test_only_an_experiment_or_a_mistake_with_its_place_comes_out(seed):
     seeds = [RICH, *(path.read_bytes() for path in SEEDS)]
     rejected = planned = 0
     ends = time.monotonic() + SECONDS / 2
-    while time.monotonic() < ends or not rejected:
+    while time.monotonic() < ends or not rejected or not planned:
         raw = mutated(random_, seeds)
         option = None
         if random_.random() < 0.3:

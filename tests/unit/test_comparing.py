@@ -5,13 +5,13 @@ import json
 from xml.etree import ElementTree as ET
 
 import pytest
+from night_runs import sweep_id, write_night, write_run
 
 from orchestrator import compare_cli
 from orchestrator.analysis import selection
 from orchestrator.cli import main
 from orchestrator.errors import ConfigError, StoreError
 from orchestrator.store import rundir
-from tests.unit.night_runs import sweep_id, write_night, write_run
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from night_runs import write_night
 
 from orchestrator.analysis import selection
 from orchestrator.cli import main
@@ -14,7 +15,6 @@ from orchestrator.errors import StoreError
 from orchestrator.store import retention, rundir
 from orchestrator.store.retention import Policy
 from orchestrator.store.rundir import RunFolder
-from tests.unit.night_runs import write_night
 
 DAY_NS = 86_400_000_000_000
 CONTENT = b"\xd4\xc3\xb2\xa1" + bytes(range(256)) * 400

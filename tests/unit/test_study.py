@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 import yaml
+from night_runs import write_run
 
 from orchestrator.analysis import curves, selection
 from orchestrator.analysis.published import salamy
 from orchestrator.cli import main
 from orchestrator.report import study
-from tests.unit.night_runs import write_run
 
 LOADS_GBPS = (0, 4, 8, 12, 16, 18, 20, 21)
 
