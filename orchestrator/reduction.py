@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator import parts
-from orchestrator.analysis import captures, pcap, windows
+from orchestrator.analysis import captures, flowtable, windows
 from orchestrator.collectors import tcpdump
 from orchestrator.errors import CaptureError, OrchError
 from orchestrator.gates import Tolerances
@@ -245,7 +245,7 @@ def _die_with_parent() -> None:
 def main() -> int:
     """Warm up, wait for a folder on standard input, reduce it, and print the result as JSON."""
     _die_with_parent()
-    pcap.warm()
+    flowtable.warm()
     parts.found("collector")
     line = sys.stdin.readline().strip()
     if not line:

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orchestrator.analysis import packets as core
-from orchestrator.analysis.pcap import FlowTable, PacketFlow, first_stamp
+from orchestrator.analysis import accounting
+from orchestrator.analysis.flowtable import Ends, FlowTable
+from orchestrator.analysis.pcap import in_order
 from orchestrator.errors import CaptureError
 from orchestrator.launch import Flow
 from orchestrator.rows import BIN_NS, Columns
@@ -46,27 +47,25 @@ def reduce(
     """
     totals = _Totals(flows, own=frozenset(addresses), peers=frozenset(peers))
     table = FlowTable(offset_ns=offset_ns, bin_ns=bin_ns, segment=segment, on_bins=totals.add)
-    ordered, problems = _in_order(files)
+    ordered, problems = in_order(files)
     for file in ordered:
         try:
             end = table.add(file)
         except CaptureError as error:
             problems.append(error.message)
             continue
-        if end.end == "truncated":
-            problems.append(f"{file.name} ends inside a record; the {end.packets} packets before it count")
-        elif end.end == "corrupt":
-            problems.append(f"{file.name} is damaged at byte {end.at}; the {end.packets} packets before it count")
-    if unsure := int(table.figures(core.UNSURE).sum()):
+        problems += end.problems
+    if unsure := int(table.figures(accounting.UNSURE).sum()):
         problems.append(
-            f"{port}: {unsure} bytes that count as repeated may be new: over {core.MOST_HOLES} gaps were open at once"
+            f"{port}: {unsure} bytes that count as repeated may be new: "
+            f"over {accounting.MOST_HOLES} gaps were open at once"
         )
     return _flow_rows(table, totals, port), _packet_rows(totals, port=port, bin_ns=bin_ns), problems
 
 
-def classify(flow: PacketFlow, flows: Iterable[Flow]) -> Flow:
+def classify(flow: Ends, flows: Iterable[Flow]) -> Flow:
     """The first Flow that matches in either direction; else SSH is control, and the rest "other" without a name."""
-    if flow.protocol not in ("tcp", "udp"):
+    if flow.protocol_name not in ("tcp", "udp"):
         return _NOBODY
     for rule in (*flows, _SSH):
         if rule.port is not None and rule.port not in (flow.src_port, flow.dst_port):
@@ -75,20 +74,6 @@ def classify(flow: PacketFlow, flows: Iterable[Flow]) -> Flow:
             if rule.src in (None, one) and rule.dst in (None, other):
                 return rule
     return _NOBODY
-
-
-def _in_order(files: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """The files that hold packets by the instant of their first one, since a ring of files wraps its names."""
-    problems, stamped = [], []
-    for file in files:
-        try:
-            stamp = first_stamp(file)
-        except CaptureError as error:
-            problems.append(error.message)
-        else:
-            if stamp is not None:
-                stamped.append((stamp, file))
-    return [file for _, file in sorted(stamped)], problems
 
 
 class _Totals:
@@ -107,12 +92,12 @@ class _Totals:
         self._own_macs: set[int] = set()
         self._parts: list[Rows] = []
         self._held = 0
-        self.known: list[tuple[PacketFlow, Flow]] = []
+        self.known: list[tuple[Ends, Flow]] = []
 
     def add(self, table: FlowTable, bins: Rows) -> None:
         """Take rows of (flow, bin, packets, wire, payload, repeated bytes) as the reader hands them out."""
-        for row in range(len(self.known), table.flows):
-            self._learn(table.flow(row))
+        for row in range(len(self.known), table.directions):
+            self._learn(table.ends(row))
         if len(bins):
             grouped = bins.copy()
             grouped[:, 0] = np.array(self._group_of, np.int64)[bins[:, 0]]
@@ -126,15 +111,15 @@ class _Totals:
         """All rows so far as (group, bin, ...), each group and bin once, in their order."""
         if self._parts:
             self._parts = [_summed(np.concatenate(self._parts))]
-        return self._parts[0] if self._parts else np.zeros((0, core.BIN_WORDS), np.int64)
+        return self._parts[0] if self._parts else np.zeros((0, accounting.BIN_WORDS), np.int64)
 
     def groups(self) -> list[tuple[str, str, Direction]]:
         return [(kind, name, self._resolved(way)) for kind, name, way in self._groups]
 
-    def direction(self, flow: PacketFlow) -> Direction:
+    def direction(self, flow: Ends) -> Direction:
         return self._resolved(self._way(flow))
 
-    def _learn(self, flow: PacketFlow) -> None:
+    def _learn(self, flow: Ends) -> None:
         rule = classify(flow, self._rules)
         way = self._way(flow)
         if way == "out":
@@ -142,7 +127,7 @@ class _Totals:
         self.known.append((flow, rule))
         self._group_of.append(self._groups.setdefault((rule.kind, rule.name, way), len(self._groups)))
 
-    def _way(self, flow: PacketFlow) -> Direction | int:
+    def _way(self, flow: Ends) -> Direction | int:
         if flow.src in self._own or flow.dst in self._peers:
             return "out"
         if flow.dst in self._own or flow.src in self._peers:
@@ -166,23 +151,28 @@ def _summed(rows: Rows) -> Rows:
 
 
 def _flow_rows(table: FlowTable, totals: _Totals, port: str) -> Columns:
-    known = totals.known
+    packets = table.figures(accounting.PACKETS)
+    rows = np.flatnonzero(packets)
+    known = [totals.known[row] for row in rows]
+    figures = {
+        "packets": accounting.PACKETS,
+        "wire_bytes": accounting.WIRE,
+        "payload_bytes": accounting.PAYLOAD_SUM,
+        "repeated_bytes": accounting.REPEATED,
+        "first_ns": accounting.FIRST,
+        "last_ns": accounting.LAST,
+    }
     return {
         "port": [port] * len(known),
         "direction": [totals.direction(flow) for flow, _ in known],
-        "protocol": [flow.protocol for flow, _ in known],
+        "protocol": [flow.protocol_name for flow, _ in known],
         "src": [flow.src for flow, _ in known],
         "src_port": [flow.src_port for flow, _ in known],
         "dst": [flow.dst for flow, _ in known],
         "dst_port": [flow.dst_port for flow, _ in known],
         "kind": [rule.kind for _, rule in known],
         "name": [rule.name for _, rule in known],
-        "packets": table.figures(core.PACKETS).copy(),
-        "wire_bytes": table.figures(core.WIRE).copy(),
-        "payload_bytes": table.figures(core.PAYLOAD).copy(),
-        "repeated_bytes": table.figures(core.REPEATED).copy(),
-        "first_ns": table.figures(core.FIRST).copy(),
-        "last_ns": table.figures(core.LAST).copy(),
+        **{name: table.figures(column)[rows] for name, column in figures.items()},
     }
 
 

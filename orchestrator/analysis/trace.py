@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +60,7 @@ class Flows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bins:
-    """What each flow carried in each bin in which it carried anything, ordered by bin and then flow, each once.
+    """What each flow carried in each bin in which it carried anything, ordered by bin, each flow and bin once.
 
     `width_ns` can be wider than asked for, where so many rows would not fit (see Trace.notes).
     """
@@ -141,6 +144,18 @@ class Trace:
     @property
     def last_ns(self) -> int:
         return max((point.last_ns for point in self.points if point.packets), default=0)
+
+
+def joined(kind: type[Any], tables: Sequence[Any], *, shared: Sequence[str] = ()) -> Any:
+    """Tables of one kind behind each other; columns in `shared` are the same in all of them."""
+    return kind(
+        **{
+            column.name: getattr(tables[0], column.name)
+            if column.name in shared
+            else np.concatenate([getattr(table, column.name) for table in tables])
+            for column in dataclasses.fields(kind)
+        }
+    )
 
 
 def protocol_name(protocol: int) -> str:

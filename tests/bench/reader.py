@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.analysis import captures, pcap
+from orchestrator.analysis import captures, flowtable, pcap
 from orchestrator.rows import BIN_NS
 from tests.bench.commands import call
 from tests.bench.figure import Figure, Settings
@@ -65,7 +65,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
     packets = settings.times(2_000_000, 300_000)
     path = settings.scratch / "generated.pcap"
     generate(path, packets)
-    pcap.warm()
+    flowtable.warm()
     ours: dict[str, Callable[[], None]] = {
         "analysis.pcap, flows and bins": lambda: _flows(path, packets),
         "analysis.captures, down to tables": lambda: _tables(path, packets),
@@ -102,10 +102,10 @@ def _peers(path: Path) -> dict[str, list[str]]:
 
 
 def _flows(path: Path, packets: int) -> None:
-    table = pcap.FlowTable(bin_ns=BIN_NS, on_bins=lambda _table, _bins: None)
+    table = flowtable.FlowTable(bin_ns=BIN_NS, on_bins=lambda _table, _bins: None)
     end = table.add(path)
-    if (end.packets, end.end, table.flows) != (packets, "whole", 2 * FLOWS):
-        raise AssertionError(f"read {end}, {table.flows} flows")
+    if (end.packets, end.end, table.directions) != (packets, "whole", 2 * FLOWS + 2):
+        raise AssertionError(f"read {end}, {table.directions} directions")
 
 
 def _tables(path: Path, packets: int) -> None:
