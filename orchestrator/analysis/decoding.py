@@ -155,22 +155,20 @@ def _window_scale(data: Bytes, at: int, end: int) -> int:
 
 @stage
 def _transport(data: Bytes, at: int, end: int, kind: int, row: Ints, counts: Ints) -> None:
-    """Read ports, and of TCP sequence numbers; `row[PAYLOAD]` holds the bytes from this header on."""
-    if kind not in (_TCP, _UDP):
-        return
-    if at + 4 > end:
-        counts[UNDECODED] += 1
-        return
-    row[WORD] |= be32(data, at)
-    if kind == _UDP:
+    """Read ports, and of TCP sequence numbers; `row[PAYLOAD]` holds the bytes from this header on.
+
+    A packet whose header was not captured, or contradicts itself, belongs to no port, as with tshark.
+    """
+    if kind == _UDP and at + 8 <= end and be16(data, at + 4) >= 8:
+        row[WORD] |= be32(data, at)
         row[PAYLOAD] = max(0, row[PAYLOAD] - 8)
         counts[ROCE] += be16(data, at + 2) == ROCE_PORT
         return
-    if at + 20 > end:
-        counts[UNDECODED] += 1
-        row[PAYLOAD] = max(0, row[PAYLOAD] - 20)
+    if kind != _TCP or at + 20 > end or data[at + 12] < 0x50:
+        counts[UNDECODED] += kind in (_TCP, _UDP)
         return
     header = np.int64(data[at + 12] >> 4) * 4
+    row[WORD] |= be32(data, at)
     row[PAYLOAD] = max(0, row[PAYLOAD] - header)
     row[SEQUENCE] = be32(data, at + 4)
     row[ACKNOWLEDGED] = be32(data, at + 8)
