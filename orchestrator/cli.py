@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import compare_cli, prune_cli, study_cli, traffic_cli
+from orchestrator import capture_cli, compare_cli, prune_cli, study_cli, traffic_cli
 from orchestrator.errors import ConfigError, OrchError
 
 DESCRIPTION = """\
@@ -129,6 +129,10 @@ def build_parser() -> argparse.ArgumentParser:
          "orch study salamy a-iperf,b-websearch -o study.html"),
     ):  # fmt: skip
         add(command(name, None, text, example))
+
+    capture = command("capture", None, "packet captures from anywhere to tables and figures: flows, pairs, throughput",
+                      "orch capture trace.pcap")  # fmt: skip
+    capture_cli.options(capture)
 
     testbed = command("testbed", _testbed, "keep a local testbed up until Ctrl-C, to look at it or try things by hand",
                       "orch testbed --hosts 3 --link 1gbit")  # fmt: skip

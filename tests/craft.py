@@ -27,11 +27,12 @@ def loopback(body, family=2, order="<"):
     return struct.pack(order + "I", family) + body
 
 
-def ip4(body, src="10.9.0.1", dst="10.9.0.2", protocol=TCP, total=None, flags=0, offset=0, options=b"", number=1):
+def ip4(body, *, src="10.9.0.1", dst="10.9.0.2", protocol=TCP, total=None, flags=0, offset=0, options=b"", number=1):
     size = 20 + len(options) + len(body) if total is None else total
     return (
         struct.pack(
-            ">BBHHHBBH4s4s", 0x40 | (5 + len(options) // 4), 0, size, number, flags << 13 | offset // 8, 64, protocol, 0,
+            ">BBHHHBBH4s4s",
+            0x40 | (5 + len(options) // 4), 0, size, number, flags << 13 | offset // 8, 64, protocol, 0,
             ipaddress.ip_address(src).packed, ipaddress.ip_address(dst).packed,
         )
         + options
@@ -83,14 +84,14 @@ def reth(length):
 def pcap(frames, *, big=False, nano=True, snap=262144, link=1, start_s=1000, step_ns=1000, wire=None):
     """Bytes of a pcap file; `frames` are bytes, or (nanoseconds, bytes). `wire`: each frame's length as recorded."""
     order = ">" if big else "<"
-    data = struct.pack(order + "IHHiIII", 0xA1B23C4D if nano else 0xA1B2C3D4, 2, 4, 0, 0, snap, link)
+    parts = [struct.pack(order + "IHHiIII", 0xA1B23C4D if nano else 0xA1B2C3D4, 2, 4, 0, 0, snap, link)]
     for number, frame in enumerate(frames):
         at, body = frame if isinstance(frame, tuple) else (start_s * 10**9 + number * step_ns, frame)
         seconds, fraction = divmod(at, 10**9)
         kept = body[:snap]
         length = len(body) if wire is None else wire
-        data += struct.pack(order + "IIII", seconds, fraction // (1 if nano else 1000), len(kept), length) + kept
-    return data
+        parts += [struct.pack(order + "IIII", seconds, fraction // (1 if nano else 1000), len(kept), length), kept]
+    return b"".join(parts)
 
 
 def block(kind, body, order="<"):
@@ -117,7 +118,7 @@ def interface(link=1, snap=0, order="<", resolution=None, offset_s=None):
     )
 
 
-def enhanced(stamp, frame, number=0, order="<", wire=None, options=b""):
+def enhanced(stamp, frame, number=0, order="<", *, wire=None, options=b""):
     head = struct.pack(
         order + "IIIII", number, stamp >> 32, stamp & 0xFFFFFFFF, len(frame), len(frame) if wire is None else wire
     )

@@ -16,30 +16,26 @@ _UNITS = {"bytes": 0, "kB": 1, "MB": 2, "GB": 3}
 _FIELDS = ("frame.len", "ip.src", "ipv6.src", "ip.dst", "ipv6.dst")
 
 
-def conversations(path, kind, *options):
-    """Of `tshark -z conv,KIND` with PLAIN: a Counter of conversations.
+def conversations(path, *options):
+    """Of `tshark -z conv,tcp -z conv,udp` with PLAIN: a Counter of conversations for "tcp" and for "udp".
 
     Each is a sorted pair of (address, port, packets sent, bytes sent); tshark rounds bytes above 10 kB, and so they are
     here: (number, power of 1000).
     """
-    argv = ["tshark", "-n", "-q", *PLAIN, *options, "-r", str(path), "-z", f"conv,{kind}"]
+    argv = ["tshark", "-n", "-q", *PLAIN, *options, "-r", str(path), "-z", "conv,tcp", "-z", "conv,udp"]
     said = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300).stdout
-    found = Counter()
+    found = {"tcp": Counter(), "udp": Counter()}
+    kind = ""
     for line in said.splitlines():
-        if match := _LINE.match(line):
-            one, one_port, other, other_port, back, back_bytes, back_unit, forth, forth_bytes, forth_unit = (
-                match.groups()
-            )
-            found[
-                tuple(
-                    sorted(
-                        [
-                            (str(ip_address(one)), int(one_port), int(forth), (int(forth_bytes), _UNITS[forth_unit])),
-                            (str(ip_address(other)), int(other_port), int(back), (int(back_bytes), _UNITS[back_unit])),
-                        ]
-                    )
-                )
-            ] += 1
+        if line.endswith(" Conversations"):
+            kind = line.split()[0].lower()
+        elif match := _LINE.match(line):
+            one, port, other, other_port, back, back_bytes, back_unit, forth, forth_bytes, forth_unit = match.groups()
+            ends = [
+                (str(ip_address(one)), int(port), int(forth), (int(forth_bytes), _UNITS[forth_unit])),
+                (str(ip_address(other)), int(other_port), int(back), (int(back_bytes), _UNITS[back_unit])),
+            ]
+            found[kind][tuple(sorted(ends))] += 1
     return found
 
 

@@ -300,8 +300,11 @@ def first_stamp(path: Path) -> int | None:
 def in_order(files: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """The files that can be read, by the instant of their first packet, since a ring of files wraps its names.
 
-    Those without a packet come last. With it, what kept the others from being read.
+    Those without a packet come last. With it, what kept the others from being read. One file alone is not looked into,
+    so that it may be a pipe.
     """
+    if len(files) == 1:
+        return list(files), []
     problems, stamped, without = [], [], []
     for file in files:
         try:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.errors import CaptureError
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -17,6 +19,7 @@ Mask = npt.NDArray[np.bool_]
 ETHERTYPE = 0x10000  # added to the ethertype of a frame that is no IP, so that it is no IP protocol number
 RUNT, OVERFLOW = -1, -2  # too short to tell; flows beyond the most that are told apart
 
+_MOST_STEPS = 1 << 26
 _PROTOCOLS = {1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 47: "gre", 58: "icmp6", 132: "sctp"}
 _ETHERTYPES = {0x0800: "ipv4", 0x0806: "arp", 0x86DD: "ipv6", 0x88CC: "lldp", 0x8808: "pause", 0x8915: "roce1"}
 
@@ -175,7 +178,7 @@ def series(
     """Sum of one column of the bins over some flows in every bin from the trace's first packet to its last.
 
     Gives (starts_ns, sums), gaps filled with 0. `flows` is a mask over Trace.flows (default: those counted);
-    `width_ns` a multiple of the bins' own width.
+    `width_ns` a multiple of the bins' own width. CaptureError for more bins than memory holds.
     """
     bins, chosen = trace.bins, trace.flows.counted if flows is None else flows
     width = bins.width_ns if width_ns is None else width_ns
@@ -184,6 +187,8 @@ def series(
     if not len(bins):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     begin, end = trace.first_ns // width, trace.last_ns // width
+    if end - begin > _MOST_STEPS:
+        raise CaptureError(f"{end - begin:,} bins from the first packet to the last are too many", hint="wider bins")
     picked = chosen[bins.flow]
     places = bins.start_ns[picked] // width - begin
     sums = np.zeros(end - begin + 1, np.int64)

@@ -1,0 +1,98 @@
+"""Builds the page about packet captures: what was captured, who sent what to whom, and throughput over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from orchestrator.analysis import capturetables
+from orchestrator.analysis.trace import Trace, moving_average, series
+from orchestrator.errors import StoreError
+from orchestrator.report.figures import Picture
+from orchestrator.report.style import INK, SERIES, figure, legend, look, save
+
+_STEPS = 600
+_AVERAGED = 10
+_DRAWN = len(SERIES) - 1
+
+
+def render(trace: Trace, output: Path, *, top: int = 10) -> Path:
+    """Write the page `output`, and its figures as SVG and PDF into `<output's stem>-figures` beside it.
+
+    StoreError when it cannot be written.
+    """
+    figures = output.with_name(f"{output.stem}-figures")
+    flows = [row for row in capturetables.rows(capturetables.flows(trace)) if row["counted"]]
+    flows.sort(key=lambda row: -row["wire_bytes"])
+    pairs = capturetables.rows(capturetables.pairs(trace))
+    queue_pairs = capturetables.rows(capturetables.queue_pairs(trace))
+    try:
+        figures.mkdir(parents=True, exist_ok=True)
+        page = _template().render(
+            style=_style(),
+            folder=figures.name,
+            title=", ".join(point.name for point in trace.points),
+            points=trace.points,
+            notes=[*(problem for point in trace.points for problem in point.damage), *trace.notes],
+            flows=flows[:top],
+            flow_count=len(flows),
+            pairs=pairs[:top],
+            pair_count=len(pairs),
+            queue_pairs=queue_pairs[:top],
+            pictures=_pictures(trace, figures),
+        )
+        output.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"cannot write the report {output}: {error.strerror}") from error
+    return output
+
+
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["thousands"] = "{:,}".format
+    return environment.from_string(Path(__file__).with_name("capture.html").read_text(encoding="utf-8"))
+
+
+def _style() -> str:
+    """The look of all reports, which stands in the page of runs."""
+    page = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
+    return page[page.index("<style>") : page.index("</style>") + len("</style>")]
+
+
+def _pictures(trace: Trace, folder: Path) -> Sequence[Picture]:
+    if not len(trace.bins) or trace.last_ns <= trace.first_ns:
+        return []
+    with look():
+        drawing, caption = _throughput(trace)
+        svg = save(drawing, folder / "throughput")
+    return [Picture(name="throughput", title="Throughput", caption=caption, svg=svg)]
+
+
+def _throughput(trace: Trace) -> tuple[Any, str]:
+    """Of all flows and of the largest pairs of hosts, over time."""
+    width = trace.bins.width_ns
+    step = max(1, (trace.last_ns - trace.first_ns) // _STEPS // width) * width
+    flows = trace.flows
+    drawing, (panel,) = figure(height_in=2.6)
+    starts, total = series(trace, width_ns=step)
+    at = (starts - trace.first_ns) / 1e9
+    rate = total * 8 / step
+    panel.plot(at, rate, color=INK, linewidth=0.5, alpha=0.5, label="all")
+    panel.plot(at, moving_average(rate, _AVERAGED), color=INK, label=f"all, mean of {_AVERAGED} steps")
+    pairs = capturetables.pairs(trace)
+    numbers = {name: number for number, name in enumerate(trace.hosts)}
+    for color, src, dst in zip(SERIES, pairs["src"][:_DRAWN], pairs["dst"][:_DRAWN], strict=False):
+        mine = flows.counted & (flows.src == numbers[src]) & (flows.dst == numbers[dst])
+        _, sums = series(trace, flows=mine, width_ns=step)
+        panel.plot(at, moving_average(sums * 8 / step, _AVERAGED), color=color, label=f"{src} to {dst}")
+    panel.set(
+        xlabel="time since the first packet (s)", ylabel="Gbit/s", xlim=(0, float(np.max(at)) or 1), ylim=(0, None)
+    )
+    legend(panel)
+    return drawing, f"Layer 2, in steps of {step / 1e6:.3g} ms; pairs of hosts as the mean of {_AVERAGED} steps."

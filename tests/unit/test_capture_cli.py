@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator.cli import main
+from tests.craft import ethernet, pcap
+from tests.nasty import NASTY, connection
+
+DATA = Path(__file__).parents[1] / "data" / "pcap"
+LOSS = str(DATA / "loss.pcap")
+
+
+def test_a_summary_in_words(capsys):
+    assert main(["capture", LOSS, "--top", "1"]) == 0
+    said = capsys.readouterr()
+    assert "loss: 247 packets, 228,138 bytes on the wire" in said.out
+    assert "2 flows, the largest 1:" in said.out
+    assert said.err == ""
+
+
+def test_json_tables_and_a_page_hold_the_same(tmp_path, capsys):
+    (tmp_path / "roce.pcap").write_bytes(NASTY["roce.pcap"])
+    page, tables = tmp_path / "page.html", tmp_path / "tables"
+    argv = [
+        "capture",
+        LOSS,
+        f"rdma={tmp_path / 'roce.pcap'}",
+        "--json",
+        "--report",
+        str(page),
+        "--parquet",
+        str(tables),
+    ]
+    assert main(argv) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [point["name"] for point in data["points"]] == ["loss", "rdma"]
+    assert [row["queue_pair"] for row in data["queue_pairs"]] == [0x11, 0x12]
+    flows = pq.read_table(tables / "flows.parquet").to_pylist()
+    assert [row["packets"] for row in flows] == [row["packets"] for row in data["flows"]]
+    bins = pq.read_table(tables / "bins.parquet")
+    assert bins.schema.metadata[b"bin_width_ns"] == b"1000000"
+    assert sum(bins["wire_bytes"].to_pylist()) == sum(row["wire_bytes"] for row in flows)
+    assert pq.read_table(tables / "pairs.parquet").num_rows == len(data["pairs"])
+    text = page.read_text()
+    assert "220,044" in text
+    assert "<svg" in text
+    assert (tmp_path / "page-figures" / "throughput.pdf").exists()
+
+
+def test_damage_is_told_and_ends_nothing(tmp_path, capsys):
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(pcap([ethernet(one) for one in connection()])[:-3])
+    assert main(["capture", str(path)]) == 0
+    said = capsys.readouterr()
+    assert "5 packets" in said.out
+    assert "cut.pcap ends inside a record" in said.err
+
+
+def test_an_empty_capture_has_a_page_too(tmp_path, capsys):
+    path = tmp_path / "empty.pcap"
+    path.write_bytes(pcap([]))
+    assert main(["capture", str(path), "--report", str(tmp_path / "page.html"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["flows"] == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "told"),
+    [
+        ([LOSS, "--bin", "3"], 2, "--bin: '3' is not a duration"),
+        ([LOSS, "--bin", "1ns"], 2, "too short"),
+        ([LOSS, "--offset", "loss"], 2, "not NAME=TIME"),
+        ([LOSS, "--offset", "other=1ms"], 2, "no capture named other"),
+        ([LOSS, "--workers", "0"], 2, "--workers"),
+        (["/does/not/exist.pcap"], 1, "No such file"),
+        ([__file__], 1, "is no capture"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(capsys, argv, status, told):
+    assert main(["capture", *argv]) == status
+    said = capsys.readouterr()
+    assert told in said.err
+    assert "Traceback" not in said.err
