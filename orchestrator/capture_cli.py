@@ -14,21 +14,16 @@ from orchestrator.errors import ConfigError
 if TYPE_CHECKING:
     from orchestrator.analysis.trace import Trace
 
-EPILOG = """\
+MORE = """\
 FILE is a pcap or pcapng file, as it is or compressed with gzip or zstd; a folder stands for the files in it. Files
 that tcpdump or dumpcap rotated (x.pcap, x.pcap1, ...) are one capture; all other files are captures of points of
-their own, read side by side. NAME=FILE names a capture, and files of one NAME are one.
-
-examples:
-  orch capture trace.pcap
-  orch capture h1=a.pcap h2=b.pcap --offset h2=-1.5ms --json
-  orch capture rotated/ --bin 100us --parquet tables/"""
+their own, read side by side. NAME=FILE names a capture, and files of one NAME are one."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch capture`."""
-    parser.epilog = EPILOG
-    parser.add_argument("files", nargs="+", metavar="FILE", help="captures, see below")
+    parser.description = f"{parser.description}\n\n{MORE}"
+    parser.add_argument("files", nargs="+", metavar="FILE", help="captures, see above")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.add_argument(
         "--parquet", type=Path, metavar="DIR", help="write flows, bins, pairs and queue pairs as tables"

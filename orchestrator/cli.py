@@ -131,7 +131,7 @@ def build_parser() -> argparse.ArgumentParser:
         add(command(name, None, text, example))
 
     capture = command("capture", None, "packet captures from anywhere to tables and figures: flows, pairs, throughput",
-                      "orch capture trace.pcap")  # fmt: skip
+                      "orch capture h1=a.pcap h2=b.pcap.zst --offset h2=-1.5ms --parquet tables")  # fmt: skip
     capture_cli.options(capture)
 
     testbed = command("testbed", _testbed, "keep a local testbed up until Ctrl-C, to look at it or try things by hand",

@@ -93,7 +93,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "files": "int64",
         "bytes": "int64",  # of the files
     },
-    "capture_flows": {  # one row a 5-tuple and direction and capture point
+    "capture_flows": {  # one row a connection (UDP: 5-tuple) and direction and capture point
         "port": "string",
         "direction": "string",  # "out" or "in", seen from the node
         "protocol": "string",
