@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import capture_cli, compare_cli, prune_cli, study_cli, traffic_cli
+from orchestrator import capture_cli, compare_cli, prune_cli, study_cli, sweep_cli, traffic_cli
 from orchestrator.errors import ConfigError, OrchError
 
 DESCRIPTION = """\
@@ -68,6 +68,14 @@ def build_parser() -> argparse.ArgumentParser:
     plan = command("plan", _plan, "print every run, process, flag and file of an experiment; touches nothing",
                    "orch plan exp.yaml --dry-run --json | jq '.runs[0].jobs[0].launches[].argv'")  # fmt: skip
     _experiment_options(plan)
+    _results_option(plan)
+
+    sweep = command("sweep", None, "measure every point of a matrix; taken up again, it measures what is missing",
+                    "orch sweep playbooks/sweeps/load.yaml --dry-run --where 'load<=8gbit'")  # fmt: skip
+    _experiment_options(sweep)
+    _results_option(sweep)
+    _wait_option(sweep)
+    sweep_cli.options(sweep)
 
     doctor = command("doctor", _doctor, "say what a testbed lacks, host by host, and what would mend it",
                      "orch doctor playbooks/testbeds/example-rack.yaml")  # fmt: skip
@@ -201,8 +209,16 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from orchestrator import describe, loading, plan
+    from orchestrator import describe, loading, plan, sweepfile
 
+    if sweepfile.is_sweep(arguments.file):
+        return sweep_cli.plan(
+            arguments.file,
+            overrides=arguments.overrides,
+            dry_run=arguments.dry_run,
+            results=arguments.results,
+            as_json=arguments.json,
+        )
     experiment, _ = loading.checked(arguments.file, arguments.overrides, dry_run=arguments.dry_run)
     runs = plan.build(experiment)
     if arguments.json:

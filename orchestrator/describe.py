@@ -24,11 +24,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "
     return "\n".join(lines)
 
 
-def _rate(value: float | None) -> str:
+def rate_or_dash(value: float | None) -> str:
+    """A rate in bit/s to four digits; a dash for one that is not known."""
     return "-" if value is None or math.isnan(value) else rate_text(float(f"{value:.4g}"))
 
 
-def _ms(value: float | None) -> str:
+def ms_or_dash(value: float | None) -> str:
+    """Seconds in milliseconds; a dash for what is not known."""
     return "-" if value is None or math.isnan(value) else f"{value * 1e3:.1f} ms"
 
 
@@ -209,9 +211,9 @@ def _rows(manifest: Mapping[str, Any]) -> list[list[str]]:
                 f"#{manifest['repetition']}" + (f" {row['job']}" if len(window["training"]) > 1 else ""),
                 window["window"],
                 str(row["iterations"]),
-                *(_ms(row[key]) for key in ("mean_s", "p50_s", "p99_s")),
-                _rate(asked) if window["loads"] else "-",
-                _rate(sum(known) * scale) if known and len(known) == len(achieved) else "-",
+                *(ms_or_dash(row[key]) for key in ("mean_s", "p50_s", "p99_s")),
+                rate_or_dash(asked) if window["loads"] else "-",
+                rate_or_dash(sum(known) * scale) if known and len(known) == len(achieved) else "-",
                 _ratio(row["sent_bytes"], row["theory_bytes"]),
                 "valid" if window["valid"] else "INVALID",
             ]
@@ -233,7 +235,7 @@ def listing(entries: Sequence[Entry], results: Path) -> str:
                 str(entry.manifest["experiment"]),
                 began_text(entry.manifest),
                 str(len(entry.manifest.get("windows", []))),
-                _ms(training[0]["mean_s"]) if training else "-",
+                ms_or_dash(training[0]["mean_s"]) if training else "-",
                 verdict(entry.manifest, entry.outcome),
             ]
         )

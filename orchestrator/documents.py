@@ -66,14 +66,16 @@ class Document:
     name: str
     data: Any
     root: yaml.Node | None
-    overrides: Mapping[Keys, str] = field(default_factory=dict)  # path -> the --set option that put it there
+    overrides: Mapping[Keys, str] = field(
+        default_factory=dict
+    )  # path -> where what stands there came from ("--set key=value")
     parts: Mapping[Keys, Document] = field(default_factory=dict)  # path -> the file whose data stands there
 
     def place(self, at: Sequence[str | int]) -> str:
         """`file:line:column` of the key (in a list: the entry) at this path, or of the nearest one above it."""
         owner, mark = self.found(at)
         if isinstance(owner, str):
-            return f"--set {owner}"
+            return owner
         return f"{owner.name}:{mark.line + 1}:{mark.column + 1}" if mark else f"{owner.name}:1:1"
 
     def rank(self, at: Sequence[str | int]) -> tuple[str, int, int]:
@@ -84,7 +86,7 @@ class Document:
         return (owner.name, mark.line, mark.column) if mark else (owner.name, 0, 0)
 
     def found(self, at: Sequence[str | int]) -> tuple[Document | str, yaml.Mark | None]:
-        """The document (or the `--set` option) that a path is in, and where in its file."""
+        """The document (or the origin of what was laid over it) that a path is in, and where in its file."""
         for length in range(len(at), 0, -1):
             head = tuple(at[:length])
             if head in self.parts:
@@ -258,7 +260,6 @@ def _node_text(node: yaml.Node) -> str:
 
 def with_overrides(document: Document, options: Sequence[str]) -> Document:
     """Apply `key.path=value` options (values in YAML) to the document's data."""
-    data, overrides = document.data, dict(document.overrides)
     for option in options:
         key, equals, text = option.partition("=")
         if not equals or not all(key.split(".")):
@@ -269,15 +270,23 @@ def with_overrides(document: Document, options: Sequence[str]) -> Document:
             value = _parsed(text, "value")[1]
         except ConfigError as error:
             raise ConfigError(f"--set {option}: {error}") from None
-        way = tuple(int(step) if re.fullmatch("[0-9]{1,6}", step) else step for step in key.split("."))
-        data = _replaced(data, way, value, option=option, at=())
-        for below in [path for path in overrides if path[: len(way)] == way]:
-            del overrides[below]
-        overrides[way] = option
-    return replace(document, data=data, overrides=overrides)
+        document = with_value(document, steps(key), value, origin=f"--set {option}")
+    return document
 
 
-def _replaced(data: Any, way: Keys, value: Any, *, option: str, at: Keys) -> Any:
+def steps(path: str) -> Keys:
+    """The way that a dotted path names."""
+    return tuple(int(step) if re.fullmatch("[0-9]{1,6}", step) else step for step in path.split("."))
+
+
+def with_value(document: Document, way: Keys, value: Any, *, origin: str) -> Document:
+    """The document with one value replaced; mistakes in it are told as at `origin`."""
+    data = _replaced(document.data, way, value, origin=origin, at=())
+    overrides = {path: owner for path, owner in document.overrides.items() if path[: len(way)] != way}
+    return replace(document, data=data, overrides={**overrides, way: origin})
+
+
+def _replaced(data: Any, way: Keys, value: Any, *, origin: str, at: Keys) -> Any:
     if not way:
         return value
     step, rest = way[0], way[1:]
@@ -285,15 +294,15 @@ def _replaced(data: Any, way: Keys, value: Any, *, option: str, at: Keys) -> Any
     if isinstance(data, list):
         if not isinstance(step, int) or step > len(data):
             last = f"0 to {len(data) - 1}, or {len(data)} to add one" if data else "0, to add one"
-            raise ConfigError(f"--set {option}: {where} is a list and has no entry {step}; accepted: {last}")
+            raise ConfigError(f"{origin}: {where} is a list and has no entry {step}; accepted: {last}")
         inner = data[step] if step < len(data) else None
-        return [*data[:step], _replaced(inner, rest, value, option=option, at=(*at, step)), *data[step + 1 :]]
+        return [*data[:step], _replaced(inner, rest, value, origin=origin, at=(*at, step)), *data[step + 1 :]]
     if data is None or data == step:  # nothing, or a part's bare name: make room below it
         data = {} if data is None else {data: {}}
     if not isinstance(data, dict):
-        raise ConfigError(f"--set {option}: {where} is {kind_text(data)}; there is nothing below it")
+        raise ConfigError(f"{origin}: {where} is {kind_text(data)}; there is nothing below it")
     key = str(step)
-    return {**data, key: _replaced(data.get(key), rest, value, option=option, at=(*at, key))}
+    return {**data, key: _replaced(data.get(key), rest, value, origin=origin, at=(*at, key))}
 
 
 def dotted(at: Sequence[str | int]) -> str:

@@ -90,6 +90,10 @@ class LaunchError(OrchError):
     """A process of the run did not start, did not get ready, or ended when it should not have."""
 
 
+class ShortOfLoad(OrchError):
+    """Cross traffic alone on its links does not reach what is asked of it."""
+
+
 class StoreError(OrchError):
     """A results folder is not what it should be."""
 

@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -41,12 +42,13 @@ def run_file(
     report: bool,
 ) -> int:
     """Carry out every run of an experiment file; gives the exit status."""
-    wait_s = _duration(wait) if wait else 0.0
+    wait_s = patience(wait)
     experiment, _ = loading.checked(path, overrides, dry_run=dry_run)
     progress = Progress()
     outcomes: list[runner.Outcome] = []
     for run in plan.build(experiment):
-        outcome = _one(experiment, run, results=results, wait_s=wait_s, progress=progress)
+        label = f"run {run.repetition} of {experiment.repeat}"
+        outcome = one(experiment, run, results=results, wait_s=wait_s, progress=progress, label=label)
         progress.done()
         outcomes.append(outcome)
         if outcome.error is not None:
@@ -66,9 +68,18 @@ def run_file(
     return _status(outcomes)
 
 
-def _one(
-    experiment: Experiment, run: plan.RunPlan, *, results: Path, wait_s: float, progress: Progress
+def one(
+    experiment: Experiment,
+    run: plan.RunPlan,
+    *,
+    results: Path,
+    wait_s: float,
+    progress: Progress,
+    label: str,
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> runner.Outcome:
+    """Carry out one run, waiting for a testbed that somebody else holds; `about` is more for its manifest."""
+
     def attempt() -> runner.Outcome:
         run_id = runner.id_for(run)
         return runner.run(
@@ -78,7 +89,8 @@ def _one(
             results=results,
             resolved=loading.resolved_text(experiment),
             progress=progress,
-            label=f"run {run.repetition} of {experiment.repeat}",
+            label=label,
+            about=about,
         )
 
     retry_s = LOCAL_RETRY_S if experiment.testbed.local is not None else REMOTE_RETRY_S
@@ -128,7 +140,10 @@ def _status(outcomes: Sequence[runner.Outcome]) -> int:
     return 0 if all(outcome.valid for outcome in outcomes) else INVALID
 
 
-def _duration(text: str) -> float:
+def patience(text: str | None) -> float:
+    """Seconds that `--wait` asks for; none when it is left out."""
+    if text is None:
+        return 0.0
     try:
         return float(TypeAdapter(Duration).validate_python(text))
     except ValidationError as error:
@@ -137,7 +152,7 @@ def _duration(text: str) -> float:
 
 def hold_testbed(*, hosts: int, link: str, wait: str | None) -> int:
     """Keep a local testbed up until Ctrl-C and say how to reach its hosts."""
-    wait_s = _duration(wait) if wait else 0.0
+    wait_s = patience(wait)
     try:
         local = LocalTestbed.model_validate({"hosts": hosts, "link": link})
     except ValidationError as error:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from orchestrator import config, documents, plan
+from orchestrator import config, documents, plan, sweepfile
 from orchestrator.documents import Document
+from orchestrator.errors import ConfigError
 from orchestrator.experiment import Experiment, TestbedChoice, for_dry_run
 from orchestrator.protocols import Testbed
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
@@ -17,6 +18,8 @@ from orchestrator.testbed.netns import NetnsTestbed
 
 def checked(path: Path, overrides: Sequence[str], *, dry_run: bool) -> tuple[Experiment, Document]:
     """An experiment that is fit to be planned; ConfigError tells every mistake with its place."""
+    if sweepfile.is_sweep(path):
+        raise ConfigError(f"{path}: is a sweep, not an experiment", hint=f"orch sweep {path}")
     experiment, document = config.load_experiment(path, overrides)
     if dry_run:
         experiment = for_dry_run(experiment)

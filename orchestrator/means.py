@@ -50,6 +50,11 @@ class Means:
         )
         return None if steps == self.steps else dataclasses.replace(self, steps=steps)
 
+    def alike(self, window: PlannedWindow) -> Means:
+        """The same means for another window of the same traffic."""
+        steps = (min(step, len(source.raised)) for step, source in zip(self.steps, window.sources, strict=True))
+        return Means(window=window, steps=tuple(steps))
+
     @property
     def text(self) -> str:
         """What was raised, for people: "iperf0 with 8 streams"; empty when nothing was."""
@@ -60,6 +65,23 @@ class Means:
 def first_means(window: PlannedWindow) -> Means:
     """A window's traffic as the experiment asks for it."""
     return Means(window=window, steps=(0,) * len(window.sources))
+
+
+def asked_of(window: PlannedWindow) -> float:
+    """Everything that a window's traffic is to send, bit/s, unscaled."""
+    return sum(demand.rate for source in window.sources for demand in source.demands)
+
+
+def covers(other: PlannedWindow, window: PlannedWindow) -> bool:
+    """Whether a window whose load was reached shows that of another can be: the same traffic, and no less of any."""
+    if not window.sources or [source.shape for source in other.sources] != [source.shape for source in window.sources]:
+        return False
+    pairs = [
+        (more.rate, less.rate)
+        for one, two in zip(other.sources, window.sources, strict=True)
+        for more, less in zip(one.demands, two.demands, strict=True)
+    ]
+    return all(more >= less for more, less in pairs)
 
 
 def preflight_of(window: PlannedWindow) -> str:

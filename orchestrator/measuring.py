@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, OrchError
+from orchestrator.errors import DeadlineExceeded, OrchError, ShortOfLoad
 from orchestrator.plan import PlannedWindow, RunPlan
 from orchestrator.progress import Progress
 from orchestrator.protocols import Demand
@@ -88,7 +88,7 @@ class Landing:
 def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, raisable: Collection[str] = ()) -> Landing:
     """With the traffic of a window alone on the links, wait until every receiver gets what is asked.
 
-    OrchError when it is not reached, unless the experiment takes the load as achieved. Where a receiver is `raisable`,
+    ShortOfLoad when it is not reached, unless the experiment takes the load as achieved. Where a receiver is `raisable`,
     by stronger means that its sources have left, a load that has stopped growing is given at once, as short.
     """
     receivers = Receivers(session, [demand for source in window.sources for demand in source.demands])
@@ -111,7 +111,7 @@ def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, raisabl
                     return landing
                 before, compare_at = rates, time.monotonic() + STEADY_OVER_S
         if deadline.expired:
-            raise OrchError(
+            raise ShortOfLoad(
                 f"preflight of window {window.name}: alone on the link the cross traffic does not reach what is asked: "
                 + landing.text(plan.topology.scale),
                 hint="ask for less, add streams, or say `validity: {load: as-achieved}`",
@@ -133,11 +133,16 @@ def _short(rates: Mapping[str, float], wanted: Mapping[str, float], tolerance: f
 
 
 class Measurement:
-    """One window while it is measured; iterations that began before `since_ns` are of another traffic."""
+    """One window while it is measured.
+
+    Iterations that began before `since_ns` are of another traffic and count for nothing; those that began before
+    `steady_ns`, when its own stood, can be warm-up and no more.
+    """
 
     def __init__(
-        self, plan: RunPlan, window: PlannedWindow, session: Session, progress: Progress, *, since_ns: int
-    ) -> None:
+        self, plan: RunPlan, window: PlannedWindow, session: Session, progress: Progress, *, since_ns: int,
+        steady_ns: int = 0,
+    ) -> None:  # fmt: skip
         self._plan = plan
         self._window = window
         self._watch: Watch = session.watch
@@ -145,6 +150,7 @@ class Measurement:
         self._receivers = Receivers(session, [demand for source in window.sources for demand in source.demands])
         self._jobs = [job.job.name for job in plan.jobs]
         self._since_ns = since_ns
+        self._steady_ns = steady_ns
         self._next_sample = 0.0
 
     def warm_up(self) -> None:
@@ -191,7 +197,7 @@ class Measurement:
         after = {job: self._begun(job, self._since_ns)[self._window.measure.warmup :] for job in self._jobs}
         if not all(after.values()):
             return {}
-        start_ns = max(entries[0].start_ns for entries in after.values())
+        start_ns = max(self._steady_ns, *(entries[0].start_ns for entries in after.values()))
         return {job: self._begun(job, start_ns) for job in self._jobs}
 
     def _enough(self) -> bool:

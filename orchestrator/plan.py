@@ -51,10 +51,11 @@ class RaisedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSource:
-    """A traffic source in one window."""
+    """A traffic source in one window. Sources of one `shape` differ in nothing but how much they are to send."""
 
     name: str
     part: str
+    shape: str
     launches: tuple[Launch, ...]
     demands: tuple[Demand, ...]
     raised: tuple[RaisedSource, ...]  # in the order in which they are tried
@@ -141,12 +142,22 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
         at = ("windows", i, "traffic") if experiment.windows else ("traffic",)
         before = len(found)
         for k, choice in enumerate(window.traffic):
+            here = len(found)
             ask("traffic", choice, *at, k)
+            loads = [one for one in found[here:] if one[0][-1] == "load"]
+            if loads and is_silent(choice):  # no load is what was meant
+                found[here:] = [one for one in found[here:] if one not in loads]
         if len(found) == before:
             found.extend((at, problem) for problem in _overloads(window, topology))
     for i, choice in enumerate(experiment.collect):
         ask("collector", choice, "collect", i)
     return found
+
+
+def is_silent(choice: Choice) -> bool:
+    """Whether a source of cross traffic is asked for no load at all: it is planned as if it did not stand there."""
+    demands = parts.traffic(choice.name).demands(choice.config)
+    return bool(demands) and not any(demand.rate for demand in demands)
 
 
 def _overloads(window: WindowSpec, topology: Topology) -> Iterator[Problem]:
@@ -181,6 +192,12 @@ def build(experiment: Experiment) -> tuple[RunPlan, ...]:
     topology = topology_of(experiment)
     resolved = json.dumps(resolved_data(experiment), sort_keys=True)
     return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repeat + 1))
+
+
+def single(experiment: Experiment, repetition: int) -> RunPlan:
+    """The run of an experiment that has this number, from 1, whatever `repeat` says."""
+    resolved = json.dumps(resolved_data(experiment), sort_keys=True)
+    return _run(experiment, topology_of(experiment), repetition, resolved)
 
 
 def resolved_data(experiment: Experiment) -> dict[str, Any]:
@@ -267,6 +284,8 @@ def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[
         measure = window.measure or experiment.measure
         sources = []
         for place, choice in enumerate(window.traffic):
+            if is_silent(choice):
+                continue
             module = parts.traffic(choice.name)
             source = Source(
                 name=f"{choice.name}{place}",
@@ -280,6 +299,7 @@ def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[
                 PlannedSource(
                     name=source.name,
                     part=f"traffic.{choice.name}",
+                    shape=f"{choice.name} {choice.config.model_dump_json(exclude={'load'})}",
                     launches=_traffic(choice, choice.config, source, topology),
                     demands=tuple(module.demands(choice.config)),
                     raised=tuple(_raised(choice, source, topology)),
@@ -312,7 +332,8 @@ def _requirements(experiment: Experiment, topology: Topology, jobs: Sequence[Pla
         yield from parts.workload(planned.workload).requirements(planned.config, planned.job, topology)
     for window in experiment.all_windows():
         for choice in window.traffic:
-            yield from parts.traffic(choice.name).requirements(choice.config, topology)
+            if not is_silent(choice):
+                yield from parts.traffic(choice.name).requirements(choice.config, topology)
     for choice in experiment.collect:
         yield from parts.collector(choice.name).requirements(choice.config, topology)
     for choice in experiment.conditions:

@@ -40,15 +40,20 @@ def recover(results: Path, wanted: Sequence[str]) -> int:
     failed = 0
     for entry in chosen:
         try:
-            with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)):
-                print(f"{entry.run}: sealed as lost: {_recover(entry)}")
+            print(f"{entry.run}: sealed as lost: {seal(entry)}")
         except OrchError as error:
             failed += 1
             print(f"{entry.run}: {error}")
     return 1 if failed else 0
 
 
-def _recover(entry: Entry) -> Path:
+def seal(entry: Entry) -> Path:
+    """Bring home what lies on the hosts of an unfinished run, and seal it; gives its folder. One at a time may."""
+    with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)):
+        return _seal(entry)
+
+
+def _seal(entry: Entry) -> Path:
     folder = RunFolder(entry.path, dict(entry.manifest))
     experiment, _ = loading.checked(entry.path / "experiment.yaml", (), dry_run=False)
     reducer = Reducer()

@@ -9,15 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from orchestrator import lock, provenance, routes, sealing
 from orchestrator.deadline import Deadline
-from orchestrator.errors import Interrupted, LockedError, OrchError, StoreError, last_lines
+from orchestrator.errors import Interrupted, LockedError, OrchError, ShortOfLoad, StoreError, last_lines
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Launch
-from orchestrator.means import Means, first_means, preflight_of
+from orchestrator.means import Means, asked_of, covers, first_means, preflight_of
 from orchestrator.measuring import Measurement, Window, preflight
 from orchestrator.plan import PlannedWindow, RunPlan
 from orchestrator.progress import Progress
@@ -64,6 +65,8 @@ class Run:
     windows: list[Window] = field(default_factory=list)
     preflights: dict[str, Mapping[str, float]] = field(default_factory=dict)
     means: dict[str, Means] = field(default_factory=dict)
+    unreached: dict[str, str] = field(default_factory=dict)  # window -> why its load is not to be had
+    standing: PlannedWindow | None = None  # the window whose traffic is up
     measured_until: float = field(default_factory=time.monotonic)
     stage: str = "start"
     unfetched: bool = False
@@ -119,12 +122,38 @@ class Run:
             self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop"))
             session.start(ranks, what="starting ranks")
         with self.phase("preflight"):
-            # The first window's traffic is checked last, and stays.
-            for window in reversed(plan.windows):
-                self.means[window.name] = first_means(window)
-                if window.sources:
-                    self._preflight(window, stays=window is plan.windows[0])
+            self._check_loads()
+            first = self._to_measure()[0]
+            if self.standing is None:
+                self._traffic_up(first, self.means[first.name].launches)
             session.go(ranks)
+
+    def _check_loads(self) -> None:
+        """See that the load of every window can be had, and by which means; of several, one that cannot is left out.
+
+        What reaches a load reaches a smaller one of the same shape: only the largest of each is tried.
+        """
+        windows, several = self.plan.windows, len(self.plan.windows) > 1
+        reached: list[PlannedWindow] = []
+        for window in sorted(windows, key=asked_of, reverse=True):
+            self.means[window.name] = first_means(window)
+            larger = next((other for other in reached if covers(other, window)), None)
+            if larger is not None:
+                self.means[window.name] = self.means[larger.name].alike(window)
+            elif window.sources:
+                try:
+                    self._preflight(window, stays=not several)
+                    reached.append(window)
+                except ShortOfLoad as error:
+                    self.unreached[window.name] = error.message
+                    if len(self.unreached) == len(windows):
+                        raise
+                    self._stop(self.means[window.name].rehearsal, phase=None)
+        if self.unreached:
+            self.record(unreached=self.unreached)
+
+    def _to_measure(self) -> list[PlannedWindow]:
+        return [window for window in self.plan.windows if window.name not in self.unreached]
 
     def _preflight(self, window: PlannedWindow, *, stays: bool) -> None:
         """Find the means by which a window's traffic reaches its load; leave it running where it `stays`."""
@@ -143,24 +172,35 @@ class Run:
             note = f"window {window.name}: {landing.text(self.plan.topology.scale)}: raised to {stronger.text}"
             self.watch.notes.append(note)
             self.progress.say(f"    {note}")
-        if not stays:
+        if stays:
+            self.standing = window
+        else:
             self._stop(launches, phase=None)
 
     def _traffic_up(self, window: PlannedWindow, launches: Sequence[Launch]) -> None:
-        self.unwind.push(f"traffic of {window.name}", lambda: self._stop(launches, phase="stop"))
+        self.unwind.push(f"traffic of {window.name}", lambda: self._traffic_down(launches))
         self.session.start(launches, what=f"starting the traffic of {window.name}")
+
+    def _traffic_down(self, launches: Sequence[Launch]) -> None:
+        if self.session.up(launches):
+            self._stop(launches, phase="stop")
 
     # Measured
 
     def measure(self) -> None:
         """Every window in turn, while the ranks iterate."""
-        for window in self.plan.windows:
+        windows = self._to_measure()
+        for window in windows:
             with self.phase("warm-up"):
-                if window is not self.plan.windows[0]:
+                # The first window's traffic stood before the ranks began, a later one's stands from here on.
+                since_ns = steady_ns = 0
+                if window is not windows[0]:
+                    since_ns = time.time_ns()
                     self._traffic_up(window, self.means[window.name].launches)
-                # The first window's traffic stood before the ranks began, a later one's stands now.
-                since_ns = 0 if window is self.plan.windows[0] else time.time_ns()
-                measurement = Measurement(self.plan, window, self.session, self.progress, since_ns=since_ns)
+                    steady_ns = time.time_ns()
+                measurement = Measurement(
+                    self.plan, window, self.session, self.progress, since_ns=since_ns, steady_ns=steady_ns
+                )
                 measurement.warm_up()
             with self.phase("window"):
                 measured = measurement.measure()
@@ -168,7 +208,7 @@ class Run:
             self.measured_until = time.monotonic()
             self.record(windows=sealing.window_records(self.plan, self.windows))
             self.events.write("window", name=measured.name, start_ns=measured.start_ns, end_ns=measured.end_ns)
-            if window is not self.plan.windows[-1]:
+            if window is not windows[-1]:
                 with self.phase("warm-up"):
                     self._stop(self.means[window.name].launches, phase=None)
 
@@ -234,17 +274,18 @@ def run(
     resolved: str,
     progress: Progress,
     label: str,
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> Outcome:
     """Carry out one run and seal its results; a run that fails is sealed too, with what it collected until then.
 
-    `resolved` is the experiment's text as it is kept with the results, `label` what people see the run called. Raises
-    only what keeps even a failed run from being recorded.
+    `resolved` is the experiment's text as it is kept with the results, `label` what people see the run called, `about`
+    what else its manifest is to say. Raises only what keeps even a failed run from being recorded.
     """
     began = time.monotonic()
     with Interrupts() as interrupts, _locked(plan, run_id):
         progress.run(f"{label}: {run_id}")
         folder = RunFolder.create(
-            results, experiment=plan.experiment, run=run_id, manifest=provenance.of(plan, sys.argv)
+            results, experiment=plan.experiment, run=run_id, manifest={**provenance.of(plan, sys.argv), **about}
         )
         try:
             (folder.path / "experiment.yaml").write_text(resolved, encoding="utf-8")
@@ -340,6 +381,7 @@ def _sealed(this: Run, error: Exception | None, reducer: Reducer, *, began: floa
     this.folder.save(
         outcome=outcome,
         error=None if error is None else str(error) or repr(error),
+        failed_node=error.node if isinstance(error, OrchError) else None,
         notes=list(this.watch.notes),
         preflight=this.preflights,
         launches=[sealing.launch_record(process) for process in this.watch.processes.values()],

@@ -96,6 +96,7 @@ def judge(manifest: dict[str, Any], planned_windows: int) -> None:
     windows = manifest["windows"]
     if len(windows) < planned_windows:
         reasons.append(f"{len(windows)} of {planned_windows} windows were measured")
+        reasons += manifest.get("unreached", {}).values()
     for window in windows:
         label = f"{window['window']}: " if planned_windows > 1 else ""
         reasons += [label + reason for reason in window["reasons"]]

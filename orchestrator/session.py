@@ -273,7 +273,7 @@ class Session:
     def stop(self, launches: Sequence[Launch], *, measured_until: float) -> None:
         """Ask processes to end, later orders first; those that drain wait until their time after `measured_until`."""
         for order in sorted({launch.order for launch in launches}, reverse=True):
-            batch = [launch for launch in launches if launch.order == order and self._to_stop(launch)]
+            batch = [launch for launch in self.up(launches) if launch.order == order]
             for launch in batch:
                 self.watch.processes[launch.node, launch.name].stopping = True
             drain = max((launch.stop.drain_s for launch in batch), default=0.0)
@@ -286,6 +286,10 @@ class Session:
                 deadline=Deadline.after(patience + CALL_S),
                 what="stopping",
             )
+
+    def up(self, launches: Sequence[Launch]) -> list[Launch]:
+        """Those that were started and have not ended, as far as is known."""
+        return [launch for launch in launches if self._to_stop(launch)]
 
     def _to_stop(self, launch: Launch) -> bool:
         process = self.watch.processes.get((launch.node, launch.name))

@@ -55,6 +55,15 @@ def _reader(table: dict[str, float], what: str, example: str) -> BeforeValidator
     return BeforeValidator(read)
 
 
+def quantity(text: str) -> tuple[str, float] | None:
+    """What a text such as "4gbit" measures and how much of it, in SI units; None for any other text."""
+    match = _NUMBER.fullmatch(text)
+    for kind, table in (("rate", _RATES), ("size", _SIZES), ("duration", _DURATIONS), ("share", _SHARES)):
+        if match and match.group(2).lower() in table:
+            return kind, float(match.group(1)) * table[match.group(2).lower()]
+    return None
+
+
 def _best(value: float, table: dict[str, float], names: tuple[str, ...]) -> str:
     """The value in the largest of these units in which it is at least 1, without losing digits."""
     for name in reversed(names):

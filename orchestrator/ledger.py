@@ -1,0 +1,74 @@
+"""What has become of every measurement of a sweep: done, tried in vain and why, or given up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.store import sweeps
+from orchestrator.store.sweeps import Key, Measured
+
+MEASURING = ("warm-up", "window")  # stages in which a failure is the window's that is measured, not the run's
+
+
+class Ledger:
+    """Takes one run's manifest after the other, old ones and new ones alike; nothing else is ever kept."""
+
+    def __init__(self, *, attempts: int, quarantine: int) -> None:
+        self.found: list[Measured] = []
+        self.done: set[Key] = set()
+        self.tries: Counter[Key] = Counter()
+        self.why: dict[Key, str] = {}
+        self.failed: set[Key] = set()  # their last try gave no window at all
+        self.quarantined: dict[str, str] = {}  # host -> what it failed with
+        self._in_a_row: Counter[str] = Counter()
+        self._attempts = attempts
+        self._quarantine = quarantine
+
+    def take(self, path: Path, manifest: Mapping[str, Any]) -> None:
+        """What a sealed run says of its measurements; of one that was cut off only what is valid counts."""
+        measured = sweeps.windows_of(path, manifest)
+        self.found += measured
+        self.done |= {one.key for one in measured if one.valid}
+        if manifest["outcome"] not in ("completed", "failed"):
+            return
+        for one in measured:
+            if not one.valid:
+                self._missed(one.key, "; ".join(one.window["reasons"]), failed=False)
+        unreached: Mapping[str, str] = manifest.get("unreached", {})
+        have = {one.window["window"] for one in measured}
+        rest = [name for name in manifest["sweep"]["points"] if name not in have]
+        for name in [name for name in rest if name in unreached]:
+            self._missed(key_of(manifest, name), unreached[name], failed=False)
+        if manifest["outcome"] == "failed":
+            never = [name for name in rest if name not in unreached]
+            blamed = never[:1] if measured or manifest["stage"] in MEASURING else never
+            for name in blamed:
+                self._missed(key_of(manifest, name), str(manifest.get("error")), failed=True)
+
+    def _missed(self, key: Key, why: str, *, failed: bool) -> None:
+        self.tries[key] += 1
+        self.why[key] = why
+        (self.failed.add if failed else self.failed.discard)(key)
+
+    def watch_hosts(self, nodes: Iterable[str], *, failed: str | None, why: str) -> str | None:
+        """Count runs in a row that failed because of one host; gives the host that is out from now on, if any."""
+        for node in nodes:
+            self._in_a_row[node] = self._in_a_row[node] + 1 if node == failed else 0
+        if failed is None or self._in_a_row[failed] < self._quarantine:
+            return None
+        self.quarantined[failed] = why
+        return failed
+
+    def left(self, keys: Sequence[Key]) -> list[Key]:
+        """What is worth a (further) try: those with fewer tries first, else in the given order."""
+        open_ = [key for key in keys if key not in self.done and self.tries[key] < self._attempts]
+        return sorted(open_, key=lambda key: self.tries[key])
+
+
+def key_of(manifest: Mapping[str, Any], window: str) -> Key:
+    """Which measurement a window of a run is."""
+    planned = manifest["sweep"]["points"][window]
+    return planned["point"], planned["repetition"], planned["fresh"]

@@ -1,0 +1,210 @@
+"""`orch sweep`: every point of a matrix in turn, taken up where it stopped, until nothing is missing or worth a try."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator import execute, lock, plan, provenance, recovery, sweepplan, sweeptext
+from orchestrator.errors import ConfigError, Interrupted, OrchError
+from orchestrator.ledger import Ledger
+from orchestrator.progress import Progress
+from orchestrator.session import holder
+from orchestrator.store import sweeps
+from orchestrator.store.sweeps import Key, Sweep
+from orchestrator.sweepfile import Definition
+from orchestrator.sweepplan import Batch
+from orchestrator.where import Condition
+
+FAILED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOutcome:
+    """How far a sweep is: `status` is 0 when all that was asked for is valid, else the command's exit status."""
+
+    sweep: Sweep
+    status: int
+    ledger: Ledger
+    keys: tuple[Key, ...]  # what was asked for
+    wall_s: float
+    measured_s: float  # of that, inside measured windows
+
+
+@dataclass(slots=True)
+class _Sweeping:
+    """A sweep while it is carried out."""
+
+    definition: Definition
+    sweep: Sweep
+    ledger: Ledger
+    keys: tuple[Key, ...]
+    results: Path
+    wait_s: float
+    progress: Progress
+    earlier: list[sweeps.Measured]
+    began: float = field(default_factory=time.monotonic)
+    measured_s: float = 0.0
+
+    def outcome(self, status: int) -> SweepOutcome:
+        wall_s = time.monotonic() - self.began
+        return SweepOutcome(self.sweep, status, self.ledger, self.keys, wall_s, self.measured_s)
+
+
+def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
+    """The newest sweep of this very definition, or a new one."""
+    known = [] if new else sweeps.sweeps(results, definition.file.name)
+    same = [sweep for sweep in known if sweep.definition == definition.digest]
+    if same:
+        return same[-1]
+    began_ns = time.time_ns()
+    return sweeps.create(
+        results,
+        {
+            "id": sweeps.new_id(definition.digest, began_ns),
+            "name": definition.file.name,
+            "began_ns": began_ns,
+            "definition": definition.digest,
+            "mode": definition.file.mode,
+            "axes": list(definition.axes),
+            "repetitions": definition.repetitions,
+            "argv": list(sys.argv),
+            "git": provenance.git_state(Path(__file__).parent),
+            "versions": provenance.versions(),
+            "sweep": definition.as_data(),
+            "points": [{"point": point.point, "values": dict(point.values)} for point in definition.points],
+            "fresh": sweepplan.fresh(definition),
+        },
+    )
+
+
+def chosen_keys(definition: Definition, conditions: Sequence[Condition]) -> tuple[Key, ...]:
+    """The measurements of the points that keep to all conditions; ConfigError for one that no axis is about."""
+    for condition in conditions:
+        if not condition.of(dict.fromkeys(definition.axes)):
+            raise ConfigError(f"--where: no axis {condition.key}; accepted: {', '.join(definition.axes)}")
+    wanted = {
+        point.point for point in definition.points if all(condition.holds(point.values) for condition in conditions)
+    }
+    if not wanted:
+        raise ConfigError("--where: no point is like that; `orch plan` shows the points")
+    return tuple(key for key in sweepplan.in_order(definition) if key[0] in wanted)
+
+
+def carry_out(
+    definition: Definition,
+    *,
+    results: Path,
+    new: bool,
+    wait_s: float,
+    conditions: Sequence[Condition],
+    progress: Progress,
+) -> SweepOutcome:
+    """Measure what is missing of a sweep; every run is sealed as it ends, so that it may be cut off at any moment."""
+    keys = chosen_keys(definition, conditions)
+    sweep = taken_up(definition, results, new=new)
+    ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
+    earlier = earlier_windows(results, sweep.name)
+    this = _Sweeping(definition, sweep, ledger, keys, results, wait_s, progress, earlier)
+    with lock.machine(f"sweep-{sweep.id}", holder(sweep.id)):
+        _recover(this)
+        for entry in sweeps.runs(results, sweep):
+            if entry.sealed:
+                ledger.take(entry.path, entry.manifest)
+        progress.say(sweeptext.head_text(sweep, ledger, keys))
+        while (batch := _next(this)) is not None:
+            interrupted = _measure(this, batch)
+            if interrupted is not None:
+                return this.outcome(interrupted.exit_code)
+    return this.outcome(_status(this))
+
+
+def earlier_windows(results: Path, name: str) -> list[sweeps.Measured]:
+    """What sweeps of this name have measured, of whatever definition: it tells how long things take."""
+    return [one for sweep in sweeps.sweeps(results, name) for one in sweeps.measured(results, sweep)]
+
+
+def _recover(this: _Sweeping) -> None:
+    """Seal what an earlier controller left: its windows may count, and its hosts are tidied up."""
+    for entry in sweeps.runs(this.results, this.sweep):
+        if entry.sealed:
+            continue
+        if entry.alive:
+            this.progress.say(f"  left alone: {entry.run} of this sweep goes on elsewhere")
+            continue
+        try:
+            recovery.seal(entry)
+            this.progress.say(f"  sealed {entry.run}, which was cut off")
+        except OrchError as error:
+            this.progress.say(f"  {entry.run} was cut off and cannot be sealed: {error.message}")
+
+
+def _next(this: _Sweeping) -> Batch | None:
+    """The next run: what has been tried least, in the order of the design, and needs no host that is out."""
+    left = this.ledger.left(this.keys)
+    if this.ledger.quarantined:
+        points = {point.point: point for point in this.definition.points}
+        left = [
+            key
+            for key in left
+            if not set(this.ledger.quarantined) & set(plan.single(points[key[0]].experiment, key[1]).nodes())
+        ]
+    return next(sweepplan.batches(this.definition, left), None)
+
+
+def _measure(this: _Sweeping, batch: Batch) -> Interrupted | None:
+    """Carry out one run and enter it; gives the interrupt that ended it, if one did."""
+    run = plan.single(batch.experiment, batch.repetition)
+    about = {
+        "sweep": {
+            "id": this.sweep.id,
+            "name": this.sweep.name,
+            "definition": this.sweep.definition,
+            "mode": this.definition.file.mode,
+            "points": batch.about(),
+        }
+    }
+    outcome = execute.one(
+        batch.experiment, run, results=this.results, wait_s=this.wait_s, progress=this.progress,
+        label=_label(this, batch), about=about,
+    )  # fmt: skip
+    this.progress.done()
+    this.ledger.take(outcome.path, outcome.manifest)
+    this.measured_s += sum((w["end_ns"] - w["start_ns"]) / 1e9 for w in outcome.manifest["windows"])
+    for line in sweeptext.run_lines(outcome.path, outcome.manifest):
+        this.progress.say(line)
+    if isinstance(outcome.error, Interrupted):
+        return outcome.error
+    _quarantine(this, run.nodes(), outcome.error, outcome.manifest)
+    return None
+
+
+def _quarantine(this: _Sweeping, nodes: Sequence[str], error: Exception | None, manifest: Mapping[str, Any]) -> None:
+    failed = manifest.get("failed_node") if error is not None else None
+    why = error.message if isinstance(error, OrchError) else str(error)
+    out = this.ledger.watch_hosts(nodes, failed=failed, why=why)
+    if out is not None:
+        this.progress.say(
+            f"  {out} is left out from now on: {this.definition.file.quarantine} runs in a row failed because of it"
+        )
+
+
+def _label(this: _Sweeping, batch: Batch) -> str:
+    left = sweepplan.estimate(
+        list(sweepplan.batches(this.definition, this.ledger.left(this.keys))), [*this.earlier, *this.ledger.found]
+    )
+    done = len(this.ledger.done.intersection(this.keys))
+    told = f"{done} of {len(this.keys)} done, {sweeptext.estimate_text(left)} left"
+    return f"[{told}] {sweeptext.batch_text(batch)}"
+
+
+def _status(this: _Sweeping) -> int:
+    missing = [key for key in this.keys if key not in this.ledger.done]
+    if not missing:
+        return 0
+    failed = any(key in this.ledger.failed or not this.ledger.tries[key] for key in missing)
+    return FAILED if failed else execute.INVALID

@@ -1,0 +1,62 @@
+"""The `orch sweep` command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add what `orch sweep` takes beside the options of experiments."""
+    parser.add_argument(
+        "--new", action="store_true", help="begin anew, rather than take up the newest of this very file"
+    )
+    parser.add_argument("--where", action="append", default=[], metavar="CONDITION",
+                        help="only points like this, such as load<=8gbit; may be repeated")  # fmt: skip
+    parser.set_defaults(action=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out a sweep and tell what it found; gives the exit status."""
+    from orchestrator import execute, sweep, sweepfile, sweeptext, where
+    from orchestrator.progress import Progress
+
+    wait_s = execute.patience(arguments.wait)
+    conditions = where.parse(arguments.where)
+    definition = sweepfile.load(arguments.file, arguments.overrides, dry_run=arguments.dry_run)
+    outcome = sweep.carry_out(
+        definition,
+        results=arguments.results,
+        new=arguments.new,
+        wait_s=wait_s,
+        conditions=conditions,
+        progress=Progress(),
+    )
+    told = sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys)
+    share = (
+        f"{outcome.measured_s / outcome.wall_s:.0%} of {sweeptext.time_text(outcome.wall_s)} inside measured windows"
+    )
+    out = sys.stderr if arguments.json else sys.stdout
+    print(told, file=out)
+    if outcome.measured_s:
+        print(share, file=out)
+    if arguments.json:
+        data = sweeptext.summary_data(outcome.sweep, outcome.ledger, outcome.keys)
+        print(json.dumps({**data, "wall_s": outcome.wall_s, "measured_s": outcome.measured_s}))
+    return outcome.status
+
+
+def plan(path: Path, *, overrides: list[str], dry_run: bool, results: Path, as_json: bool) -> int:
+    """Tell every run of a sweep, and how long it may take by what the store knows."""
+    from orchestrator import sweep, sweepfile, sweepplan, sweeptext
+
+    definition = sweepfile.load(path, overrides, dry_run=dry_run)
+    found = list(sweepplan.batches(definition, sweepplan.in_order(definition)))
+    estimate = sweepplan.estimate(found, sweep.earlier_windows(results, definition.file.name))
+    if as_json:
+        print(json.dumps(sweeptext.plan_data(definition, found, estimate), indent=1))
+    else:
+        print(sweeptext.plan_text(definition, found, estimate))
+    return 0
