@@ -35,16 +35,14 @@ def run(arguments: argparse.Namespace) -> int:
         progress=Progress(),
     )
     told = sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys)
-    share = (
-        f"{outcome.measured_s / outcome.wall_s:.0%} of {sweeptext.time_text(outcome.wall_s)} inside measured windows"
-    )
     out = sys.stderr if arguments.json else sys.stdout
     print(told, file=out)
-    if outcome.measured_s:
-        print(share, file=out)
+    if outcome.runs_s:
+        share = outcome.measured_s / outcome.runs_s
+        print(f"the runs took {sweeptext.time_text(outcome.runs_s)}, {share:.1%} of it measured windows", file=out)
     if arguments.json:
         data = sweeptext.summary_data(outcome.sweep, outcome.ledger, outcome.keys)
-        print(json.dumps({**data, "wall_s": outcome.wall_s, "measured_s": outcome.measured_s}))
+        print(json.dumps({**data, "runs_s": outcome.runs_s, "measured_s": outcome.measured_s}))
     return outcome.status
 
 

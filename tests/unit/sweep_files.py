@@ -1,0 +1,63 @@
+"""Sweep files that tests start from, and runs of them as a controller would have left them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from orchestrator.store.rundir import RunFolder, new_run_id
+
+SWEEP = """\
+name: s
+axes:
+  traffic.0.iperf.load: {values: [0, 100, 200], unit: mbit}
+  workload.ddp.model: [resnet50, vgg16]
+experiment:
+  testbed: {local: {hosts: 3, link: 1gbit, scale: 10}}
+  workload: {ddp: {model: resnet50, hosts: [h1, h2]}}
+  traffic:
+    - iperf: {from: h1, to: h3, load: 200mbit}
+  measure: {warmup: 5, iterations: 10}
+"""
+
+
+def write(folder: Path, text: str = SWEEP, **more: str) -> Path:
+    """A sweep file; `more` are further lines at its top."""
+    path = folder / "s.yaml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in more.items()) + text)
+    return path
+
+
+def window(name: str, *, valid: bool = True, achieved: float = 1.0, requested: float = 10e6, mean_s: float = 0.1):
+    """A window's record in a manifest."""
+    return {
+        "window": name,
+        "start_ns": 10**18,
+        "end_ns": 10**18 + 2 * 10**9,
+        "loads": [{"requested_bps": requested, "achieved_bps": requested * achieved}] if requested else [],
+        "training": [{"job": "training", "mean_s": mean_s, "p50_s": mean_s, "p99_s": mean_s}],
+        "gates": [],
+        "valid": valid,
+        "reasons": [] if valid else ["the load is missed"],
+    }
+
+
+def leave(results: Path, about: dict, *, windows=(), outcome="completed", sealed=True, **more) -> Path:
+    """The folder of a run of a sweep, `about` being what its manifest says of it."""
+    folder = RunFolder.create(
+        results,
+        experiment=about["name"],
+        run=new_run_id("cafe0123", time.time_ns()) + f"-{len(list((results / about['name']).glob('*')))}",
+        manifest={
+            "began_ns": time.time_ns(),
+            "scale": 10,
+            "valid": outcome == "completed" and all(one["valid"] for one in windows),
+            "reasons": [],
+            "phases": {"total": 12.0, "window": 2.0 * len(windows)},
+            "windows": list(windows),
+            "sweep": about,
+            **more,
+        },
+    )
+    folder.save(outcome=outcome, stage=more.get("stage", "sealed"), error=more.get("error"))
+    return folder.seal() if sealed else folder.path
