@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from orchestrator.rows import BIN_NS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+T = TypeVar("T")
 Match = Mapping[str, str | None]
 
 
@@ -54,11 +55,28 @@ class Bins:
         return middle, total * 8e9 / step_ns
 
 
+class Kept:
+    """A table (of pyarrow) that keeps what was once worked out of it: many windows ask the same of one run."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        self._found: dict[Any, Any] = {}
+
+    def once(self, what: Any, work_out: Callable[[Any], T]) -> T:
+        """What `work_out` gives for the table; asked again for the same `what`, what it gave."""
+        if what not in self._found:
+            self._found[what] = work_out(self._table)
+        found: T = self._found[what]
+        return found
+
+
 def bins(table: Any, match: Match, *, column: str = "wire_bytes") -> Bins:
     """Bins of the `packets` table (a pyarrow Table) whose columns equal `match` (None: anything), added up.
 
     "payload_bytes" are without those that were seen before.
     """
+    if isinstance(table, Kept):
+        return table.once(("bins", *match.items(), column), lambda whole: bins(whole, match, column=column))
     import pyarrow.compute as pc
 
     rows = table
@@ -82,6 +100,8 @@ def bin_width(table: Any) -> int:
 
 def captured(table: Any, *, node: str, port: str | None = None) -> bool:
     """Whether a capture of this node (and port) is in the `packets` table."""
+    if isinstance(table, Kept):
+        return table.once(("captured", node, port), lambda whole: captured(whole, node=node, port=port))
     import pyarrow.compute as pc
 
     hit = pc.equal(table["node"], node)
@@ -183,6 +203,9 @@ def sampling_gap_ns(counters: Any, *, node: str, port: str, counter: str, span_n
 
 def samples(counters: Any, *, node: str, port: str | None, counter: str) -> tuple[Ints, Floats]:
     """Instants (ns) and values of one counter, in order of time."""
+    if isinstance(counters, Kept):
+        ask = {"node": node, "port": port, "counter": counter}
+        return counters.once(tuple(ask.items()), lambda whole: samples(whole, **ask))  # type: ignore[arg-type]
     import pyarrow.compute as pc
 
     rows = counters.filter(pc.equal(counters["counter"], counter))

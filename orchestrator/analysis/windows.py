@@ -31,11 +31,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """The tables that a verdict needs, as pyarrow Tables."""
+    """The tables that a verdict needs, as pyarrow Tables or what keeps one."""
 
-    packets: Any
+    packets: throughput.Kept
     capture_flows: Any
-    counters: Any
+    counters: throughput.Kept
     jobs: Mapping[str, JobSeries]
     planned: tuple[trust.Planned, ...]
 
@@ -59,7 +59,8 @@ def measure(
     needed = pc.field("counter").isin([*_NIC.values(), *_SWAP, *_THROTTLES])
     packets = tables.read(folder, "packets")
     data = _Tables(
-        packets, tables.read(folder, "capture_flows"), tables.read(folder, "counters", where=needed),
+        throughput.Kept(packets), tables.read(folder, "capture_flows"),
+        throughput.Kept(tables.read(folder, "counters", where=needed)),
         {job["name"]: series(iterations, job["name"]) for job in manifest["jobs"]},
         trust.planned(manifest, tables.read(folder, "captures"), packets),
     )  # fmt: skip
