@@ -6,11 +6,11 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import capture_cli, compare_cli, prune_cli, study_cli, sweep_cli, traffic_cli
+from orchestrator import capture_cli, compare_cli, listing, prune_cli, query_cli, study_cli, sweep_cli, traffic_cli
 from orchestrator.errors import ConfigError, OrchError
 
 DESCRIPTION = """\
@@ -84,22 +84,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("--dry-run", action="store_true", help="check what a dry run of the experiment needs")
 
-    listing = command("ls", _ls, "list the runs of the results store, the unfinished ones too",
-                      "orch ls --results /data/results")  # fmt: skip
-    _results_option(listing)
-    listing.add_argument("--json", action="store_true", help="as JSON, one object a line")
-
-    show = command("show", _show, "tell one run in words", "orch show last")
-    _results_option(show)
-    show.add_argument("run", metavar="RUN", help="a run's id or part of it, its folder, or 'last'")
-    show.add_argument("--json", action="store_true", help="its whole manifest as JSON")
-
-    report = command("report", _report, "render sealed runs as one HTML file with figures", "orch report last")
-    _results_option(report)
-    report.add_argument("runs", metavar="RUN", nargs="+", help="runs' ids or folders, or 'last'")
-    report.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="where the page goes (default: beside the runs)"
-    )
+    _reading_commands(command)
 
     recover = command("recover", _recover, "bring home what an unfinished run left on its hosts, and seal it",
                       "orch recover")  # fmt: skip
@@ -150,6 +135,37 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _reading_commands(command: Callable[[str, Any, str, str], argparse.ArgumentParser]) -> None:
+    """The commands that read the results store, wherever it is."""
+    runs = command("ls", _ls, "list the runs of the results store, the unfinished ones too",
+                   "orch ls --since 7d --where 'load<=8gbit' --valid")  # fmt: skip
+    _results_option(runs, reading=True)
+    listing.options(runs)
+    runs.add_argument("--json", action="store_true", help="as JSON, one object a line")
+
+    show = command("show", _show, "tell one run in words", "orch show last")
+    _results_option(show, reading=True)
+    show.add_argument("run", metavar="RUN", help="a run's id or part of it, its folder, or 'last'")
+    show.add_argument("--json", action="store_true", help="its whole manifest as JSON")
+
+    report = command("report", _report, "render sealed runs as one HTML file with figures", "orch report last")
+    _results_option(report, reading=True)
+    report.add_argument("runs", metavar="RUN", nargs="+", help="runs' ids or folders, or 'last'")
+    report.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="where the page goes (default: beside the runs)"
+    )
+
+    query = command("query", None, "ask the tables of all runs in SQL (DuckDB)",
+                    'orch query "select experiment, avg(mean_s) from windows where valid group by 1"')  # fmt: skip
+    _results_option(query, reading=True)
+    query_cli.query_options(query)
+
+    export = command("export", None, "write a table of all runs to a file, or a run as one zip",
+                     "orch export iterations --experiment quickstart -o iterations.parquet")  # fmt: skip
+    _results_option(export, reading=True)
+    query_cli.export_options(export)
+
+
 def _experiment_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="an experiment file")
     parser.add_argument("--dry-run", action="store_true", help="on containers of this machine instead of the inventory")
@@ -162,10 +178,18 @@ def _wait_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", metavar="TIME", help="wait so long for a testbed that somebody else holds (10min)")
 
 
-def _results_option(parser: argparse.ArgumentParser) -> None:
+def _results_option(parser: argparse.ArgumentParser, *, reading: bool = False) -> None:
+    told = ", or a URL such as s3://bucket/results" if reading else ""
     parser.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="the results store (results)"
-    )
+        "--results", type=str if reading else _folder, default="results" if reading else Path("results"), metavar="DIR",
+        help=f"the results store (results){told}",
+    )  # fmt: skip
+
+
+def _folder(text: str) -> Path:
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"{text}: a store elsewhere can only be read")
+    return Path(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -236,32 +260,35 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 def _ls(arguments: argparse.Namespace) -> int:
     from orchestrator import describe
-    from orchestrator.store import rundir
+    from orchestrator.store import index, remote
 
-    found = rundir.entries(arguments.results)
+    found = listing.select(index.entries(remote.here(arguments.results)), listing.asked(arguments))
     if arguments.json:
         for entry in found:
             print(json.dumps(describe.run_summary(entry.manifest, entry.path, outcome=entry.outcome)))
         return 0
-    print(describe.listing(list(found), arguments.results))
+    print(describe.listing(found, arguments.results))
     return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
     from orchestrator import describe
-    from orchestrator.store import rundir
+    from orchestrator.store import remote, rundir
 
-    entry = rundir.find(arguments.results, arguments.run)
+    entry = rundir.find(remote.here(arguments.results), arguments.run)
     print(json.dumps(entry.manifest, indent=1) if arguments.json else describe.run_text(entry))
     return 0
 
 
 def _report(arguments: argparse.Namespace) -> int:
     from orchestrator.report import html
-    from orchestrator.store import rundir
+    from orchestrator.store import remote, rundir
 
-    entries = [rundir.find(arguments.results, wanted) for wanted in arguments.runs]
-    output = arguments.output or entries[0].path.parent / f"report-{entries[0].run}.html"
+    results = remote.here(arguments.results)
+    entries = [rundir.find(results, wanted) for wanted in arguments.runs]
+    remote.fetch(arguments.results, [entry.path for entry in entries])
+    beside = entries[0].path.parent if not remote.is_elsewhere(arguments.results) else Path()
+    output = arguments.output or beside / f"report-{entries[0].run}.html"
     print(html.render([entry.path for entry in entries], output))
     return 0
 

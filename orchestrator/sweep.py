@@ -14,7 +14,7 @@ from orchestrator.errors import ConfigError, Interrupted, OrchError
 from orchestrator.ledger import Ledger
 from orchestrator.progress import Progress
 from orchestrator.session import holder
-from orchestrator.store import sweeps
+from orchestrator.store import rundir, sweeps
 from orchestrator.store.sweeps import Key, Sweep
 from orchestrator.sweepfile import Definition
 from orchestrator.sweepplan import Batch
@@ -124,7 +124,7 @@ def carry_out(
 
 def earlier_windows(results: Path, name: str) -> list[sweeps.Measured]:
     """What sweeps of this name have measured, of whatever definition: it tells how long things take."""
-    return [one for sweep in sweeps.sweeps(results, name) for one in sweeps.measured(results, sweep)]
+    return sweeps.measured_by(results, name)
 
 
 def _recover(this: _Sweeping) -> None:
@@ -136,7 +136,7 @@ def _recover(this: _Sweeping) -> None:
             this.progress.say(f"  left alone: {entry.run} of this sweep goes on elsewhere")
             continue
         try:
-            recovery.seal(entry)
+            recovery.seal(rundir.find(this.results, str(entry.path)))
             this.progress.say(f"  sealed {entry.run}, which was cut off")
         except OrchError as error:
             this.progress.say(f"  {entry.run} was cut off and cannot be sealed: {error.message}")

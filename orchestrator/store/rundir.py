@@ -186,10 +186,19 @@ def find(results: Path, wanted: str) -> Entry:
     entry = entry_at(Path(wanted).resolve()) if wanted else None
     if entry is not None:
         return entry
-    known = list(entries(results))
-    if wanted == "last" and known:
-        return max(known, key=lambda entry: entry.run)
-    hits = [entry for entry in known if wanted and (entry.run.startswith(wanted) or entry.run.endswith(wanted))]
+    # Folders are called like their runs: of ten thousand manifests only those of hits are read.
+    names = {path.parent: path.parent.name.removesuffix(PARTIAL) for path in results.glob(f"*/*/{MANIFEST}")}
+    if wanted == "last":
+        newest = sorted(names, key=lambda path: names[path], reverse=True)
+        found = next((entry for entry in map(entry_at, newest) if entry is not None), None)
+        hits = [] if found is None else [found]
+    else:
+        alike = [
+            path
+            for path in sorted(names)
+            if wanted and (names[path].startswith(wanted) or names[path].endswith(wanted))
+        ]
+        hits = [entry for entry in map(entry_at, alike) if entry is not None]
     if len(hits) == 1:
         return hits[0]
     if hits:

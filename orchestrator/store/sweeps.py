@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import StoreError
-from orchestrator.store import rundir
+from orchestrator.store import index, rundir
 from orchestrator.store.rundir import Entry
 
 FOLDER = "sweeps"
@@ -152,15 +152,20 @@ def _day(sweep: Sweep) -> str:
 
 
 def runs(results: Path, sweep: Sweep) -> list[Entry]:
-    """Every run of a sweep, unsealed ones too, oldest first."""
-    found = (rundir.entry_at(file.parent) for file in (results / sweep.name).glob(f"*/{rundir.MANIFEST}"))
-    mine = [entry for entry in found if entry is not None and entry.manifest.get("sweep", {}).get("id") == sweep.id]
+    """Every run of a sweep with its manifest in brief (see `store.index`), unsealed ones too, oldest first."""
+    mine = [entry for entry in index.entries(results) if entry.manifest.get("sweep", {}).get("id") == sweep.id]
     return sorted(mine, key=lambda entry: entry.run)
 
 
 def measured(results: Path, sweep: Sweep) -> list[Measured]:
     """Every window that was measured and sealed, invalid ones too, oldest first."""
     return [one for entry in runs(results, sweep) if entry.sealed for one in windows_of(entry.path, entry.manifest)]
+
+
+def measured_by(results: Path, name: str) -> list[Measured]:
+    """The same of all sweeps of a name."""
+    entries = [entry for entry in index.entries(results) if entry.manifest.get("sweep", {}).get("name") == name]
+    return [one for entry in entries if entry.sealed for one in windows_of(entry.path, entry.manifest)]
 
 
 def windows_of(path: Path, manifest: Mapping[str, Any]) -> list[Measured]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,7 @@ def make_run(  # noqa: C901
     for window in manifest["windows"]:
         gates = outcome.gates[window["window"]]
         window |= {"gates": [gate.as_data() for gate in gates], "valid": is_valid(gates), "reasons": reasons_of(gates)}
+        window |= {table: _rows(outcome.tables[table], window["window"]) for table in ("loads", "training")}
     manifest["valid"] = all(window["valid"] for window in manifest["windows"])
     manifest["reasons"] = [f"{w['window']}: {why}" for w in manifest["windows"] for why in w["reasons"]]
     (path / "manifest.json").write_text(json.dumps(manifest))
@@ -92,6 +94,15 @@ def make_run(  # noqa: C901
             "generic-receive-offload: on",
         }))  # fmt: skip
     return path
+
+
+def _rows(columns: Mapping[str, Any], window: str) -> list[dict[str, Any]]:
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return [
+        {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
+        for row in rows
+        if row["window"] == window
+    ]
 
 
 def loose() -> Tolerances:

@@ -34,8 +34,26 @@ def window(name: str, *, valid: bool = True, achieved: float = 1.0, requested: f
         "window": name,
         "start_ns": 10**18,
         "end_ns": 10**18 + 2 * 10**9,
-        "loads": [{"requested_bps": requested, "achieved_bps": requested * achieved}] if requested else [],
-        "training": [{"job": "training", "mean_s": mean_s, "p50_s": mean_s, "p99_s": mean_s}],
+        "loads": [
+            {
+                "source": "iperf0",
+                "src": "h1",
+                "dst": "h3",
+                "requested_bps": requested,
+                "achieved_bps": requested * achieved,
+            }
+        ]
+        if requested
+        else [],
+        "training": [
+            {
+                "job": "training",
+                "iterations": 10,
+                "sent_bytes": 1.0,
+                "theory_bytes": 1.0,
+                **{f"{what}{end}_s": mean_s for what in ("mean", "p50", "p99") for end in ("", "_low", "_high")},
+            }
+        ],
         "gates": [],
         "valid": valid,
         "reasons": [] if valid else ["the load is missed"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_every_command_has_an_example_that_it_takes(helps, command, capsys):
     assert re.search(r"^usage: orch ", text)
     example = re.search(r"^example:\n  (orch .*)", text, re.MULTILINE)
     assert example, f"{command} --help has no example"
-    words = re.split(r" [|>] ", example[1])[0].split()
+    words = shlex.split(re.split(r" [|>] ", example[1])[0])
     assert words[1] == command
     cli.build_parser().parse_args(words[1:])
 

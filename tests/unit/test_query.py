@@ -1,0 +1,200 @@
+"""Runs are picked, asked in SQL, exported and zipped; from a folder, or from where fsspec reaches."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import duckdb
+import fsspec
+import pytest
+from experiments import orch
+from sealed_run import loose, make_run
+from sweep_files import leave, window
+
+from orchestrator import listing
+from orchestrator.errors import ConfigError
+from orchestrator.store import index, remote
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Two valid runs at 15 Gbit/s, an invalid one without traffic, and one that is under way."""
+    folder = tmp_path_factory.mktemp("store")
+    for number, load, more in ((1, 150e6, {}), (2, 150e6, {}), (3, 0.0, {"dropped": 10**6})):
+        make_run(folder / "resnet-load", repetition=number, load_bps=load, iterations=40, tolerances=loose(), **more)
+    leave(folder, {"name": "s", "id": "i", "points": {}}, outcome="running", sealed=False, jobs=[])
+    return folder
+
+
+def ask(results, *argv):
+    status, out, err = orch(*argv, "--results", str(results))
+    assert status == 0, err
+    return out
+
+
+def rows(results, sql, *more):
+    return [json.loads(line) for line in ask(results, "query", sql, "--json", *more).splitlines()]
+
+
+def test_runs_and_windows_are_tables(results):
+    found = rows(results, "select outcome, valid, count(*) as n from runs group by all order by n desc, valid")
+    assert {(row["outcome"], row["valid"], row["n"]) for row in found} == {
+        ("completed", True, 2),
+        ("completed", False, 1),
+        ("running", False, 1),
+    }
+    (row,) = rows(results, "select avg(requested_bps) as bps, min(mean_s) as s from windows where valid")
+    assert row["bps"] == pytest.approx(15e9)
+    assert 0.15 < row["s"] < 0.3
+
+
+def test_tables_of_all_runs_are_one(results):
+    found = rows(results, 'select run, count(*) n from iterations where "window" = $$w1$$ group by run')
+    assert [row["n"] for row in found] == [40 * 4] * 3
+    joined = rows(
+        results, "select experiment, sum(wire_bytes) > 0 as some from packets join runs using (run) group by 1"
+    )
+    assert joined == [{"experiment": "resnet-load", "some": True}]
+    assert rows(results, "select * from flows") == []
+
+
+def test_filters_pick_the_runs_that_are_asked(results):
+    count = "select count(*) as n from runs"
+    for more, n in (
+        ((), 4), (("--valid",), 2), (("--experiment", "s"), 1), (("--where", "load>8gbit"), 2),
+        (("--where", "load=0bit"), 1), (("--where", "model=resnet50", "--where", "mean_s<1s"), 3),
+        (("--since", "2200-01-01"), 0), (("--since", "100000w"), 4), (("--where", "outcome=running"), 1),
+    ):  # fmt: skip
+        assert rows(results, count, *more) == [{"n": n}], more
+        lines = ask(results, "ls", "--json", *more).splitlines()
+        assert len(lines) == n, more
+
+
+def test_text_and_csv(results):
+    text = ask(results, "query", "select 1.5 as a, null as b").splitlines()
+    assert [line.split() for line in text] == [["a", "b"], ["---", "-"], ["1.5"]]
+    assert ask(results, "query", "select 1 as a, 'x,y' as b", "--csv") == 'a,b\n1,"x,y"\n'
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("select * from nothing", "remedy: tables are runs, windows, iterations"),
+        ("selec 1", "syntax error"),
+    ],
+)
+def test_a_query_that_is_none_is_said_in_duckdbs_words(results, sql, told):
+    status, _, err = orch("query", sql, "--results", str(results))
+    assert status == 2
+    assert told in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "json"])
+def test_a_table_over_runs_is_exported(results, tmp_path, kind):
+    output = tmp_path / f"it's.{kind}"
+    told = ask(results, "export", "iterations", "--valid", "-o", str(output))
+    assert told == f"{output}: {2 * 4 * 45} rows of 2 runs\n"
+    with duckdb.connect() as connection:
+        connection.execute("set file_search_path = ''")
+        name = str(output).replace("'", "''")
+        found = connection.execute(f"select count(*), count(distinct run) from '{name}'").fetchall()  # noqa: S608
+    assert found == [(360, 2)]
+    assert [path.name for path in tmp_path.iterdir()] == [output.name]
+
+
+def test_what_cannot_be_exported_is_said(results, tmp_path):
+    for what, output, told in (
+        ("nothing", "a.csv", "no such table; accepted: runs, windows"),
+        ("runs", "a.xls", "accepted: a name that ends in one of .csv"),
+        ("runs", "no/folder/a.csv", "cannot be written"),
+        ("zip", "a.zip", "4 runs are meant; accepted: one"),
+    ):
+        status, _, err = orch("export", what, "-o", str(tmp_path / output), "--results", str(results))
+        assert status in (1, 2)
+        assert told in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_is_zipped_whole(results, tmp_path):
+    output = tmp_path / "run.zip"
+    ask(results, "export", "zip", "abc2", "-o", str(output))
+    folder = next((results / "resnet-load").glob("*abc2"))
+    with zipfile.ZipFile(output) as archive:
+        assert archive.testzip() is None
+        names = {f"{folder.name}/{path.relative_to(folder)}" for path in folder.rglob("*") if path.is_file()}
+        assert set(archive.namelist()) == names
+
+
+@pytest.mark.parametrize("text", ["yesterday", "12", "7 d", "2026-13-01"])
+def test_a_time_that_is_none_is_said(text):
+    with pytest.raises(ConfigError, match="not a time; accepted: 2026-11-20"):
+        listing.began_since(text)
+
+
+@pytest.fixture(params=["memory", "file"])
+def url(request, results, tmp_path, monkeypatch):
+    """The same store where only fsspec reaches it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if request.param == "file":
+        yield f"file://{results}"
+        return
+    memory = fsspec.filesystem("memory")
+    memory.put(str(results), "/bucket/results", recursive=True)
+    yield "memory://bucket/results"
+    memory.rm("/bucket", recursive=True)
+
+
+def test_a_store_elsewhere_is_read_like_one_here(results, url, tmp_path):
+    there = sorted(json.loads(line)["run"] for line in ask(url, "ls", "--json").splitlines())
+    assert there == sorted(entry.run for entry in index.entries(results))
+    assert "resnet-load" in ask(url, "show", "abc2")
+    assert rows(url, "select count(*) as n from iterations", "--valid") == [{"n": 360}]
+    page = tmp_path / "page.html"
+    ask(url, "report", "abc1", "-o", str(page))
+    assert "resnet-load" in page.read_text()
+    ask(url, "export", "zip", "abc1", "-o", str(tmp_path / "run.zip"))
+    with zipfile.ZipFile(tmp_path / "run.zip") as archive:
+        assert len(archive.namelist()) == len([p for p in (results / "resnet-load").glob("*abc1/**/*") if p.is_file()])
+
+
+def test_what_was_seen_is_not_asked_for_again_and_what_is_gone_goes(url, monkeypatch):
+    if not url.startswith("memory"):
+        pytest.skip("one that can be changed")
+    mirror = remote.here(url)
+    memory = fsspec.filesystem("memory")
+    (run,) = mirror.glob("*/*abc3")
+    memory.rm(f"/bucket/results/{run.relative_to(mirror)}", recursive=True)
+    asked = []
+    cat = type(memory).cat
+    monkeypatch.setattr(
+        type(memory), "cat", lambda self, paths, **more: asked.extend(paths) or cat(self, paths, **more)
+    )
+    assert len(index.entries(remote.here(url))) == 3
+    assert len(asked) == 1, "the run that is under way"
+
+
+@pytest.mark.parametrize(
+    ("url", "told"), [("nothing://a/b", "Protocol not known"), ("file:///no/such/store", "cannot be read")]
+)
+def test_a_store_that_cannot_be_reached_is_said(url, told, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    status, _, err = orch("ls", "--results", url)
+    assert status == 1
+    assert told in err
+
+
+def test_nothing_is_measured_into_a_store_elsewhere(capsys):
+    with pytest.raises(SystemExit):
+        orch("run", "e.yaml", "--results", "s3://bucket/results")
+
+
+def test_windows_of_a_sweep_carry_their_point(tmp_path):
+    about = {"name": "s", "id": "i", "points": {
+        "w1": {"point": "ab", "values": {"traffic.0.iperf.load": "4gbit"}, "repetition": 2, "fresh": False}}}  # fmt: skip
+    leave(tmp_path, about, windows=[window("w1")], jobs=[])
+    (row,) = rows(tmp_path, 'select sweep, sweep_point, repetition, "values" as v from windows')
+    assert (row["sweep"], row["sweep_point"], row["repetition"]) == ("i", "ab", 2)
+    assert json.loads(row["v"]) == {"traffic.0.iperf.load": "4gbit"}
+    assert len(ask(tmp_path, "ls", "--json", "--where", "iperf.load=4gbit").splitlines()) == 1
