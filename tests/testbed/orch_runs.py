@@ -39,7 +39,7 @@ def write(folder, data, name="experiment.yaml"):
 
 def start(command, *arguments, **more):
     """`orch` in the background, its output in pipes; a run waits for a testbed that somebody else holds."""
-    patience = ("--wait", "5min") if command in ("run", "testbed") else ()
+    patience = ("--wait", "5min") if command in ("run", "sweep", "testbed") else ()
     return subprocess.Popen(
         [sys.executable, "-m", "orchestrator.cli", command, *patience, *map(str, arguments)],
         cwd=ROOT,

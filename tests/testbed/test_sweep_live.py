@@ -1,0 +1,68 @@
+"""A sweep on a local testbed: cut off at random moments, it ends with the points that it was to measure."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+
+import pytest
+import yaml
+from orch_runs import in_stage, last_json, nothing_is_left, orch, small, start, wait_for, write
+
+from orchestrator.store import index, sweeps
+
+pytestmark = pytest.mark.testbed
+
+LOADS = ["0bit", "2gbit", "4gbit", "6gbit"]
+
+
+def sweep_file(folder, **more):
+    experiment = small(measure={"warmup": 2, "iterations": 15, "at_most": "30s"})
+    del experiment["name"]
+    data = {"name": "s", "mode": "windows", "attempts": 5, **more, "experiment": experiment}
+    return write(folder, {"axes": {"traffic.0.iperf.load": LOADS}, **data}, "sweep.yaml")
+
+
+def test_a_sweep_that_is_killed_and_interrupted_ends_with_the_same_points(tmp_path):
+    file, results = sweep_file(tmp_path), tmp_path / "results"
+    moments = random.Random()  # noqa: S311
+    for number in (signal.SIGKILL, signal.SIGINT):
+        process = start("sweep", file, "--results", results)
+        wait_for(in_stage(results, "window"), 360, "a window")
+        time.sleep(moments.uniform(0, 3))
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        for entry in index.entries(results):
+            nothing_is_left(entry.run, within_s=20)
+    status, out, err = orch("sweep", file, "--results", results, "--json")
+    assert status == 0, out + err
+    (sweep,) = sweeps.sweeps(results)
+    kept = sweeps.chosen(sweeps.measured(results, sweep))
+    assert sorted(one.key for one in kept) == sorted(sweep.planned())
+    assert sorted(one.values["traffic.0.iperf.load"] for one in kept) == LOADS
+    assert not list(results.glob("*/*.partial"))
+    for one in kept:
+        assert one.achieved_bps == pytest.approx(one.requested_bps, rel=0.05)
+    again = last_json(orch("sweep", file, "--results", results, "--json")[1])
+    assert (again["runs_s"], all(one["valid"] for one in again["measurements"])) == (0, True)
+
+
+def test_a_load_that_cannot_be_had_costs_its_own_window_alone(tmp_path):
+    data = yaml.safe_load(sweep_file(tmp_path, attempts=1).read_text())
+    data["axes"] = {"traffic.0.iperf.load": ["5gbit", "14gbit"]}
+    data["experiment"]["conditions"] = [{"rate": {"where": "nic", "host": "h1", "rate": "10gbit"}}]
+    file, results = write(tmp_path, data, "sweep.yaml"), tmp_path / "results"
+    status, out, err = orch("sweep", file, "--results", results, "--json")
+    assert status == 3, out + err
+    (run,) = index.entries(results)
+    (window,) = run.manifest["windows"]
+    (why,) = run.manifest["unreached"].values()
+    assert "h3 receives" in why
+    assert "of 14gbit" in why
+    assert (window["valid"], window["reasons"]) == (True, [])
+    valid = {one["point"]: one["valid"] for one in last_json(out)["measurements"]}
+    assert sorted(valid.values()) == [False, True]
+    before = len(index.entries(results))
+    assert orch("sweep", file, "--results", results)[0] == 3
+    assert len(index.entries(results)) == before, "it is not tried for ever"
