@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -63,6 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     _experiment_options(run)
     _results_option(run)
     _wait_option(run)
+    _metrics_option(run)
     run.add_argument("--no-report", action="store_true", help="seal the results and render no report")
 
     plan = command("plan", _plan, "print every run, process, flag and file of an experiment; touches nothing",
@@ -75,6 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
     _experiment_options(sweep)
     _results_option(sweep)
     _wait_option(sweep)
+    _metrics_option(sweep)
     sweep_cli.options(sweep)
 
     doctor = command("doctor", _doctor, "say what a testbed lacks, host by host, and what would mend it",
@@ -178,6 +181,11 @@ def _wait_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", metavar="TIME", help="wait so long for a testbed that somebody else holds (10min)")
 
 
+def _metrics_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--metrics", metavar="[ADDRESS:]PORT",
+                        help="serve live metrics for Prometheus there; without ADDRESS to this machine")  # fmt: skip
+
+
 def _results_option(parser: argparse.ArgumentParser, *, reading: bool = False) -> None:
     told = ", or a URL such as s3://bucket/results" if reading else ""
     parser.add_argument(
@@ -221,15 +229,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from orchestrator import execute
 
-    return execute.run_file(
-        arguments.file,
-        dry_run=arguments.dry_run,
-        overrides=arguments.overrides,
-        results=arguments.results,
-        wait=arguments.wait,
-        as_json=arguments.json,
-        report=not arguments.no_report,
-    )
+    with _observed(arguments.metrics) as observer:
+        return execute.run_file(
+            arguments.file,
+            dry_run=arguments.dry_run,
+            overrides=arguments.overrides,
+            results=arguments.results,
+            wait=arguments.wait,
+            as_json=arguments.json,
+            report=not arguments.no_report,
+            observer=observer,
+        )
+
+
+def _observed(address: str | None) -> contextlib.AbstractContextManager[Any]:
+    if address is None:
+        return contextlib.nullcontext()
+    from orchestrator import metrics
+
+    return metrics.served(address)
 
 
 def _plan(arguments: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from orchestrator.deadline import Deadline
 from orchestrator.errors import ConfigError, Interrupted, LockedError, last_lines
 from orchestrator.experiment import Experiment, LocalTestbed
 from orchestrator.interrupts import Interrupts
+from orchestrator.observing import Observer
 from orchestrator.progress import Progress
 from orchestrator.testbed.netns import NetnsTestbed
 from orchestrator.units import Duration
@@ -40,6 +41,7 @@ def run_file(
     wait: str | None,
     as_json: bool,
     report: bool,
+    observer: Observer | None = None,
 ) -> int:
     """Carry out every run of an experiment file; gives the exit status."""
     wait_s = patience(wait)
@@ -48,7 +50,9 @@ def run_file(
     outcomes: list[runner.Outcome] = []
     for run in plan.build(experiment):
         label = f"run {run.repetition} of {experiment.repeat}"
-        outcome = one(experiment, run, results=results, wait_s=wait_s, progress=progress, label=label)
+        outcome = one(
+            experiment, run, results=results, wait_s=wait_s, progress=progress, label=label, observer=observer
+        )
         progress.done()
         outcomes.append(outcome)
         if outcome.error is not None:
@@ -77,6 +81,7 @@ def one(
     progress: Progress,
     label: str,
     about: Mapping[str, Any] = MappingProxyType({}),
+    observer: Observer | None = None,
 ) -> runner.Outcome:
     """Carry out one run, waiting for a testbed that somebody else holds; `about` is more for its manifest."""
 
@@ -91,6 +96,7 @@ def one(
             progress=progress,
             label=label,
             about=about,
+            observer=observer,
         )
 
     retry_s = LOCAL_RETRY_S if experiment.testbed.local is not None else REMOTE_RETRY_S

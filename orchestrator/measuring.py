@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator import hostcounters
 from orchestrator.deadline import Deadline
 from orchestrator.errors import DeadlineExceeded, OrchError, ShortOfLoad
 from orchestrator.plan import PlannedWindow, RunPlan
@@ -23,6 +24,7 @@ STEADY_SHARE = 0.05  # of itself, by which a rate that is taken as achieved may 
 SAMPLE_S = 0.1
 TICK_S = 0.1
 RATE_EVERY_S = 1.0
+HOSTS_EVERY_S = 2.0  # their counters, for those who watch live
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +153,8 @@ class Measurement:
         self._jobs = [job.job.name for job in plan.jobs]
         self._since_ns = since_ns
         self._steady_ns = steady_ns
-        self._next_sample = 0.0
+        self._session = session
+        self._next_sample = self._next_hosts = 0.0
 
     def warm_up(self) -> None:
         """Wait until the warm-up iterations of every job have ended."""
@@ -179,6 +182,7 @@ class Measurement:
 
     def _tick(self) -> None:
         self._watch.take(time.monotonic() + TICK_S)
+        self._observe_hosts()
         stall = self._window.measure.stall
         for job, progress in self._watch.jobs.items():
             if time.monotonic() - progress.heard > stall:
@@ -186,6 +190,12 @@ class Measurement:
                     f"no iteration of job {job} has ended for {duration_text(stall)} (the last was {progress.last})",
                     hint="measure.stall says how long to wait",
                 )
+
+    def _observe_hosts(self) -> None:
+        now = time.monotonic()
+        if self._watch.observer.samples_hosts and now >= self._next_hosts:
+            self._next_hosts = now + HOSTS_EVERY_S
+            self._watch.observer.hosts(hostcounters.sample(self._session), scale=self._plan.topology.scale)
 
     def _begun(self, job: str, since_ns: int) -> Sequence[Iteration]:
         """The iterations of a job that began at an instant or later, and have ended."""
@@ -214,6 +224,9 @@ class Measurement:
         if self._receivers.wanted and now >= self._next_sample:
             self._receivers.sample()
             self._next_sample = now + RATE_EVERY_S
+            self._watch.observer.loads(
+                requested=self._receivers.wanted, received=self._known_rates(), scale=self._plan.topology.scale
+            )
         done = min(self._measured().values(), key=len, default=())
         if not done:
             return
@@ -221,7 +234,7 @@ class Measurement:
         mean_s = (done[-1].end_ns - done[0].start_ns) / 1e9 / len(done)
         lefts = [(wanted - len(done)) * mean_s] if wanted else []
         lefts += [ends - now] if ends is not None else []
-        rates = [rate for rate in self._receivers.rates().values() if rate is not None]
+        rates = self._known_rates().values()
         self._progress.iterations(
             len(done),
             wanted,
@@ -229,6 +242,9 @@ class Measurement:
             left_s=max(0.0, min(lefts)) if lefts else None,
             rate_bps=sum(rates) * self._plan.topology.scale if rates else None,
         )
+
+    def _known_rates(self) -> dict[str, float]:
+        return {host: rate for host, rate in self._receivers.rates().items() if rate is not None}
 
     def _closed(self) -> Window:
         """All jobs over the same time: from where the last one's warm-up was over to where the slowest was done."""

@@ -20,6 +20,7 @@ from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Launch
 from orchestrator.means import Means, asked_of, covers, first_means, preflight_of
 from orchestrator.measuring import Measurement, Window, preflight
+from orchestrator.observing import Observer
 from orchestrator.plan import PlannedWindow, RunPlan
 from orchestrator.progress import Progress
 from orchestrator.protocols import Testbed
@@ -76,6 +77,7 @@ class Run:
         """Tell, record and time a phase; phases of one name add up."""
         self.stage = name
         self.progress.phase(name)
+        self.watch.observer.phase(name)
         self.events.write("phase", name=name)
         self.record(stage=name)
         began = time.monotonic()
@@ -275,11 +277,13 @@ def run(
     progress: Progress,
     label: str,
     about: Mapping[str, Any] = MappingProxyType({}),
+    observer: Observer | None = None,
 ) -> Outcome:
     """Carry out one run and seal its results; a run that fails is sealed too, with what it collected until then.
 
     `resolved` is the experiment's text as it is kept with the results, `label` what people see the run called, `about`
-    what else its manifest is to say. Raises only what keeps even a failed run from being recorded.
+    what else its manifest is to say, `observer` who is told how it goes. Raises only what keeps even a failed run from
+    being recorded.
     """
     began = time.monotonic()
     with Interrupts() as interrupts, _locked(plan, run_id):
@@ -292,7 +296,8 @@ def run(
             events = EventLog(folder.path / "events.jsonl")
         except OSError as problem:
             raise unwritable(folder.path, problem) from None
-        watch = Watch(events)
+        watch = Watch(events, observer)
+        watch.observer.run_began(folder.manifest)
         session = Session(testbed, run=run_id, events=events, watch=watch, interrupts=interrupts)
         this = Run(
             plan=plan,
@@ -410,6 +415,7 @@ def _sealed(this: Run, error: Exception | None, reducer: Reducer, *, began: floa
         overhead_s=round(overhead, 4),
     )
     path = this.folder.seal()
+    this.watch.observer.run_ended(manifest)
     return Outcome(path=path, manifest=manifest, error=error)
 
 

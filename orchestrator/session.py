@@ -58,7 +58,8 @@ class Session:
         self._events = events
         self._interrupts = interrupts
 
-    def _each(self, nodes: Iterable[str], action: Callable[[Leash], T], *, what: str, seconds: float) -> dict[str, T]:
+    def each(self, nodes: Iterable[str], action: Callable[[Leash], T], *, what: str, seconds: float) -> dict[str, T]:
+        """Ask something of nodes at once, of those that still answer; what each said."""
         present = [node for node in nodes if node in self.leashes and node not in self.watch.lost]
         return fanout.each(
             present, lambda node: action(self.leashes[node]), deadline=Deadline.after(seconds), what=what
@@ -88,7 +89,7 @@ class Session:
 
     def check(self, requirements: Sequence[Requirement]) -> None:
         """Raise MissingRequirement that tells everything that is missing, where, and the remedy."""
-        found = self._each(
+        found = self.each(
             dict.fromkeys(requirement.node for requirement in requirements),
             lambda leash: leash.check(
                 [requirement for requirement in requirements if requirement.node == leash.node.name],
@@ -123,7 +124,7 @@ class Session:
             done = leash.run(argv, Deadline.after(CALL_S), stdin=lines)
             return routes.verdict(leash.node, others, done.stdout, done.stderr)
 
-        found = self._each(talks, ask, what="checking routes", seconds=CALL_S)
+        found = self.each(talks, ask, what="checking routes", seconds=CALL_S)
         errors = [error for of_node in found.values() for error in of_node]
         if errors:
             for other in errors[1:]:
@@ -133,7 +134,7 @@ class Session:
     def facts(self) -> dict[str, dict[str, Any]]:
         """The facts of every node that still answers."""
         topology = self.testbed.topology
-        return self._each(
+        return self.each(
             self.leashes,
             lambda leash: facts.gather(leash, topology.node(leash.node.name), Deadline.after(CALL_S)),
             what="gathering facts",
@@ -142,7 +143,7 @@ class Session:
 
     def clocks(self) -> dict[str, dict[str, int]]:
         """Offset (controller minus node) and its uncertainty of every node, in nanoseconds."""
-        samples = self._each(
+        samples = self.each(
             self.leashes, lambda leash: leash.clock(8, Deadline.after(CALL_S)), what="clocks", seconds=CALL_S
         )
         return {
@@ -152,7 +153,7 @@ class Session:
 
     def disks(self) -> dict[str, int]:
         """Free bytes where each node's run folder lies."""
-        found = self._each(self.leashes, lambda leash: leash.disk(Deadline.after(CALL_S)), what="disks", seconds=CALL_S)
+        found = self.each(self.leashes, lambda leash: leash.disk(Deadline.after(CALL_S)), what="disks", seconds=CALL_S)
         return {node: disk.free_bytes for node, disk in found.items()}
 
     # Changes
@@ -166,7 +167,7 @@ class Session:
                     self._apply(leash, change)
 
         nodes = dict.fromkeys(change.node for change in changes)
-        self._each(nodes, apply_all, what="changing conditions", seconds=CALL_S * (1 + len(changes)))
+        self.each(nodes, apply_all, what="changing conditions", seconds=CALL_S * (1 + len(changes)))
 
     def _apply(self, leash: Leash, change: Change) -> None:
         old = self._state(leash, change)
@@ -193,7 +194,7 @@ class Session:
                 raise error
 
         total = sum(len(applied) for applied in self._applied.values())
-        self._each(self._applied, undo_all, what="restoring conditions", seconds=CALL_S * (1 + total))
+        self.each(self._applied, undo_all, what="restoring conditions", seconds=CALL_S * (1 + total))
 
     def _undo(self, leash: Leash, change: Change, old: str) -> None:
         if self._state(leash, change) == old:
@@ -343,7 +344,7 @@ class Session:
         return strays
 
     def _strays(self) -> list[str]:
-        left = self._each(
+        left = self.each(
             self.leashes, lambda leash: leash.processes(Deadline.after(CALL_S)), what="residue", seconds=CALL_S
         )
         return [f"{node}: {' '.join(process.argv)}" for node, processes in left.items() for process in processes]
@@ -364,7 +365,7 @@ class Session:
 
     def fetch(self, run_folder: Path) -> None:
         """Bring every file of the run home, and remove the run's folders from the nodes."""
-        self._each(self.leashes, lambda leash: self._fetch_one(leash, run_folder), what="fetching", seconds=FETCH_S)
+        self.each(self.leashes, lambda leash: self._fetch_one(leash, run_folder), what="fetching", seconds=FETCH_S)
 
     def _fetch_one(self, leash: Leash, run_folder: Path) -> None:
         home = run_folder / "hosts" / leash.node.name
@@ -376,7 +377,7 @@ class Session:
 
     def close(self) -> None:
         """Let every agent go."""
-        self._each(self.leashes, lambda leash: leash.close(Deadline.after(CALL_S)), what="closing", seconds=CALL_S)
+        self.each(self.leashes, lambda leash: leash.close(Deadline.after(CALL_S)), what="closing", seconds=CALL_S)
         self.leashes.clear()
 
 

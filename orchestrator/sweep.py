@@ -12,6 +12,7 @@ from typing import Any
 from orchestrator import execute, lock, plan, provenance, recovery, sweepplan, sweeptext
 from orchestrator.errors import ConfigError, Interrupted, OrchError
 from orchestrator.ledger import Ledger
+from orchestrator.observing import Observer
 from orchestrator.progress import Progress
 from orchestrator.session import holder
 from orchestrator.store import rundir, sweeps
@@ -47,6 +48,7 @@ class _Sweeping:
     wait_s: float
     progress: Progress
     earlier: list[sweeps.Measured]
+    observer: Observer | None
     runs_s: float = 0.0
     measured_s: float = 0.0
 
@@ -102,13 +104,14 @@ def carry_out(
     wait_s: float,
     conditions: Sequence[Condition],
     progress: Progress,
+    observer: Observer | None = None,
 ) -> SweepOutcome:
     """Measure what is missing of a sweep; every run is sealed as it ends, so that it may be cut off at any moment."""
     keys = chosen_keys(definition, conditions)
     sweep = taken_up(definition, results, new=new)
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
     earlier = earlier_windows(results, sweep.name)
-    this = _Sweeping(definition, sweep, ledger, keys, results, wait_s, progress, earlier)
+    this = _Sweeping(definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer)
     with lock.machine(f"sweep-{sweep.id}", holder(sweep.id)):
         _recover(this)
         for entry in sweeps.runs(results, sweep):
@@ -169,7 +172,7 @@ def _measure(this: _Sweeping, batch: Batch) -> Interrupted | None:
     }
     outcome = execute.one(
         batch.experiment, run, results=this.results, wait_s=this.wait_s, progress=this.progress,
-        label=_label(this, batch), about=about,
+        label=_label(this, batch), about=about, observer=this.observer,
     )  # fmt: skip
     this.progress.done()
     this.ledger.take(outcome.path, outcome.manifest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 
@@ -15,25 +16,33 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--where", action="append", default=[], metavar="CONDITION",
                         help="only points like this, such as load<=8gbit; may be repeated")  # fmt: skip
+    parser.add_argument("--metrics-file", type=Path, metavar="FILE",
+                        help="write what was found for the text-file collector of a node exporter")  # fmt: skip
     parser.set_defaults(action=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out a sweep and tell what it found; gives the exit status."""
-    from orchestrator import execute, sweep, sweepfile, sweeptext, where
+    from orchestrator import execute, metrics, sweep, sweepfile, sweeptext, where
     from orchestrator.progress import Progress
+    from orchestrator.store import sweeps
 
     wait_s = execute.patience(arguments.wait)
     conditions = where.parse(arguments.where)
     definition = sweepfile.load(arguments.file, arguments.overrides, dry_run=arguments.dry_run)
-    outcome = sweep.carry_out(
-        definition,
-        results=arguments.results,
-        new=arguments.new,
-        wait_s=wait_s,
-        conditions=conditions,
-        progress=Progress(),
-    )
+    with metrics.served(arguments.metrics) if arguments.metrics else nullcontext() as observer:
+        outcome = sweep.carry_out(
+            definition,
+            results=arguments.results,
+            new=arguments.new,
+            wait_s=wait_s,
+            conditions=conditions,
+            progress=Progress(),
+            observer=observer,
+        )
+    if arguments.metrics_file is not None:
+        found = sweeps.chosen(outcome.ledger.found)
+        metrics.write_results(arguments.metrics_file, outcome.sweep, found, status=outcome.status)
     told = sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys)
     out = sys.stderr if arguments.json else sys.stdout
     print(told, file=out)

@@ -13,6 +13,7 @@ from orchestrator.answers import AgentEvent, AgentLost, LineRead, ProcessExited
 from orchestrator.errors import LaunchError, OrchError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.launch import Launch
+from orchestrator.observing import Observer
 
 _PAUSE_S = 0.25  # the longest that a wait keeps a signal handler from running
 
@@ -63,7 +64,8 @@ class JobProgress:
 class Watch:
     """Takes the agents' events, keeps the state of processes and jobs, and raises what must end the run."""
 
-    def __init__(self, events: EventLog) -> None:
+    def __init__(self, events: EventLog, observer: Observer | None = None) -> None:
+        self.observer = observer or Observer()
         self.inbox: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
         self.processes: dict[tuple[str, str], Process] = {}
         self.jobs: dict[str, JobProgress] = {}
@@ -127,6 +129,7 @@ class Watch:
         progress = self.jobs[process.launch.job]
         rank = process.launch.rank or 0
         progress.ranks[rank] = entry.number
+        self.observer.iteration(job=process.launch.job, rank=rank, seconds=entry.seconds)
         if rank == 0:
             progress.iterations.append(entry)
             progress.heard = time.monotonic()
@@ -142,6 +145,7 @@ class Watch:
         if process.stopping or (not launch.lives and event.status == 0):
             return None
         process.failed = f"ended with status {event.status} before it was asked to"
+        self.observer.failure(node=event.node, what=launch.part or launch.name)
         if not launch.required:
             self.notes.append(f"{event.node}: {event.name} {process.failed}")
             return None
