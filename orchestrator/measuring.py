@@ -90,8 +90,9 @@ class Landing:
 def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, raisable: Collection[str] = ()) -> Landing:
     """With the traffic of a window alone on the links, wait until every receiver gets what is asked.
 
-    ShortOfLoad when it is not reached, unless the experiment takes the load as achieved. Where a receiver is `raisable`,
-    by stronger means that its sources have left, a load that has stopped growing is given at once, as short.
+    ShortOfLoad when it is not reached, unless the experiment takes the load as achieved. Where a receiver is
+    `raisable`, by stronger means that its sources have left, a load that has stopped growing is given at once, as
+    short.
     """
     receivers = Receivers(session, [demand for source in window.sources for demand in source.demands])
     deadline = Deadline.after(STEADY_WITHIN_S * receivers.over_s / STEADY_OVER_S)
