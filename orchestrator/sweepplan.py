@@ -40,9 +40,13 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Seconds that a sweep may still take; `known` of its `windows` are judged by earlier ones like them."""
+    """Seconds that a sweep may still take; `known` of its `windows` are judged by earlier ones like them.
+
+    `bound` says that they are the most that it can be, since nothing like it was measured before.
+    """
 
     seconds: float | None
+    bound: bool
     known: int
     windows: int
     runs: int
@@ -144,7 +148,9 @@ def estimate(found: Sequence[Batch], earlier: Sequence[Measured]) -> Estimate:
             unknown = unknown or guess is None
             total += guess or 0.0
     windows = sum(len(batch.windows) for batch in found)
-    return Estimate(seconds=None if unknown else total, known=known, windows=windows, runs=len(found))
+    return Estimate(
+        seconds=None if unknown else total, bound=usual is None, known=known, windows=windows, runs=len(found)
+    )
 
 
 def _beside(earlier: Sequence[Measured]) -> tuple[float, float]:

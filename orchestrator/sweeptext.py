@@ -45,7 +45,9 @@ def time_text(seconds: float) -> str:
 
 def estimate_text(found: Estimate) -> str:
     """How long, or that nobody knows."""
-    return "an unknown time" if found.seconds is None else f"about {time_text(found.seconds)}"
+    if found.seconds is None:
+        return "an unknown time"
+    return f"{'at most' if found.bound else 'about'} {time_text(found.seconds)}"
 
 
 def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate) -> str:

@@ -4,7 +4,7 @@ from experiments import GOOD, IPERF
 
 from orchestrator import config, documents, plan
 from orchestrator.experiment import model
-from orchestrator.means import first_means
+from orchestrator.means import asked_of, covers, first_means
 
 TRAFFIC = """traffic:
   - iperf: {from: h1, to: h3, load: 200mbit, streams: 4, most_streams: 10}
@@ -39,3 +39,36 @@ def test_every_means_has_processes_of_its_own_for_the_same_port():
     assert [launch.ready for launch in eight.launches] == [launch.ready for launch in asked.launches]
     assert eight.launches[1].argv[eight.launches[1].argv.index("-P") + 1] == "8"
     assert {(launch.name[:10], launch.window) for launch in eight.rehearsal} == {("preflight.", "preflight of w1")}
+
+
+def windows(*texts):
+    lines = "".join(f"  - {{name: w{number}, traffic: [{text}]}}\n" for number, text in enumerate(texts))
+    document = documents.parse(GOOD.replace("traffic:\n" + IPERF, f"windows:\n{lines}").encode(), name="e", needs="all")
+    return plan.build(config.validate(document, model()))[0].windows
+
+
+def iperf(load, more=""):
+    return f"{{iperf: {{from: h1, to: h3, load: {load}{more}}}}}"
+
+
+def test_a_load_that_is_reached_shows_that_smaller_ones_of_its_shape_are():
+    low, high, others, none = windows(
+        iperf("100mbit"), iperf("300mbit"), iperf("100mbit", ", streams: 2"), iperf("0bit")
+    )
+    assert [covers(high, window) for window in (low, high, others, none)] == [True, True, False, False]
+    assert not covers(low, high)
+    assert sorted(map(asked_of, (low, high, others, none))) == [0, 100e6, 100e6, 300e6]
+
+
+def test_windows_of_one_shape_are_sent_by_the_same_means():
+    low, high = windows(iperf("100mbit"), iperf("300mbit"))
+    raised = first_means(high).raised({"h3"})
+    alike = raised.alike(low)
+    assert alike.text == raised.text
+    assert alike.window is low
+    assert {launch.window for launch in alike.launches} == {"w0"}
+
+
+def test_traffic_without_load_is_no_traffic():
+    (silent,) = windows(iperf("0bit"))
+    assert (silent.sources, first_means(silent).launches) == ((), ())

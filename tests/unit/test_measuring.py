@@ -66,8 +66,8 @@ def log(session, run, number, start_ns, end_ns, *, job=0, ranks=None):
         session.watch.inbox.put(LineRead(rank.node, rank.name, text, 1))
 
 
-def measurement(run, session, window=0, since_ns=0):
-    return Measurement(run, run.windows[window], session, Progress(io.StringIO()), since_ns=since_ns)
+def measurement(run, session, window=0, **instants):
+    return Measurement(run, run.windows[window], session, Progress(io.StringIO()), **{"since_ns": 0, **instants})
 
 
 def test_one_job_gets_exactly_what_was_asked(session_of):
@@ -117,6 +117,17 @@ def test_an_iteration_under_way_when_the_traffic_changes_is_of_neither_traffic(s
     measured = measurement(run, session, since_ns=15 * MS + 1)
     for number in range(15, 30):
         log(session, run, number, number * MS, (number + 1) * MS)
+    measured.warm_up()
+    assert measured.measure().iterations == {"training": (first, first + 2)}
+
+
+@pytest.mark.parametrize(("steady_ms", "first"), [(15, 17), (17, 17), (20, 20), (20.5, 21)])
+def test_what_began_before_the_traffic_stood_is_warm_up_at_best(session_of, steady_ms, first):
+    run = planned("{warmup: 2, iterations: 3}")
+    session = session_of(run)
+    for number in range(15, 30):
+        log(session, run, number, number * MS, (number + 1) * MS)
+    measured = measurement(run, session, since_ns=15 * MS, steady_ns=int(steady_ms * MS))
     measured.warm_up()
     assert measured.measure().iterations == {"training": (first, first + 2)}
 
