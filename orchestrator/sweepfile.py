@@ -187,6 +187,8 @@ def load(path: Path, overrides: Sequence[str] = (), *, dry_run: bool = False) ->
     ConfigError tells every mistake of the file, or all of the first point that has any.
     """
     document = documents.load(path, needs=NEEDS)
+    if "experiment" not in document.data and "testbed" in document.data:
+        raise ConfigError(f"{path}: is an experiment, not a sweep", hint="name it under `experiment` of a sweep file")
     file = config.validate(document, SweepFile)
     base, base_path = _base(document, file, path)
     base = replace(base, data={**base.data, "name": file.name})

@@ -84,14 +84,16 @@ def batches(definition: Definition, keys: Iterable[Key]) -> Iterator[Batch]:
     """
     points = {point.point: point for point in definition.points}
     shared = {name: _shared(point) for name, point in points.items()}
-    left = list(keys)
-    while left:
-        head = left[0]
+    wanted = list(keys)
+    gone: set[Key] = set()
+    for head in wanted:
+        if head in gone:
+            continue
         taken = [head]
         if definition.file.mode == "windows" and not head[2]:
-            alike = [key for key in left if key[1:] == head[1:] and shared[key[0]] == shared[head[0]]]
-            taken = alike[: definition.file.windows_per_run]
-        left = [key for key in left if key not in taken]
+            alike = (key for key in wanted if key[1:] == head[1:] and shared[key[0]] == shared[head[0]])
+            taken = [key for key in alike if key not in gone][: definition.file.windows_per_run]
+        gone.update(taken)
         yield _batch(definition, [points[key[0]] for key in taken], taken)
 
 

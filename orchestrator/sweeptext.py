@@ -132,15 +132,33 @@ def summary_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
                      *_figures(good), f"{len(good)}/{planned}"])  # fmt: skip
     head = ["point", *(names[axis] for axis in sweep.axes), "achieved", "mean", "p50", "p99", "valid"]
     lines = ["", describe.table(head, rows)]
+    values = {point["point"]: point["values"] for point in sweep.points}
+    lines += [_check(ledger, check, values) for check in _checks(ledger)]
     missing = [key for key in keys if key not in ledger.done]
     told = {key: _why(ledger, key) for key in missing}
-    values = {point["point"]: point["values"] for point in sweep.points}
     for key, why in told.items():
         check = ", check" if key[2] else ""
         lines.append(f"missing: {values_text(values[key[0]])}, repetition {key[1]}{check}: {why}")
     lines += [f"left out: {host}: {why}" for host, why in ledger.quarantined.items()]
     lines += ["", str(sweep.path)]
     return "\n".join(lines)
+
+
+def _checks(ledger: Ledger) -> list[Measured]:
+    """Windows that were measured again in runs of their own."""
+    return list({one.point: one for one in ledger.found if one.fresh and one.valid and one.window["training"]}.values())
+
+
+def _check(ledger: Ledger, check: Measured, values: Mapping[str, Any]) -> str:
+    """What a fresh run makes of a point beside what windows among others made of it: median iteration times."""
+    alone = check.window["training"][0]["p50_s"]
+    rows = [one.window["training"][0] for one in sweeps.chosen(ledger.found) if one.point == check.point]
+    among = [row["p50_s"] for row in rows]
+    told = f"check: {values_text(values[check.point])}: {describe.ms_or_dash(alone)} p50 in a fresh run"
+    if not among:
+        return told
+    mean = sum(among) / len(among)
+    return f"{told}, {alone / mean - 1:+.1%} of {describe.ms_or_dash(mean)} in windows"
 
 
 def _figures(good: Sequence[Measured]) -> list[str]:

@@ -133,20 +133,28 @@ def test_a_time_that_is_none_is_said(text):
         listing.began_since(text)
 
 
-@pytest.fixture(params=["memory", "file"])
-def url(request, results, tmp_path, monkeypatch):
-    """The same store where only fsspec reaches it."""
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    if request.param == "file":
-        yield f"file://{results}"
-        return
+
+
+@pytest.fixture
+def file_url(results, cache):
+    return f"file://{results}"
+
+
+@pytest.fixture
+def memory_url(results, cache):
+    """The same store where only fsspec reaches it."""
     memory = fsspec.filesystem("memory")
     memory.put(str(results), "/bucket/results", recursive=True)
     yield "memory://bucket/results"
     memory.rm("/bucket", recursive=True)
 
 
-def test_a_store_elsewhere_is_read_like_one_here(results, url, tmp_path):
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_a_store_elsewhere_is_read_like_one_here(results, kind, tmp_path, request):
+    url = request.getfixturevalue(f"{kind}_url")
     there = sorted(json.loads(line)["run"] for line in ask(url, "ls", "--json").splitlines())
     assert there == sorted(entry.run for entry in index.entries(results))
     assert "resnet-load" in ask(url, "show", "abc2")
@@ -159,10 +167,8 @@ def test_a_store_elsewhere_is_read_like_one_here(results, url, tmp_path):
         assert len(archive.namelist()) == len([p for p in (results / "resnet-load").glob("*abc1/**/*") if p.is_file()])
 
 
-def test_what_was_seen_is_not_asked_for_again_and_what_is_gone_goes(url, monkeypatch):
-    if not url.startswith("memory"):
-        pytest.skip("one that can be changed")
-    mirror = remote.here(url)
+def test_what_was_seen_is_not_asked_for_again_and_what_is_gone_goes(memory_url, monkeypatch):
+    mirror = remote.here(memory_url)
     memory = fsspec.filesystem("memory")
     (run,) = mirror.glob("*/*abc3")
     memory.rm(f"/bucket/results/{run.relative_to(mirror)}", recursive=True)
@@ -171,7 +177,7 @@ def test_what_was_seen_is_not_asked_for_again_and_what_is_gone_goes(url, monkeyp
     monkeypatch.setattr(
         type(memory), "cat", lambda self, paths, **more: asked.extend(paths) or cat(self, paths, **more)
     )
-    assert len(index.entries(remote.here(url))) == 3
+    assert len(index.entries(remote.here(memory_url))) == 3
     assert len(asked) == 1, "the run that is under way"
 
 

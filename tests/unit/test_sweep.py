@@ -246,6 +246,19 @@ def test_loads_are_told_at_full_size_where_they_landed(tmp_path, monkeypatch):
     assert (nothing.requested_bps, nothing.achieved_bps) == (0.0, 0.0)
 
 
+def test_a_check_in_a_fresh_run_is_held_against_the_windows(tmp_path, monkeypatch):
+    def fate(results, about, names):
+        fresh = about["points"][names[0]]["fresh"]
+        return ended(leave(results, about, windows=[window(name, mean_s=0.103 if fresh else 0.1) for name in names]))
+
+    Testbed(monkeypatch, fate)
+    path = str(write(tmp_path, mode="windows", fresh="1"))
+    status, out, _ = orch("sweep", path, "--results", str(tmp_path / "r"), "--where", "model=vgg16")
+    assert status == 0
+    (line,) = [line for line in out.splitlines() if line.startswith("check: ")]
+    assert line.endswith("model=vgg16: 103.0 ms p50 in a fresh run, +3.0% of 100.0 ms in windows")
+
+
 def test_the_command_tells_what_is_missing_and_why(tmp_path, monkeypatch):
     def fate(results, about, names):
         (name,) = names

@@ -191,6 +191,13 @@ def test_orch_run_of_a_sweep_says_which_command_takes_it(tmp_path):
     assert "is a sweep, not an experiment\n  remedy: orch sweep" in err
 
 
+def test_orch_sweep_of_an_experiment_says_that_it_is_one(tmp_path):
+    (tmp_path / "e.yaml").write_text("name: e\ntestbed: {local: {hosts: 3, link: 1gbit}}\n")
+    status, _, err = orch("sweep", str(tmp_path / "e.yaml"))
+    assert status == 2
+    assert "is an experiment, not a sweep\n  remedy: name it under `experiment`" in err
+
+
 def test_orch_plan_shows_every_point_and_how_long(tmp_path):
     path = write(tmp_path, SWEEP.replace("iterations: 10", "iterations: 10, at_most: 20s"), mode="windows")
     status, out, _ = orch("plan", str(path), "--results", str(tmp_path / "none"))
