@@ -101,12 +101,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     clean.add_argument("--data", action="store_true", help="remove the runs' folders on the hosts too")
 
-    command(
-        "schema",
-        _schema,
-        "print the JSON Schema of experiment files, for editors",
-        "orch schema > experiment.schema.json",
-    )
+    schema = command("schema", _schema, "print the JSON Schema of experiment files, for editors",
+                     "orch schema > experiment.schema.json")  # fmt: skip
+    schema.add_argument("--sweep", action="store_true", help="of sweep files instead")
 
     traffic = command("traffic", None, "cross traffic on its own: draw a schedule, send it, receive it, check it",
                       "orch traffic schedule --load 10gbit --burst 1ms,10ms,3 --plot burst")  # fmt: skip
@@ -323,10 +320,11 @@ def _clean(arguments: argparse.Namespace) -> int:
     return recovery.clean(arguments.testbed, data=arguments.data)
 
 
-def _schema(_arguments: argparse.Namespace) -> int:
-    from orchestrator import experiment
+def _schema(arguments: argparse.Namespace) -> int:
+    from orchestrator import experiment, sweepfile
 
-    schema = experiment.model().model_json_schema(by_alias=True)
+    model = sweepfile.SweepFile if arguments.sweep else experiment.model()
+    schema = model.model_json_schema(by_alias=True)
     print(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1))
     return 0
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
 
 from orchestrator import config, documents, plan, where
 from orchestrator.documents import Document, Keys
@@ -46,6 +47,11 @@ class Axis(Model):
     @classmethod
     def _list(cls, value: Any) -> Any:
         return {"values": value} if isinstance(value, list) else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """A mapping, or a list of values alone."""
+        return {"anyOf": [handler.resolve_ref_schema(handler(core)), {"type": "array", "minItems": 1}]}
 
     @model_validator(mode="after")
     def _one_way(self) -> Axis:

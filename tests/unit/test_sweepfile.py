@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import jsonschema
 import pytest
+import yaml
 from experiments import orch
 from sweep_files import SWEEP, write
 
 from orchestrator import plan, sweepfile, sweepplan
 from orchestrator.errors import ConfigError
 
-LOADS = "  traffic.0.iperf.load: {values: [0, 100, 200], unit: mbit}\n"
+ROOT = Path(__file__).parents[2]
 MODELS = "  workload.ddp.model: [resnet50, vgg16]\n"
 
 
@@ -196,6 +201,21 @@ def test_orch_sweep_of_an_experiment_says_that_it_is_one(tmp_path):
     status, _, err = orch("sweep", str(tmp_path / "e.yaml"))
     assert status == 2
     assert "is an experiment, not a sweep\n  remedy: name it under `experiment`" in err
+
+
+def test_the_schema_takes_what_is_taken_and_nothing_else(tmp_path):
+    schema = json.loads(orch("schema", "--sweep")[1])
+    taken = yaml.safe_load(SWEEP)
+    jsonschema.validate(taken, schema)
+    with pytest.raises(jsonschema.ValidationError, match="mood"):
+        jsonschema.validate({**taken, "mood": "runs"}, schema)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("playbooks/sweeps/*.yaml")), ids=lambda path: path.stem)
+def test_every_sweep_of_the_playbooks_can_be_planned(path):
+    definition = sweepfile.load(path)
+    batches = list(sweepplan.batches(definition, sweepplan.in_order(definition)))
+    assert sum(len(batch.windows) for batch in batches) >= len(definition.points) * definition.repetitions
 
 
 def test_orch_plan_shows_every_point_and_how_long(tmp_path):
