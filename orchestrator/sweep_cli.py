@@ -8,6 +8,9 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+from orchestrator import compare_cli
+from orchestrator.errors import Interrupted
+
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add what `orch sweep` takes beside the options of experiments."""
@@ -18,6 +21,7 @@ def options(parser: argparse.ArgumentParser) -> None:
                         help="only points like this, such as load<=8gbit; may be repeated")  # fmt: skip
     parser.add_argument("--metrics-file", type=Path, metavar="FILE",
                         help="write what was found for the text-file collector of a node exporter")  # fmt: skip
+    compare_cli.sweep_options(parser)
     parser.set_defaults(action=run)
 
 
@@ -26,6 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
     from orchestrator import execute, metrics, sweep, sweepfile, sweeptext, where
     from orchestrator.progress import Progress
     from orchestrator.store import sweeps
+
+    if arguments.baseline:
+        compare_cli.require_baseline(arguments.results, arguments.baseline)
 
     wait_s = execute.patience(arguments.wait)
     conditions = where.parse(arguments.where)
@@ -52,6 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         data = sweeptext.summary_data(outcome.sweep, outcome.ledger, outcome.keys)
         print(json.dumps({**data, "runs_s": outcome.runs_s, "measured_s": outcome.measured_s}))
+    if arguments.baseline and outcome.status != Interrupted.exit_code:
+        swept = outcome.sweep
+        return compare_cli.judge_sweep(arguments, sweep=swept.id, folder=swept.path, status=outcome.status)
     return outcome.status
 
 
