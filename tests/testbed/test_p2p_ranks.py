@@ -13,7 +13,7 @@ from workloads import collective, ddp, p2p
 pytest.importorskip("torch")
 pytestmark = pytest.mark.testbed
 
-ITERATIONS = 4
+ITERATIONS = 3
 
 
 def checksums(workload, folder: Path, count: int, **options: object) -> list[list[float]]:
@@ -35,7 +35,7 @@ def averaged(tmp_path_factory) -> list[float]:
     return first
 
 
-@pytest.mark.parametrize("strategy", ["ring", "halving-doubling", "star", "binary-tree-star", "clique"])
+@pytest.mark.parametrize("strategy", ["ring", "halving-doubling", "binary-tree-star"])
 def test_gradients_agree_with_all_reduce(strategy: str, averaged: list[float], tmp_path: Path) -> None:
     found = checksums(p2p, tmp_path / "ranks", 3, strategy=strategy)
     for one in found:
