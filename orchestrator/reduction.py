@@ -90,7 +90,7 @@ def _add_home(writer: TableWriter, part: str, home: Home, manifest: Mapping[str,
         notes.append(f"{home.node}: {home.launch}: {error.message}")
         return
     for table, columns in found.items():
-        placed = {"window": _windows_of(columns, home, manifest)} if table == "iterations" else {}
+        placed = {"window": _windows_of(columns, home, manifest)} if {"window", "iteration"} <= set(columns) else {}
         writer.add(table, {**columns, **placed}, node=home.node, launch=home.launch)
 
 

@@ -29,6 +29,43 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "wait_s": "float64",  # from then until the last gradient was reduced
         "loss": "float64",
         "samples": "int64",  # of this rank
+        "accuracy": "float64",  # share of the samples that were classified right before the step; missing where unknown
+    },
+    "spans": {  # what a rank did when
+        "job": "string",
+        "rank": "int64",
+        "window": "string",
+        "iteration": "int64",
+        "lane": "string",  # compute or communication
+        "span": "string",  # forward, backward, step; all-reduce, all-gather, ..., send, receive
+        "what": "string",  # "bucket 3"
+        "peer": "int64",  # rank at the other end of a send or receive, else -1
+        "bytes": "int64",  # of the tensor
+        "sequence": "int64",  # order in which the rank's spans of the iteration began, from 0
+        "start_ns": "int64",
+        "end_ns": "int64",
+    },
+    "overlaps": {  # per rank and iteration, from its spans
+        "job": "string",
+        "rank": "int64",
+        "window": "string",
+        "iteration": "int64",
+        "compute_s": "float64",  # time in which it computed
+        "communication_s": "float64",  # time in which anything was under way
+        "overlap_s": "float64",  # time in which both went on
+    },
+    "collectives": {  # per rank and collective operation of one size
+        "job": "string",
+        "rank": "int64",
+        "window": "string",
+        "iteration": "int64",
+        "operation": "string",
+        "bytes": "int64",  # of the message, as nccl-tests count it
+        "repeats": "int64",
+        "seconds": "float64",  # of one, the mean over its repeats
+        "algorithm_bps": "float64",  # message over time
+        "bus_bps": "float64",  # what the links carry, whatever the operation and the number of ranks
+        "link_bps": "float64",  # the host's link
     },
     "flows": {  # what a traffic source says of its own flows
         "source": "string",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.rows import TABLES, Columns, Home
+from workloads.spans import read_spans
 
 LOG = "iterations.jsonl"
 
@@ -32,9 +33,14 @@ def read_iterations(home: Home) -> Mapping[str, Columns]:
         "end_ns": [record["end_ns"] + home.offset_ns for record in records],
         "seconds": [(record["mono_end_ns"] - record["mono_start_ns"]) * 1e-9 for record in records],
     }
-    for name in ("iteration", "samples", *_REAL):
+    for name in ("iteration", "samples", *_REAL, "accuracy"):
         columns[name] = [record[name] for record in records]
     return {"iterations": {name: columns[name] for name in TABLES["iterations"]}}
+
+
+def read_training(home: Home) -> Mapping[str, Columns]:
+    """The tables of a rank that also traces: `iterations`, `spans`, `overlaps`."""
+    return {**read_iterations(home), **read_spans(home)}
 
 
 def _record(line: str) -> dict[str, Any] | None:
@@ -56,4 +62,6 @@ def _record(line: str) -> dict[str, Any] | None:
         if name != "loss" and not math.isfinite(value):
             return None
         record[name] = float(value)
+    accuracy = record.get("accuracy")
+    record["accuracy"] = float(accuracy) if isinstance(accuracy, int | float) else None
     return record

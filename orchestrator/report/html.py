@@ -14,6 +14,7 @@ import jinja2
 
 from orchestrator.analysis.statistics import is_maximum
 from orchestrator.errors import StoreError
+from orchestrator.report.collectives import measured
 from orchestrator.report.figures import draw_all
 from orchestrator.report.runs import Run, load
 
@@ -39,6 +40,7 @@ def render(runs: Sequence[Path], output: Path) -> Path:
             summary=[row for run in read for row in _summary(run)],
             loads=[row for run in read for row in _loads(run)],
             captures=[row for run in read for row in _captures(run)],
+            collectives=[row for run in read for row in _collectives(run)],
             several=len(read) > 1,
             several_jobs=any(len(run.manifest.get("jobs") or []) > 1 for run in read),
             scales=sorted({run.scale for run in read}),
@@ -223,6 +225,23 @@ def _loads(run: Run) -> list[dict[str, Any]]:
             "off": _percent(row["achieved_bps"] / row["requested_bps"] - 1) if row["requested_bps"] else "",
         }
         for row in run.rows("loads")
+    ]
+
+
+def _collectives(run: Run) -> list[dict[str, Any]]:
+    return [
+        {
+            "run": run.name,
+            "window": one.window,
+            "operation": one.operation,
+            "size": _size(one.bytes),
+            "count": one.count,
+            "time": f"{one.seconds * 1e3:.4g} ms",
+            "algorithm": _rate(one.algorithm_bps),
+            "bus": _rate(one.bus_bps),
+            "utilization": f"{one.utilization:.1%}",
+        }
+        for one in measured(run)
     ]
 
 

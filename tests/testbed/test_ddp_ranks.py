@@ -4,136 +4,27 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import pytest
+from rank_processes import LAUNCH_S, Ranks, loopback, running
 
 from orchestrator.deadline import Deadline
 from orchestrator.launch import Launch
-from orchestrator.rows import Home
-from orchestrator.topology import Job, Link, Node, Topology
 from workloads import ddp
-from workloads.placement import ranks
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.testbed
 
-LAUNCH_S = 60.0
 
-
-def _topology(scale: int) -> Topology:
-    host = Node(name="h1", address="127.0.0.1", prefix=8, device="lo", python=sys.executable)
-    return Topology(kind="local", nodes=(host,), links=(Link(host="h1", device="lo", rate=25e9),), scale=scale)
-
-
-def _launches(count: int, *, scale: int = 100, **options: object) -> list[Launch]:
-    config = ddp.Config.model_validate({"model": "resnet50", "hosts": ["h1"] * count, **options})
-    topology = _topology(scale)
-    assert ddp.problems(config, topology) == []
-    job = Job(name="job0", index=_free_job_index(), ranks=ranks(config.hosts, topology))
-    return ddp.launches(config, job, topology, seed=7)
-
-
-def _free_job_index() -> int:
-    """An index whose rendezvous port nobody listens on: several test runs may share the machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1]) - ddp.RENDEZVOUS_PORT
-
-
-class Ranks:
-    """The processes of a list of launches, each in its folder."""
-
-    def __init__(self, launches: list[Launch], folder: Path, *, extra: tuple[str, ...] = ()) -> None:
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self.folders = [folder / launch.name for launch in launches]
-        self.launches = launches
-        for launch, home in zip(launches, self.folders, strict=True):
-            home.mkdir()
-            for name, content in launch.files.items():
-                (home / name).write_bytes(content if isinstance(content, bytes) else content.read_bytes())
-            with (home / "stdout").open("wb") as stdout, (home / "stderr").open("wb") as stderr:
-                process = subprocess.Popen(
-                    [*launch.argv, *extra],
-                    cwd=home,
-                    env={**os.environ, **launch.env},
-                    stdin=subprocess.PIPE,
-                    stdout=stdout,
-                    stderr=stderr,
-                )
-            self.processes.append(process)
-
-    def wait_ready(self) -> None:
-        for home in self.folders:
-            Deadline.after(LAUNCH_S).poll(
-                lambda home=home: "ready\n" in (home / "stdout").read_text(),
-                every_s=0.05,
-                waiting_for=f"ready of {home.name}: {(home / 'stderr').read_text()}",
-            )
-
-    def go(self) -> None:
-        for process in self.processes:
-            assert process.stdin is not None
-            process.stdin.write(b"go\n")
-            process.stdin.flush()
-
-    def wait_iterations(self, count: int) -> None:
-        Deadline.after(LAUNCH_S).poll(
-            lambda: all(len(self.lines(rank)) >= count for rank in range(len(self.processes))),
-            every_s=0.02,
-            waiting_for=f"{count} iterations",
-        )
-
-    def lines(self, rank: int) -> list[str]:
-        return (self.folders[rank] / "iterations.jsonl").read_text().splitlines()
-
-    def stderr(self, rank: int) -> str:
-        return (self.folders[rank] / "stderr").read_text()
-
-    def end(self, signum: int = signal.SIGTERM, *, within_s: float = 5.0) -> list[int]:
-        for process in self.processes:
-            if process.poll() is None:
-                process.send_signal(signum)
-        deadline = Deadline.after(within_s)
-        return [process.wait(deadline.remaining) for process in self.processes]
-
-    def read(self, rank: int) -> dict[str, list[float]]:
-        launch = self.launches[rank]
-        home = Home(
-            folder=self.folders[rank],
-            node=launch.node,
-            launch=launch.name,
-            job=launch.job,
-            rank=rank,
-            window=None,
-            source=None,
-            offset_ns=0,
-        )
-        return dict(ddp.read(home)["iterations"])  # type: ignore[arg-type]
-
-
-@contextmanager
-def running(launches: list[Launch], folder: Path, *, extra: tuple[str, ...] = ()) -> Iterator[Ranks]:
-    started = Ranks(launches, folder, extra=extra)
-    try:
-        yield started
-    finally:
-        for process in started.processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            if process.stdin:
-                process.stdin.close()
+def _launches(count: int, **options: object) -> list[Launch]:
+    return loopback(ddp, count, **{"model": "resnet50", **options})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -144,7 +35,7 @@ def test_ranks_iterate_agree_and_end(count: int, tmp_path: Path) -> None:
         started.go()
         started.wait_iterations(8)
         assert started.end() == [0] * count
-        rows = [started.read(rank) for rank in range(count)]
+        rows = [started.read(ddp, rank) for rank in range(count)]
         common = min(len(table["iteration"]) for table in rows)
         sums = [[json.loads(line)["checksum"] for line in started.lines(rank)[:common]] for rank in range(count)]
     assert all(each == sums[0] for each in sums), "averaged gradients give equal weights on all ranks"
@@ -281,7 +172,7 @@ def test_real_compute_learns_and_agrees(tmp_path: Path) -> None:
         started.go()
         started.wait_iterations(6)
         assert started.end() == [0, 0]
-        rows = [started.read(rank) for rank in range(2)]
+        rows = [started.read(ddp, rank) for rank in range(2)]
         sums = [[json.loads(line)["checksum"] for line in started.lines(rank)[:6]] for rank in range(2)]
     assert sums[0] == sums[1]
     assert len(set(sums[0])) == 6

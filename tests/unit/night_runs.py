@@ -89,6 +89,7 @@ def _add(writer, window, numbers, took, first):
                 "start_ns": ends - (took * 1e9).astype(np.int64), "end_ns": ends, "seconds": took,
                 "forward_s": took / 3, "backward_s": took / 3, "wait_s": took / 3, "loss": [None] * n,
                 "samples": [64] * n,
+                "accuracy": [None] * n,
             },
             node=f"h{rank + 1}", launch=f"rank{rank}",
         )  # fmt: skip

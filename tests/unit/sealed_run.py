@@ -152,7 +152,7 @@ def _iterations(rank, spans, starts, ends, took):
     return {
         "job": ["training"] * n, "rank": [rank] * n, "window": list(window), "iteration": np.arange(n),
         "start_ns": starts, "end_ns": ends, "seconds": took, "forward_s": took * 0.2, "backward_s": took * 0.5,
-        "wait_s": took * 0.3, "loss": [None] * n, "samples": [32] * n,
+        "wait_s": took * 0.3, "loss": [None] * n, "samples": [32] * n, "accuracy": [None] * n,
     }  # fmt: skip
 
 

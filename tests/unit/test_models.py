@@ -22,7 +22,15 @@ PARAMETERS = {
     "mobilenet_v2": 3_504_872,
     "bert-base": 109_482_240,
     "bert-large": 335_141_888,
+    "inception_v3": 27_161_264,
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "gpt-1.5b": 1_557_686_400,
+    "gpt-3b": 2_696_064_000,
 }
+TRANSFORMERS = [name for name in PARAMETERS if name.startswith(("bert", "gpt"))]
 
 
 def test_the_catalog_holds_exactly_these_models() -> None:
@@ -38,7 +46,7 @@ def test_parameter_counts_are_exact(name: str) -> None:
     assert all(size > 0 for layer in model.layers for size in layer.sizes)
 
 
-@pytest.mark.parametrize("name", [name for name in PARAMETERS if not name.startswith("bert")])
+@pytest.mark.parametrize("name", sorted(set(PARAMETERS) - set(TRANSFORMERS)))
 def test_layers_equal_torchvisions(name: str) -> None:
     torch = pytest.importorskip("torch")
     if importlib.util.find_spec("torchvision") is None:
@@ -57,7 +65,7 @@ def test_layers_equal_torchvisions(name: str) -> None:
     ("name", "forward_gflops"),
     # Multiply-adds as torchvision's pages publish them, twice (two FLOPs each).
     [("resnet50", 2 * 4.09), ("resnet101", 2 * 7.80), ("vgg16", 2 * 15.47), ("densenet161", 2 * 7.73),
-     ("densenet201", 2 * 4.29), ("mobilenet_v2", 2 * 0.30)],
+     ("densenet201", 2 * 4.29), ("mobilenet_v2", 2 * 0.30), ("inception_v3", 2 * 5.71)],
 )  # fmt: skip
 def test_flops_are_the_published_ones(name: str, forward_gflops: float) -> None:
     total = sum(layer.flops for layer in catalog.load(name).layers)
@@ -69,6 +77,12 @@ def test_flops_of_bert_follow_from_its_dense_layers() -> None:
     tokens, depth, hidden = 512, 24, 1024
     expected = 2 * tokens * depth * 12 * hidden**2 + depth * 4 * tokens**2 * hidden + 2 * hidden**2
     assert sum(layer.flops for layer in catalog.load("bert-large").layers) == expected
+
+
+@pytest.mark.parametrize(("name", "l", "h", "v"), [("gpt-1.5b", 48, 1600, 50304), ("gpt-3b", 54, 2000, 50304)])
+def test_gpts_have_the_parameters_of_lis_equation_10(name: str, l: int, h: int, v: int) -> None:  # noqa: E741
+    """The equation leaves out the last normalization, of two times the hidden size."""
+    assert catalog.load(name).parameters == 12 * l * h**2 + 13 * l * h + (v + 1024) * h + 2 * h
 
 
 @given(st.sampled_from(sorted(PARAMETERS)), st.integers(1, 1000))

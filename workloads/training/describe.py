@@ -23,8 +23,18 @@ IMAGE = 224
 SEQUENCE = 512
 VOCABULARY, POSITIONS, SEGMENTS = 30522, 512, 2
 
-VISION = ("resnet50", "resnet101", "vgg16", "densenet161", "densenet201", "mobilenet_v2")
+VISION = ("resnet50", "resnet101", "vgg16", "densenet161", "densenet201", "inception_v3", "mobilenet_v2")
 BERT = {"bert-base": (12, 768), "bert-large": (24, 1024)}  # layers, hidden size; the feed-forward layer is 4 x as wide
+# Layers, hidden size, sequence length, vocabulary. Li (table 3) tells none: 96 MiB of embedding gradients at two
+# bytes over two tensor ranks are those of the 50257 words of GPT-2, filled up to a multiple of 128.
+GPT = {
+    "gpt2": (12, 768, 1024, 50257),
+    "gpt2-medium": (24, 1024, 1024, 50257),
+    "gpt2-large": (36, 1280, 1024, 50257),
+    "gpt2-xl": (48, 1600, 1024, 50257),
+    "gpt-1.5b": (48, 1600, 1024, 50304),
+    "gpt-3b": (54, 2000, 1024, 50304),
+}
 
 FITTED = "Fitted to the iteration of four workers without cross traffic on 25 Gbit/s links in Salamy, Table 3.1"
 MEASURED = "with it, gloo on links shaped to a hundredth of that gave"
@@ -46,7 +56,7 @@ UNCALIBRATED = "No published iteration time to fit a compute time to."
 
 
 def vision_layers(name: str) -> list[Layer]:
-    """The layers of a torchvision model; FLOPs for one image of 3 x 224 x 224."""
+    """The layers of a torchvision model; FLOPs of inference for one image."""
     model = build(name).eval()
     flops: dict[nn.Module, int] = {}
 
@@ -59,7 +69,7 @@ def vision_layers(name: str) -> list[Layer]:
 
     hooks = [module.register_forward_hook(count) for module in model.modules()]
     with torch.no_grad():
-        model(torch.zeros(1, 3, IMAGE, IMAGE))
+        model(torch.zeros(1, 3, _edge(name), _edge(name)))
     for hook in hooks:
         hook.remove()
     layers = []
@@ -95,13 +105,41 @@ def bert_layers(depth: int, hidden: int) -> Iterator[Layer]:
     yield dense("pooler.dense", hidden, hidden, tokens=1)
 
 
+def gpt_layers(depth: int, hidden: int, sequence: int, vocabulary: int) -> Iterator[Layer]:
+    """The layers of a GPT-2 from its architecture; FLOPs for one sequence, the tied output projection counts last."""
+
+    def dense(name: str, inputs: int, outputs: int, *, extra: int = 0) -> Layer:
+        return name, [inputs * outputs, outputs], 2 * sequence * inputs * outputs + extra
+
+    yield "wte", [vocabulary * hidden], 0
+    yield "wpe", [sequence * hidden], 0
+    attention = 2 * 2 * sequence * sequence * hidden  # queries with keys, then weights with values
+    for index in range(depth):
+        at = f"h.{index}"
+        yield f"{at}.ln_1", [hidden, hidden], 0
+        yield dense(f"{at}.attn.c_attn", hidden, 3 * hidden)
+        yield dense(f"{at}.attn.c_proj", hidden, hidden, extra=attention)
+        yield f"{at}.ln_2", [hidden, hidden], 0
+        yield dense(f"{at}.mlp.c_fc", hidden, 4 * hidden)
+        yield dense(f"{at}.mlp.c_proj", 4 * hidden, hidden)
+    yield "ln_f", [hidden, hidden], 2 * sequence * hidden * vocabulary
+
+
+def _edge(name: str) -> int:
+    return 299 if name == "inception_v3" else IMAGE
+
+
+def _tokens(name: str) -> int:
+    return GPT[name][2] if name in GPT else SEQUENCE
+
+
 def describe(name: str, layers: list[Layer]) -> str:
     """The data file of a model as JSON text, a layer a line."""
-    batch, compute_s, source = CALIBRATED.get(name, (8 if name in BERT else 64, None, UNCALIBRATED))
+    batch, compute_s, source = CALIBRATED.get(name, (64 if name in VISION else 8, None, UNCALIBRATED))
     head = {
         "name": name,
         "torchvision": name in VISION,
-        "sample": f"3 x {IMAGE} x {IMAGE}" if name in VISION else f"{SEQUENCE} tokens",
+        "sample": f"3 x {_edge(name)} x {_edge(name)}" if name in VISION else f"{_tokens(name)} tokens",
         "parameters": sum(sum(sizes) for _, sizes, _ in layers),
         "batch": batch,
         "compute_s": compute_s,
@@ -119,6 +157,8 @@ def main() -> None:
         (folder / f"{name}.json").write_text(describe(name, vision_layers(name)))
     for name, (depth, hidden) in BERT.items():
         (folder / f"{name}.json").write_text(describe(name, list(bert_layers(depth, hidden))))
+    for name, shape in GPT.items():
+        (folder / f"{name}.json").write_text(describe(name, list(gpt_layers(*shape))))
 
 
 if __name__ == "__main__":

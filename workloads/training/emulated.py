@@ -40,23 +40,24 @@ class Pace:
 class _Layer:
     """What one layer's passes need to know; `forward_s` and `backward_s` count from the start of the pass."""
 
-    __slots__ = ("backward_s", "first", "forward_s", "gradients", "last", "pace")
+    __slots__ = ("backward_s", "first", "forward_s", "gradients", "last", "pace", "tells")
 
     def __init__(self, pace: Pace, *, gradients: tuple[torch.Tensor, ...]) -> None:
         self.pace = pace
         self.gradients = gradients
         self.forward_s = self.backward_s = 0.0
         self.first = self.last = False
+        self.tells = False  # whether the loss is of its parameters
 
 
 class _Pass(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, layer: _Layer, signal: torch.Tensor, *_parameters: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, layer: _Layer, signal: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         ctx.layer = layer
         if layer.first:
             layer.pace.start()
         layer.pace.sleep_until(layer.forward_s)
-        return signal.view_as(signal)
+        return parameters[-1].square().mean() if layer.tells else signal.view_as(signal)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
@@ -67,6 +68,19 @@ class _Pass(torch.autograd.Function):
         if layer.first:
             layer.pace.last_gradient_ns = time.monotonic_ns()
         return (None, gradients[0], *layer.gradients)
+
+
+class EmulatedBlock(nn.Module):
+    """One layer that sleeps, with its parameters."""
+
+    def __init__(self, layer: _Layer, weights: list[nn.Parameter]) -> None:
+        super().__init__()
+        self.layer = layer
+        self.weights = nn.ParameterList(weights)
+
+    def forward(self, signal: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = _Pass.apply(self.layer, signal, *self.weights)
+        return result
 
 
 class EmulatedModel(nn.Module):
@@ -80,29 +94,36 @@ class EmulatedModel(nn.Module):
         super().__init__()
         draw = torch.Generator().manual_seed(seed)
         self.pace = Pace()
-        self.weights = nn.ParameterList()
-        self._layers: list[tuple[_Layer, list[nn.Parameter]]] = []
+        self.blocks = nn.ModuleList()
+        # It needs a gradient itself, so that a first layer whose parameters all scaled away has a backward pass too.
+        self._signal = torch.zeros((), device=device).requires_grad_()
+        made: list[_Layer] = []
         forward_s = 0.0
         for layer_forward_s, _, sizes in layers:
             forward_s += layer_forward_s
             owned = [nn.Parameter(torch.ones(size, device=device)) for size in sizes]
-            self.weights.extend(owned)
             gradients = tuple(torch.randn(size, generator=draw).to(device) for size in sizes)
             layer = _Layer(self.pace, gradients=gradients)
             layer.forward_s = forward_s
-            self._layers.append((layer, owned))
+            made.append(layer)
+            self.blocks.append(EmulatedBlock(layer, owned))
         backward_s = 0.0
-        for (layer, _), (_, layer_backward_s, _) in zip(reversed(self._layers), reversed(layers), strict=True):
+        for layer, (_, layer_backward_s, _) in zip(reversed(made), reversed(layers), strict=True):
             backward_s += layer_backward_s
             layer.backward_s = backward_s
-        self._layers[0][0].first = True
-        self._layers[-1][0].last = True
+        made[0].first = True
+        made[-1].last = True
+        next(layer for layer in reversed(made) if layer.gradients).tells = True
+
+    @property
+    def weights(self) -> list[nn.Parameter]:
+        """All parameters, the first layer's first."""
+        return list(self.parameters())
 
     def forward(self) -> torch.Tensor:
-        # It needs a gradient itself, so that a first layer whose parameters all scaled away has a backward pass too.
-        signal = self.weights[-1].detach().square().mean().requires_grad_()
-        for layer, owned in self._layers:
-            signal = _Pass.apply(layer, signal, *owned)
+        signal = self._signal.view_as(self._signal)
+        for block in self.blocks:
+            signal = block(signal)
         return signal
 
 

@@ -1,0 +1,80 @@
+"""Collective operations in the report: time and bandwidth by message size, and how much of the link they use."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from orchestrator.report.runs import Run
+from orchestrator.report.style import LINES, SERIES, figure, legend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """An operation of one message size in one window, multiplied back to full size: bytes, seconds, bit/s.
+
+    The time is the mean over ranks, as nccl-tests reports it; bandwidths follow from it.
+    """
+
+    window: str
+    job: str
+    operation: str
+    bytes: int
+    count: int
+    seconds: float
+    algorithm_bps: float
+    bus_bps: float
+    utilization: float  # of the slowest link that takes part
+
+
+def measured(run: Run) -> list[Measured]:
+    """What a run's windows measured of collective operations, by window, job, operation and size."""
+    groups: dict[tuple[str, str, str, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in run.rows("collectives"):
+        if row["window"]:
+            groups[row["window"], row["job"], row["operation"], row["bytes"]].append(row)
+    found = []
+    for (window, job, operation, size), rows in sorted(groups.items()):
+        weights = np.array([row["repeats"] for row in rows], float)
+        seconds = float(np.average([row["seconds"] for row in rows], weights=weights))
+        algorithm = size * 8 / seconds
+        bus = algorithm * rows[0]["bus_bps"] / rows[0]["algorithm_bps"]
+        ranks = len({row["rank"] for row in rows})
+        found.append(
+            Measured(
+                window=window, job=job, operation=operation, bytes=size * run.scale, count=int(weights.sum()) // ranks,
+                seconds=seconds, algorithm_bps=algorithm * run.scale, bus_bps=bus * run.scale,
+                utilization=bus / min(row["link_bps"] for row in rows),
+            )
+        )  # fmt: skip
+    return found
+
+
+def utilization(runs: Sequence[Run]) -> tuple[Any, str] | None:
+    """Bus bandwidth over the link's rate by message size, a line for each run, window and operation (Li, figure 7)."""
+    lines: dict[str, list[Measured]] = defaultdict(list)
+    for run in runs:
+        several = len({one.window for one in measured(run)}) > 1
+        for one in measured(run):
+            label = [run.name] * (len(runs) > 1) + [one.window] * several + [one.operation]
+            lines[", ".join(label)].append(one)
+    if not lines:
+        return None
+    drawing, (panel,) = figure(height_in=2.9)
+    for number, (name, points) in enumerate(lines.items()):
+        panel.plot(
+            [one.bytes / 1e6 for one in points], [one.utilization * 100 for one in points], label=name, marker="o",
+            markersize=4, color=SERIES[number % len(SERIES)], linestyle=LINES[number // len(SERIES) % len(LINES)],
+        )  # fmt: skip
+    panel.set_xscale("log")
+    panel.set(xlabel="message (MB)", ylabel="share of the link (%)")
+    panel.set_ylim(bottom=0)
+    legend(panel)
+    return drawing, (
+        "Bus bandwidth, as nccl-tests defines it, over the rate of the slowest link: what the link carries of what the "
+        "operation must move through it at least."
+    )

@@ -1,0 +1,128 @@
+"""Starts real ranks of a workload on loopback, as an agent would start them, and looks at what they log."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from orchestrator.deadline import Deadline
+from orchestrator.launch import Launch
+from orchestrator.rows import Home
+from orchestrator.topology import RENDEZVOUS_PORT, Job, Link, Node, Topology
+from workloads.placement import ranks
+
+LAUNCH_S = 60.0
+
+
+def _topology(scale: int) -> Topology:
+    host = Node(name="h1", address="127.0.0.1", prefix=8, device="lo", python=sys.executable)
+    return Topology(kind="local", nodes=(host,), links=(Link(host="h1", device="lo", rate=25e9),), scale=scale)
+
+
+def loopback(workload: Any, count: int, *, scale: int = 100, **options: object) -> list[Launch]:
+    """Launches of a workload's ranks on this machine alone."""
+    config = workload.Config.model_validate({"hosts": ["h1"] * count, **options})
+    topology = _topology(scale)
+    assert workload.problems(config, topology) == []
+    job = Job(name="job0", index=_free_job_index(), ranks=ranks(config.hosts, topology))
+    launches: list[Launch] = workload.launches(config, job, topology, 7)
+    return launches
+
+
+def _free_job_index() -> int:
+    """An index whose rendezvous port nobody listens on: several test runs may share the machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1]) - RENDEZVOUS_PORT
+
+
+class Ranks:
+    """The processes of a list of launches, each in its folder."""
+
+    def __init__(self, launches: list[Launch], folder: Path, *, extra: tuple[str, ...] = ()) -> None:
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.folders = [folder / launch.name for launch in launches]
+        self.launches = launches
+        for launch, home in zip(launches, self.folders, strict=True):
+            home.mkdir()
+            for name, content in launch.files.items():
+                (home / name).write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+            with (home / "stdout").open("wb") as stdout, (home / "stderr").open("wb") as stderr:
+                process = subprocess.Popen(
+                    [*launch.argv, *extra],
+                    cwd=home,
+                    env={**os.environ, **launch.env},
+                    stdin=subprocess.PIPE,
+                    stdout=stdout,
+                    stderr=stderr,
+                )
+            self.processes.append(process)
+
+    def wait_ready(self) -> None:
+        for home in self.folders:
+            Deadline.after(LAUNCH_S).poll(
+                lambda home=home: "ready\n" in (home / "stdout").read_text(),
+                every_s=0.05,
+                waiting_for=f"ready of {home.name}: {(home / 'stderr').read_text()}",
+            )
+
+    def go(self) -> None:
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.write(b"go\n")
+            process.stdin.flush()
+
+    def wait_iterations(self, count: int) -> None:
+        Deadline.after(LAUNCH_S).poll(
+            lambda: all(len(self.lines(rank)) >= count for rank in range(len(self.processes))),
+            every_s=0.02,
+            waiting_for=f"{count} iterations",
+        )
+
+    def lines(self, rank: int) -> list[str]:
+        return (self.folders[rank] / "iterations.jsonl").read_text().splitlines()
+
+    def stderr(self, rank: int) -> str:
+        return (self.folders[rank] / "stderr").read_text()
+
+    def end(self, signum: int = signal.SIGTERM, *, within_s: float = 5.0) -> list[int]:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signum)
+        deadline = Deadline.after(within_s)
+        return [process.wait(deadline.remaining) for process in self.processes]
+
+    def read(self, workload: Any, rank: int, table: str = "iterations") -> dict[str, list[Any]]:
+        launch = self.launches[rank]
+        home = Home(
+            folder=self.folders[rank],
+            node=launch.node,
+            launch=launch.name,
+            job=launch.job,
+            rank=rank,
+            window=None,
+            source=None,
+            offset_ns=0,
+        )
+        return dict(workload.read(home)[table])
+
+
+@contextmanager
+def running(launches: list[Launch], folder: Path, *, extra: tuple[str, ...] = ()) -> Iterator[Ranks]:
+    started = Ranks(launches, folder, extra=extra)
+    try:
+        yield started
+    finally:
+        for process in started.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            if process.stdin:
+                process.stdin.close()

@@ -1,0 +1,91 @@
+"""Real ranks of the p2p workload over gloo: every synchronous strategy gives what DDP's all-reduce gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rank_processes import loopback, running
+
+from workloads import collective, ddp, p2p
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.testbed
+
+ITERATIONS = 3
+
+
+def checksums(workload, folder: Path, count: int, **options: object) -> list[list[float]]:
+    """The sum of all weights of each rank after each of the first iterations, of a small emulated model."""
+    folder.mkdir()
+    launches = loopback(workload, count, scale=1000, model="resnet50", compute_time="10ms", bucket="10mb", **options)
+    with running(launches, folder, extra=("--checksum",)) as started:
+        started.wait_ready()
+        started.go()
+        started.wait_iterations(ITERATIONS)
+        assert started.end() == [0] * count
+        return [[json.loads(line)["checksum"] for line in started.lines(r)[:ITERATIONS]] for r in range(count)]
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory) -> list[float]:
+    (first, *others) = checksums(ddp, tmp_path_factory.mktemp("ddp") / "ranks", 3)
+    assert all(other == first for other in others)
+    return first
+
+
+@pytest.mark.parametrize("strategy", ["ring", "halving-doubling", "binary-tree-star"])
+def test_gradients_agree_with_all_reduce(strategy: str, averaged: list[float], tmp_path: Path) -> None:
+    found = checksums(p2p, tmp_path / "ranks", 3, strategy=strategy)
+    for one in found:
+        # 25,557 weights near one, of which each is off by rounding in its last place
+        assert one == pytest.approx(averaged, abs=0.01)
+    assert len(set(averaged)) == ITERATIONS
+
+
+def test_workers_of_a_parameter_server_agree_and_servers_take_part(tmp_path: Path) -> None:
+    server, *workers = checksums(p2p, tmp_path / "ranks", 3, strategy="parameter-server")
+    assert workers[0] == workers[1] == server
+    assert len(set(server)) == ITERATIONS
+
+
+def test_pair_averaging_draws_weights_together_and_spans_tell_of_it(tmp_path: Path) -> None:
+    launches = loopback(
+        p2p, 3, scale=1000, model="resnet50", compute_time="10ms", strategy="pair-averaging", peers="in-turn"
+    )
+    with running(launches, tmp_path) as started:
+        started.wait_ready()
+        started.go()
+        started.wait_iterations(8)
+        assert started.end() == [0, 0, 0]
+        spans = started.read(p2p, 1, "spans")
+        overlaps = started.read(p2p, 1, "overlaps")
+    received = [peer for peer, span in zip(spans["peer"], spans["span"], strict=True) if span == "receive"]
+    assert received[:6] == [2, 0, 2, 0, 2, 0]
+    assert set(spans["bytes"]) == {0, 25_557 * 4}
+    assert overlaps["iteration"] == list(range(len(overlaps["iteration"])))
+    assert all(
+        0 <= both <= wire + 1e-9 for both, wire in zip(overlaps["overlap_s"], overlaps["communication_s"], strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("workload", "options"),
+    [
+        (collective, {"sizes": ["1mb"], "operations": ["all-reduce", "all-to-all"]}),
+        (p2p, {"model": "resnet50", "strategy": "star", "compute_time": "20ms"}),
+        (p2p, {"model": "resnet50", "strategy": "pair-averaging", "compute_time": "20ms"}),
+    ],
+    ids=["collective", "p2p-star", "p2p-pairs"],
+)
+def test_a_killed_rank_ends_the_others_with_one_line(workload, options: dict[str, object], tmp_path: Path) -> None:
+    with running(loopback(workload, 3, **options), tmp_path) as started:
+        started.wait_ready()
+        started.go()
+        started.wait_iterations(3)
+        started.processes[0].kill()
+        for rank in (1, 2):
+            assert started.processes[rank].wait(15) == 1
+            (line,) = started.stderr(rank).splitlines()
+            assert line.startswith(f"rank {rank}: a collective failed: ")

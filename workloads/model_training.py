@@ -1,0 +1,163 @@
+"""What workloads that train a model of the catalog on torch share: its options, their problems, what ranks are told."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from orchestrator.protocols import Problem
+from orchestrator.topology import Job, Topology
+from orchestrator.units import Duration, Mistake
+from workloads import catalog
+from workloads.placement import placement_problems
+from workloads.torch_ranks import TorchConfig, backend_of, backend_problems
+
+SIBLINGS = ("compute.py", "emulated.py", "vision.py")
+BYTES_PER_PARAMETER = 4  # float32
+
+TORCHVISION = {"torchvision": "pip install --no-deps torchvision pillow"}
+
+
+def _known_model(name: str) -> str:
+    if name not in catalog.names():
+        raise Mistake(f"no model {name!r}", accepted=f"one of {', '.join(catalog.names())}")
+    return name
+
+
+ModelName = Annotated[
+    str, AfterValidator(_known_model), WithJsonSchema({"type": "string", "enum": list(catalog.names())})
+]
+
+
+class ModelConfig(TorchConfig):
+    """A training of a model of the catalog."""
+
+    model: ModelName
+    """The model that is trained; its layers, sizes and calibrated time are in `workloads/models`."""
+
+    batch: int | None = Field(default=None, ge=1)
+    """Samples per rank and iteration. Default: the batch that the model's compute time was calibrated with."""
+
+    compute: Literal["emulated", "real"] = "emulated"
+    """`emulated`: layers sleep for their share of the compute time, real gradients travel. `real`: torchvision's model
+    is trained on images."""
+
+    compute_time: Duration | None = None
+    """Emulated compute: time of the forward and the backward pass of one iteration on the accelerator that is modelled.
+    Default: the model's calibrated time, times batch over the batch it was calibrated with."""
+
+    image: int = Field(default=224, ge=32)
+    """Real compute: edge of the square input images in pixels."""
+
+    data: str | None = None
+    """Real compute: folder of images, the same path on each host: one with `cifar-10-batches-py` in it, or with a
+    folder for each class (ImageNet's, or one that holds it as `train`). Default: one batch of noise again and again."""
+
+    loaders: int = Field(default=0, ge=0)
+    """Processes of each rank that read images; 0: the rank reads them itself."""
+
+
+def problems(config: ModelConfig, topology: Topology) -> list[Problem]:
+    """What keeps this model from being trained on this testbed."""
+    found = placement_problems(config.hosts, topology)
+    if config.compute == "real":
+        found += _real_problems(config, topology)
+    else:
+        found += _emulated_problems(config)
+    return found or backend_problems(config, topology)
+
+
+def _emulated_problems(config: ModelConfig) -> list[Problem]:
+    found = []
+    if compute_time(config) is None:
+        found.append(
+            Problem(
+                at=("compute_time",),
+                message=f"{config.model} has no calibrated compute time",
+                accepted="compute_time: the time of one forward and backward pass, such as 150ms",
+            )
+        )
+    if config.data is not None:
+        found.append(
+            Problem(at=("data",), message="emulated compute looks at no images", accepted="no data, or compute: real")
+        )
+    return found
+
+
+def _real_problems(config: ModelConfig, topology: Topology) -> list[Problem]:
+    found = []
+    if topology.scale != 1:
+        found.append(
+            Problem(
+                at=("compute",),
+                message=f"real gradients cannot be divided by the testbed's scale of {topology.scale}",
+                accepted="compute: emulated, or a testbed with scale: 1",
+            )
+        )
+    if not catalog.load(config.model).torchvision:
+        known = [name for name in catalog.names() if catalog.load(name).torchvision]
+        found.append(
+            Problem(
+                at=("model",),
+                message=f"{config.model} has no real compute",
+                accepted=f"compute: emulated, or one of {', '.join(known)}",
+            )
+        )
+    if config.compute_time is not None:
+        found.append(
+            Problem(
+                at=("compute_time",),
+                message="real compute takes the time that it takes",
+                accepted="no compute_time, or compute: emulated",
+            )
+        )
+    return found
+
+
+def batch(config: ModelConfig) -> int:
+    """Samples of a rank in an iteration."""
+    return config.batch if config.batch is not None else catalog.load(config.model).batch
+
+
+def compute_time(config: ModelConfig) -> float | None:
+    """Seconds of emulated compute in an iteration; None where they are neither given nor calibrated."""
+    if config.compute_time is not None:
+        return config.compute_time
+    return catalog.compute_time(catalog.load(config.model), batch(config))
+
+
+def parameters(config: ModelConfig, topology: Topology) -> int:
+    """Parameters that are trained, scaled."""
+    return catalog.load(config.model).parameters // topology.scale
+
+
+def told(config: ModelConfig, topology: Topology) -> dict[str, Any]:
+    """What the rank program is told of the model; the same for all ranks."""
+    compute_s = compute_time(config)
+    layers = (
+        []
+        if config.compute == "real" or compute_s is None
+        else catalog.emulate(catalog.load(config.model), compute_s=compute_s, scale=topology.scale)
+    )
+    return {
+        "model": config.model,
+        "batch": batch(config),
+        "image": config.image,
+        "data": config.data,
+        "loaders": config.loaders,
+        "compute": config.compute,
+        "layers": [astuple(layer) for layer in layers],
+    }
+
+
+def on_gpu(config: ModelConfig, job: Job) -> bool:
+    """Gloo takes gradients from the CPU; only where real compute has a GPU for each rank does it run there."""
+    with_gpus = all(rank.device != "cpu" for rank in job.ranks)
+    return backend_of(config, job.ranks) == "nccl" or (config.compute == "real" and with_gpus)
+
+
+def modules(config: ModelConfig) -> dict[str, str]:
+    """Python modules beside torch that the ranks import, and how to get them."""
+    return TORCHVISION if config.compute == "real" else {}

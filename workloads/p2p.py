@@ -1,0 +1,114 @@
+"""Synchronization strategies made of sends and receives on torch: rings, trees, stars, cliques, servers, pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from orchestrator.launch import Launch, Requirement
+from orchestrator.protocols import Problem, Theory
+from orchestrator.rows import Columns, Home
+from orchestrator.topology import Job, Topology
+from orchestrator.units import Size
+from workloads import model_training, torch_ranks
+from workloads.iterations import read_training
+from workloads.model_training import BYTES_PER_PARAMETER, ModelConfig
+from workloads.training.exchange import schedule
+
+NAME = "p2p"
+
+Strategy = Literal[
+    "ring", "halving-doubling", "parameter-server", "star", "tree", "binary-tree-star", "clique", "pair-averaging"
+]
+
+
+class Config(ModelConfig):
+    """A training whose gradients are averaged by sends and receives in a pattern of choice."""
+
+    strategy: Strategy
+    """Who sends what to whom. `star`, `tree`, `binary-tree-star` and `clique` are KungFu's STAR, TREE,
+    BINARY_TREE_STAR and CLIQUE. In `tree` and `binary-tree-star` the first rank of each host stands for its others.
+    `parameter-server`: the first ranks are servers and compute nothing. `pair-averaging` is asynchronous: each rank
+    fetches one peer's weights an iteration and goes on from the mean of both."""
+
+    servers: int = Field(default=1, ge=1)
+    """Parameter server: how many of the first ranks are servers, each of an equal part of every bucket."""
+
+    peers: Literal["random", "in-turn"] = "random"
+    """Pair averaging: whether a rank asks any other one alike, or one after the other."""
+
+    bucket: Annotated[Size, Field(gt=0)] = 25 * 2.0**20
+    """Gradients travel in buckets of at least this size. Divided by the testbed's scale."""
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    found = model_training.problems(config, topology)
+    if config.backend == "nccl":
+        found.append(
+            Problem(
+                at=("backend",),
+                message="sends and receives of our own run on threads that NCCL cannot serve",
+                accepted="gloo",
+            )
+        )
+    count = len(config.hosts if config.hosts is not None else topology.hosts)
+    if config.strategy == "parameter-server" and config.servers >= count:
+        found.append(
+            Problem(
+                at=("servers",),
+                message=f"of {count} ranks {config.servers} are servers, and none is left to compute",
+                accepted=f"at most {count - 1}",
+            )
+        )
+    return found
+
+
+def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
+    """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
+    told = {
+        **model_training.told(config, topology),
+        "bucket_bytes": config.bucket / topology.scale,
+        "strategy": config.strategy,
+        "servers": config.servers,
+        "peers": config.peers,
+        "hosts": _hosts(job),
+    }
+    settled = config.model_copy(update={"backend": "gloo"})
+    return torch_ranks.launches(
+        settled, job, topology, program="p2p.py", siblings=("exchange.py", *model_training.SIBLINGS), told=told,
+        seed=seed,
+    )  # fmt: skip
+
+
+def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
+    return torch_ranks.requirements(job, topology, needed_by=NAME, modules=model_training.modules(config))
+
+
+def theory(config: Config, job: Job, topology: Topology) -> Theory:
+    """Bytes that the strategy's schedule sends; of pair averaging what it sends in the mean over many iterations."""
+    moved = model_training.parameters(config, topology)
+    world = len(job.ranks)
+    pairs: dict[tuple[int, int], float] = {}
+    if config.strategy == "pair-averaging":
+        one = moved * BYTES_PER_PARAMETER / (world - 1)
+        pairs = {(a, b): one for a in range(world) for b in range(world) if a != b}
+        source = "pair averaging, each rank sends its weights once in the mean"
+    else:
+        for rank in range(world):
+            rounds = schedule(config.strategy, rank=rank, hosts=_hosts(job), size=moved, servers=config.servers)
+            for send in (send for one in rounds for send in one.sends):
+                sent = (send.high - send.low) * BYTES_PER_PARAMETER
+                pairs[rank, send.peer] = pairs.get((rank, send.peer), 0) + sent
+        source = f"the schedule of {config.strategy}, mean over ranks"
+    return torch_ranks.theory(job, pairs, parameters=moved, source=source)
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    return read_training(home)
+
+
+def _hosts(job: Job) -> list[int]:
+    """The number of each rank's host, in the order in which hosts first appear."""
+    return [job.nodes.index(rank.node) for rank in job.ranks]

@@ -1,0 +1,182 @@
+"""What every workload on torch.distributed shares: its options, how its ranks are started, and what they need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from orchestrator.launch import Flow, Launch, Line, Requirement
+from orchestrator.protocols import Problem, Theory
+from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from workloads.iterations import LOG
+from workloads.placement import WorkloadConfig, ranks
+
+TRAINING = Path(__file__).parent / "training"
+COMMON = ("program.py", "rendezvous.py", "iteration_log.py", "lifecycle.py", "trace.py")
+
+RENDEZVOUS_S = 90.0  # for all ranks to import torch and to meet
+COLLECTIVE_S = 900.0  # published iterations under burst traffic last up to 183 s
+READY_S = 120.0
+
+Pairs = Mapping[tuple[int, int], float]  # (sending rank, receiving rank) -> bytes in an iteration
+
+
+class TorchConfig(WorkloadConfig):
+    """What every workload on torch.distributed takes."""
+
+    backend: Literal["auto", "gloo", "nccl"] = "auto"
+    """What carries the tensors. `auto`: nccl where each rank has a GPU of its own, else gloo."""
+
+    threads: int = Field(default=1, ge=1)
+    """CPU threads that each rank may compute with."""
+
+    trace: bool = True
+    """Whether each rank records when it computes and when each of its communications begins and ends."""
+
+    env: dict[str, str] = Field(default_factory=dict)
+    """More environment variables for each rank, such as NCCL_IB_HCA; they win over those that are set here."""
+
+
+def backend_problems(config: TorchConfig, topology: Topology) -> list[Problem]:
+    """Ranks for which the backend that was asked for cannot work; the placement must be without problems."""
+    if config.backend != "nccl":
+        return []
+    return [
+        Problem(
+            at=("backend",),
+            message=f"nccl needs a GPU for each rank, and rank {rank.rank} on {rank.node} has none",
+            accepted="gloo, or hosts whose testbed entry has as many gpus as they have ranks",
+        )
+        for rank in ranks(config.hosts, topology)
+        if rank.device == "cpu"
+    ]
+
+
+def backend_of(config: TorchConfig, placed: tuple[Rank, ...]) -> Literal["gloo", "nccl"]:
+    """The backend that these ranks use."""
+    if config.backend != "auto":
+        return config.backend
+    return "gloo" if any(rank.device == "cpu" for rank in placed) else "nccl"
+
+
+def launches(
+    config: TorchConfig,
+    job: Job,
+    topology: Topology,
+    *,
+    program: str,
+    siblings: tuple[str, ...],
+    told: Mapping[str, Any],
+    seed: int,
+    on_gpu: bool | None = None,
+) -> list[Launch]:
+    """A launch for each rank of `program`; training and rendezvous flows stand on that of rank 0.
+
+    `told` is what the program is told beside what all are; `on_gpu` whether it computes on the GPU where the default
+    (with nccl alone) is wrong.
+    """
+    backend = backend_of(config, job.ranks)
+    port = RENDEZVOUS_PORT + job.index
+    settings = {
+        "backend": backend,
+        "device": "cuda" if (backend == "nccl" if on_gpu is None else on_gpu) else "cpu",
+        "seed": seed,
+        "trace": config.trace,
+        "rendezvous_s": RENDEZVOUS_S,
+        "collective_s": COLLECTIVE_S,
+        **told,
+    }
+    files: dict[str, bytes | Path] = {name: TRAINING / name for name in (program, *COMMON, *siblings)}
+    files["config.json"] = json.dumps(settings).encode()
+    started = []
+    for rank in job.ranks:
+        node = topology.node(rank.node)
+        env = {
+            "RANK": str(rank.rank),
+            "WORLD_SIZE": str(len(job.ranks)),
+            "LOCAL_RANK": str(rank.local_rank),
+            "MASTER_ADDR": topology.node(job.ranks[0].node).address,
+            "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": str(config.threads),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "GLOO_SOCKET_IFNAME": node.device,
+            **({"NCCL_SOCKET_IFNAME": node.device} if backend == "nccl" else {}),
+            **config.env,
+        }
+        started.append(
+            Launch(
+                name=f"{job.name}-rank{rank.rank}",
+                node=rank.node,
+                role="rank",
+                argv=(node.python, "-u", program, "--config", "config.json"),
+                env=env,
+                files=files,
+                ready=Line("^ready"),
+                ready_within_s=READY_S,
+                gate=True,
+                follow=LOG,
+                job=job.name,
+                rank=rank.rank,
+                flows=flows(job, topology, port=port) if rank.rank == 0 else (),
+            )
+        )
+    return started
+
+
+def flows(job: Job, topology: Topology, *, port: int) -> tuple[Flow, ...]:
+    """The rendezvous store at rank 0, then what each two hosts of the job send each other."""
+    addresses = [topology.node(name).address for name in job.nodes]
+    store = Flow(kind="control", name=job.name, src=addresses[0], port=port)
+    between = [Flow(kind="training", name=job.name, src=src, dst=dst) for src, dst in combinations(addresses, 2)]
+    return (store, *between)
+
+
+def requirements(
+    job: Job, topology: Topology, *, needed_by: str, modules: Mapping[str, str] | None = None
+) -> list[Requirement]:
+    """Torch and `modules` (name -> how to get it) on every node of the job, and its data-plane device."""
+    wanted = {"torch": "pip install torch==2.13.0", **(modules or {})}
+    needed = []
+    for name in job.nodes:
+        node = topology.node(name)
+        needed += [
+            Requirement(node=name, kind="module", what=module, python=node.python, remedy=remedy, needed_by=needed_by)
+            for module, remedy in wanted.items()
+        ]
+        needed.append(
+            Requirement(
+                node=name,
+                kind="device",
+                what=node.device,
+                remedy=f"name the data-plane device of {name} in the testbed file",
+                needed_by=needed_by,
+            )
+        )
+    return needed
+
+
+def between_nodes(job: Job, pairs: Pairs) -> tuple[tuple[str, str, float], ...]:
+    """Bytes in an iteration from node to node; what two ranks of one node exchange does not cross the network."""
+    found: dict[tuple[str, str], float] = {}
+    for (src, dst), size in pairs.items():
+        way = job.ranks[src].node, job.ranks[dst].node
+        if way[0] != way[1] and size:
+            found[way] = found.get(way, 0.0) + size
+    return tuple((*way, size) for way, size in found.items())
+
+
+def theory(job: Job, pairs: Pairs, *, parameters: int, source: str) -> Theory:
+    """What ranks that send each other these bytes send over the network: the mean over ranks, as it is measured."""
+    between = between_nodes(job, pairs)
+    mean = sum(size for _, _, size in between) / len(job.ranks)
+    return Theory(bytes_per_iteration=mean, parameters=parameters, source=source, pairs=between)
+
+
+def ring(world: int, size: float) -> Pairs:
+    """Each rank sends `size` bytes to the one before it: so gloo's rings turn."""
+    return {(rank, (rank - 1) % world): size for rank in range(world)}

@@ -1,0 +1,139 @@
+"""Who sends which part of a gradient to whom, in which order, for each synchronization strategy: plain arithmetic.
+
+The graphs are those of KungFu: STAR, TREE and BINARY_TREE_STAR reduce along a tree and broadcast along it; CLIQUE does
+so along as many stars as there are ranks, each for its part of the gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Send:
+    """The elements from `low` up to `high`, to a rank."""
+
+    peer: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Receive:
+    """The elements from `low` up to `high`, from a rank: added to what is there, or in its place."""
+
+    peer: int
+    low: int
+    high: int
+    add: bool
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a rank sends and receives at the same time; the next round begins when all of it has ended."""
+
+    sends: tuple[Send, ...] = ()
+    receives: tuple[Receive, ...] = ()
+
+
+def schedule(strategy: str, *, rank: int, hosts: list[int], size: int, servers: int = 1) -> list[Round]:
+    """The rounds of a rank, after which all ranks hold the sum over ranks of `size` elements.
+
+    `hosts` numbers the host of each rank. Of a parameter server's ranks the first `servers` are servers: their own
+    elements do not count, and they hold the sum of the workers'.
+    """
+    world = len(hosts)
+    if strategy == "ring":
+        return _ring(rank, world, size)
+    if strategy == "halving-doubling":
+        return _halving_doubling(rank, world, size)
+    if strategy == "clique":
+        return _stars(rank, size, roots=list(range(world)), leaves=list(range(world)))
+    if strategy == "parameter-server":
+        return _stars(rank, size, roots=list(range(servers)), leaves=list(range(servers, world)))
+    return _tree(rank, parents(strategy, hosts), size)
+
+
+def parents(strategy: str, hosts: list[int]) -> list[int]:
+    """The parent of each rank in the tree that a strategy reduces along; the root's is -1.
+
+    In `tree` and `binary-tree-star` the first rank of each host stands for it: the others hang on it. The first ranks
+    are a star (`tree`) or a binary tree in the order of their hosts (`binary-tree-star`).
+    """
+    if strategy == "star":
+        return [-1] + [0] * (len(hosts) - 1)
+    first = [hosts.index(host) for host in dict.fromkeys(hosts)]
+    above = [hosts.index(host) for host in hosts]
+    for place, rank in enumerate(first):
+        higher = 0 if strategy == "tree" else (place - 1) // 2
+        above[rank] = first[higher] if place else -1
+    return above
+
+
+def _parts(size: int, count: int) -> list[tuple[int, int]]:
+    return [(size * i // count, size * (i + 1) // count) for i in range(count)]
+
+
+def _ring(rank: int, world: int, size: int) -> list[Round]:
+    """Patarasuk and Yuan's bandwidth-optimal ring: world - 1 rounds of adding, as many of passing on."""
+    parts = _parts(size, world)
+    after, before = (rank + 1) % world, (rank - 1) % world
+    rounds = []
+    for step in range(2 * (world - 1)):
+        adding = step < world - 1
+        outgoing = parts[(rank - step) % world]
+        incoming = parts[(rank - step - 1) % world]
+        rounds.append(Round((Send(after, *outgoing),), (Receive(before, *incoming, add=adding),)))
+    return rounds
+
+
+def _halving_doubling(rank: int, world: int, size: int) -> list[Round]:
+    """Rabenseifner's: halves are exchanged and added, then gathered.
+
+    Ranks beyond a power of two send all of theirs to one below first, and get the sum back last.
+    """
+    power = 1 << (world.bit_length() - 1)
+    if rank >= power:
+        return [Round(sends=(Send(rank - power, 0, size),)), Round(receives=(Receive(rank - power, 0, size, False),))]
+    extra = rank + power if rank + power < world else None
+    rounds = [] if extra is None else [Round(receives=(Receive(extra, 0, size, True),))]
+    low, high = 0, size
+    doubling: list[Round] = []
+    distance = power // 2
+    while distance:
+        peer, middle = rank ^ distance, (low + high) // 2
+        keep, give = ((low, middle), (middle, high)) if rank < peer else ((middle, high), (low, middle))
+        rounds.append(Round((Send(peer, *give),), (Receive(peer, *keep, add=True),)))
+        doubling.append(Round((Send(peer, *keep),), (Receive(peer, *give, add=False),)))
+        low, high = keep
+        distance //= 2
+    rounds += reversed(doubling)
+    return rounds if extra is None else [*rounds, Round(sends=(Send(extra, 0, size),))]
+
+
+def _stars(rank: int, size: int, *, roots: list[int], leaves: list[int]) -> list[Round]:
+    """Each root gathers and adds its part from all leaves, then sends the sum back."""
+    parts = dict(zip(roots, _parts(size, len(roots)), strict=True))
+    others = [root for root in roots if root != rank and rank in leaves]
+    mine = [leaf for leaf in leaves if leaf != rank] if rank in parts else []
+    up = Round(
+        tuple(Send(root, *parts[root]) for root in others),
+        tuple(Receive(leaf, *parts[rank], add=True) for leaf in mine),
+    )
+    down = Round(
+        tuple(Send(leaf, *parts[rank]) for leaf in mine),
+        tuple(Receive(root, *parts[root], add=False) for root in others),
+    )
+    return [up, down]
+
+
+def _tree(rank: int, above: list[int], size: int) -> list[Round]:
+    children = [child for child, parent in enumerate(above) if parent == rank]
+    parent = above[rank]
+    rounds = [Round(receives=tuple(Receive(child, 0, size, True) for child in children))] if children else []
+    if parent >= 0:
+        rounds.append(Round(sends=(Send(parent, 0, size),)))
+        rounds.append(Round(receives=(Receive(parent, 0, size, False),)))
+    if children:
+        rounds.append(Round(sends=tuple(Send(child, 0, size) for child in children)))
+    return rounds
