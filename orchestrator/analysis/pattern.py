@@ -241,13 +241,15 @@ def _tree(both: Matrix) -> _Candidate:
     """The strongest spanning tree (Prim), both ways on every edge; by its degrees a star, a chain or another tree."""
     count = len(both)
     edges = np.zeros((count, count), bool)
-    inside = [0]
-    outside = set(range(1, count))
-    while outside:
-        host, to = max(((a, b) for a in inside for b in sorted(outside)), key=lambda edge: both[edge])
-        edges[host, to] = edges[to, host] = True
-        inside.append(to)
-        outside.discard(to)
+    outside = np.ones(count, bool)
+    best, nearest = np.full(count, -1.0), np.zeros(count, np.int64)
+    host = 0
+    for _ in range(count - 1):
+        outside[host] = False
+        closer = outside & (both[host] > best)
+        best[closer], nearest[closer] = both[host, closer], host
+        host = int(np.argmax(np.where(outside, best, -2.0)))
+        edges[host, nearest[host]] = edges[nearest[host], host] = True
     degree = edges.sum(axis=0)
     hub = int(degree.argmax())
     if degree[hub] == count - 1:

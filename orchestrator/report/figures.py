@@ -17,6 +17,7 @@ from orchestrator.report.runs import Run
 from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, legend, look, save
 
 _MOST_HOSTS = 8
+MOST_VIEWED = 3  # runs whose traffic is drawn: seven figures each
 _MOST_POINTS = 1500
 _STEPS = 150
 _KINDS = {"training": "training", "cross": "cross traffic"}
@@ -52,7 +53,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
             suffix = f"-{number}" if len(runs) > 1 else ""
             of_run = f", {run.name}" if len(runs) > 1 else ""
             pictures += _made(f"schedule{suffix}", f"Schedule and capture{of_run}", schedules.beside(run), folder)
-            for name, title, drawing, caption in _views(run):
+            for name, title, drawing, caption in _views(run) if number <= MOST_VIEWED else ():
                 pictures += _made(f"{name}{suffix}", f"{title}{of_run}", (drawing, caption), folder)
             pictures += _made(f"throughput{suffix}", f"Throughput of every host{of_run}", _throughput(run), folder)
             pictures += _made(f"queue{suffix}", f"Queue at the contended port{of_run}", _queue(run), folder)

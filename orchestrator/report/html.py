@@ -15,7 +15,7 @@ import jinja2
 from orchestrator.analysis.statistics import is_maximum
 from orchestrator.errors import StoreError
 from orchestrator.report import timeline, trafficview
-from orchestrator.report.figures import draw_all
+from orchestrator.report.figures import MOST_VIEWED, draw_all
 from orchestrator.report.quantities import percent, rate, size
 from orchestrator.report.runs import Run, load
 
@@ -49,6 +49,7 @@ def render(runs: Sequence[Path], output: Path) -> Path:
             traffic=[text for run in read if (text := _traffic(run, several=len(read) > 1))],
             folder=figures.name,
             timeline=_timeline(read, figures),
+            viewed=MOST_VIEWED if len(read) > MOST_VIEWED else 0,
         )
         output.write_text(page, encoding="utf-8")
     except OSError as error:
