@@ -11,7 +11,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import capture_cli, compare_cli, listing, prune_cli, query_cli, study_cli, sweep_cli, traffic_cli
+from orchestrator import (
+    capture_cli,
+    compare_cli,
+    listing,
+    prune_cli,
+    query_cli,
+    study_cli,
+    sweep_cli,
+    timeline_cli,
+    traffic_cli,
+)
 from orchestrator.errors import ConfigError, OrchError
 
 DESCRIPTION = """\
@@ -120,6 +130,8 @@ def build_parser() -> argparse.ArgumentParser:
          "orch prune --compress-after 2d --drop-after 14d --keep 50gb"),
         ("study", study_cli.options, "show measured curves beside those of a paper, with the difference",
          "orch study salamy a-iperf,b-websearch -o study.html"),
+        ("timeline", timeline_cli.options, "write what happened in a run, and when, as a trace for ui.perfetto.dev",
+         "orch timeline last"),
     ):  # fmt: skip
         add(command(name, None, text, example))
 

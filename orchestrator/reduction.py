@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator import parts
-from orchestrator.analysis import captures, flowtable, windows
+from orchestrator.analysis import captures, flowbins, flowtable, windows
 from orchestrator.collectors import tcpdump
 from orchestrator.errors import CaptureError, OrchError
 from orchestrator.gates import Tolerances
@@ -66,12 +66,16 @@ def reduce(folder: Path) -> dict[str, Any]:
     ) as pool:
         pending = [(home, _capture(pool, home, manifest)) for part, home in home_list if part == "collector.tcpdump"]
         profiles = [(home, _profile(pool, home, manifest)) for part, home in home_list if part == "collector.tcpdump"]
+        fine = [(home, _fine(pool, home, manifest)) for part, home in home_list if part == "collector.tcpdump"]
         with TableWriter(folder / "tables", run=manifest["run"]) as writer:
             for part, home in home_list:
                 _add_home(writer, part, home, manifest, notes)
             problems = [problem for home, result in pending for problem in _add_capture(writer, home, result)]
-            for home, fine in profiles:
-                _add_profile(writer, home, fine)
+            for home, profile in profiles:
+                _add_profile(writer, home, profile)
+            for home, bins in fine:
+                if bins is not None:
+                    writer.add("flow_packets", bins.result(), node=home.node, launch=home.launch)
     outcome = windows.measure(folder / "tables", manifest, tolerances=_tolerances(manifest), problems=problems)
     with TableWriter(folder / "tables", run=manifest["run"]) as writer:
         for name, columns in outcome.tables.items():
@@ -168,6 +172,14 @@ def _capture(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any])
         offset_ns=home.offset_ns,
         segment=_segment(manifest),
     )
+
+
+def _fine(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any]) -> Future[Any] | None:
+    found = tcpdump.captured(home)
+    if found is None:
+        return None
+    port, files = found
+    return pool.submit(flowbins.reduce, files, port=port, offset_ns=home.offset_ns, segment=_segment(manifest))
 
 
 def _segment(manifest: Mapping[str, Any]) -> int | None:

@@ -147,6 +147,16 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "first_ns": "int64",
         "last_ns": "int64",
     },
+    "flow_packets": {  # what each flow carried over time, bins without any left out
+        "port": "string",
+        "flow": "int64",  # place of the flow among the rows of `capture_flows` of the same node and launch, from 0
+        "bin_ns": "int64",  # start of the bin
+        "width_ns": "int64",  # of the bin: a millisecond, or twice as often as it takes to bound the rows
+        "packets": "int64",
+        "wire_bytes": "int64",
+        "payload_bytes": "int64",
+        "repeated_bytes": "int64",
+    },
     "packets": {  # packets in bins
         "port": "string",
         "direction": "string",

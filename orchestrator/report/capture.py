@@ -9,9 +9,11 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from orchestrator.analysis import capturetables
+from orchestrator.analysis import capturetables, view
 from orchestrator.analysis.trace import Trace, moving_average, series
+from orchestrator.analysis.view import View
 from orchestrator.errors import StoreError
+from orchestrator.report import trafficfigures, trafficview
 from orchestrator.report.figures import Picture
 from orchestrator.report.style import INK, SERIES, figure, legend, look, save
 
@@ -30,6 +32,7 @@ def render(trace: Trace, output: Path, *, top: int = 10) -> Path:
     flows.sort(key=lambda row: -row["wire_bytes"])
     pairs = capturetables.rows(capturetables.pairs(trace))
     queue_pairs = capturetables.rows(capturetables.queue_pairs(trace))
+    seen = view.of_trace(trace) if len(trace.bins) and trace.last_ns > trace.first_ns else None
     try:
         figures.mkdir(parents=True, exist_ok=True)
         page = _template().render(
@@ -43,7 +46,8 @@ def render(trace: Trace, output: Path, *, top: int = 10) -> Path:
             pairs=pairs[:top],
             pair_count=len(pairs),
             queue_pairs=queue_pairs[:top],
-            pictures=_pictures(trace, figures),
+            traffic=trafficview.section([("", seen)]) if seen else "",
+            pictures=_pictures(trace, seen, figures),
         )
         output.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -65,13 +69,15 @@ def _style() -> str:
     return page[page.index("<style>") : page.index("</style>") + len("</style>")]
 
 
-def _pictures(trace: Trace, folder: Path) -> Sequence[Picture]:
-    if not len(trace.bins) or trace.last_ns <= trace.first_ns:
+def _pictures(trace: Trace, seen: View | None, folder: Path) -> Sequence[Picture]:
+    if seen is None:
         return []
     with look():
-        drawing, caption = _throughput(trace)
-        svg = save(drawing, folder / "throughput")
-    return [Picture(name="throughput", title="Throughput", caption=caption, svg=svg)]
+        drawn = [("throughput", "Throughput", *_throughput(trace)), *trafficfigures.draw(seen)]
+        return [
+            Picture(name=name, title=title, caption=caption, svg=save(drawing, folder / name))
+            for name, title, drawing, caption in drawn
+        ]
 
 
 def _throughput(trace: Trace) -> tuple[Any, str]:

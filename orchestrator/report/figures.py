@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis import throughput
-from orchestrator.report import collectives, schedules
+from orchestrator.report import collectives, schedules, trafficfigures
 from orchestrator.report.runs import Run
 from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, legend, look, save
 
 _MOST_HOSTS = 8
+MOST_VIEWED = 3  # runs whose traffic is drawn: seven figures each
 _MOST_POINTS = 1500
 _STEPS = 150
 _KINDS = {"training": "training", "cross": "cross traffic"}
@@ -53,10 +54,20 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
             suffix = f"-{number}" if len(runs) > 1 else ""
             of_run = f", {run.name}" if len(runs) > 1 else ""
             pictures += _made(f"schedule{suffix}", f"Schedule and capture{of_run}", schedules.beside(run), folder)
+            for name, title, drawing, caption in _views(run) if number <= MOST_VIEWED else ():
+                pictures += _made(f"{name}{suffix}", f"{title}{of_run}", (drawing, caption), folder)
             pictures += _made(f"throughput{suffix}", f"Throughput of every host{of_run}", _throughput(run), folder)
             pictures += _made(f"queue{suffix}", f"Queue at the contended port{of_run}", _queue(run), folder)
             pictures += _made(f"tcp{suffix}", f"Round-trip time and congestion window{of_run}", _tcp(run), folder)
     return pictures
+
+
+def _views(run: Run) -> Iterator[trafficfigures.Drawn]:
+    """Figures of the traffic of the first window with cross traffic beside a training, else of the first one."""
+    names = sorted(run.views, key=lambda name: not run.views[name].shares)
+    if names:
+        place = f"Window {names[0]}" if len(run.views) > 1 else ""
+        yield from trafficfigures.draw(run.views[names[0]], whole=run.traffic, scale=run.scale, place=place)
 
 
 def _made(name: str, title: str, drawn: tuple[Any, str] | None, folder: Path) -> Iterator[Picture]:

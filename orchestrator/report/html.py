@@ -14,8 +14,10 @@ import jinja2
 
 from orchestrator.analysis.statistics import is_maximum
 from orchestrator.errors import StoreError
+from orchestrator.report import timeline, trafficview
 from orchestrator.report.collectives import measured
-from orchestrator.report.figures import draw_all
+from orchestrator.report.figures import MOST_VIEWED, draw_all
+from orchestrator.report.quantities import percent, rate, size
 from orchestrator.report.runs import Run, load
 
 _OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
@@ -46,7 +48,10 @@ def render(runs: Sequence[Path], output: Path) -> Path:
             scales=sorted({run.scale for run in read}),
             emulated=any(_emulated(job) for run in read for job in run.manifest.get("jobs") or []),
             pictures=pictures,
+            traffic=[text for run in read if (text := _traffic(run, several=len(read) > 1))],
             folder=figures.name,
+            timeline=_timeline(read, figures),
+            viewed=MOST_VIEWED if len(read) > MOST_VIEWED else 0,
         )
         output.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -116,7 +121,7 @@ def _provenance(run: Run) -> list[tuple[str, str]]:
         ("git", ", ".join(f"{key} {value}" for key, value in git.items() if value not in (None, ""))),
         ("versions", ", ".join(f"{key} {value}" for key, value in (manifest.get("versions") or {}).items())),
         ("testbed", f"{topology.get('kind', '?')}, {len(run.hosts)} hosts, MTU {topology.get('mtu', '?')}"),
-        ("links", ", ".join(_rate(rate) for rate in links) + (f", divided by {run.scale}" if run.scale != 1 else "")),
+        ("links", ", ".join(rate(link) for link in links) + (f", divided by {run.scale}" if run.scale != 1 else "")),
     ]
     for job in manifest.get("jobs") or []:
         ranks = ", ".join(f"{rank['rank']} on {rank['node']}" for rank in job.get("ranks") or [])
@@ -194,10 +199,10 @@ def _summary(run: Run) -> list[dict[str, Any]]:
             "p99": _estimate(row, "p99"),
             "maximum": is_maximum(row["iterations"], 0.99),
             "load": _total_load([load for load in loads if load["window"] == row["window"]], run.scale),
-            "sent": _size(row["sent_bytes"] * run.scale),
-            "sent_raw": _size(row["sent_bytes"]) if run.scale != 1 else "",
-            "theory": _size(row["theory_bytes"] * run.scale),
-            "ratio": _percent(row["sent_bytes"] / row["theory_bytes"] - 1) if row["theory_bytes"] else "",
+            "sent": size(row["sent_bytes"] * run.scale),
+            "sent_raw": size(row["sent_bytes"]) if run.scale != 1 else "",
+            "theory": size(row["theory_bytes"] * run.scale),
+            "ratio": percent(row["sent_bytes"] / row["theory_bytes"] - 1) if row["theory_bytes"] else "",
         }
         for row in run.rows("training")
     ]
@@ -208,7 +213,7 @@ def _total_load(rows: Sequence[Mapping[str, Any]], scale: int) -> str:
         return "none"
     requested, achieved = (sum(row[key] for row in rows) * scale for key in ("requested_bps", "achieved_bps"))
     pairs = "" if len(rows) == 1 else f" ({len(rows)} pairs together)"
-    return f"{_rate(achieved) or 'not measured'} of {_rate(requested)}{pairs}"
+    return f"{rate(achieved) or 'not measured'} of {rate(requested)}{pairs}"
 
 
 def _loads(run: Run) -> list[dict[str, Any]]:
@@ -218,11 +223,11 @@ def _loads(run: Run) -> list[dict[str, Any]]:
             "window": row["window"],
             "source": row["source"],
             "pair": f"{row['src']} → {row['dst']}",
-            "requested": _rate(row["requested_bps"] * run.scale),
-            "achieved": _rate(row["achieved_bps"] * run.scale) or "not measured",
-            "requested_raw": _rate(row["requested_bps"]) if run.scale != 1 else "",
-            "achieved_raw": _rate(row["achieved_bps"]) if run.scale != 1 else "",
-            "off": _percent(row["achieved_bps"] / row["requested_bps"] - 1) if row["requested_bps"] else "",
+            "requested": rate(row["requested_bps"] * run.scale),
+            "achieved": rate(row["achieved_bps"] * run.scale) or "not measured",
+            "requested_raw": rate(row["requested_bps"]) if run.scale != 1 else "",
+            "achieved_raw": rate(row["achieved_bps"]) if run.scale != 1 else "",
+            "off": percent(row["achieved_bps"] / row["requested_bps"] - 1) if row["requested_bps"] else "",
         }
         for row in run.rows("loads")
     ]
@@ -234,15 +239,26 @@ def _collectives(run: Run) -> list[dict[str, Any]]:
             "run": run.name,
             "window": one.window,
             "operation": one.operation,
-            "size": _size(one.bytes),
+            "size": size(one.bytes),
             "count": one.count,
             "time": f"{one.seconds * 1e3:.4g} ms",
-            "algorithm": _rate(one.algorithm_bps),
-            "bus": _rate(one.bus_bps),
+            "algorithm": rate(one.algorithm_bps),
+            "bus": rate(one.bus_bps),
             "utilization": f"{one.utilization:.1%}",
         }
         for one in measured(run)
     ]
+
+
+def _timeline(runs: Sequence[Run], folder: Path) -> str:
+    """The file of a single run's timeline; of several runs `orch timeline` writes each."""
+    return timeline.write(runs[0], folder / "timeline.json.gz").name if len(runs) == 1 else ""
+
+
+def _traffic(run: Run, *, several: bool) -> str:
+    """Tables of the captured traffic; empty when nothing was captured or measured."""
+    views = list(run.views.items())
+    return trafficview.section(views, scale=run.scale, title=run.name if several else "") if views else ""
 
 
 def _captures(run: Run) -> list[dict[str, Any]]:
@@ -255,7 +271,7 @@ def _captures(run: Run) -> list[dict[str, Any]]:
             "lost": row["dropped"] > 0,
             "share": f"{row['dropped'] / max(1, row['captured'] + row['dropped']):.3%}",
             "files": row["files"],
-            "size": _size(row["bytes"]),
+            "size": size(row["bytes"]),
         }
         for row in run.rows("captures")
     ]
@@ -277,22 +293,3 @@ def _estimate(row: Mapping[str, Any], key: str) -> dict[str, str]:
 
 def _time(ns: float) -> str:
     return f"{datetime.fromtimestamp(ns / 1e9, tz=timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _percent(share: float) -> str:
-    return "" if math.isnan(share) else f"{share:+.1%}"
-
-
-def _rate(bps: float) -> str:
-    return _with_unit(bps, ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")))
-
-
-def _size(size: float) -> str:
-    return _with_unit(size, ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")))
-
-
-def _with_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
-    if math.isnan(value):
-        return ""
-    factor, unit = next((pair for pair in units if value >= pair[0]), units[-1])
-    return f"{value / factor:.4g} {unit}"

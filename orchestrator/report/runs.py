@@ -10,7 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from orchestrator.analysis import traffic, view
 from orchestrator.analysis.iterations import JobSeries, series
+from orchestrator.analysis.traffic import Traffic
+from orchestrator.analysis.view import View
 from orchestrator.errors import StoreError
 from orchestrator.store import tables
 
@@ -71,6 +74,31 @@ class Run:
         table = self.table("iterations")
         found = (series(table, name) for name in sorted(set(table["job"].to_pylist())))
         return [job for job in found if len(job.iteration)]
+
+    @cached_property
+    def traffic(self) -> Traffic | None:
+        """All captured traffic; None when there is none."""
+        nodes = (self.manifest.get("topology") or {}).get("nodes") or []
+        return traffic.from_tables(self.table("capture_flows"), self.table("flow_packets"), nodes=nodes)
+
+    @cached_property
+    def views(self) -> dict[str, View]:
+        """The traffic of every window that was measured, as its training sees it."""
+        if self.traffic is None:
+            return {}
+        ranks = {
+            job["name"]: [rank["node"] for rank in sorted(job.get("ranks") or [], key=lambda rank: int(rank["rank"]))]
+            for job in self.manifest.get("jobs") or []
+        }
+        found = {}
+        for window in self.windows:
+            begin, end = window.get("start_ns") or 0, window.get("end_ns") or 0
+            if 0 < begin < end:
+                spans = window.get("iterations") or {}
+                logs = [job.within(span["first"], span["last"]) for job in self.jobs if (span := spans.get(job.job))]
+                part = traffic.within(self.traffic, begin, end)
+                found[str(window["window"])] = view.look(part, ranks=ranks, logs=logs)
+        return found
 
     @property
     def windows(self) -> list[dict[str, Any]]:

@@ -8,6 +8,8 @@ import duckdb
 import pytest
 from orch_runs import last_json, measured, nothing_is_left, orch, small, write
 
+from orchestrator.report.runs import Run
+
 pytestmark = pytest.mark.testbed
 
 
@@ -67,6 +69,22 @@ def test_the_sealed_folder_is_whole(finished):
     assert any(qdisc["kind"] == "tbf" for qdisc in before["qdiscs"])
     assert "tcp-segmentation-offload: off" in before["offloads"]
     assert all(clock["before"]["uncertainty_ns"] > 0 for clock in manifest["clocks"].values())
+
+
+def test_the_training_is_seen_in_its_traffic(finished):
+    """Two ranks make a ring of two, a pair; its iterations show on the wire as they do in the log."""
+    _, run, results = finished
+    sealed = Run(results / "small" / run["run"])
+    (job,) = sealed.views["w1"].jobs
+    (pattern,) = job.patterns
+    assert (pattern.shape, sorted(sealed.traffic.hosts[host] for host in pattern.hosts)) == ("pair", ["h1", "h2"])
+    assert pattern.score > 0.9
+    assert job.logged == 20
+    if job.iterations.period.found:  # twenty iterations on a busy machine need not show one
+        assert job.iterations.period.period_s == pytest.approx(job.logged_s, rel=0.3)
+    (report,) = (results / "small").glob("report-*.html")
+    figures = report.with_name(f"{report.stem}-figures")
+    assert {"heatmap.svg", "flowchart.svg", "timeline.json.gz"} <= {path.name for path in figures.iterdir()}
 
 
 def test_tables_are_read_by_other_tools(finished):
