@@ -31,7 +31,7 @@ EXPERIMENT = {
 }  # fmt: skip
 
 
-def test_ranks_agree_and_send_what_theory_says_in_a_ring(tmp_path):
+def test_ranks_agree_and_send_as_much_as_theory_says(tmp_path):
     status, out, err = orch(
         "run", write(tmp_path, EXPERIMENT), "--results", tmp_path / "results", "--json", "--no-report"
     )
