@@ -4,13 +4,16 @@ BIN := $(VENV)/bin
 EXPERIMENT ?= playbooks/experiments/quickstart.yaml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test unit testbed-test check bench clean
+.PHONY: help setup frameworks quickstart test unit testbed-test check bench clean
 
 help: ## tell what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: system packages, $(VENV), Python packages
 	@VENV=$(VENV) playbooks/hosts/prepare-this-machine
+
+frameworks: ## build the environments of Horovod and DeepSpeed into a cache, once (minutes)
+	@playbooks/hosts/prepare-frameworks
 
 quickstart: setup ## run the first experiment on containers of this machine
 	$(BIN)/orch run $(EXPERIMENT) --dry-run

@@ -1,0 +1,49 @@
+"""Where the Python of a framework that needs an environment of its own is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from orchestrator.launch import Requirement
+from orchestrator.topology import Job, Node, Topology
+
+PREPARE = "make frameworks (on another host: playbooks/hosts/prepare-frameworks there)"
+
+
+def built(environment: str) -> Path:
+    """The interpreter of an environment that `make frameworks` builds on this machine, whether it is there or not."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(os.environ.get("ORCH_FRAMEWORKS") or cache / "orch" / "frameworks")
+    return folder / environment / "bin" / "python"
+
+
+def interpreter(given: str | None, environment: str, node: Node, topology: Topology) -> str:
+    """What ranks run with on a node: what was given, else on this machine's containers what was built, else its own."""
+    if given is not None:
+        return given
+    return str(built(environment)) if topology.kind == "local" else node.python
+
+
+def requirements(
+    modules: tuple[str, ...], job: Job, topology: Topology, *, given: str | None, environment: str, needed_by: str
+) -> list[Requirement]:
+    """The modules in the environment on every node of the job, and its data-plane device."""
+    needed = []
+    for name in job.nodes:
+        node = topology.node(name)
+        python = interpreter(given, environment, node, topology)
+        needed += [
+            Requirement(node=name, kind="module", what=module, python=python, remedy=PREPARE, needed_by=needed_by)
+            for module in modules
+        ]
+        needed.append(
+            Requirement(
+                node=name,
+                kind="device",
+                what=node.device,
+                remedy=f"name the data-plane device of {name} in the testbed file",
+                needed_by=needed_by,
+            )
+        )
+    return needed
