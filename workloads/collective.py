@@ -14,10 +14,11 @@ from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import TABLES, Columns, Home
 from orchestrator.topology import Job, Topology
 from orchestrator.units import Size
-from workloads import torch_ranks
+from workloads import between, torch_ranks
+from workloads.between import Pairs
 from workloads.iterations import read_training
 from workloads.placement import placement_problems
-from workloads.torch_ranks import Pairs, TorchConfig
+from workloads.torch_ranks import TorchConfig
 
 NAME = "collective"
 
@@ -80,7 +81,7 @@ def sent_in(operation: str, world: int, size: float, *, backend: str) -> Pairs:
         return {(rank - (1 << (rank.bit_length() - 1)), rank): size for rank in range(1, world)}
     if operation == "reduce-scatter" and backend == "gloo":
         operation = "all-reduce"
-    return torch_ranks.ring(world, bus_factor(operation, world) * size)
+    return between.ring(world, bus_factor(operation, world) * size)
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
@@ -94,7 +95,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
             for pair, sent in sent_in(operation, world, size, backend=backend).items():
                 total[pair] = total.get(pair, 0.0) + sent * config.repeats
     source = f"one pass of {', '.join(config.operations)}: rings, mesh and binomial tree on {backend}"
-    return torch_ranks.theory(job, total, parameters=0, source=source)
+    return between.theory(job, total, parameters=0, source=source)
 
 
 def read(home: Home) -> Mapping[str, Columns]:

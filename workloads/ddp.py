@@ -12,9 +12,10 @@ from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Job, Topology
 from orchestrator.units import Size
-from workloads import model_training, torch_ranks
+from workloads import between, model_training, modelled, torch_ranks
 from workloads.iterations import read_training
-from workloads.model_training import BYTES_PER_PARAMETER, ModelConfig
+from workloads.model_training import ModelConfig
+from workloads.modelled import BYTES_PER_PARAMETER
 
 NAME = "ddp"
 
@@ -79,7 +80,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
     """
     if config.compression == "powersgd":
         return None
-    moved = model_training.parameters(config, topology)
+    moved = modelled.parameters(config, topology)
     count = len(job.ranks)
     size = _ELEMENT_BYTES[config.compression]
     edge = 2 * (count - 1) / count * moved * size
@@ -88,7 +89,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
     if crossing < count:
         rest = f", {crossing} of {count} ring edges between hosts{rest}"
     source = f"ring all-reduce, 2 (N-1)/N x parameters x {size} bytes (Salamy, eq. 3.1){rest}"
-    return torch_ranks.theory(job, torch_ranks.ring(count, edge), parameters=moved, source=source)
+    return between.theory(job, between.ring(count, edge), parameters=moved, source=source)
 
 
 def read(home: Home) -> Mapping[str, Columns]:

@@ -14,13 +14,15 @@ from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from orchestrator.units import Duration, Size
-from workloads import emulated_training, environments
+from workloads import between, emulated_training, environments, modelled
 from workloads.emulated_training import EmulatedConfig
 from workloads.iterations import LOG, read_iterations
 
 NAME = "horovod"
 
 TIMELINE = "timeline.json"
+
+_ELEMENT_BYTES = {"none": modelled.BYTES_PER_PARAMETER, "fp16": 2}
 
 _ENVIRONMENT = "torch"
 _MODULES = ("torch", "horovod")
@@ -114,7 +116,7 @@ def _rendezvous(config: Config, job: Job, topology: Topology) -> Launch:
         ready=Listening(port),
         ready_within_s=emulated_training.READY_S,
         job=job.name,
-        flows=emulated_training.flows(job.nodes, job, topology, control=port),
+        flows=between.flows(job, topology, port=port),
     )
 
 
@@ -154,15 +156,15 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
     """Bytes of the gradients alone; what ranks agree on in each cycle uses the same connections and comes on top."""
-    whole = emulated_training.ring(
-        config, job, topology, apart="without Horovod's control traffic, so much a cycle at any scale"
-    )
-    if config.compression == "none":
-        return whole
-    return Theory(
-        bytes_per_iteration=whole.bytes_per_iteration / 2,
-        parameters=whole.parameters,
-        source=whole.source.replace("x 4 bytes", "x 2 bytes"),
+    moved = modelled.parameters(config, topology)
+    world = len(job.ranks)
+    each = _ELEMENT_BYTES[config.compression]
+    return between.theory(
+        job,
+        between.ring(world, 2 * (world - 1) / world * moved * each),
+        parameters=moved,
+        source=f"ring all-reduce, 2 (N-1)/N x parameters x {each} bytes (Salamy, eq. 3.1), without Horovod's control "
+        "traffic, so much a cycle at any scale",
     )
 
 

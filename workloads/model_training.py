@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import Field
 
 from orchestrator.protocols import Problem
 from orchestrator.topology import Job, Topology
-from orchestrator.units import Duration, Mistake
-from workloads import catalog
+from orchestrator.units import Duration
+from workloads import catalog, modelled
+from workloads.modelled import ModelName
 from workloads.placement import placement_problems
 from workloads.torch_ranks import TorchConfig, backend_of, backend_problems
 
 SIBLINGS = ("compute.py", "emulated.py", "vision.py")
-BYTES_PER_PARAMETER = 4  # float32
 
 TORCHVISION = {"torchvision": "pip install --no-deps torchvision pillow"}
-
-
-def _known_model(name: str) -> str:
-    if name not in catalog.names():
-        raise Mistake(f"no model {name!r}", accepted=f"one of {', '.join(catalog.names())}")
-    return name
-
-
-ModelName = Annotated[
-    str, AfterValidator(_known_model), WithJsonSchema({"type": "string", "enum": list(catalog.names())})
-]
 
 
 class ModelConfig(TorchConfig):
@@ -70,15 +58,7 @@ def problems(config: ModelConfig, topology: Topology) -> list[Problem]:
 
 
 def _emulated_problems(config: ModelConfig) -> list[Problem]:
-    found = []
-    if compute_time(config) is None:
-        found.append(
-            Problem(
-                at=("compute_time",),
-                message=f"{config.model} has no calibrated compute time",
-                accepted="compute_time: the time of one forward and backward pass, such as 150ms",
-            )
-        )
+    found = modelled.uncalibrated(config)
     if config.data is not None:
         found.append(
             Problem(at=("data",), message="emulated compute looks at no images", accepted="no data, or compute: real")
@@ -116,39 +96,16 @@ def _real_problems(config: ModelConfig, topology: Topology) -> list[Problem]:
     return found
 
 
-def batch(config: ModelConfig) -> int:
-    """Samples of a rank in an iteration."""
-    return config.batch if config.batch is not None else catalog.load(config.model).batch
-
-
-def compute_time(config: ModelConfig) -> float | None:
-    """Seconds of emulated compute in an iteration; None where they are neither given nor calibrated."""
-    if config.compute_time is not None:
-        return config.compute_time
-    return catalog.compute_time(catalog.load(config.model), batch(config))
-
-
-def parameters(config: ModelConfig, topology: Topology) -> int:
-    """Parameters that are trained, scaled."""
-    return catalog.load(config.model).parameters // topology.scale
-
-
 def told(config: ModelConfig, topology: Topology) -> dict[str, Any]:
     """What the rank program is told of the model; the same for all ranks."""
-    compute_s = compute_time(config)
-    layers = (
-        []
-        if config.compute == "real" or compute_s is None
-        else catalog.emulate(catalog.load(config.model), compute_s=compute_s, scale=topology.scale)
-    )
     return {
         "model": config.model,
-        "batch": batch(config),
+        "batch": modelled.batch(config),
         "image": config.image,
         "data": config.data,
         "loaders": config.loaders,
         "compute": config.compute,
-        "layers": [astuple(layer) for layer in layers],
+        "layers": [] if config.compute == "real" else modelled.layers(config, topology),
     }
 
 

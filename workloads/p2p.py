@@ -12,9 +12,10 @@ from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Job, Topology
 from orchestrator.units import Size
-from workloads import model_training, torch_ranks
+from workloads import between, model_training, modelled, torch_ranks
 from workloads.iterations import read_training
-from workloads.model_training import BYTES_PER_PARAMETER, ModelConfig
+from workloads.model_training import ModelConfig
+from workloads.modelled import BYTES_PER_PARAMETER
 from workloads.training.exchange import schedule
 
 NAME = "p2p"
@@ -88,7 +89,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
     """Bytes that the strategy's schedule sends; of pair averaging what it sends in the mean over many iterations."""
-    moved = model_training.parameters(config, topology)
+    moved = modelled.parameters(config, topology)
     world = len(job.ranks)
     pairs: dict[tuple[int, int], float] = {}
     if config.strategy == "pair-averaging":
@@ -102,7 +103,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
                 sent = (send.high - send.low) * BYTES_PER_PARAMETER
                 pairs[rank, send.peer] = pairs.get((rank, send.peer), 0) + sent
         source = f"the schedule of {config.strategy}, mean over ranks"
-    return torch_ranks.theory(job, pairs, parameters=moved, source=source)
+    return between.theory(job, pairs, parameters=moved, source=source)
 
 
 def read(home: Home) -> Mapping[str, Columns]:

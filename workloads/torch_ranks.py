@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from orchestrator.launch import Flow, Launch, Line, Requirement
-from orchestrator.protocols import Problem, Theory
+from orchestrator.launch import Launch, Line, Requirement
+from orchestrator.protocols import Problem
 from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from workloads.between import flows
 from workloads.iterations import LOG
 from workloads.placement import WorkloadConfig, ranks
 
 TRAINING = Path(__file__).parent / "training"
-COMMON = ("program.py", "rendezvous.py", "iteration_log.py", "lifecycle.py", "trace.py")
+COMMON = ("program.py", "rendezvous.py", "stepping.py", "iteration_log.py", "lifecycle.py", "trace.py")
 
 RENDEZVOUS_S = 90.0  # for all ranks to import torch and to meet
 COLLECTIVE_S = 900.0  # published iterations under burst traffic last up to 183 s
 READY_S = 120.0
-
-Pairs = Mapping[tuple[int, int], float]  # (sending rank, receiving rank) -> bytes in an iteration
 
 
 class TorchConfig(WorkloadConfig):
@@ -128,14 +126,6 @@ def launches(
     return started
 
 
-def flows(job: Job, topology: Topology, *, port: int) -> tuple[Flow, ...]:
-    """The rendezvous store at rank 0, then what each two hosts of the job send each other."""
-    addresses = [topology.node(name).address for name in job.nodes]
-    store = Flow(kind="control", name=job.name, src=addresses[0], port=port)
-    between = [Flow(kind="training", name=job.name, src=src, dst=dst) for src, dst in combinations(addresses, 2)]
-    return (store, *between)
-
-
 def requirements(
     job: Job, topology: Topology, *, needed_by: str, modules: Mapping[str, str] | None = None
 ) -> list[Requirement]:
@@ -158,25 +148,3 @@ def requirements(
             )
         )
     return needed
-
-
-def between_nodes(job: Job, pairs: Pairs) -> tuple[tuple[str, str, float], ...]:
-    """Bytes in an iteration from node to node; what two ranks of one node exchange does not cross the network."""
-    found: dict[tuple[str, str], float] = {}
-    for (src, dst), size in pairs.items():
-        way = job.ranks[src].node, job.ranks[dst].node
-        if way[0] != way[1] and size:
-            found[way] = found.get(way, 0.0) + size
-    return tuple((*way, size) for way, size in found.items())
-
-
-def theory(job: Job, pairs: Pairs, *, parameters: int, source: str) -> Theory:
-    """What ranks that send each other these bytes send over the network: the mean over ranks, as it is measured."""
-    between = between_nodes(job, pairs)
-    mean = sum(size for _, _, size in between) / len(job.ranks)
-    return Theory(bytes_per_iteration=mean, parameters=parameters, source=source, pairs=between)
-
-
-def ring(world: int, size: float) -> Pairs:
-    """Each rank sends `size` bytes to the one before it: so gloo's rings turn."""
-    return {(rank, (rank - 1) % world): size for rank in range(world)}

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iteration_log import IterationLog
-from program import Join, Rank, Step, main
+from program import Join, Rank, main
+from stepping import Step
 
 if TYPE_CHECKING:
     import torch

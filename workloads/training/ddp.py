@@ -7,7 +7,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import compute
-from program import LEARNING_RATE, Join, Rank, Step, main, timed
+from program import LEARNING_RATE, Join, Rank, main
+from stepping import Step, timed
 
 if TYPE_CHECKING:
     from trace import Trace

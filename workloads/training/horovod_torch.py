@@ -39,7 +39,7 @@ def build(config: dict[str, Any], *, checksum: bool) -> Step:
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
-    def step() -> dict[str, float]:
+    def step(_iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
         optimizer.zero_grad()
         loss = model()
@@ -49,7 +49,8 @@ def build(config: dict[str, Any], *, checksum: bool) -> Step:
         waited_ns = time.monotonic_ns()
         with optimizer.skip_synchronize():
             optimizer.step()
-        fields = timed(begin_ns, forward_ns, model.pace.last_gradient_ns, waited_ns)
+        wait_s = (waited_ns - model.pace.last_gradient_ns) * 1e-9
+        fields = timed(begin_ns, forward_ns, waited_ns, wait_s=wait_s)
         fields |= {"loss": loss.detach().item(), "samples": config["batch"]}
         if checksum:
             fields["checksum"] = sum(float(weight.detach().double().sum()) for weight in model.parameters())

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import compute
 from exchange import Round, schedule
 from lifecycle import peer_lost
-from program import LEARNING_RATE, Join, Rank, Step, main, timed
+from program import LEARNING_RATE, Join, Rank, main
+from stepping import Step, timed
 
 if TYPE_CHECKING:
     import torch

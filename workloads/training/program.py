@@ -8,10 +8,8 @@ to `iterations.jsonl` in its working folder. SIGTERM ends it.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +17,9 @@ from trace import Trace
 from typing import TYPE_CHECKING, Any
 
 from iteration_log import IterationLog
-from lifecycle import end_on_signal, fail, first_line, peer_lost, report_ready, wait_for_go
+from lifecycle import end_on_signal, fail, first_line, peer_lost
 from rendezvous import connect
+from stepping import Step, iterate
 
 if TYPE_CHECKING:
     import torch
@@ -46,40 +45,8 @@ class Rank:
         return {"checksum": sum(float(weight.double().sum()) for weight in module.parameters())}
 
 
-# Does one iteration; gives what its line has beside instants: forward_s, backward_s, wait_s, loss, samples, and more.
-Step = Callable[[int], dict[str, Any]]
 # What is to be done once all ranks are connected: it gives the step.
 Join = Callable[[], Step]
-
-
-def iterate(step: Step, log: IterationLog, trace: Trace) -> None:
-    """Report ready, wait for the gate, iterate for good."""
-    report_ready()
-    wait_for_go()
-    for iteration in itertools.count():
-        start_ns, mono_start_ns = time.time_ns(), time.monotonic_ns()
-        fields = step(iteration)
-        mono_end_ns, end_ns = time.monotonic_ns(), time.time_ns()
-        log.write(
-            {
-                "iteration": iteration,
-                "start_ns": start_ns,
-                "end_ns": end_ns,
-                "mono_start_ns": mono_start_ns,
-                "mono_end_ns": mono_end_ns,
-                **fields,
-            }
-        )
-        trace.close_iteration(iteration, start_ns=start_ns, mono_start_ns=mono_start_ns)
-
-
-def timed(begin_ns: int, forward_ns: int, backward_ns: int, *, wait_s: float) -> dict[str, float]:
-    """The parts of an iteration for its line; the backward pass with its waiting ended at `backward_ns`."""
-    return {
-        "forward_s": round((forward_ns - begin_ns) * 1e-9, 9),
-        "backward_s": round((backward_ns - forward_ns) * 1e-9 - wait_s, 9),
-        "wait_s": round(wait_s, 9),
-    }
 
 
 def main(description: str, build: Callable[[Rank], Join]) -> None:
@@ -111,6 +78,6 @@ def main(description: str, build: Callable[[Rank], Join]) -> None:
         fail(f"could not build the model: {first_line(error)}")
     connect(config, rank=number, world=world, device=device)
     try:
-        iterate(join(), log, trace)
+        iterate(join(), log, ended=trace.close_iteration)
     except RuntimeError as error:
         peer_lost(error)
