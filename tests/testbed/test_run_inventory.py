@@ -194,7 +194,7 @@ def test_streams_are_raised_until_the_load_is_reached_and_the_record_says_so(hos
     assert len(kept) >= 8
     assert {flow["launch"] for flow in kept} <= {f"w1.iperf0.client.raised{step}" for step in (3, 4)}
     assert {flow["window"] for flow in flows if flow["launch"] == "w1.iperf0.client"} == {"preflight of w1"}
-    assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(30e6, rel=0.05)
+    assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(30e6, rel=0.2)
 
 
 def test_a_source_that_may_not_be_raised_is_not(hosts, tmp_path):
