@@ -29,6 +29,7 @@ class FlowLog:
     asked_bps: float  # NaN for a recorded schedule
     planned_bps: float
     planned_bytes: int
+    acknowledged_bytes: int  # of flows that succeeded, whenever they did
     acknowledged_share: float  # by the schedule's end
     settled_share: float  # a twentieth of a second later
     late_s: tuple[float, float, float]  # p50, p99, largest
@@ -75,6 +76,7 @@ def check(folder: Path) -> FlowLog:
         asked_bps=math.fsum(stream["load_bps"] for stream in streams) if streams else math.nan,
         planned_bps=float(wire.sum() * 8e9 / end_ns),
         planned_bytes=int(payload.sum()),
+        acknowledged_bytes=int(payload[done].sum()),
         acknowledged_share=share(end_ns),
         settled_share=share(end_ns + SETTLED_NS),
         late_s=_quantiles(late, 50, 99, 100),

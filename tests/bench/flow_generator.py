@@ -46,7 +46,7 @@ class Sent:
 
     @property
     def goodput_bps(self) -> float:
-        return self.log.planned_bytes * 8 / self.seconds
+        return self.log.acknowledged_bytes * 8 / self.seconds
 
 
 @contextmanager
@@ -188,7 +188,7 @@ def _unlimited(settings: Settings, between: Pair, seconds: float) -> Iterator[Fi
     for _ in range(settings.times(5, 2)):
         done = send(between, websearch(300e9, 1.5), workers=2, sinks=2, drain_s=30)
         rates.append(done.goodput_bps / 1e9)
-        costs.append(done.cpu_s / (done.log.planned_bytes / 1e9))
+        costs.append(done.cpu_s / (done.log.acknowledged_bytes / 1e9))
         rate, cost = iperf(between, 3)
         peers.append(rate / 1e9)
         peer_costs.append(cost)
