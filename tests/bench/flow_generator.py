@@ -62,6 +62,8 @@ def pair(scratch: Path, *, rate: str = "") -> Iterator[Pair]:
             call(["ip", "-n", end, "link", "set", "lo", "up"])
             call(["ip", "-n", end, "link", "set", "e0", "up"])
             call(["ip", "-n", end, "route", "replace", "10.77.0.0/24", "dev", "e0", "congctl", "cubic"])
+            # As on hosts of a local testbed: else a connection that lost packets slows every later one down.
+            call(["ip", "netns", "exec", end, "sysctl", "-q", "-w", "net.ipv4.tcp_no_metrics_save=1"])
             if rate:
                 call(["ip", "netns", "exec", end, "ethtool", "-K", "e0", "tso", "off", "gso", "off", "gro", "off"])
                 shape = ["tbf", "rate", rate, "burst", "32kb", "limit", "300kb"]

@@ -1,0 +1,54 @@
+"""Every synchronization strategy, run for real, is recognized in what was captured, and sends whom what it should."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from orch_runs import measured, nothing_is_left, small, write
+
+from orchestrator.analysis import traffic
+from orchestrator.report.runs import Run
+
+pytestmark = pytest.mark.testbed
+
+HOSTS = ["h1", "h2", "h3", "h4", "h5"]
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "heads"),
+    [
+        ({"strategy": "parameter-server", "servers": 2}, "parameter servers", {"h1", "h2"}),
+        ({"strategy": "star"}, "star", {"h1"}),
+        ({"strategy": "binary-tree-star"}, "tree", None),
+        ({"strategy": "clique"}, "full mesh", None),
+    ],
+    ids=lambda value: value["strategy"] if isinstance(value, dict) else "",
+)
+def test_a_strategy_is_seen_on_the_wire(tmp_path, options, shape, heads):
+    workload = {"p2p": {"model": "mobilenet_v2", "compute_time": "60ms", "hosts": HOSTS, **options}}
+    experiment = small(
+        testbed={"local": {"hosts": 5, "link": "25gbit", "scale": 10}},
+        workload=workload,
+        traffic=None,
+        collect=["tcpdump", "nic"],
+    )
+    summary, results = measured(write(tmp_path, experiment), tmp_path / "results", "--no-report")
+    (run,) = summary["runs"]
+    folder = results / "small" / run["run"]
+    sealed = Run(folder)
+    (job,) = sealed.views["w1"].jobs
+    (pattern,) = job.patterns
+    assert pattern.shape == shape or shape in pattern.same_as, pattern
+    if heads is not None:
+        assert {sealed.traffic.hosts[host] for host in pattern.hosts[: pattern.heads]} == heads
+    window = json.loads((folder / "manifest.json").read_bytes())["windows"][0]
+    inside = traffic.within(sealed.traffic, window["start_ns"], window["end_ns"])
+    sent = traffic.matrix(inside, inside.kind == "training")
+    told = np.zeros_like(sent)
+    for src, dst, size in sealed.manifest["jobs"][0]["theory"]["pairs"]:
+        told[sealed.traffic.hosts.index(src), sealed.traffic.hosts.index(dst)] = size
+    # Shares of the whole: the window's edges, which cut iterations, do not count then.
+    assert np.abs(sent / sent.sum() - told / told.sum()).max() < 0.03 * (told / told.sum()).max() + 0.005
+    nothing_is_left(run["run"])
