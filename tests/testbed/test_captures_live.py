@@ -108,12 +108,13 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 
 @pytest.mark.parametrize(
     ("capture", "offloads", "loss", "link"),
+    # 120 bytes hold the longest TCP options over IPv6: where a snap length cuts them, tshark does not count a segment.
     [
-        ("-i eth0 -s 96 --time-stamp-precision=nano", "off", "no", "Ethernet"),
+        ("-i eth0 -s 120 --time-stamp-precision=nano", "off", "no", "Ethernet"),
         ("-i eth0 -s 200", "on", "yes", "Ethernet"),
         ("-i any -y LINUX_SLL -s 128", "on", "no", "Linux cooked v1"),
         ("-i any -y LINUX_SLL2 -s 200", "off", "yes", "Linux cooked v2"),
-        ("-i lo -s 90", "on", "no", "Ethernet"),
+        ("-i lo -s 120", "on", "no", "Ethernet"),
     ],
 )
 def test_conversations_of_real_captures_are_those_of_tshark(tmp_path, capture, offloads, loss, link):
@@ -140,7 +141,7 @@ def test_conversations_of_real_captures_are_those_of_tshark(tmp_path, capture, o
         tagged = [row for row in capturetables.rows(capturetables.flows(found)) if row["src"] == "198.18.78.1"]
         assert [(row["packets"], row["payload_bytes"]) for row in tagged] == [(2, 6)]
         assert len(sent) >= 12
-        assert all(row["payload_bytes"] > 0 for row in sent)
+        assert {row["payload_bytes"] - row["repeated_bytes"] for row in sent} == {60_000}
     else:
         assert any(row["payload_bytes"] == 100_000 for row in rows)
     assert any(row["resets"] for row in rows)
