@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 
 from orchestrator.analysis import capturetables, view
 from orchestrator.analysis.trace import Trace, moving_average, series
 from orchestrator.analysis.view import View
-from orchestrator.errors import StoreError
-from orchestrator.report import trafficfigures, trafficview
+from orchestrator.report import page, trafficfigures, trafficview
 from orchestrator.report.figures import Picture
 from orchestrator.report.style import INK, SERIES, figure, legend, look, save
 
@@ -27,46 +25,23 @@ def render(trace: Trace, output: Path, *, top: int = 10) -> Path:
 
     StoreError when it cannot be written.
     """
-    figures = output.with_name(f"{output.stem}-figures")
     flows = [row for row in capturetables.rows(capturetables.flows(trace)) if row["counted"]]
     flows.sort(key=lambda row: -row["wire_bytes"])
     pairs = capturetables.rows(capturetables.pairs(trace))
     queue_pairs = capturetables.rows(capturetables.queue_pairs(trace))
     seen = view.of_trace(trace) if len(trace.bins) and trace.last_ns > trace.first_ns else None
-    try:
-        figures.mkdir(parents=True, exist_ok=True)
-        page = _template().render(
-            style=_style(),
-            folder=figures.name,
-            title=", ".join(point.name for point in trace.points),
-            points=trace.points,
-            notes=[*(problem for point in trace.points for problem in point.damage), *trace.notes],
-            flows=flows[:top],
-            flow_count=len(flows),
-            pairs=pairs[:top],
-            pair_count=len(pairs),
-            queue_pairs=queue_pairs[:top],
-            traffic=trafficview.section([("", seen)]) if seen else "",
-            pictures=_pictures(trace, seen, figures),
-        )
-        output.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"cannot write the report {output}: {error.strerror}") from error
-    return output
-
-
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["thousands"] = "{:,}".format
-    return environment.from_string(Path(__file__).with_name("capture.html").read_text(encoding="utf-8"))
-
-
-def _style() -> str:
-    """The look of all reports, which stands in the page of runs."""
-    page = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
-    return page[page.index("<style>") : page.index("</style>") + len("</style>")]
+    return page.write("capture.html", output, lambda folder: {
+        "title": ", ".join(point.name for point in trace.points),
+        "points": trace.points,
+        "notes": [*(problem for point in trace.points for problem in point.damage), *trace.notes],
+        "flows": flows[:top],
+        "flow_count": len(flows),
+        "pairs": pairs[:top],
+        "pair_count": len(pairs),
+        "queue_pairs": queue_pairs[:top],
+        "traffic": trafficview.section([("", seen)]) if seen else "",
+        "pictures": _pictures(trace, seen, folder),
+    })  # fmt: skip
 
 
 def _pictures(trace: Trace, seen: View | None, folder: Path) -> Sequence[Picture]:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from orchestrator.analysis.regression import PointChange
 from orchestrator.comparing import Comparison, History, headline
-from orchestrator.errors import StoreError
 from orchestrator.report import comparison as told
+from orchestrator.report import page
 from orchestrator.report.figures import Picture
 from orchestrator.report.style import INK, SERIES, SOFT, figure, legend, look, save
 
@@ -25,40 +22,16 @@ _PANELS = 6  # histories in one figure
 
 def render(comparison: Comparison, output: Path) -> Path:
     """Write the page `output` and its figures into `<output's stem>-figures` beside it; StoreError when it cannot."""
-    folder = output.with_name(f"{output.stem}-figures")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        pictures = _pictures(comparison, folder)
-        page = _template().render(
-            style=page_style(),
-            title=f"{comparison.b.name} against {comparison.a.name}",
-            made=f"{datetime.now(tz=timezone.utc):%Y-%m-%d %H:%M} UTC",
-            state=_STATES.get(_worst(comparison), "doubt"),
-            headline=headline(comparison).splitlines(),
-            head=told.head(comparison),
-            rows=[(change.verdict, told.row(comparison, change)) for change in comparison.changes],
-            lists=told.lists(comparison),
-            rule=comparison.rule,
-            pictures=pictures,
-            folder=folder.name,
-        )
-        output.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"cannot write the page {output}: {error.strerror}") from error
-    return output
-
-
-def page_style() -> str:
-    """The style sheet that every page shares: that of a run's report."""
-    page = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
-    return page.partition("<style>")[2].partition("</style>")[0]
-
-
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(Path(__file__).with_name("comparison.html").read_text(encoding="utf-8"))
+    return page.write("comparison.html", output, lambda folder: {
+        "title": f"{comparison.b.name} against {comparison.a.name}",
+        "state": _STATES.get(_worst(comparison), "doubt"),
+        "headline": headline(comparison).splitlines(),
+        "head": told.head(comparison),
+        "rows": [(change.verdict, told.row(comparison, change)) for change in comparison.changes],
+        "lists": told.lists(comparison),
+        "rule": comparison.rule,
+        "pictures": _pictures(comparison, folder),
+    })  # fmt: skip
 
 
 def _worst(comparison: Comparison) -> str:

@@ -10,11 +10,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from orchestrator.analysis.statistics import is_maximum
 from orchestrator.errors import StoreError
-from orchestrator.report import timeline, trafficview
+from orchestrator.report import page, timeline, trafficview
 from orchestrator.report.collectives import measured
 from orchestrator.report.figures import MOST_VIEWED, draw_all
 from orchestrator.report.quantities import percent, rate, size
@@ -31,40 +29,22 @@ def render(runs: Sequence[Path], output: Path) -> Path:
     if not runs:
         raise StoreError("a report needs at least one run", hint="orch ls")
     read = load(runs)
-    figures = output.with_name(f"{output.stem}-figures")
-    try:
-        figures.mkdir(parents=True, exist_ok=True)
-        pictures = draw_all(read, figures)
-        page = _template().render(
-            title=_title(read),
-            made=_time(datetime.now(tz=timezone.utc).timestamp() * 1e9),
-            runs=[_about(run) for run in read],
-            summary=[row for run in read for row in _summary(run)],
-            loads=[row for run in read for row in _loads(run)],
-            captures=[row for run in read for row in _captures(run)],
-            collectives=[row for run in read for row in _collectives(run)],
-            several=len(read) > 1,
-            several_jobs=any(len(run.manifest.get("jobs") or []) > 1 for run in read),
-            scales=sorted({run.scale for run in read}),
-            emulated=any(_emulated(job) for run in read for job in run.manifest.get("jobs") or []),
-            pictures=pictures,
-            traffic=[text for run in read if (text := _traffic(run, several=len(read) > 1))],
-            folder=figures.name,
-            timeline=_timeline(read, figures),
-            viewed=MOST_VIEWED if len(read) > MOST_VIEWED else 0,
-        )
-        output.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"cannot write the report {output}: {error.strerror}") from error
-    return output
-
-
-def _template() -> jinja2.Template:
-    # The page is of this package alone; what runs bring in is escaped.
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
+    return page.write("report.html", output, lambda folder: {
+        "title": _title(read),
+        "runs": [_about(run) for run in read],
+        "summary": [row for run in read for row in _summary(run)],
+        "loads": [row for run in read for row in _loads(run)],
+        "captures": [row for run in read for row in _captures(run)],
+        "collectives": [row for run in read for row in _collectives(run)],
+        "several": len(read) > 1,
+        "several_jobs": any(len(run.manifest.get("jobs") or []) > 1 for run in read),
+        "scales": sorted({run.scale for run in read}),
+        "emulated": any(_emulated(job) for run in read for job in run.manifest.get("jobs") or []),
+        "pictures": draw_all(read, folder),
+        "traffic": [text for run in read if (text := _traffic(run, several=len(read) > 1))],
+        "timeline": _timeline(read, folder),
+        "viewed": MOST_VIEWED if len(read) > MOST_VIEWED else 0,
+    })  # fmt: skip
 
 
 def _title(runs: Sequence[Run]) -> str:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from orchestrator.analysis import congestion, fits
 from orchestrator.analysis.congestion import CongestionPoint
@@ -17,8 +14,7 @@ from orchestrator.analysis.curves import NO_TRAFFIC, Series
 from orchestrator.analysis.fits import Fit
 from orchestrator.analysis.published import Curve, Point, Salamy, salamy
 from orchestrator.errors import StoreError
-from orchestrator.report import study_figures
-from orchestrator.report.comparison_page import page_style
+from orchestrator.report import page, study_figures
 
 HEAVY_SHARE = 0.94  # of the capacity: the thesis leaves "very heavy" points out of Table 3.8 without saying which
 HELD_TO, HELD_UP_TO_GBPS = 0.1, 18.2  # where a scale model should agree with the thesis
@@ -57,30 +53,17 @@ def render(measured: Sequence[Series], output: Path) -> Path:
         raise StoreError("no curve to show: none of these runs has a valid window with one job", hint="orch ls")
     printed = salamy()
     found = [analysed(series) for series in measured]
-    folder = output.with_name(f"{output.stem}-figures")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        environment = jinja2.Environment(
-            autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-        )
-        template = environment.from_string(Path(__file__).with_name("study.html").read_text(encoding="utf-8"))
-        page = template.render(
-            style=page_style(),
-            source=printed.title,
-            made=f"{datetime.now(tz=timezone.utc):%Y-%m-%d %H:%M} UTC",
-            curves=[one.series.kind.name for one in found],
-            scales=sorted({scale for one in found for scale in one.series.scales}),
-            emulated=any(one.series.emulated for one in found),
-            tcp=any(one.series.kind.transport == "tcp" for one in found),
-            pictures=study_figures.draw(found, printed, folder),
-            tables=tables(found, printed),
-            notes=[f"{p.model}, {p.traffic} at {p.load_gbps:g} Gbit/s: {p.note}" for p in printed.points if p.note],
-            folder=folder.name,
-        )
-        output.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"cannot write the page {output}: {error.strerror}") from error
-    return output
+    return page.write("study.html", output, lambda folder: {
+        "title": "Training beside cross traffic, and what is published",
+        "source": printed.title,
+        "curves": [one.series.kind.name for one in found],
+        "scales": sorted({scale for one in found for scale in one.series.scales}),
+        "emulated": any(one.series.emulated for one in found),
+        "tcp": any(one.series.kind.transport == "tcp" for one in found),
+        "pictures": study_figures.draw(found, printed, folder),
+        "tables": tables(found, printed),
+        "notes": [f"{p.model}, {p.traffic} at {p.load_gbps:g} Gbit/s: {p.note}" for p in printed.points if p.note],
+    })  # fmt: skip
 
 
 def tables(found: Sequence[Analysed], printed: Salamy) -> list[Table]:

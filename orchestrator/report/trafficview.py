@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from orchestrator.analysis import view
 from orchestrator.analysis.bottleneck import Rates
 from orchestrator.analysis.pattern import Pattern
 from orchestrator.analysis.statistics import Estimate
 from orchestrator.analysis.view import JobView, View
+from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, size
 from orchestrator.report.trafficfigures import CALLED
 
 
 def section(views: Sequence[tuple[str, View]], *, scale: int = 1, title: str = "") -> str:
     """The tables of some stretches of traffic as HTML; `title` tells several runs apart."""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(Path(__file__).with_name("traffic.html").read_text(encoding="utf-8"))
-    return template.render(
+    return page.fill(
+        "traffic.html",
         title=title,
         several=len(views) > 1,
         jobs=[row for place, one in views for row in _jobs(place, one, scale)],

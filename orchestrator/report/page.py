@@ -1,0 +1,41 @@
+"""Fills the templates of this package, and writes pages with their figures beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from orchestrator.errors import StoreError
+
+
+def fill(template: str, **values: Any) -> str:
+    """One of this package's templates with its values, which are escaped: runs bring in what others wrote."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["thousands"] = "{:,}".format
+    return environment.get_template(template).render(values)
+
+
+def write(template: str, output: Path, shown: Callable[[Path], Mapping[str, Any]]) -> Path:
+    """Write the page `output`, which needs nothing else to be shown; StoreError when it cannot be written.
+
+    `shown` is given the folder `<output's stem>-figures` beside it, draws its figures there, and returns the
+    template's values; the template is told the `folder` and the time at which the page was `made` as well.
+    """
+    folder = output.with_name(f"{output.stem}-figures")
+    made = f"{datetime.now(tz=timezone.utc):%Y-%m-%d %H:%M} UTC"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        output.write_text(fill(template, folder=folder.name, made=made, **shown(folder)), encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"cannot write the page {output}: {error.strerror}") from error
+    return output
