@@ -33,9 +33,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--offset", action="append", default=[], metavar="NAME=TIME",
                         help="add this to the stamps of a capture; may be negative, may be repeated")  # fmt: skip
     parser.add_argument("--top", type=int, default=10, metavar="N", help="how many flows and pairs to print (10)")
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes, one a capture at most (default: the cores)"
-    )
+    parser.add_argument("--workers", type=int, metavar="N", help="threads, one a capture at most (default: the cores)")
     parser.set_defaults(action=run)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import multiprocessing
 import os
 import re
-import signal
+import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -89,31 +87,31 @@ def _names(keys: Sequence[tuple[str, str]]) -> list[str]:
 def read(
     sets: Sequence[CaptureSet], *, bin_ns: int = 1_000_000, workers: int | None = None, bin_budget: int = BIN_BUDGET
 ) -> Trace:
-    """Read capture sets side by side, a process each while there are cores, into the tables of one trace.
+    """Read capture sets side by side, a thread each while there are cores, into the tables of one trace.
 
     What is wrong with a file is told in its point's `damage`, and everything before it counts. CaptureError when not
     one file can be read. `bin_budget`: rows of bins that are kept over all sets; bins get wider where that is too few.
     """
-    cores = len(os.sched_getaffinity(0))
-    most = min(len(sets), cores if workers is None else workers)
+    most = min(len(sets), len(os.sched_getaffinity(0)) if workers is None else workers)
     budget = max(1, bin_budget // max(1, len(sets)))
-    if most <= 1:
-        parts = [read_set(one, bin_ns=bin_ns, bin_budget=budget) for one in sets]
-    else:
-        with ProcessPoolExecutor(
-            most, mp_context=multiprocessing.get_context("fork"), initializer=_die_with_parent
-        ) as pool:
-            pending = [pool.submit(read_set, one, bin_ns=bin_ns, bin_budget=budget) for one in sets]
+    stop = threading.Event()
+    with ThreadPoolExecutor(max(1, most)) as pool:
+        pending = [pool.submit(read_set, one, bin_ns=bin_ns, bin_budget=budget, stop=stop) for one in sets]
+        try:
             parts = [one.result() for one in pending]
+        finally:  # Ctrl-C comes to this thread alone
+            stop.set()
     if sets and not any(part.points[0].link_types or part.points[0].packets for part in parts):
         raise CaptureError("; ".join(problem for part in parts for problem in part.points[0].damage))
     return merged(parts)
 
 
-def read_set(one: CaptureSet, *, bin_ns: int, bin_budget: int = BIN_BUDGET) -> Trace:
-    """Read one capture set; arguments and result can be pickled, so that a worker process can do it."""
+def read_set(
+    one: CaptureSet, *, bin_ns: int, bin_budget: int = BIN_BUDGET, stop: threading.Event | None = None
+) -> Trace:
+    """Read one capture set, up to where `stop` is set from another thread."""
     store = BinStore(width_ns=bin_ns, budget=bin_budget)
-    table = FlowTable(offset_ns=one.offset_ns, bin_ns=bin_ns, on_bins=store.add)
+    table = FlowTable(offset_ns=one.offset_ns, bin_ns=bin_ns, on_bins=store.add, stop=stop)
     files, damage = in_order(one.files)
     for file in files:
         try:
@@ -312,8 +310,3 @@ def _counted(flows: Flows) -> trace.Mask:
     packets = np.bincount(places, weights=flows.packets, minlength=(int(tuples.max()) + 1) * points)
     best = packets.reshape(-1, points).argmax(axis=1)
     return np.asarray(best[tuples.ravel()] == flows.point)
-
-
-def _die_with_parent() -> None:
-    """Have the kernel end this process when its parent ends, in whatever way (Linux, PR_SET_PDEATHSIG)."""
-    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)

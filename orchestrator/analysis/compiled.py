@@ -13,8 +13,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 # Without Numba's reference counts (_nrt), which are four fifths of the time where functions hand arrays to each other.
-# Such code cannot make arrays: callers bring them.
-_OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
+# Such code cannot make arrays: callers bring them. Without the interpreter's lock, so that threads read side by side.
+_OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "nogil": True, "_nrt": False}
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,10 +51,18 @@ class FlowTable:
     rows of (direction, bin, packets, wire bytes, payload bytes, repeated bytes), which it has to copy. A direction and
     bin comes once, bin after bin, unless packets' stamps went back (`counts[accounting.BACK_BINS]`). Instants are the
     file's plus `offset_ns`. `segment`: the MTU of a device that cuts longer packets after they are captured; wire
-    bytes are then of its frames.
+    bytes are then of its frames. Once another thread sets `stop`, nothing more is read.
     """
 
-    def __init__(self, *, offset_ns: int = 0, bin_ns: int, segment: int | None = None, on_bins: OnBins) -> None:
+    def __init__(
+        self,
+        *,
+        offset_ns: int = 0,
+        bin_ns: int,
+        segment: int | None = None,
+        on_bins: OnBins,
+        stop: threading.Event | None = None,
+    ) -> None:
         self.offset_ns = offset_ns
         self.bin_ns = bin_ns
         self.segment = segment
@@ -62,6 +71,7 @@ class FlowTable:
         self.link_types: set[int] = set()
         self.queue_pairs = queuepairs.QueuePairTable()
         self._on_bins = on_bins
+        self._stop = stop or threading.Event()
         self._headers = decoding.empty_headers(BATCH)
         self._slots, self._keys, self._shared, self._directions, self._active = accounting.empty_conversations(
             _FIRST_CONVERSATIONS
@@ -105,6 +115,8 @@ class FlowTable:
         frames = framing.empty_frames(BATCH)
         with packets_of(path, frames, offset_ns=self.offset_ns) as file:
             for batch in file.batches():
+                if self._stop.is_set():
+                    break
                 self._take(batch)
             self.link_types |= file.link_types
             end = file.end(int(self.counts[accounting.SEEN]) - before)

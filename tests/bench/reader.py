@@ -17,6 +17,7 @@ from tests.bench.figure import Figure, Settings
 SNAP = 96
 PAYLOAD = 1448
 FLOWS = 24
+ONE, BOTH = "one capture point", "two capture points at once"
 _RECORD = np.dtype(
     [("s", "<u4"), ("ns", "<u4"), ("kept", "<u4"), ("wire", "<u4"), ("dst", "V6"), ("src", "V6"), ("type", ">u2"),
      ("ver", "u1"), ("tos", "u1"), ("length", ">u2"), ("id", ">u2"), ("frag", ">u2"), ("ttl", "u1"), ("proto", "u1"),
@@ -64,23 +65,30 @@ def measure(settings: Settings) -> Iterator[Figure]:
     packets = settings.times(5_000_000, 300_000)
     path = settings.scratch / "generated.pcap"
     generate(path, packets)
+    second = settings.scratch / "generated-too.pcap"
+    second.symlink_to(path)
     flowtable.warm()
     ours: dict[str, Callable[[], None]] = {
         "orch capture, flows and bins of 1 ms": lambda: _flows(path, packets),
         "analysis.captures, down to tables": lambda: _tables(path, packets),
+        ONE: lambda: _points(packets, path),
+        BOTH: lambda: _points(packets, path, second),
     }
     rates: dict[str, list[float]] = {}
     for turn in range(settings.times(5, 2)):
         for name, read in ours.items():
             began = time.perf_counter()
             read()
-            rates.setdefault(name, []).append(packets / (time.perf_counter() - began) / 1e6)
+            times = 2 if name == BOTH else 1
+            rates.setdefault(name, []).append(times * packets / (time.perf_counter() - began) / 1e6)
         for name, argv in _peers(path).items():
             if turn and name.startswith("tshark"):
                 continue  # minutes each
             rates.setdefault(name, []).append(packets / call(argv, within_s=600).seconds / 1e6)
+    second.unlink()
     path.unlink()
-    for name in ours:
+    yield Figure(what=BOTH, unit="Mpackets/s", values=tuple(rates.pop(BOTH)), against=ONE, reference=tuple(rates[ONE]))
+    for name in [one for one in ours if one in rates and one != ONE]:
         yield Figure(what=name, unit="Mpackets/s", values=tuple(rates[name]))
         for peer in _peers(path):
             yield Figure(
@@ -107,6 +115,14 @@ def _flows(path: Path, packets: int) -> None:
     read = capturesets.read_set(one, bin_ns=1_000_000)
     if (read.bins.packets.sum(), read.points[0].damage, len(read.flows)) != (packets, (), 2 * FLOWS):
         raise AssertionError(f"read {read.points}, {len(read.flows)} flows")
+
+
+def _points(packets: int, *paths: Path) -> None:
+    """Each file as a capture point of its own, as `orch capture` reads what it is given; bins that fit into memory."""
+    sets = [capturesets.CaptureSet(name=path.stem, files=(path,)) for path in paths]
+    read = capturesets.read(sets, bin_ns=10_000_000)
+    if [point.packets for point in read.points] != [packets] * len(paths):
+        raise AssertionError(f"read {read.points}")
 
 
 def _tables(path: Path, packets: int) -> None:

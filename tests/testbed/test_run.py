@@ -170,7 +170,7 @@ def test_a_load_that_cannot_be_reached_is_refused_before_the_window_and_taken_wh
     """One stream behind a 4 Gbit/s place cannot carry 8."""
     experiment = small(
         conditions=[{"rate": {"where": "switch-port", "host": "h3", "rate": "4gbit"}}],
-        traffic=[{"iperf": {"from": "h1", "to": "h3", "load": "8gbit", "streams": 1}}],
+        traffic=[{"iperf": {"from": "h1", "to": "h3", "load": "8gbit", "streams": 1, "most_streams": 1}}],
     )
     path = write(tmp_path, experiment)
     status, out, err = orch("run", path, "--results", tmp_path / "a", "--json", "--no-report")
