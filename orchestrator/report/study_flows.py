@@ -12,6 +12,7 @@ import numpy as np
 from orchestrator.analysis import bottleneck, traffic
 from orchestrator.analysis.bottleneck import Rates, Share
 from orchestrator.analysis.curves import Place
+from orchestrator.analysis.iterations import JobSeries
 from orchestrator.analysis.published import IterationScale, Salamy
 from orchestrator.analysis.traffic import Traffic
 from orchestrator.report.figures import Picture
@@ -54,24 +55,26 @@ def _look(place: Place, theirs: IterationScale) -> list[Seen]:
     run = Run(place.path)
     if run.traffic is None:
         return []
-    begin, end = place.record["start_ns"], place.record["end_ns"]
     (job,) = run.jobs
     span = place.record["iterations"][job.job]
-    log = job.within(span["first"], span["last"])
-    part = traffic.within(run.traffic, begin, end)
-    shares = bottleneck.three(part)
+    whole = traffic.within(run.traffic, place.record["start_ns"], place.record["end_ns"])
+    found = of_window(
+        whole, job.within(span["first"], span["last"]), theirs, load_gbps=place.load_bps / 1e9, scale=run.scale
+    )
+    return [found] if found is not None else []
+
+
+def of_window(found: Traffic, log: JobSeries, theirs: IterationScale, *, load_gbps: float, scale: int) -> Seen | None:
+    """The three flows of a window's traffic, whose iterations are logged; None where they cannot be told apart."""
+    shares = bottleneck.three(found)
     if len(shares) < 3 or len(log.iteration) < 3:
-        return []
+        return None
     middle = len(log.iteration) // 2
-    two = traffic.within(part, int(log.start_ns[middle - 1]), int(log.end_ns[middle]))
-    width = max(1, round(RATES_NS / part.width_ns)) * part.width_ns
+    two = traffic.within(found, int(log.start_ns[middle - 1]), int(log.end_ns[middle]))
+    width = max(1, round(RATES_NS / found.width_ns)) * found.width_ns
     cycle_s = float(log.seconds.mean())
-    rates = tuple(bottleneck.rates(part, share.flows, width_ns=width, cycle_s=cycle_s) for share in shares)
-    return [
-        Seen(
-            printed=theirs, load_gbps=place.load_bps / 1e9, two=two, shares=tuple(shares), rates=rates, scale=run.scale
-        )
-    ]
+    rates = tuple(bottleneck.rates(found, share.flows, width_ns=width, cycle_s=cycle_s) for share in shares)
+    return Seen(printed=theirs, load_gbps=load_gbps, two=two, shares=tuple(shares), rates=rates, scale=scale)
 
 
 def table(found: Sequence[Seen]) -> Table:
