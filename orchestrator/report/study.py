@@ -8,12 +8,11 @@ from pathlib import Path
 
 from orchestrator.analysis import congestion, curves, fits
 from orchestrator.analysis.congestion import CongestionPoint
-from orchestrator.analysis.curves import Check, Series
+from orchestrator.analysis.curves import Series
 from orchestrator.analysis.fits import Fit
 from orchestrator.analysis.published import Salamy, salamy
 from orchestrator.errors import StoreError
 from orchestrator.report import page, study_causes, study_figures, study_flows, study_tables
-from orchestrator.report.study_flows import Seen
 from orchestrator.report.study_text import Table
 from orchestrator.store.rundir import Entry
 
@@ -49,7 +48,8 @@ def render(entries: Sequence[Entry], output: Path) -> Path:
         raise StoreError("no curve to show: none of these runs has a valid window with one job", hint="orch ls")
     printed = salamy()
     found = [analysed(series) for series in measured]
-    flows = study_flows.seen([place for entry in entries for place in curves.places(entry) if not place.fresh], printed)
+    places = [place for entry in entries for place in curves.places(entry) if not place.fresh]
+    flows = study_flows.seen(places, printed)
     return page.write("study.html", output, lambda folder: {
         "title": "Training beside cross traffic, and what is published",
         "source": printed.title,
@@ -60,19 +60,18 @@ def render(entries: Sequence[Entry], output: Path) -> Path:
         "stayed": sum(len(entry.manifest["windows"]) > 1 for entry in entries),
         "verdicts": study_causes.verdicts(found, printed),
         "pictures": [*study_figures.draw(found, printed, folder), *study_flows.draw(flows, folder)],
-        "tables": tables(found, printed, flows, curves.checks(entries)),
+        "tables": tables(found, printed, study_flows.table(flows), study_flows.bursts(places, printed),
+                         study_causes.same(curves.checks(entries))),
         "notes": [f"{p.model}, {p.traffic} at {p.load_gbps:g} Gbit/s: {p.note}" for p in printed.points if p.note],
     })  # fmt: skip
 
 
-def tables(
-    found: Sequence[Analysed], printed: Salamy, flows: Sequence[Seen] = (), checks: Sequence[Check] = ()
-) -> list[Table]:
-    """Every table of the page that has a row."""
+def tables(found: Sequence[Analysed], printed: Salamy, *more: Table) -> list[Table]:
+    """Every table of the page that has a row; `more` stand last."""
     made = [
         study_tables.baseline(found, printed), study_tables.points(found, printed), study_causes.causes(found, printed),
         study_causes.order(found, printed), study_tables.fits(found, printed), study_tables.congestion(found, printed),
-        study_tables.most_congested(found, printed), study_tables.spare(found, printed), study_flows.table(flows),
-        study_tables.transports(found, printed), study_causes.same(checks),
+        study_tables.most_congested(found, printed), study_tables.spare(found, printed),
+        study_tables.transports(found, printed), *more,
     ]  # fmt: skip
     return [table for table in made if table[3]]

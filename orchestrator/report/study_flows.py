@@ -1,16 +1,18 @@
-"""A few iterations beside light and heavy cross traffic, flow by flow, as in Figs 3-10 and 3-11 and Table 3.11."""
+"""What captures add to a study's page: flows of two iterations (Figs 3-10 and 3-11), and bursts as they arrive."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import bottleneck, traffic
+from orchestrator.analysis import bottleneck, throughput, traffic
 from orchestrator.analysis.bottleneck import Rates, Share
+from orchestrator.analysis.bursts import height
 from orchestrator.analysis.curves import Place
 from orchestrator.analysis.iterations import JobSeries
 from orchestrator.analysis.published import IterationScale, Salamy
@@ -23,6 +25,7 @@ from orchestrator.report.style import SERIES, figure, legend, look, save
 TRAFFIC = "websearch"  # the thesis looks at consistent web search alone
 NEXT_TO_GBPS = 1.25
 RATES_NS = 10_000_000
+CROSS_NS = 1_000_000  # of the bins of `cross_packets`
 STEPS = 120  # of a figure, over its two iterations
 SMOOTH = 3
 _FIGURES = {"resnet50": "Fig 3-10", "bert-large": "Fig 3-11"}
@@ -133,3 +136,40 @@ def _panel(panel: Any, one: Seen) -> None:
     panel.set(xlim=(0, span_ns / 1e6))
     panel.set_ylim(bottom=0)
     panel.set_title(f"{one.load_gbps:.1f} Gbit/s of cross traffic", pad=3, loc="right")
+
+
+def bursts(places: Sequence[Place], printed: Salamy) -> Table:
+    """How much of the bursts arrives where the thesis prints iteration times beside bursts."""
+    rows: Rows = []
+    for theirs in printed.points:
+        near = [p for p in places if (p.kind.model, p.kind.traffic) == (theirs.model, f"{TRAFFIC}-burst")]
+        best = min(near, key=lambda place: abs(place.load_bps - theirs.load_gbps * 1e9), default=None)
+        if theirs.traffic != f"{TRAFFIC}-burst" or best is None:
+            continue
+        run = Run(best.path)
+        if abs(best.load_bps / 1e9 - theirs.load_gbps) <= NEXT_TO_GBPS:
+            rows += [
+                (theirs.model, f"{theirs.load_gbps:g}", f"{best.load_bps / 1e9:.2f}", f"{plan['burst_height']:g}",
+                 f"{printed.capacity_gbps * 1e9 / best.load_bps:.2f}", *_heights(run, best, plan))
+                for plan in run.rows("schedules") if plan["window"] == best.record["window"]
+            ]  # fmt: skip
+    head = ("model", "printed load", "our load", "asked", "the link's rate", "sent", "received")
+    caption = (
+        "Rates in the bursts over the mean rate. A burst cannot be higher than the link; and a millisecond holds as "
+        "many round trips and packets fewer here as the scale says, so that TCP spreads a burst over the time after it."
+    )
+    return "Bursts as they were asked for, and as they were on the wire", caption, head, rows
+
+
+def _heights(run: Run, place: Place, plan: Mapping[str, Any]) -> tuple[str, str]:
+    loads = [load for load in place.record["loads"] if load["source"] == plan["source"]]
+    told = []
+    for end, direction in (("src", "out"), ("dst", "in")):
+        found = throughput.bins(run.table("cross_packets"), {"node": loads[0][end], "direction": direction,
+                                                             "name": plan["source"]})  # fmt: skip
+        value = height(
+            replace(found, width_ns=CROSS_NS), zero_ns=plan["zero_ns"], width_ns=round(plan["burst_width_s"] * 1e9),
+            period_ns=round(plan["burst_period_s"] * 1e9), span_ns=(place.record["start_ns"], place.record["end_ns"]),
+        )  # fmt: skip
+        told.append(NOTHING if math.isnan(value) else f"{value:.2f}")
+    return told[0], told[1]
