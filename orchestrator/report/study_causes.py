@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.analysis import congestion
+from orchestrator.analysis import congestion, fits
 from orchestrator.analysis.curves import NO_TRAFFIC, Check, Measured, Series
 from orchestrator.analysis.published import Curve, Point, Salamy
 from orchestrator.report.study_tables import HELD_TO, HELD_UP_TO_GBPS, beside, held
@@ -38,17 +38,31 @@ def verdicts(found: Sequence[Analysed], printed: Salamy) -> list[tuple[str, str,
             f"{HELD_UP_TO_GBPS:g} Gbit/s",
             text + (f"; missed: {', '.join(missed)}" if missed else ""), "missed" if missed else "kept",
         ))  # fmt: skip
-    for one in found:
-        kind = one.series.kind
-        n = EXPONENTS.get(kind.traffic)
-        hers = next((fit for fit in one.candidates if fit.n == n and fit.n_interval is None), None)
-        if kind.model in WITHOUT_FLAT and hers is not None and one.fit is not None:
-            told.append((
-                f"R2 of {kind.model}, {kind.traffic}, at least {FITTED_WELL:g}",
-                f"{hers.r2:.3f} with the thesis' n {hers.n:g}, {one.fit.r2:.3f} with {one.fit.n:.3g}, which predicts "
-                f"best; {hers.points} points", "kept" if hers.r2 >= FITTED_WELL else "missed",
-            ))  # fmt: skip
+    whole = [one for one in found if one.fit is not None and one.series.kind.model in WITHOUT_FLAT]
+    told += [_fitted_well(one, printed) for one in whole if one.series.kind.traffic in EXPONENTS]
     return told
+
+
+def _fitted_well(one: Analysed, printed: Salamy) -> tuple[str, str, str]:
+    """The fit with the thesis' exponent over its range of loads, and what all points say."""
+    kind, of = one.series.kind, one.series.curve
+    n = EXPONENTS[kind.traffic]
+    highest = next(p for p in printed.most_congested if (p.model, p.traffic) == (kind.model, kind.traffic))
+    up_to_gbps = printed.capacity_gbps - highest.used_gbps
+    inside = of.load_bps <= up_to_gbps * 1e9
+    hers = fits.fit(of.load_bps[inside], of.seconds[inside], capacity_bps=of.capacity_bps, n=n)
+    what = f"R2 of {kind.model}, {kind.traffic}, at least {FITTED_WELL:g}"
+    if hers is None:
+        return what, f"too few points up to {up_to_gbps:g} Gbit/s", "missed"
+    all_of_them = next((fit for fit in one.candidates if fit.n == n and fit.n_interval is None), None)
+    text = (
+        f"{hers.r2:.3f} with the thesis' n {n:g} up to its highest load, {up_to_gbps:g} Gbit/s ({hers.points} points)"
+    )
+    if all_of_them is not None and all_of_them.points > hers.points:
+        text += f"; {all_of_them.r2:.3f} over all {all_of_them.points}"
+    if one.fit is not None:
+        text += f"; {one.fit.r2:.3f} with n {one.fit.n:.3g}, which predicts best"
+    return what, text, "kept" if hers.r2 >= FITTED_WELL else "missed"
 
 
 def causes(found: Sequence[Analysed], printed: Salamy) -> Table:
