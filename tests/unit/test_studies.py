@@ -123,6 +123,20 @@ def test_the_project_s_own_study_keeps_to_what_it_promises():
     assert [{point.values["workload.ddp.model"] for point in one.points} for one in full] == [MODELS, MODELS]
 
 
+def test_the_study_at_full_size_fits_an_inventory_of_five_hosts(tmp_path):
+    example = (PLAYBOOKS.parent / "testbeds/example-rack.yaml").read_text()
+    hosts = "hosts:\n  h5:\n    ssh: rack1-h5.mgmt\n    data: {address: 10.0.0.5/24, device: ens1f0}\n"
+    rack = example.replace("hosts:\n", hosts).replace("h4: swp4 }", "h4: swp4, h5: swp5 }").replace("10gbit", "25gbit")
+    (tmp_path / "rack.yaml").write_text(rack)
+    told = [f"testbed={{inventory: {tmp_path / 'rack.yaml'}}}"]
+    full = studyfile.load(PLAYBOOKS / "salamy-cluster.yaml", told, quick=False).sweeps
+    for definition in full:
+        compute = {p.values["workload.ddp.model"]: p.resolved["workload"]["ddp"]["compute"] for p in definition.points}
+        assert compute == {"resnet50": "real", "vgg16": "real", "densenet161": "real", "bert-large": "emulated"}
+        assert all(p.experiment.testbed.inventory is not None for p in definition.points)
+    assert studyfile.load(PLAYBOOKS / "salamy-cluster.yaml", [*told, "workload.ddp.compute=real"], quick=True).sweeps
+
+
 def test_one_point_of_a_curve_is_checked_also_where_streams_go_hand_in_hand_with_loads():
     (iperf, _) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
     models = {point.point: point.values["workload.ddp.model"] for point in iperf.points}
