@@ -128,8 +128,8 @@ def build_parser() -> argparse.ArgumentParser:
          "orch history nightly"),
         ("prune", prune_cli.options, "compress or drop packet captures of old runs; tables and all else stay",
          "orch prune --compress-after 2d --drop-after 14d --keep 50gb"),
-        ("study", study_cli.options, "show measured curves beside those of a paper, with the difference",
-         "orch study salamy a-iperf,b-websearch -o study.html"),
+        ("study", study_cli.options, "measure the curves of a paper, and show them beside its own, with the difference",
+         "orch study salamy --quick --wait 10min"),
         ("timeline", timeline_cli.options, "write what happened in a run, and when, as a trace for ui.perfetto.dev",
          "orch timeline last"),
     ):  # fmt: skip

@@ -1,31 +1,82 @@
-"""The `orch study` command: measured curves beside a paper's."""
+"""The `orch study` command: measures the curves of a paper, and shows them beside the paper's own."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from orchestrator.compare_cli import NAMES
+from orchestrator.errors import ConfigError, Interrupted, StoreError
+
+MEASURING = {"quick": "--quick", "new": "--new", "overrides": "--set", "wait": "--wait", "dry_run": "--dry-run",
+             "file": "--file"}  # fmt: skip
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch study`."""
     parser.add_argument("study", choices=("salamy",), help="the paper: Salamy, MIT, 2022")
-    parser.add_argument("of", metavar="WHAT", nargs="+", help=f"what was measured: {NAMES}")
+    parser.add_argument(
+        "of", metavar="WHAT", nargs="*", help=f"measure nothing, show this: {NAMES}; default: the study's own sweeps"
+    )
+    parser.add_argument("--quick", action="store_true", help="the short version of the study")
+    parser.add_argument("--new", action="store_true", help="begin anew, rather than go on with the newest one")
+    parser.add_argument("--dry-run", action="store_true", help="on containers of this machine instead of the inventory")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+                        help="replace one value of every experiment in it; may be repeated")  # fmt: skip
+    parser.add_argument("--wait", metavar="TIME", help="wait so long for a testbed that somebody else holds (10min)")
+    parser.add_argument("--file", type=Path, metavar="FILE", help="another study file (playbooks/studies/STUDY.yaml)")
     parser.add_argument(
         "--results", type=Path, default=Path("results"), metavar="DIR", help="the results store (results)"
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where the page goes (study-salamy.html)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE",
+                        help="where the page goes (study-salamy.html, study-salamy-quick.html)")  # fmt: skip
     parser.set_defaults(action=_study)
 
 
 def _study(arguments: argparse.Namespace) -> int:
-    from orchestrator.analysis import curves, selection
+    if not arguments.of:
+        return _measured(arguments)
+    for name, option in MEASURING.items():
+        if getattr(arguments, name):
+            raise ConfigError(
+                f"{option}: with {arguments.of[0]} named, nothing is measured; accepted: one or the other"
+            )
+    _page(arguments.of, arguments.results, arguments.output or Path(f"study-{arguments.study}.html"))
+    return 0
+
+
+def _measured(arguments: argparse.Namespace) -> int:
+    """Measure what is missing of a study, and write its page; gives the exit status."""
+    from orchestrator import execute, study, studyfile, sweep, sweeptext
+    from orchestrator.progress import Progress
+
+    wait_s = execute.patience(arguments.wait)
+    path = arguments.file or studyfile.find(arguments.study)
+    found = studyfile.load(path, arguments.overrides, quick=arguments.quick, dry_run=arguments.dry_run)
+    outcome = study.carry_out(found, results=arguments.results, new=arguments.new, wait_s=wait_s, progress=Progress())
+    for one in outcome.sweeps:
+        print(sweeptext.summary_text(one.sweep, one.ledger, one.keys))
+    if outcome.runs_s:
+        share = outcome.measured_s / outcome.runs_s
+        print(f"the runs took {sweeptext.time_text(outcome.runs_s)}, {share:.1%} of it measured windows")
+    if outcome.status == Interrupted.exit_code:
+        print("interrupted: the same command goes on from here", file=sys.stderr)
+        return outcome.status
+    try:
+        _page([one.sweep.id for one in outcome.sweeps], arguments.results,
+              arguments.output or Path(f"study-{found.name}.html"))  # fmt: skip
+    except StoreError as error:
+        print(f"orch: {error}", file=sys.stderr)
+        return sweep.FAILED
+    return outcome.status
+
+
+def _page(of: list[str], results: Path, output: Path) -> None:
+    from orchestrator.analysis import selection
     from orchestrator.report import study
 
-    chosen = selection.choose(arguments.results, ",".join(arguments.of))
-    output = arguments.output or Path(f"study-{arguments.study}.html")
-    print(study.render(curves.measured(chosen.entries), output))
+    chosen = selection.choose(results, ",".join(of))
+    print(study.render(chosen.entries, output))
     for line in chosen.left_out:
         print(f"  not counted: {line}")
-    return 0

@@ -18,7 +18,7 @@ from orchestrator.session import holder
 from orchestrator.store import rundir, sweeps
 from orchestrator.store.sweeps import Key, Sweep
 from orchestrator.sweepfile import Definition
-from orchestrator.sweepplan import Batch
+from orchestrator.sweepplan import Batch, Estimate
 from orchestrator.where import Condition
 
 FAILED = 1
@@ -36,6 +36,16 @@ class SweepOutcome:
     measured_s: float  # of that, inside measured windows
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """What a sweep is a part of: measurements elsewhere in it, done and in all, and how long what follows may take."""
+
+    name: str
+    done: int
+    total: int
+    after: Estimate
+
+
 @dataclass(slots=True)
 class _Sweeping:
     """A sweep while it is carried out."""
@@ -49,6 +59,7 @@ class _Sweeping:
     progress: Progress
     earlier: list[sweeps.Measured]
     observer: Observer | None
+    whole: Whole | None
     runs_s: float = 0.0
     measured_s: float = 0.0
 
@@ -105,13 +116,14 @@ def carry_out(
     conditions: Sequence[Condition],
     progress: Progress,
     observer: Observer | None = None,
+    whole: Whole | None = None,
 ) -> SweepOutcome:
     """Measure what is missing of a sweep; every run is sealed as it ends, so that it may be cut off at any moment."""
     keys = chosen_keys(definition, conditions)
     sweep = taken_up(definition, results, new=new)
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
     earlier = earlier_windows(results, sweep.name)
-    this = _Sweeping(definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer)
+    this = _Sweeping(definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer, whole)
     with lock.machine(f"sweep-{sweep.id}", holder(sweep.id)):
         _recover(this)
         for entry in sweeps.runs(results, sweep):
@@ -200,9 +212,11 @@ def _label(this: _Sweeping, batch: Batch) -> str:
     left = sweepplan.estimate(
         list(sweepplan.batches(this.definition, this.ledger.left(this.keys))), [*this.earlier, *this.ledger.found]
     )
-    done = len(this.ledger.done.intersection(this.keys))
-    told = f"{done} of {len(this.keys)} done, {sweeptext.estimate_text(left)} left"
-    return f"[{told}] {sweeptext.batch_text(batch)}"
+    done, total, name = len(this.ledger.done.intersection(this.keys)), len(this.keys), ""
+    if (whole := this.whole) is not None:
+        done, total, name = done + whole.done, total + whole.total, f"{whole.name}: "
+        left = sweepplan.together([left, whole.after])
+    return f"[{name}{done} of {total} done, {sweeptext.estimate_text(left)} left] {sweeptext.batch_text(batch)}"
 
 
 def _status(this: _Sweeping) -> int:

@@ -169,13 +169,19 @@ class Definition:
         return (*self.file.axes, *(path for group in self.file.zip for path in group))
 
     def curve(self, point: Point) -> tuple[tuple[str, Any], ...]:
-        """What the points of one curve share: all values but the loads."""
-        return tuple((k, where.text_of(v)) for k, v in point.values.items() if not k.endswith("load"))
+        """What the points of one curve share: all values but the loads, and what goes hand in hand with them."""
+        along = {path for group in self.file.zip if any(map(_is_load, group)) for path in group}
+        shared = (path for path in point.values if not _is_load(path) and path not in along)
+        return tuple((path, where.text_of(point.values[path])) for path in shared)
 
     def as_data(self) -> dict[str, Any]:
         """The file with its defaults, for the record."""
         data: dict[str, Any] = self.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         return data
+
+
+def _is_load(path: str) -> bool:
+    return path.endswith("load")
 
 
 def is_sweep(path: Path) -> bool:

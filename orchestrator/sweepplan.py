@@ -155,6 +155,17 @@ def estimate(found: Sequence[Batch], earlier: Sequence[Measured]) -> Estimate:
     )
 
 
+def together(found: Sequence[Estimate]) -> Estimate:
+    """How long several sweeps may take one after the other."""
+    seconds = [one.seconds for one in found if one.seconds is not None]
+    return Estimate(
+        seconds=sum(seconds) if len(seconds) == len(found) else None,
+        bound=any(one.bound and one.windows for one in found),
+        known=sum(one.known for one in found), windows=sum(one.windows for one in found),
+        runs=sum(one.runs for one in found),
+    )  # fmt: skip
+
+
 def _beside(earlier: Sequence[Measured]) -> tuple[float, float]:
     """Seconds that a run takes beside its window, and what each further window adds to that."""
     manifests = {one.manifest["run"]: one.manifest for one in earlier if "total" in one.manifest.get("phases", {})}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import yaml
 
 from orchestrator.analysis import congestion
 from orchestrator.analysis.iterations import JobSeries, series
+from orchestrator.analysis.sharedlink import SharedLink, shared_link
+from orchestrator.analysis.throughput import Kept
 from orchestrator.errors import StoreError
 from orchestrator.store import tables
 from orchestrator.store.rundir import Entry
@@ -41,7 +44,10 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A point: all valid windows that asked for the same load. Loads in bit/s at full size, times in seconds."""
+    """A point: all valid windows that asked for the same load. Loads in bit/s at full size, times in seconds.
+
+    `links` tells of the queue where training and cross traffic met, in each window whose queues were sampled.
+    """
 
     requested_bps: float
     load_bps: float
@@ -50,6 +56,28 @@ class Measured:
     p99_s: float
     iterations: int
     seconds: tuple[Floats, ...]
+    links: tuple[SharedLink, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A window of many while the ranks stayed up, beside the same in a run of its own: medians with intervals, seconds.
+
+    `runs` are the two runs.
+    """
+
+    kind: Kind
+    load_bps: float
+    among: tuple[float, float, float]
+    alone: tuple[float, float, float]
+    runs: tuple[str, str]
+
+    @property
+    def apart(self) -> bool | None:
+        """Whether their intervals do not meet; None where one has none."""
+        if not all(map(math.isfinite, (*self.among, *self.alone))):
+            return None
+        return self.among[2] < self.alone[1] or self.alone[2] < self.among[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +108,34 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Window:
+class Place:
+    """A valid window of a run in the folder `path`; `record` is what the manifest says of it.
+
+    `point` is its point's id in a sweep, else empty; `fresh` says that it checks one of a sweep's windows.
+    """
+
     kind: Kind
     requested_bps: float
     load_bps: float
+    path: Path
+    record: Mapping[str, Any]
+    point: str
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    place: Place
     seconds: Floats
     capacity_bps: float
     theory_bytes: float
     scale: int
     emulated: bool
+    link: SharedLink | None
+
+    @property
+    def kind(self) -> Kind:
+        return self.place.kind
 
 
 def measured(entries: Iterable[Entry]) -> tuple[Series, ...]:
@@ -96,7 +143,7 @@ def measured(entries: Iterable[Entry]) -> tuple[Series, ...]:
 
     A window without cross traffic is a point of every curve of the same model, ranks, workload and transport.
     """
-    windows = [window for entry in entries for window in _windows(entry)]
+    windows = [window for entry in entries for window in _windows(entry) if not window.place.fresh]
     by_kind: dict[Kind, list[_Window]] = defaultdict(list)
     for window in windows:
         by_kind[window.kind].append(window)
@@ -107,6 +154,31 @@ def measured(entries: Iterable[Entry]) -> tuple[Series, ...]:
         alone = [] if kind.traffic == NO_TRAFFIC else by_kind.get(_without_traffic(kind), [])
         found.append(_series(kind, [*alone, *mine]))
     return tuple(found)
+
+
+def checks(entries: Iterable[Entry]) -> tuple[Check, ...]:
+    """Every point of a sweep in windows mode that was measured again in a run of its own."""
+    windows = [window for entry in entries for window in _windows(entry) if window.place.point]
+    found = []
+    for alone in windows:
+        others = [one for one in windows if not one.place.fresh and one.place.point == alone.place.point]
+        if alone.place.fresh and others:
+            among = others[-1]
+            found.append(
+                Check(
+                    kind=alone.kind,
+                    load_bps=alone.place.load_bps,
+                    among=_median(among.seconds),
+                    alone=_median(alone.seconds),
+                    runs=(among.place.path.name, alone.place.path.name),
+                )
+            )
+    return tuple(found)
+
+
+def _median(seconds: Floats) -> tuple[float, float, float]:
+    found = _summary(seconds).p50
+    return float(found.value), float(found.low), float(found.high)
 
 
 def _without_traffic(kind: Kind) -> Kind:
@@ -120,7 +192,7 @@ def _alike(kind: Kind, other: Kind) -> bool:
 def _series(kind: Kind, windows: Sequence[_Window]) -> Series:
     by_load: dict[float, list[_Window]] = defaultdict(list)
     for window in windows:
-        by_load[window.requested_bps].append(window)
+        by_load[window.place.requested_bps].append(window)
     points = sorted((_point(requested, mine) for requested, mine in by_load.items()), key=lambda one: one.load_bps)
     return Series(
         kind=kind, points=tuple(points), capacity_bps=min(window.capacity_bps for window in windows),
@@ -134,47 +206,72 @@ def _point(requested: float, windows: Sequence[_Window]) -> Measured:
     if len(means) > 1:
         error = float(np.std(means, ddof=1)) / math.sqrt(len(means))
     else:
-        found = _summary(windows[0].seconds)
+        found = _summary(windows[0].seconds).mean
         error = (found.high - found.low) / 2 / _NORMAL_95 if math.isfinite(found.high - found.low) else 0.0
     together = np.concatenate([window.seconds for window in windows])
     return Measured(
-        requested_bps=requested, load_bps=float(np.mean([window.load_bps for window in windows])),
+        requested_bps=requested, load_bps=float(np.mean([window.place.load_bps for window in windows])),
         mean_s=float(np.mean(means)), error_s=error, p99_s=float(np.quantile(together, 0.99, method="inverted_cdf")),
         iterations=len(together), seconds=tuple(window.seconds for window in windows),
+        links=tuple(window.link for window in windows if window.link is not None),
     )  # fmt: skip
 
 
 def _summary(seconds: Floats) -> Any:
     from orchestrator.analysis.statistics import summarise
 
-    return summarise(seconds, seed=1).mean
+    return summarise(seconds, seed=1)
 
 
-def _windows(entry: Entry) -> Iterable[_Window]:
+def places(entry: Entry) -> Iterator[Place]:
+    """The valid windows of a run with one job whose loads are known."""
     manifest = entry.manifest
     jobs = manifest.get("jobs") or []
     valid = [window for window in manifest.get("windows") or [] if window.get("valid")]
     if len(jobs) != 1 or not valid:
         return
-    job = jobs[0]
+    job, scale = jobs[0], int(manifest["scale"])
     planned = (manifest.get("sweep") or {}).get("points") or {}
     traffic = _traffic(entry)
-    times = series(tables.read(entry.path / "tables", "iterations"), job["name"])
-    scale = int(manifest["scale"])
     for record in valid:
         name = record["window"]
         loads = [load["achieved_bps"] for load in record["loads"]]
-        if planned.get(name, {}).get("fresh") or None in loads:
+        if None in loads:
             continue
-        span = record["iterations"][job["name"]]
-        yield _Window(
+        about = planned.get(name, {})
+        yield Place(
             kind=Kind(str(job.get("model")), traffic.get(name, NO_TRAFFIC) if loads else NO_TRAFFIC,
                       _transport(record, job["name"]), len(job["ranks"]), str(job["workload"])),
             requested_bps=math.fsum(load["requested_bps"] for load in record["loads"]) * scale,
-            load_bps=math.fsum(loads) * scale, seconds=_within(times, span), capacity_bps=_capacity(manifest),
+            load_bps=math.fsum(loads) * scale, path=entry.path, record=record, point=str(about.get("point", "")),
+            fresh=bool(about.get("fresh")),
+        )  # fmt: skip
+
+
+def _windows(entry: Entry) -> Iterable[_Window]:
+    here = list(places(entry))
+    if not here:
+        return
+    manifest = entry.manifest
+    (job,) = manifest["jobs"]
+    times = series(tables.read(entry.path / "tables", "iterations"), job["name"])
+    queues = Kept(tables.read(entry.path / "tables", "counters", where=_of_queues()))
+    scale = int(manifest["scale"])
+    for place in here:
+        span_ns = (place.record["start_ns"], place.record["end_ns"])
+        yield _Window(
+            place=place, seconds=_within(times, place.record["iterations"][job["name"]]),
+            capacity_bps=_capacity(manifest),
             theory_bytes=float((job.get("theory") or {}).get("bytes_per_iteration", math.nan)) * scale, scale=scale,
             emulated="emulated" in str(job.get("compute")),
+            link=shared_link(queues, manifest["topology"], span_ns=span_ns, scale=scale),
         )  # fmt: skip
+
+
+def _of_queues() -> Any:
+    import pyarrow.compute as pc
+
+    return pc.match_substring_regex(pc.field("counter"), r"^qdisc\.")
 
 
 def _within(times: JobSeries, span: Mapping[str, int]) -> Floats:

@@ -22,7 +22,7 @@ from tests.bench.figure import Settings
 
 BENCHMARKS = (
     "start", "reader", "testbed", "samplers", "transport", "overhead", "load", "payload", "collectors",
-    "flow_generator", "nights", "store", "sweep",
+    "flow_generator", "nights", "store", "sweep", "calibrate",
 )  # fmt: skip
 
 

@@ -5,12 +5,14 @@ import json
 import numpy as np
 import pytest
 import yaml
+from made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, SENDS_MS, made
 from night_runs import write_run
 
 from orchestrator.analysis import curves, selection
+from orchestrator.analysis.iterations import JobSeries
 from orchestrator.analysis.published import salamy
 from orchestrator.cli import main
-from orchestrator.report import study
+from orchestrator.report import study, study_causes, study_flows
 
 LOADS_GBPS = (0, 4, 8, 12, 16, 18, 20, 21)
 
@@ -95,6 +97,82 @@ def test_tables_hold_ours_beside_what_is_printed(store):
     assert "point at" in next(text for name, text in told.items() if name.startswith("resnet50, iperf"))
     assert len(tables["TCP against RDMA"]) == 2
     assert {row[0].partition(",")[0] for row in tables["Without cross traffic"]} == {"resnet50", "vgg16"}
+
+
+def test_what_is_held_is_told_first_and_what_is_not_is_explained(store):
+    found = [study.analysed(one) for one in series(store) if one.kind.transport == "tcp"]
+    told = {what: (text, verdict) for what, text, verdict in study_causes.verdicts(found, salamy())}
+    ((text, verdict),) = (value for what, value in told.items() if "within 10%" in what)
+    assert (text, verdict) == ("3 of 3 points kept", "kept")
+    assert [value[1] for what, value in told.items() if what.startswith("R2 of vgg16, iperf")] == ["kept"]
+    _, _, _, rows = study_causes.causes(found, salamy())
+    (vgg,) = (row for row in rows if row[:2] == ("vgg16, iperf", "18.48"))
+    left_gbps = 25 - 18.48
+    printed_need_gbps = 153.3e6 * 8 / 1.280 / 1e9  # every made curve has the volume of a ResNet-50
+    assert float(vgg[4]) == pytest.approx(left_gbps - printed_need_gbps, abs=0.01)
+    assert vgg[5:8] == ("-", "-", "-"), "no queue was sampled"
+    assert not any(row[:2] == ("resnet50, iperf", "18.1") for row in rows), "what is kept needs no reason"
+
+
+def test_a_point_that_is_missed_is_named(tmp_path):
+    write_curve(tmp_path, a_s=0.05, b=13)
+    found = [study.analysed(one) for one in series(tmp_path)]
+    ((_, text, verdict),) = study_causes.verdicts(found, salamy())
+    assert verdict == "missed"
+    assert "0 of 1 points kept; missed: resnet50 at 18.1 (+" in text
+
+
+def test_kinds_of_traffic_stand_in_the_order_of_their_harm(tmp_path):
+    write_curve(tmp_path, a_s=0.03, b=13)
+    write_curve(tmp_path, ranks=3, traffic="websearch", a_s=0.033, b=13, seed=2)
+    write_curve(tmp_path, ranks=3, traffic="websearch", a_s=0.031, b=13, seed=3, burst=True)
+    found = [study.analysed(one) for path in sorted(tmp_path.glob("*"))
+             for one in curves.measured(selection.choose(tmp_path, path.name).entries)]  # fmt: skip
+    _, _, _, (row,) = study_causes.order(found, salamy())
+    assert row[1] == "20"
+    assert [part.split()[0] for part in row[2].split(" < ")] == ["iperf", "websearch-burst", "websearch"]
+    assert row[4] == "ANOTHER"
+    assert "websearch over rdma 0.348" in row[5]
+
+
+def test_windows_are_held_against_the_same_in_a_fresh_run(tmp_path):
+    among, alone = write_curve(tmp_path, seed=1, a_s=0.03, b=13), write_curve(tmp_path, seed=2, a_s=0.04, b=13)
+    for path, fresh in ((among, ()), (alone, ("l20",))):
+        manifest = json.loads((path / "manifest.json").read_text())
+        shown = [window for window in manifest["windows"] if not fresh or window["window"] in fresh]
+        points = {window["window"]: {"point": window["window"], "repetition": 1, "fresh": bool(fresh), "values": {}}
+                  for window in shown}  # fmt: skip
+        manifest |= {"windows": shown, "sweep": {"id": "x", "name": "s", "points": points}}
+        (path / "manifest.json").write_text(json.dumps(manifest))
+    entries = selection.choose(tmp_path, "resnet50-iperf").entries
+    (check,) = curves.checks(entries)
+    assert check.runs == (among.name, alone.name)
+    assert check.alone[0] / check.among[0] == pytest.approx(4 / 3, rel=0.02)
+    assert check.apart is True
+    assert study_causes.same([check])[3][0][-1] == "apart"
+    (one,) = curves.measured(entries)
+    assert {point.iterations for point in one.points} == {60}, "a check is no repetition"
+
+
+def test_flows_of_two_iterations_stand_beside_table_3_11(tmp_path):
+    found = made(iterations=20)
+    starts = BEGAN_NS + np.arange(20) * ITERATION_MS * MS
+    tenth = np.full(20, ITERATION_MS / 1e3)
+    log = JobSeries(job="train", ranks=(0, 1, 2, 3), iteration=np.arange(20), seconds=tenth, compute_s=tenth,
+                    wait_s=tenth, start_ns=starts, end_ns=starts + ITERATION_MS * MS, incomplete=0)  # fmt: skip
+    theirs = salamy().iteration_scale[2]
+    seen = study_flows.of_window(found, log, theirs, load_gbps=8.1, scale=100)
+    assert seen is not None
+    assert seen.two.seconds == pytest.approx(0.2)
+    (row,) = study_flows.table([seen])[3]
+    mean_gbps = BYTES_A_MS * 1514 / 1448 * SENDS_MS / ITERATION_MS * 8e-6 * 100
+    assert float(row[2]) == pytest.approx(mean_gbps, rel=0.02)
+    assert float(row[4]) == pytest.approx(mean_gbps, rel=0.02)
+    assert float(row[3]) == pytest.approx(mean_gbps * ITERATION_MS / SENDS_MS, rel=0.02)
+    assert row[-2:] == ("8.42", "8.4")
+    (picture,) = study_flows.draw([seen], tmp_path)
+    assert picture.svg.startswith("<svg")
+    assert (tmp_path / "flows-resnet50.pdf").exists()
 
 
 def test_no_table_on_transports_where_one_was_measured(store):

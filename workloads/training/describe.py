@@ -37,20 +37,13 @@ GPT = {
 }
 
 FITTED = "Fitted to the iteration of four workers without cross traffic on 25 Gbit/s links in Salamy, Table 3.1"
-MEASURED = "with it, gloo on links shaped to a hundredth of that gave"
+BY = "by gloo on links shaped to a hundredth of that (python -m tests.bench calibrate)."
 # Reference batch a worker, forward plus backward of it in seconds, and where that comes from.
 CALIBRATED: dict[str, tuple[int, float, str]] = {
-    "resnet50": (64, 0.147, f"{FITTED}, 0.16 s; {MEASURED} 0.157 s."),
-    "vgg16": (64, 0.165, f"{FITTED}, 0.37 s; {MEASURED} 0.345 s."),
-    "bert-large": (8, 0.325, f"{FITTED}, 0.84 s; {MEASURED} 0.811 s."),
-    "densenet161": (
-        64,
-        0.373,
-        "Derived: Salamy, Table 3.1, has 0.38 s for four workers without cross traffic on 25 Gbit/s links. All but the"
-        " last gradient bucket (25 MiB cap) is reduced while the backward pass still runs, so the iteration is the"
-        " compute time plus 3 ms, the ring time of that last bucket at 95 % of the link, plus the 4 ms by which"
-        f" resnet50 exceeds the same estimate; {MEASURED} 0.382 s.",
-    ),
+    "resnet50": (64, 0.148, f"{FITTED}, 0.16 s, {BY}"),
+    "vgg16": (64, 0.236, f"{FITTED}, 0.37 s, {BY}"),
+    "bert-large": (8, 0.408, f"{FITTED}, 0.84 s, {BY}"),
+    "densenet161": (64, 0.371, f"{FITTED}, 0.38 s, {BY}"),
 }
 UNCALIBRATED = "No published iteration time to fit a compute time to."
 

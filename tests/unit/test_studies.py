@@ -1,0 +1,164 @@
+"""A study as its controller sees it: its own sweeps, cut off and taken up, and the status at the end."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from sweep_files import SWEEP, leave, window
+
+from orchestrator import execute, study, studyfile, sweepplan
+from orchestrator.cli import main
+from orchestrator.errors import ConfigError, Interrupted
+from orchestrator.progress import Progress
+from orchestrator.runner import Outcome
+from orchestrator.store import rundir, sweeps
+
+PLAYBOOKS = Path(__file__).parents[2] / "playbooks/studies"
+MODELS = {"resnet50", "vgg16", "densenet161", "bert-large"}
+
+
+def studied(folder, *, sweep_names=("a", "b")):
+    for name in sweep_names:
+        (folder / f"{name}.yaml").write_text(SWEEP.replace("name: s", f"name: {name}"))
+    files = ", ".join(f"{name}.yaml" for name in sweep_names)
+    file = folder / "study.yaml"
+    file.write_text(f"{{name: s, paper: salamy, quick: [{files}], full: [{files}]}}\n")
+    return file
+
+
+def carry_out(file, results, *, new=False, said=None):
+    found = studyfile.load(file, quick=True)
+    return study.carry_out(found, results=results, new=new, wait_s=0, progress=Progress(said or io.StringIO()))
+
+
+class Testbed:
+    """Stands where runs are carried out; every window is valid but those whose load is `bad`, and a run may be cut."""
+
+    __test__ = False
+
+    def __init__(self, monkeypatch, *, bad="", cut_at=()):
+        self.runs, self.bad, self.cut_at, self.labels = 0, bad, cut_at, []
+        monkeypatch.setattr(execute, "one", self.one)
+
+    def one(self, experiment, run, *, results, about, label, **_):
+        self.runs += 1
+        self.labels.append(label)
+        names = [planned.name for planned in run.windows]
+        points = about["sweep"]["points"]
+        loads = {name: points[name]["values"]["traffic.0.iperf.load"] for name in names}
+        cut = self.runs in self.cut_at
+        windows = [] if cut else [window(name, valid=loads[name] != self.bad) for name in names]
+        path = leave(results, about["sweep"], outcome="interrupted" if cut else "completed", windows=windows)
+        error = Interrupted("stopped by Ctrl-C") if cut else None
+        return Outcome(path=path, manifest=rundir.entry_at(path).manifest, error=error)
+
+
+def measurements(outcome):
+    return {(one.sweep.name, key) for one in outcome.sweeps for key in one.ledger.done}
+
+
+@pytest.mark.parametrize("cut_at", [(1,), (4,), (7, 9)])
+def test_a_study_that_is_cut_off_ends_with_the_same_measurements(tmp_path, monkeypatch, cut_at):
+    file = studied(tmp_path)
+    Testbed(monkeypatch)
+    whole = carry_out(file, tmp_path / "whole")
+    Testbed(monkeypatch, cut_at=cut_at)
+    statuses = [carry_out(file, tmp_path / "cut").status for _ in cut_at]
+    assert set(statuses) == {Interrupted.exit_code}
+    resumed = carry_out(file, tmp_path / "cut")
+    assert (whole.status, resumed.status) == (0, 0)
+    assert measurements(resumed) == measurements(whole)
+    assert len(measurements(whole)) == 12
+
+
+def test_a_study_that_was_begun_anew_and_cut_off_goes_on_with_the_new_one(tmp_path, monkeypatch):
+    file = studied(tmp_path)
+    testbed = Testbed(monkeypatch)
+    carry_out(file, tmp_path / "r")
+    assert testbed.runs == 12
+    Testbed(monkeypatch, cut_at=(2,))
+    assert carry_out(file, tmp_path / "r", new=True).status == Interrupted.exit_code
+    testbed = Testbed(monkeypatch)
+    assert carry_out(file, tmp_path / "r").status == 0
+    assert testbed.runs == 11
+    assert {len(sweeps.sweeps(tmp_path / "r", name)) for name in "ab"} == {2}
+    assert carry_out(file, tmp_path / "r").runs_s == 0
+
+
+def test_what_is_not_valid_is_the_study_s_status_and_the_rest_is_measured(tmp_path, monkeypatch):
+    Testbed(monkeypatch, bad="200mbit")
+    outcome = carry_out(studied(tmp_path), tmp_path / "r")
+    assert outcome.status == execute.INVALID
+    assert [one.status for one in outcome.sweeps] == [execute.INVALID] * 2
+    assert len(measurements(outcome)) == 8
+
+
+def test_progress_is_that_of_the_whole_study(tmp_path, monkeypatch):
+    testbed = Testbed(monkeypatch)
+    said = io.StringIO()
+    carry_out(studied(tmp_path), tmp_path / "r", said=said)
+    assert "2 sweeps, 12 measurements, 0 of them done" in said.getvalue()
+    assert "[s-quick: 0 of 12 done" in testbed.labels[0]
+    assert "[s-quick: 7 of 12 done" in testbed.labels[7]
+
+
+def test_the_project_s_own_study_keeps_to_what_it_promises():
+    quick = {one.file.name: one for one in studyfile.load(PLAYBOOKS / "salamy.yaml", quick=True).sweeps}
+    counts = {}
+    for definition in quick.values():
+        assert definition.file.mode == "windows"
+        assert sweepplan.fresh(definition)
+        for point in definition.points:
+            kind = point.values.get("traffic", "iperf")
+            model = point.values.get("workload.ddp.model", "resnet50")
+            counts.setdefault((model, kind), []).append(point.experiment.measure.iterations)
+    for kind in ("iperf", "websearch", "websearch-burst"):
+        assert len(counts["resnet50", kind]) >= 8
+        assert min(counts["resnet50", kind]) >= 40
+    assert len(counts["vgg16", "iperf"]) >= 5
+    assert min(counts["vgg16", "iperf"]) >= 15
+    full = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
+    assert [{point.values["workload.ddp.model"] for point in one.points} for one in full] == [MODELS, MODELS]
+
+
+def test_the_study_at_full_size_fits_an_inventory_of_five_hosts(tmp_path):
+    example = (PLAYBOOKS.parent / "testbeds/example-rack.yaml").read_text()
+    hosts = "hosts:\n  h5:\n    ssh: rack1-h5.mgmt\n    data: {address: 10.0.0.5/24, device: ens1f0}\n"
+    rack = example.replace("hosts:\n", hosts).replace("h4: swp4 }", "h4: swp4, h5: swp5 }").replace("10gbit", "25gbit")
+    (tmp_path / "rack.yaml").write_text(rack)
+    told = [f"testbed={{inventory: {tmp_path / 'rack.yaml'}}}"]
+    full = studyfile.load(PLAYBOOKS / "salamy-cluster.yaml", told, quick=False).sweeps
+    for definition in full:
+        compute = {p.values["workload.ddp.model"]: p.resolved["workload"]["ddp"]["compute"] for p in definition.points}
+        assert compute == {"resnet50": "real", "vgg16": "real", "densenet161": "real", "bert-large": "emulated"}
+        assert all(p.experiment.testbed.inventory is not None for p in definition.points)
+    assert studyfile.load(PLAYBOOKS / "salamy-cluster.yaml", [*told, "workload.ddp.compute=real"], quick=True).sweeps
+
+
+def test_one_point_of_a_curve_is_checked_also_where_streams_go_hand_in_hand_with_loads():
+    (iperf, _) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
+    models = {point.point: point.values["workload.ddp.model"] for point in iperf.points}
+    assert sorted(models[point] for point in sweepplan.fresh(iperf)) == sorted(MODELS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{name: s, paper: salamy, quick: [no.yaml], full: [a.yaml]}", "no sweep file no.yaml"),
+        ("{name: s, paper: salamy, quick: [a.yaml, a.yaml], full: [a.yaml]}", "two sweeps of one name"),
+        ("{name: s, paper: mine, quick: [a.yaml], full: [a.yaml]}", "salamy"),
+        ("{name: s, paper: salamy, quick: [], full: [a.yaml]}", "quick"),
+    ],
+)
+def test_mistakes_of_a_study_file_are_told(tmp_path, text, message):
+    studied(tmp_path)
+    (tmp_path / "study.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        studyfile.load(tmp_path / "study.yaml", quick=True)
+
+
+def test_nothing_is_measured_where_something_is_named(tmp_path, capsys):
+    assert main(["study", "salamy", "nightly", "--quick", "--results", str(tmp_path)]) == 2
+    assert "nothing is measured" in capsys.readouterr().err
