@@ -36,7 +36,7 @@ def of(plan: RunPlan, argv: Sequence[str]) -> dict[str, Any]:
             {
                 "name": planned.job.name,
                 "workload": planned.workload,
-                **{key: getattr(planned.config, key, None) for key in ("model", "compute")},
+                **{key: _text(getattr(planned.config, key, None)) for key in ("model", "compute")},
                 "ranks": [{"rank": rank.rank, "node": rank.node} for rank in planned.job.ranks],
                 "theory": dataclasses.asdict(planned.theory) if planned.theory else None,
             }
@@ -46,6 +46,11 @@ def of(plan: RunPlan, argv: Sequence[str]) -> dict[str, Any]:
         "windows": [],
         "clocks": {},
     }
+
+
+def _text(value: object) -> str | None:
+    """A model may be given by its numbers in place of a name."""
+    return None if value is None else str(value)
 
 
 def versions() -> dict[str, str | None]:

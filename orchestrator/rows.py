@@ -67,6 +67,18 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "bus_bps": "float64",  # what the links carry, whatever the operation and the number of ranks
         "link_bps": "float64",  # the host's link
     },
+    "routing": {  # per rank, iteration and rank that has experts: where a mixture of experts sent its tokens
+        "job": "string",
+        "rank": "int64",
+        "window": "string",
+        "iteration": "int64",
+        "peer": "int64",  # the rank itself too: those stay
+        "tokens": "int64",  # copies of tokens to its experts, over all blocks
+        "bytes": "int64",  # sent to it in all exchanges: there, back, and both for gradients
+        "highest_bytes": "int64",  # of the iteration, over all pairs of different ranks
+        "lowest_bytes": "int64",
+        "nonuniform_bytes": "int64",  # highest less lowest: Li's nonuniform factor (section 3.2)
+    },
     "flows": {  # what a traffic source says of its own flows
         "source": "string",
         "window": "string",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from orchestrator.launch import Flow
@@ -39,4 +39,19 @@ def theory(job: Job, pairs: Pairs, *, parameters: int, source: str) -> Theory:
 
 def ring(world: int, size: float) -> Pairs:
     """Each rank sends `size` bytes to the one before it: so gloo's rings turn."""
-    return {(rank, (rank - 1) % world): size for rank in range(world)}
+    return ring_of(range(world), size)
+
+
+def ring_of(members: Sequence[int], size: float) -> Pairs:
+    """A ring of these ranks alone, such as a process group has: in the order of their numbers, whatever the given."""
+    ordered = sorted(members)
+    return {(rank, ordered[place - 1]): size for place, rank in enumerate(ordered)} if len(ordered) > 1 else {}
+
+
+def summed(parts: Iterable[Pairs]) -> Pairs:
+    """What is sent in all of these together."""
+    total: dict[tuple[int, int], float] = {}
+    for pairs in parts:
+        for pair, size in pairs.items():
+            total[pair] = total.get(pair, 0.0) + size
+    return total

@@ -31,6 +31,7 @@ class ModelData:
 
     `compute_s` is the time of a forward and a backward pass of `batch` samples, in seconds, None where nobody has
     calibrated it; `source` says what it was fitted to. `torchvision` tells whether real compute knows the model.
+    `transformer` is a GPT's number of blocks, hidden size, sequence length and vocabulary.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ModelData:
     compute_s: float | None
     source: str
     layers: tuple[Layer, ...]
+    transformer: tuple[int, int, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ def load(name: str) -> ModelData:
     """The data of a known model."""
     data = json.loads((_FOLDER / f"{name}.json").read_text())
     layers = tuple(Layer(layer, tuple(sizes), flops) for layer, sizes, flops in data.pop("layers"))
-    return ModelData(**data, layers=layers)
+    shape = data.pop("transformer", None)
+    return ModelData(**data, layers=layers, transformer=None if shape is None else tuple(shape))
 
 
 def compute_time(model: ModelData, batch: int) -> float | None:

@@ -137,6 +137,7 @@ def describe(name: str, layers: list[Layer]) -> str:
         "batch": batch,
         "compute_s": compute_s,
         "source": source,
+        **({"transformer": GPT[name]} if name in GPT else {}),
     }
     lines = ",\n".join("  " + json.dumps(layer, separators=(",", ":")) for layer in layers)
     return json.dumps(head, indent=1)[:-2] + f',\n "layers": [\n{lines}\n ]\n}}\n'

@@ -1,0 +1,208 @@
+"""A GPT with experts spread over ranks: tokens go all to all to the experts that learning gates choose for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from orchestrator.launch import Launch, Requirement
+from orchestrator.protocols import Problem, Theory
+from orchestrator.rows import TABLES, Columns, Home
+from orchestrator.topology import Job, Topology
+from orchestrator.units import Duration
+from workloads import between, gpt, torch_ranks
+from workloads.between import Pairs
+from workloads.catalog import FORWARD_SHARE
+from workloads.gpt import GptName, Shape
+from workloads.iterations import read_training
+from workloads.placement import placement_problems
+from workloads.torch_ranks import TorchConfig
+
+NAME = "moe"
+
+LOG = "routing.jsonl"
+
+_ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
+_GATE_FEATURES = 32  # FEATURES of training/gating.py, which needs torch
+_GATE_BYTES = 4
+
+
+class Config(TorchConfig):
+    """A mixture of experts: each rank holds some experts of each sparse block, and a copy of everything else."""
+
+    model: GptName | Shape = "gpt2"
+    """The GPT whose feed-forward layers become experts. Li's 125M, 350M and 760M are about `gpt2`, `gpt2-medium` and
+    `gpt2-large`; or `{layers, hidden, sequence, vocabulary}`."""
+
+    experts: int = Field(default=8, ge=2)
+    """Experts of each sparse block; each rank holds as many."""
+
+    every: int = Field(default=2, ge=1)
+    """Every how many blocks one is sparse."""
+
+    top: int = Field(default=2, ge=1)
+    """Experts that a token may go to, the best by its gate: always to the first, to a further one with a probability
+    that grows with its gate. So the volume changes from iteration to iteration, and grows as gates become even."""
+
+    gate_rate: float = Field(default=0.5, gt=0)
+    """Learning rate of the gates. They minimize the loss that balances experts, and nothing else."""
+
+    batch: int = Field(default=4, ge=1)
+    """Samples per rank and iteration."""
+
+    compute_time: Annotated[Duration, Field(gt=0)]
+    """Time of the forward and the backward pass of one iteration on the accelerator that is modelled, were each token
+    to go to one expert and all experts to get as many. A rank whose experts get more computes longer."""
+
+    precision: Literal["fp32", "fp16", "bf16"] = "fp16"
+    """What tokens and gradients travel as."""
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    found = placement_problems(config.hosts, topology)
+    world = len(config.hosts if config.hosts is not None else topology.hosts)
+    if config.experts % world:
+        found.append(
+            Problem(
+                at=("experts",),
+                message=f"{config.experts} experts cannot be divided among {world} ranks",
+                accepted=f"a multiple of {world}",
+            )
+        )
+    if config.top > config.experts:
+        found.append(
+            Problem(
+                at=("top",),
+                message=f"a token cannot go to {config.top} of {config.experts} experts",
+                accepted=f"at most {config.experts}",
+            )
+        )
+    if not _sparse(config):
+        blocks = gpt.shape_of(config.model).layers
+        found.append(
+            Problem(at=("every",), message=f"none of {blocks} blocks would have experts", accepted=f"at most {blocks}")
+        )
+    if config.backend == "nccl":
+        found.append(
+            Problem(at=("backend",), message="routes are made on the CPU, where NCCL has no tensors", accepted="gloo")
+        )
+    return found
+
+
+def _sparse(config: Config) -> list[int]:
+    """The blocks that have experts: each `every`th."""
+    return list(range(config.every - 1, gpt.shape_of(config.model).layers, config.every))
+
+
+def parameters(config: Config) -> tuple[int, int]:
+    """Parameters that each rank has a copy of, without those of the gates, and those of all experts."""
+    shape = gpt.shape_of(config.model)
+    (whole,) = gpt.stages(shape, pipeline=1, tensor=1)
+    feed_forward = 8 * shape.hidden**2 + 5 * shape.hidden
+    sparse = len(_sparse(config))
+    return whole.parameters - sparse * feed_forward, sparse * config.experts * feed_forward
+
+
+def _dense(config: Config, scale: int) -> int:
+    return max(1, round(parameters(config)[0] / scale))
+
+
+def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
+    """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
+    shape = gpt.shape_of(config.model)
+    (whole,) = gpt.stages(shape, pipeline=1, tensor=1)
+    second = config.compute_time * FORWARD_SHARE / whole.flops
+    told: dict[str, Any] = {
+        "blocks": shape.layers,
+        "sparse": _sparse(config),
+        "experts": config.experts,
+        "top": config.top,
+        "gate_rate": config.gate_rate,
+        "batch": config.batch,
+        "tokens": config.batch * shape.sequence,
+        "hidden": shape.hidden,
+        "scale": topology.scale,
+        "dense": _dense(config, topology.scale),
+        "precision": config.precision,
+        "attention_s": whole.attention_flops * second,
+        "feed_forward_s": whole.feed_forward_flops * second,
+        "head_s": whole.head_flops * second,
+        "backward": (1 - FORWARD_SHARE) / FORWARD_SHARE,
+    }
+    settled = config.model_copy(update={"backend": "gloo"})
+    return torch_ranks.launches(
+        settled, job, topology, program="moe.py", siblings=("gating.py", "emulated.py"), told=told, seed=seed
+    )
+
+
+def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:  # noqa: ARG001
+    return torch_ranks.requirements(job, topology, needed_by=NAME)
+
+
+def traffic(config: Config, world: int, scale: int) -> dict[str, Pairs]:
+    """Who sends how much to whom in an iteration, were gates even: all tokens go to `top` experts, all get as many."""
+    shape = gpt.shape_of(config.model)
+    bytes_each = _ELEMENT_BYTES[config.precision]
+    sparse = len(_sparse(config))
+    copies = config.batch * shape.sequence * config.top / world
+    exchanged = 4 * sparse * copies * shape.hidden / scale * bytes_each
+    gates = sparse * config.experts * _GATE_FEATURES * _GATE_BYTES
+    reduced = _dense(config, scale) * bytes_each + gates
+    return {
+        "experts": {(a, b): exchanged for a in range(world) for b in range(world) if a != b},
+        "data": between.ring(world, 2 * (world - 1) / world * reduced),
+    }
+
+
+def theory(config: Config, job: Job, topology: Topology) -> Theory:
+    """Bytes with even gates: what an iteration comes to as gates learn. What it sent is in the table `routing`."""
+    kinds = traffic(config, len(job.ranks), topology.scale)
+    source = (
+        f"with even gates: all-to-all of b s h k {config.precision}, k = {config.top}, four times a sparse block, and "
+        "the all-reduce of all other parameters (Li, section 3.2)"
+    )
+    moved = _dense(config, topology.scale)
+    return between.theory(job, between.summed(kinds.values()), parameters=moved, source=source)
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    """The tables of a rank, and `routing`; damaged lines are left out."""
+    path = home.folder / LOG
+    text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
+    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window": ""}
+    rows = [{**who, **row} for line in text.splitlines() for row in _rows(line)]
+    return {
+        **read_training(home),
+        "routing": {column: [row[column] for row in rows] for column in TABLES["routing"]},
+    }
+
+
+def _rows(line: str) -> list[dict[str, Any]]:
+    """A row for each rank that the line's rank sends to, itself too; none where the line is not complete."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(record, dict):
+        return []
+    whole = {name: record.get(name) for name in ("iteration", "highest", "lowest")}
+    copies, sent = record.get("copies"), record.get("bytes")
+    if not isinstance(copies, list) or not isinstance(sent, list) or len(copies) != len(sent):
+        return []
+    if any(type(value) is not int or not 0 <= value < 2**62 for value in (*whole.values(), *copies, *sent)):
+        return []
+    return [
+        {
+            "iteration": whole["iteration"],
+            "peer": peer,
+            "tokens": tokens,
+            "bytes": size,
+            "highest_bytes": whole["highest"],
+            "lowest_bytes": whole["lowest"],
+            "nonuniform_bytes": record["highest"] - record["lowest"],
+        }
+        for peer, (tokens, size) in enumerate(zip(copies, sent, strict=True))
+    ]
