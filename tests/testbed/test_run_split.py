@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 
 import numpy as np
 import pytest
-from orch_runs import in_stage, measured, nothing_is_left, orch, processes, small, start, wait_for, write
+from orch_runs import in_stage, measured, nothing_is_left, processes, small, start, wait_for, write
 
 from orchestrator.analysis import traffic
 from orchestrator.report.runs import Run
@@ -62,7 +61,7 @@ def test_what_crosses_the_network_follows_the_mapping(tmp_path, mapping):
     # Tensor ranks share a host, so that most of what they say stays there. Each other host is a stage or a replica.
     assert (told > 0).sum() == 8
     shares_agree(sent, told)
-    (row,) = [row for row in run.rows("training")]
+    (row,) = run.rows("training")
     assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.03)
 
 

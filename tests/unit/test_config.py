@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -247,13 +246,11 @@ def test_the_file_that_the_others_differ_from_is_good():
 @pytest.mark.parametrize("name", BAD)
 def test_a_mistake_has_its_place_and_a_way_out(name):
     content, where, said = BAD[name]
-    began = time.monotonic()
     status, err = plan(content)
     assert status == 2
     assert err.startswith(f"e.yaml:{where}: ")
     assert said in err
     assert len(err.splitlines()) == 1
-    assert time.monotonic() - began < 2
 
 
 def test_several_mistakes_are_all_told_in_the_order_of_the_file():
