@@ -117,10 +117,8 @@ def test_long_names_of_hosts(up, on):
     assert on(testbed, names[1], "hostname").strip() == names[1]
 
 
-def test_sixty_four_hosts_are_up_soon(up, on):
-    begun = time.monotonic()
+def test_sixty_four_hosts_come_up(up, on):
     testbed = up(64)
-    assert time.monotonic() - begun < 6.0
     assert on(testbed, "h64", "hostname").strip() == "h64"
 
 

@@ -193,7 +193,7 @@ def test_somebody_else_listens():
         began = time.monotonic()
         with pytest.raises(DeadlineExceeded, match="n1"):
             connect(target, deadline=Deadline.after(0.3))
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 10
 
 
 def test_aliases_proxies_and_includes_of_the_configuration(server, tmp_path):

@@ -83,9 +83,9 @@ def test_the_deadline_names_who_is_late():
     release = threading.Event()
     began = time.monotonic()
     with pytest.raises(DeadlineExceeded, match="gave up waiting for asking: no answer from b, d"):
-        each("abcd", lambda name: name in "bd" and release.wait(5), seconds=0.2)
+        each("abcd", lambda name: name in "bd" and release.wait(20), seconds=0.2)
     release.set()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 15
 
 
 def test_an_interrupt_lets_what_is_under_way_end_and_begins_nothing_more():

@@ -258,12 +258,12 @@ def test_stop_kills_what_ignores_it_with_all_its_children(tether):
         "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; sleep 60; sleep 60' & "
         "setsid sh -c 'trap \"\" TERM; echo $$; sleep 60; sleep 60' & sleep .1; echo up; sleep 60; sleep 60"
     )
-    started = shell(script, ready=Line("up"), stop=Stop(signals=((signal.SIGTERM, 5.0),)))
+    started = shell(script, ready=Line("up"), stop=Stop(signals=((signal.SIGTERM, 20.0),)))
     leash.start(started, soon())
     pids = [int(word) for word in (folder(leash) / "p/stdout").read_text().split() if word.isdigit()]
     began = time.monotonic()
     ended = leash.stop(started, soon(), grace=0.02)  # a second Ctrl-C shortens the grace
-    assert time.monotonic() - began < 4.5
+    assert time.monotonic() - began < 18
     assert ended.killed
     assert len(pids) == 2
     assert all(map(gone, pids))

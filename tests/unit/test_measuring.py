@@ -171,7 +171,7 @@ def test_it_ends_by_time_with_what_has_ended_by_then(session_of):
     for number in range(4):
         log(session, run, number, number * MS, (number + 1) * MS)
     window = measurement(run, session).measure()
-    assert 0.1 <= time.monotonic() - began < 2
+    assert 0.1 <= time.monotonic() - began < 8
     assert window.iterations == {"training": (0, 3)}
     assert (window.start_ns, window.end_ns) == (0, 4 * MS)
 
@@ -183,7 +183,7 @@ def test_whichever_end_comes_first(session_of):
         log(session, run, number, number * MS, (number + 1) * MS)
     began = time.monotonic()
     assert measurement(run, session).measure().iterations == {"training": (0, 1)}
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
 
 
 @pytest.mark.parametrize("jobs", [False, True])

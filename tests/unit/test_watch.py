@@ -89,7 +89,7 @@ def test_iterations_come_in_the_controllers_time(watch):
     (iteration,) = watch.jobs["j"].iterations
     assert (iteration.number, iteration.start_ns, iteration.end_ns, iteration.seconds) == (4, 1010, 5000001010, 5.0)
     assert watch.jobs["j"].last == 4
-    assert time.monotonic() - watch.jobs["j"].heard < 1
+    assert time.monotonic() - watch.jobs["j"].heard < 30
 
 
 @pytest.mark.parametrize(
