@@ -84,6 +84,14 @@ def test_tokens_travel_as_routed(tmp_path):
     assert len({row["nonuniform_bytes"] for row in rows}) > counted / 2
 
 
+def test_shards_are_gathered_twice_and_scattered_once(tmp_path):
+    run = sealed(tmp_path, experiment("fsdp", model="mobilenet_v2", compute_time="60ms", hosts=["h1", "h2", "h3"]))
+    (row,) = run.rows("training")
+    # Gloo reduces all of it before it scatters: that counts twice.
+    assert row["theory_bytes"] == pytest.approx(4 * 2 / 3 * 4 * 35_048, rel=0.01)
+    assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.03)
+
+
 def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):
     results = tmp_path / "results"
     endless = {**experiment("ptd", **PTD), "measure": {"warmup": 1, "at_most": "60s"}}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rank_processes import Ranks, loopback, running
 
-from workloads import moe, ptd
+from workloads import ddp, fsdp, moe, ptd
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.testbed
@@ -17,6 +17,8 @@ TINY = {"layers": 2, "hidden": 256, "sequence": 128, "vocabulary": 1000}
 PTD = {"model": TINY, "pipeline": 2, "batch": 4, "microbatches": 3, "compute_time": "30ms"}
 
 MOE = {"model": TINY, "experts": 6, "batch": 4, "compute_time": "30ms"}
+
+FSDP = {"model": "resnet50", "compute_time": "10ms", "unit": "10mb"}
 
 
 def logged(started: Ranks, count: int, name: str) -> list[list[float]]:
@@ -69,10 +71,27 @@ def test_gates_agree_and_routes_are_the_same_seen_from_both_ends(tmp_path: Path)
     assert len({size for (_, _), size in sent[0].items()}) > 3, "it changes from iteration to iteration"
 
 
+def test_shards_together_are_what_ddp_trains(tmp_path: Path) -> None:
+    found = {}
+    for workload, options in ((fsdp, FSDP), (ddp, {"model": "resnet50", "compute_time": "10ms"})):
+        folder = tmp_path / workload.NAME
+        folder.mkdir()
+        with running(loopback(workload, 3, scale=1000, **options), folder, extra=("--checksum",)) as started:
+            started.wait_ready()
+            started.go()
+            started.wait_iterations(3)
+            assert started.end() == [0] * 3
+            found[workload.NAME] = logged(started, 3, "checksum")
+    together = [sum(shards) for shards in zip(*found["fsdp"], strict=True)]
+    # 25,557 weights near one, of which each is off by rounding in its last place
+    assert together == pytest.approx(found["ddp"][0], abs=0.01)
+    assert len(set(together)) == 3
+
+
 @pytest.mark.parametrize(
     ("workload", "options"),
-    [(ptd, {**PTD, "tensor": 2}), (moe, MOE)],
-    ids=["ptd", "moe"],
+    [(ptd, {**PTD, "tensor": 2}), (moe, MOE), (fsdp, FSDP)],
+    ids=["ptd", "moe", "fsdp"],
 )
 def test_a_killed_rank_ends_the_others_with_one_line(workload, options: dict[str, object], tmp_path: Path) -> None:
     count = 4 if workload is ptd else 3

@@ -57,7 +57,7 @@ class _Pass(torch.autograd.Function):
         if layer.first:
             layer.pace.start()
         layer.pace.sleep_until(layer.forward_s)
-        return parameters[-1].square().mean() if layer.tells else signal.view_as(signal)
+        return parameters[-1].square().mean() if layer.tells else signal.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:

@@ -1,0 +1,90 @@
+"""PyTorch FSDP2 with emulated compute: each rank holds a shard of every parameter and gathers the rest to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from orchestrator.launch import Launch, Requirement
+from orchestrator.protocols import Problem, Theory
+from orchestrator.rows import Columns, Home
+from orchestrator.topology import Job, Topology
+from orchestrator.units import Duration, Size
+from workloads import between, catalog, modelled, torch_ranks
+from workloads.iterations import read_training
+from workloads.modelled import BYTES_PER_PARAMETER, ModelName
+from workloads.placement import placement_problems
+from workloads.torch_ranks import TorchConfig
+
+NAME = "fsdp"
+
+
+class Config(TorchConfig):
+    """A training with FSDP2's `fully_shard`: what a rank does not hold itself it gathers before it computes with it.
+
+    Layers sleep to absolute instants: the time of gathering counts as hidden behind computing, as prefetching hides it,
+    until there is nothing left to hide it behind.
+    """
+
+    model: ModelName
+    """The model that is trained; its layers, sizes and calibrated time are in `workloads/models`."""
+
+    batch: int | None = Field(default=None, ge=1)
+    """Samples per rank and iteration. Default: the batch that the model's compute time was calibrated with."""
+
+    compute_time: Duration | None = None
+    """Time of the forward and the backward pass of one iteration on the accelerator that is modelled.
+    Default: the model's calibrated time, times batch over the batch it was calibrated with."""
+
+    unit: Annotated[Size, Field(gt=0)] = 25 * 2.0**20
+    """Consecutive layers of at least this size together are gathered and scattered at once. Divided by the testbed's
+    scale."""
+
+    reshard: bool = True
+    """Whether gathered parameters are freed after the forward pass and gathered again for the backward pass."""
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    found = [*placement_problems(config.hosts, topology), *modelled.uncalibrated(config)]
+    return found or torch_ranks.backend_problems(config, topology)
+
+
+def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
+    """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
+    told = {
+        "compute": "emulated",
+        "layers": modelled.layers(config, topology),
+        "batch": modelled.batch(config),
+        "unit_bytes": config.unit / topology.scale,
+        "reshard": config.reshard,
+    }
+    return torch_ranks.launches(
+        config, job, topology, program="fsdp.py", siblings=("compute.py", "emulated.py"), told=told, seed=seed
+    )
+
+
+def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:  # noqa: ARG001
+    return torch_ranks.requirements(job, topology, needed_by=NAME)
+
+
+def theory(config: Config, job: Job, topology: Topology) -> Theory:
+    """Bytes that a rank sends: rings of all-gather, once or twice, and reduce-scatter, (N-1)/N of all parameters each.
+
+    A parameter is divided among ranks in equal parts, the last ones padded. Gloo's reduce-scatter is an all-reduce of
+    which each rank keeps its share: it sends twice as much.
+    """
+    world = len(job.ranks)
+    sizes = [size for layer in catalog.scaled_sizes(catalog.load(config.model), topology.scale) for size in layer]
+    padded = sum(-(-size // world) * world for size in sizes)
+    gathers = 2 if config.reshard else 1
+    scatters = 2 if torch_ranks.backend_of(config, job.ranks) == "gloo" else 1
+    edge = (gathers + scatters) * (world - 1) / world * padded * BYTES_PER_PARAMETER
+    source = f"{gathers} all-gathers and a reduce-scatter that sends {scatters} times its share: "
+    source += f"{gathers + scatters} (N-1)/N x parameters x 4 bytes"
+    return between.theory(job, between.ring(world, edge), parameters=padded, source=source)
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    return read_training(home)
