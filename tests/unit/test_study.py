@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from night_runs import write_run
 from orchestrator.analysis import curves, selection
 from orchestrator.analysis.iterations import JobSeries
 from orchestrator.analysis.published import salamy
+from orchestrator.analysis.sharedlink import SharedLink
 from orchestrator.cli import main
 from orchestrator.report import study, study_causes, study_flows
 
@@ -112,6 +114,15 @@ def test_what_is_held_is_told_first_and_what_is_not_is_explained(store):
     assert float(vgg[4]) == pytest.approx(left_gbps - printed_need_gbps, abs=0.01)
     assert vgg[5:8] == ("-", "-", "-"), "no queue was sampled"
     assert not any(row[:2] == ("resnet50, iperf", "18.1") for row in rows), "what is kept needs no reason"
+
+
+def test_what_the_queue_did_stands_beside_what_was_left_unused(store):
+    (vgg,) = (one for one in series(store) if one.kind.model == "vgg16")
+    link = SharedLink(port="h1:eth0", waiting_s=0.004, sent_bps=24.5e9, drops_per_s=59.4)
+    sampled = replace(vgg, points=tuple(replace(point, links=(link, link)) for point in vgg.points))
+    _, _, _, rows = study_causes.causes([study.analysed(sampled)], salamy())
+    (row,) = (row for row in rows if row[1] == "18.48")
+    assert row[5:8] == ("0.50", "4.0", "59")
 
 
 def test_a_point_that_is_missed_is_named(tmp_path):
