@@ -23,8 +23,9 @@ def peers(plan: RunPlan) -> dict[str, list[str]]:
             talks.setdefault(other, {})[one] = None
 
     for job in plan.jobs:
-        for one in job.job.nodes:
-            for other in job.job.nodes:
+        nodes = dict.fromkeys(launch.node for launch in job.launches)
+        for one in nodes:
+            for other in nodes:
                 add(one, other)
     for window in plan.windows:
         for source in window.sources:

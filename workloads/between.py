@@ -14,10 +14,14 @@ Pairs = Mapping[tuple[int, int], float]  # (sending rank, receiving rank) -> byt
 
 def flows(job: Job, topology: Topology, *, port: int) -> tuple[Flow, ...]:
     """The rendezvous store at rank 0, then what each two hosts of the job send each other."""
-    addresses = [topology.node(name).address for name in job.nodes]
-    store = Flow(kind="control", name=job.name, src=addresses[0], port=port)
-    between = [Flow(kind="training", name=job.name, src=src, dst=dst) for src, dst in combinations(addresses, 2)]
-    return (store, *between)
+    store = Flow(kind="control", name=job.name, src=topology.node(job.nodes[0]).address, port=port)
+    return (store, *training_flows(job, topology))
+
+
+def training_flows(job: Job, topology: Topology, *, others: Iterable[str] = ()) -> tuple[Flow, ...]:
+    """What each two hosts of the job, those of its ranks and `others`, send each other."""
+    addresses = [topology.node(name).address for name in dict.fromkeys((*job.nodes, *others))]
+    return tuple(Flow(kind="training", name=job.name, src=src, dst=dst) for src, dst in combinations(addresses, 2))
 
 
 def between_nodes(job: Job, pairs: Pairs) -> tuple[tuple[str, str, float], ...]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from orchestrator.launch import Requirement
-from orchestrator.topology import Job, Node, Topology
+from orchestrator.topology import Node, Topology
+
+QUIET_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors alone: the rest hides a rank's own last line
 
 PREPARE = "make frameworks (on another host: playbooks/hosts/prepare-frameworks there)"
 
@@ -26,11 +29,12 @@ def interpreter(given: str | None, environment: str, node: Node, topology: Topol
 
 
 def requirements(
-    modules: tuple[str, ...], job: Job, topology: Topology, *, given: str | None, environment: str, needed_by: str
-) -> list[Requirement]:
-    """The modules in the environment on every node of the job, and its data-plane device."""
+    modules: tuple[str, ...], nodes: Iterable[str], topology: Topology, *, given: str | None, environment: str,
+    needed_by: str,
+) -> list[Requirement]:  # fmt: skip
+    """The modules in the environment on every one of the nodes, and its data-plane device."""
     needed = []
-    for name in job.nodes:
+    for name in dict.fromkeys(nodes):
         node = topology.node(name)
         python = interpreter(given, environment, node, topology)
         needed += [

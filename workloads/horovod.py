@@ -1,4 +1,4 @@
-"""Horovod on PyTorch over Gloo, each rank started by us, with emulated compute."""
+"""Horovod on PyTorch or TensorFlow over Gloo, each rank started by us, with emulated compute."""
 
 from __future__ import annotations
 
@@ -24,15 +24,19 @@ TIMELINE = "timeline.json"
 
 _ELEMENT_BYTES = {"none": modelled.BYTES_PER_PARAMETER, "fp16": 2}
 
-_ENVIRONMENT = "torch"
-_MODULES = ("torch", "horovod")
-_PROGRAM = "horovod_torch.py"
+_FILES = {
+    "torch": ("horovod_torch.py", "emulated.py"),
+    "tensorflow": ("horovod_tensorflow.py", "emulated_tensorflow.py"),
+}
 _RENDEZVOUS = "horovod_rendezvous.py"
 _GLOO_TIMEOUT_S = 900  # published iterations under burst traffic last up to 183 s
 
 
 class Config(EmulatedConfig):
     """A training with Horovod: a background thread of each rank fuses gradients and reduces them, cycle by cycle."""
+
+    framework: Literal["torch", "tensorflow"] = "torch"
+    """What Horovod averages gradients for: PyTorch's optimizer, or TensorFlow's gradient tape in a graph."""
 
     fusion: Annotated[Size, Field(ge=0)] = 64 * 2.0**20
     """Fusion threshold: gradients that are ready in one cycle are reduced together up to this size; 0: each by itself.
@@ -74,7 +78,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "compression": config.compression,
     }
     options = ("--checksum",) if config.checksum else ()
-    files = emulated_training.files(_PROGRAM, "emulated.py") | {"config.json": json.dumps(told).encode()}
+    program, model = _FILES[config.framework]
+    files = emulated_training.files(program, model) | {"config.json": json.dumps(told).encode()}
     return [
         _rendezvous(config, job, topology),
         *(
@@ -82,7 +87,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 name=f"{job.name}-rank{rank.rank}",
                 node=rank.node,
                 role="rank",
-                argv=(_python(config, rank.node, topology), "-u", _PROGRAM, *options),
+                argv=(_python(config, rank.node, topology), "-u", program, *options),
                 env=_env(config, job, rank, topology),
                 files=files,
                 order=1,
@@ -145,13 +150,16 @@ def _env(config: Config, job: Job, rank: Rank, topology: Topology) -> dict[str, 
     }
     if config.timeline:  # rank 0 alone writes; a rank that is not told of it waits for the others for ever
         env |= {"HOROVOD_TIMELINE": TIMELINE, "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+    if config.framework == "tensorflow":
+        env |= environments.QUIET_TENSORFLOW
     return env | config.env
 
 
 def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
     return environments.requirements(
-        _MODULES, job, topology, given=config.python, environment=_ENVIRONMENT, needed_by=NAME
-    )
+        (config.framework, "horovod"), job.nodes, topology, given=config.python, environment=config.framework,
+        needed_by=NAME,
+    )  # fmt: skip
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
@@ -173,4 +181,4 @@ def read(home: Home) -> Mapping[str, Columns]:
 
 
 def _python(config: Config, node: str, topology: Topology) -> str:
-    return environments.interpreter(config.python, _ENVIRONMENT, topology.node(node), topology)
+    return environments.interpreter(config.python, config.framework, topology.node(node), topology)

@@ -14,7 +14,7 @@ from workloads.modelled import ModelName
 from workloads.placement import placement_problems
 from workloads.torch_ranks import TorchConfig, backend_of, backend_problems
 
-SIBLINGS = ("compute.py", "emulated.py", "vision.py")
+SIBLINGS = ("compute.py", "emulated.py", "pace.py", "vision.py")
 
 TORCHVISION = {"torchvision": "pip install --no-deps torchvision pillow"}
 

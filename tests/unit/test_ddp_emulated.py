@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
+
+import workloads.training  # noqa: E402
+
+# Programs find each other in their own folder; last, since `trace` is also a module of Python's.
+sys.path.extend(path for path in workloads.training.__path__ if path not in sys.path)
 
 from workloads.training.emulated import EmulatedModel  # noqa: E402
 from workloads.training.iteration_log import IterationLog  # noqa: E402

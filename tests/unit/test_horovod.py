@@ -98,3 +98,15 @@ def test_what_is_missing_names_the_step_that_gets_it() -> None:
     needed = [need for need in horovod.requirements(config, job, where) if need.kind == "module"]
     assert {need.what for need in needed} == {"torch", "horovod"}
     assert all("make frameworks" in need.remedy for need in needed)
+
+
+def test_tensorflow_has_its_own_program_and_environment() -> None:
+    where = topology(kind="local")
+    config, job = made(where, framework="tensorflow")
+    server, *started = horovod.launches(config, job, where, seed=1)
+    assert all("horovod_tensorflow.py" in launch.argv for launch in started)
+    assert {Path(launch.argv[0]).parts[-3] for launch in (server, *started)} == {"tensorflow"}
+    assert {"emulated_tensorflow.py", "pace.py", "worker.py"} <= set(started[0].files)
+    assert "emulated.py" not in started[0].files
+    needed = {need.what for need in horovod.requirements(config, job, where) if need.kind == "module"}
+    assert needed == {"tensorflow", "horovod"}

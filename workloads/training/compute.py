@@ -28,7 +28,8 @@ class EmulatedCompute:
     """Layers that sleep for their share of the compute time."""
 
     def __init__(self, config: dict[str, Any], *, rank: int, device: torch.device) -> None:
-        from emulated import EmulatedModel, sharpen_timer
+        from emulated import EmulatedModel
+        from pace import sharpen_timer
 
         sharpen_timer()
         self.module = EmulatedModel(config["layers"], seed=config["seed"] + rank, device=device)

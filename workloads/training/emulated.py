@@ -7,34 +7,14 @@ one after the other, as from a real model, and moves them with its own hooks, bu
 
 from __future__ import annotations
 
-import ctypes
 import time
 from typing import Any
 
 import torch
+from pace import Pace
 from torch import nn
 
-_PR_SET_TIMERSLACK = 29
-_SHORTEST_SLEEP_S = 5e-6
-
 LayerPlan = tuple[float, float, list[int]]  # forward in seconds, backward in seconds, sizes of the parameter tensors
-
-
-class Pace:
-    """The clock of one pass: it sleeps to instants counted from the start of the pass, so that no delay adds up."""
-
-    def __init__(self) -> None:
-        self._start_s = 0.0
-        self.last_gradient_ns = 0
-
-    def start(self) -> None:
-        self._start_s = time.monotonic()
-
-    def sleep_until(self, since_start_s: float) -> None:
-        """Sleep, without the interpreter's lock, until so many seconds of the pass have gone by."""
-        left_s = self._start_s + since_start_s - time.monotonic()
-        if left_s > _SHORTEST_SLEEP_S:
-            time.sleep(left_s)
 
 
 class _Layer:
@@ -125,8 +105,3 @@ class EmulatedModel(nn.Module):
         for block in self.blocks:
             signal = block(signal)
         return signal
-
-
-def sharpen_timer() -> None:
-    """Let this thread's sleeps end on time: Linux adds up to 50 us by default; afterwards 3 us were measured."""
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)

@@ -1,30 +1,20 @@
-"""One rank of a Horovod training on PyTorch that iterates until it is told to end.
-
-It needs Horovod's environment (HOROVOD_RANK and what goes with it, or mpirun). It prints `ready` once it is connected
-to all others, waits for the line `go` on standard input, and writes a line an iteration to `iterations.jsonl` in its
-working folder. SIGTERM ends it.
-"""
+"""One rank of a Horovod training on PyTorch; it needs Horovod's environment (HOROVOD_RANK and what goes with it)."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
-from pathlib import Path
 from typing import Any
 
-from iteration_log import IterationLog
-from lifecycle import end_on_signal, fail, first_line, peer_lost
-from stepping import Step, iterate, timed
-
-LEARNING_RATE = 0.01
+from stepping import Step, timed
+from worker import LEARNING_RATE, main
 
 
 def build(config: dict[str, Any], *, checksum: bool) -> Step:
     """Meet the other ranks, and wrap the optimizer."""
     import horovod.torch as hvd
     import torch
-    from emulated import EmulatedModel, sharpen_timer
+    from emulated import EmulatedModel
+    from pace import sharpen_timer
 
     hvd.init()
     torch.set_num_threads(config["threads"])
@@ -59,22 +49,5 @@ def build(config: dict[str, Any], *, checksum: bool) -> Step:
     return step
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checksum", action="store_true", help="log the sum of all parameters after each iteration")
-    arguments = parser.parse_args()
-    log = IterationLog(Path("iterations.jsonl"))
-    end_on_signal(log.close)
-    config = json.loads(Path("config.json").read_text())
-    try:
-        step = build(config, checksum=arguments.checksum)
-    except (ImportError, RuntimeError, ValueError) as error:
-        fail(f"Horovod did not start: {first_line(error)}")
-    try:
-        iterate(step, log)
-    except RuntimeError as error:
-        peer_lost(error)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__ or "", build, framework="Horovod")

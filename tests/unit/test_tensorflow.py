@@ -1,0 +1,143 @@
+"""The TensorFlow workload: who is told what, who sends what to whom in theory, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator.launch import Launch, Listening
+from orchestrator.topology import Job, Link, Node, Topology
+from workloads import modelled, tensorflow
+from workloads.placement import ranks
+
+HOSTS = ("h1", "h2", "h3", "h4")
+MIRRORED = {"strategy": "multi-worker-mirrored"}
+SERVED = {"strategy": "parameter-server", "hosts": ["h3", "h4"], "servers": ["h1", "h2"]}
+
+
+def topology(*, scale: int = 1) -> Topology:
+    nodes = tuple(Node(name=name, address=f"10.0.0.{name[1]}", device="eth0", python="/opt/py") for name in HOSTS)
+    links = tuple(Link(host=node.name, device=node.device, rate=25e9) for node in nodes)
+    return Topology(kind="inventory", nodes=nodes, links=links, scale=scale)
+
+
+def made(where: Topology, options: dict[str, object]) -> tuple[tensorflow.Config, Job]:
+    config = tensorflow.Config.model_validate({"model": "resnet50", **options})
+    return config, Job(name="job0", index=1, ranks=ranks(config.hosts, where))
+
+
+def told(launch: Launch) -> dict[str, object]:
+    found: dict[str, object] = json.loads(launch.env["TF_CONFIG"])
+    return found
+
+
+def test_every_task_knows_the_cluster_and_itself() -> None:
+    where = topology()
+    config, job = made(where, {**SERVED, "hosts": ["h3", "h3", "h1"]})
+    started = tensorflow.launches(config, job, where, seed=1)
+    cluster = {
+        "ps": ["10.0.0.1:29700", "10.0.0.2:29700"],
+        "worker": ["10.0.0.3:29700", "10.0.0.3:29701", "10.0.0.1:29701"],
+    }
+    assert [told(launch) for launch in started] == [
+        {"cluster": cluster, "task": {"type": kind, "index": index}}
+        for kind, index in (("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1), ("worker", 2))
+    ]
+    servers, workers = started[:2], started[2:]
+    assert [(one.node, one.rank, one.gate, one.ready) for one in servers] == [
+        ("h1", None, False, Listening(29700)),
+        ("h2", None, False, Listening(29700)),
+    ]
+    assert [(one.node, one.rank, one.gate) for one in workers] == [("h3", 0, True), ("h3", 1, True), ("h1", 2, True)]
+    assert max(one.order for one in servers) < min(one.order for one in workers)
+    ends = {(flow.src, flow.dst) for launch in started for flow in launch.flows}
+    assert ("10.0.0.3", "10.0.0.2") in ends, "what a worker and a server send each other is training, too"
+
+
+def test_without_servers_there_are_workers_alone() -> None:
+    where = topology(scale=100)
+    config, job = made(where, {**MIRRORED, "pack": "25MB", "communication": "ring", "checksum": True})
+    started = tensorflow.launches(config, job, where, seed=1)
+    assert [launch.rank for launch in started] == [0, 1, 2, 3]
+    assert set(told(started[0])["cluster"]) == {"worker"}  # type: ignore[call-overload]
+    assert all(launch.argv[-1] == "--checksum" for launch in started)
+    content = started[0].files["config.json"]
+    assert isinstance(content, bytes)
+    settings = json.loads(content)
+    assert (settings["communication"], settings["pack_bytes"]) == ("ring", 250_000)
+
+
+@pytest.mark.parametrize("options", [MIRRORED, SERVED], ids=["mirrored", "served"])
+def test_files_hold_every_sibling_that_the_programs_import(options: dict[str, object]) -> None:
+    where = topology()
+    config, job = made(where, options)
+    for launch in tensorflow.launches(config, job, where, seed=1):
+        code = "\n".join(path.read_text() for path in launch.files.values() if isinstance(path, Path))
+        ours = {path.stem for path in Path(tensorflow.__file__).with_name("training").glob("*.py")}
+        imported = {name for name in ours if f"from {name} import" in code or f"import {name}\n" in code}
+        assert {f"{name}.py" for name in imported} <= set(launch.files)
+        assert {"emulated_tensorflow", "worker", "pace"} <= imported
+
+
+def test_the_ring_turns_with_the_ranks() -> None:
+    where = topology()
+    config, job = made(where, MIRRORED)
+    found = tensorflow.theory(config, job, where)
+    edge = 2 * 3 / 4 * 4 * 25_557_032
+    assert found.bytes_per_iteration == pytest.approx(edge)
+    assert set(found.pairs) == {("h1", "h2", edge), ("h2", "h3", edge), ("h3", "h4", edge), ("h4", "h1", edge)}
+
+
+def test_every_worker_fetches_and_sends_the_whole_model_by_way_of_all_servers() -> None:
+    where = topology(scale=100)
+    config, job = made(where, SERVED)
+    found = tensorflow.theory(config, job, where)
+    sizes = {(src, dst): size for src, dst, size in found.pairs}
+    model = 4 * 255_570
+    assert found.bytes_per_iteration == model
+    for worker in ("h3", "h4"):
+        assert sizes["h1", worker] + sizes["h2", worker] == model
+        assert all(sizes[server, worker] == sizes[worker, server] for server in ("h1", "h2"))
+    variables = [size for _, _, layer in modelled.layers(config, where) for size in layer]
+    assert sizes["h1", "h3"] == 4 * sum(variables[::2]), "variables are placed in turn"
+    assert len(sizes) == 8
+
+
+def test_what_a_worker_and_a_server_of_one_host_exchange_crosses_no_network() -> None:
+    where = topology(scale=100)
+    config, job = made(where, {**SERVED, "hosts": ["h1", "h2"], "servers": ["h1"]})
+    found = tensorflow.theory(config, job, where)
+    model = 4 * 255_570
+    assert set(found.pairs) == {("h1", "h2", model), ("h2", "h1", model)}
+    assert found.bytes_per_iteration == model, "the mean over the ranks' hosts, of which one is a server's, too"
+
+
+@pytest.mark.parametrize(
+    ("options", "at", "said"),
+    [
+        ({**MIRRORED, "communication": "nccl"}, ("communication",), "GPU"),
+        ({**MIRRORED, "servers": ["h1"]}, ("servers",), "no servers"),
+        ({**SERVED, "servers": ["h9"]}, ("servers", 0), "no host 'h9'"),
+        ({**SERVED, "servers": ["h3", "h4"]}, ("servers",), "every worker's host"),
+        ({**SERVED, "checksum": True}, ("checksum",), "weights of its own"),
+        ({**SERVED, "pack": "1MB"}, ("pack",), "by itself"),
+        ({**SERVED, "communication": "ring"}, ("communication",), "among themselves"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: dict[str, object], at: tuple[str | int, ...], said: str) -> None:
+    where = topology()
+    config, _ = made(where, options)
+    problem = tensorflow.problems(config, where)[0]
+    assert problem.at == at
+    assert said in problem.message
+    assert problem.accepted
+
+
+def test_servers_need_the_framework_like_workers() -> None:
+    where = topology()
+    config, job = made(where, SERVED)
+    needed = tensorflow.requirements(config, job, where)
+    assert {need.node for need in needed if need.what == "tensorflow"} == set(HOSTS)
+    assert all("make frameworks" in need.remedy for need in needed if need.kind == "module")

@@ -1,0 +1,254 @@
+"""TensorFlow's own ways to train on several hosts: MultiWorkerMirroredStrategy, and parameter servers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from orchestrator.launch import Launch, Line, Listening, Requirement
+from orchestrator.protocols import Problem, Theory
+from orchestrator.rows import Columns, Home
+from orchestrator.topology import Job, Topology
+from orchestrator.units import Size
+from workloads import between, emulated_training, environments, modelled
+from workloads.emulated_training import EmulatedConfig
+from workloads.iterations import LOG, read_iterations
+from workloads.placement import placement_problems, ranks
+
+NAME = "tensorflow"
+
+_ENVIRONMENT = "tensorflow"
+_MODEL = "emulated_tensorflow.py"
+_MIRRORED = "tensorflow_mirrored.py"
+_SERVED = "tensorflow_served.py"
+
+_TASK_PORT = 29600  # + 100 times the job's index, + the task's number on its host
+_COLLECTIVE_S = 900.0  # published iterations under burst traffic last up to 183 s
+_MEET_S = 120.0
+
+
+class Config(EmulatedConfig):
+    """A training with TensorFlow and a loop of its own, its tasks connected by gRPC."""
+
+    strategy: Literal["multi-worker-mirrored", "parameter-server"]
+    """`multi-worker-mirrored`: all workers hold the model and average their gradients in each iteration.
+    `parameter-server`: servers hold it; each worker fetches all variables, computes, and sends the gradients, which a
+    server applies when they arrive. That is asynchronous: workers do not wait for each other."""
+
+    communication: Literal["auto", "ring", "nccl"] = "auto"
+    """Multi-worker-mirrored: what averages gradients, TensorFlow's ring over gRPC or NCCL. `auto`: NCCL where each
+    rank has a GPU of its own, else the ring."""
+
+    pack: Annotated[Size, Field(ge=0)] = 0.0
+    """Multi-worker-mirrored: gradients travel in packs of at least this size, each as soon as it is full; 0, which is
+    TensorFlow's default: all together when the last one is there. Divided by the testbed's scale."""
+
+    servers: list[str] | None = Field(default=None, min_length=1)
+    """Parameter servers: the host of each; variables are placed on them in turn. Default: the testbed's first host.
+    `hosts` are those of the workers."""
+
+    checksum: bool = False
+    """Multi-worker-mirrored: whether each rank logs the sum of all parameters after each iteration: equal sums show
+    that gradients agree."""
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    served = config.strategy == "parameter-server"
+    found = emulated_training.problems(config, topology, least=1 if served else 2)
+    if served:
+        return found + _server_problems(config, topology)
+    if config.servers is not None:
+        found.append(
+            Problem(
+                at=("servers",),
+                message="all workers of multi-worker-mirrored hold the model, and there are no servers",
+                accepted="no servers, or strategy: parameter-server",
+            )
+        )
+    if config.communication == "nccl" and not found:
+        found += [
+            Problem(
+                at=("communication",),
+                message=f"nccl needs a GPU for each rank, and rank {rank.rank} on {rank.node} has none",
+                accepted="ring, or hosts whose testbed entry has as many gpus as they have ranks",
+            )
+            for rank in ranks(config.hosts, topology)
+            if rank.device == "cpu"
+        ]
+    return found
+
+
+def _server_problems(config: Config, topology: Topology) -> list[Problem]:
+    found = [
+        replace(problem, at=("servers", *problem.at[1:]))
+        for problem in placement_problems(config.servers, topology, least=1)
+    ]
+    for name, asked, idle in (
+        ("communication", config.communication != "auto", "workers average nothing among themselves"),
+        ("pack", config.pack > 0, "each gradient travels by itself"),
+        ("checksum", config.checksum, "no worker has weights of its own"),
+    ):
+        if asked:
+            message = f"with parameter servers {idle}"
+            found.append(Problem(at=(name,), message=message, accepted="strategy: multi-worker-mirrored, or leave it"))
+    if not found and set(_servers(config, topology)) >= {rank.node for rank in ranks(config.hosts, topology)}:
+        found.append(
+            Problem(
+                at=("servers",),
+                message="every worker's host is a server's too",
+                accepted="hosts and servers of which at least one worker is on a host without a server",
+            )
+        )
+    return found
+
+
+def _servers(config: Config, topology: Topology) -> list[str]:
+    if config.strategy != "parameter-server":
+        return []
+    return config.servers if config.servers is not None else [topology.hosts[0].name]
+
+
+def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
+    """The parameter servers where there are any, then a launch for each rank."""
+    servers = _servers(config, topology)
+    cluster = _cluster(job, servers, topology)
+    told = emulated_training.told(config, topology, seed=seed) | {
+        "threads": config.threads,
+        "communication": config.communication,
+        "pack_bytes": round(config.pack / topology.scale),
+        "collective_s": _COLLECTIVE_S,
+        "meet_s": _MEET_S,
+    }
+    program = _SERVED if servers else _MIRRORED
+    files = emulated_training.files(program, _MODEL) | {"config.json": json.dumps(told).encode()}
+    flows = between.training_flows(job, topology, others=servers)
+    return [
+        *(
+            _server(config, job, topology, index=index, cluster=cluster, files=files)
+            for index in range(len(servers))
+        ),
+        *(
+            Launch(
+                name=f"{job.name}-rank{rank.rank}",
+                node=rank.node,
+                role="rank",
+                argv=(
+                    *(_python(config, rank.node, topology), "-u", program),
+                    *(("--checksum",) if config.checksum else ()),
+                ),
+                env={
+                    "RANK": str(rank.rank),  # for messages of our own
+                    **({"CUDA_VISIBLE_DEVICES": rank.device.removeprefix("cuda:")} if rank.device != "cpu" else {}),
+                    **_env(config, cluster, kind="worker", index=rank.rank),
+                    **config.env,
+                },
+                files=files,
+                order=1,
+                ready=Line("^ready"),
+                ready_within_s=emulated_training.READY_S,
+                gate=True,
+                follow=LOG,
+                job=job.name,
+                rank=rank.rank,
+                flows=flows if rank.rank == 0 else (),
+            )
+            for rank in job.ranks
+        ),
+    ]  # fmt: skip
+
+
+def _server(
+    config: Config, job: Job, topology: Topology, *, index: int, cluster: Mapping[str, list[str]],
+    files: Mapping[str, bytes | Path],
+) -> Launch:  # fmt: skip
+    name = _servers(config, topology)[index]
+    port = int(cluster["ps"][index].rpartition(":")[2])
+    return Launch(
+        name=f"{job.name}-server{index}",
+        node=name,
+        role="rank",
+        argv=(_python(config, name, topology), "-u", _SERVED, "--serve"),
+        env=_env(config, cluster, kind="ps", index=index) | config.env,
+        files=files,
+        ready=Listening(port),
+        ready_within_s=emulated_training.READY_S,
+        job=job.name,
+    )
+
+
+def _cluster(job: Job, servers: list[str], topology: Topology) -> dict[str, list[str]]:
+    """Address and port of every task, each host's tasks on ports of their own."""
+    seen: Counter[str] = Counter()
+
+    def address(node: str) -> str:
+        port = _TASK_PORT + 100 * job.index + seen[node]
+        seen[node] += 1
+        return f"{topology.node(node).address}:{port}"
+
+    of_servers = [address(name) for name in servers]
+    workers = [address(rank.node) for rank in job.ranks]
+    return {"ps": of_servers, "worker": workers} if servers else {"worker": workers}
+
+
+def _env(config: Config, cluster: Mapping[str, list[str]], *, kind: str, index: int) -> dict[str, str]:
+    return {
+        "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}),
+        "OMP_NUM_THREADS": str(config.threads),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **environments.QUIET_TENSORFLOW,
+    }
+
+
+def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
+    return environments.requirements(
+        ("tensorflow",), (*job.nodes, *_servers(config, topology)), topology, given=config.python,
+        environment=_ENVIRONMENT, needed_by=NAME,
+    )  # fmt: skip
+
+
+def theory(config: Config, job: Job, topology: Topology) -> Theory:
+    """Bytes of gradients and variables alone; what gRPC and TensorFlow say to each other comes on top."""
+    if config.strategy == "parameter-server":
+        return _served(config, job, topology)
+    moved = modelled.parameters(config, topology)
+    world = len(job.ranks)
+    edge = 2 * (world - 1) / world * moved * modelled.BYTES_PER_PARAMETER
+    source = "ring all-reduce, 2 (N-1)/N x parameters x 4 bytes (Salamy, eq. 3.1), without gRPC's framing"
+    # A rank fetches what it lacks from the one before it: so TensorFlow's ring turns with the ranks.
+    pairs = {(rank, (rank + 1) % world): edge for rank in range(world)}
+    return between.theory(job, pairs, parameters=moved, source=source)
+
+
+def _served(config: Config, job: Job, topology: Topology) -> Theory:
+    """Each worker fetches every variable once an iteration, and sends its gradient once."""
+    servers = _servers(config, topology)
+    variables = [size for _, _, sizes in modelled.layers(config, topology) for size in sizes]
+    pairs: dict[tuple[str, str], float] = {}
+    for worker in job.ranks:
+        for index, server in enumerate(servers):
+            size = float(modelled.BYTES_PER_PARAMETER * sum(variables[index :: len(servers)]))
+            for way in ((server, worker.node), (worker.node, server)):
+                if server != worker.node:
+                    pairs[way] = pairs.get(way, 0.0) + size
+    hosts = {rank.node for rank in job.ranks}
+    sent = sum(size for (src, _), size in pairs.items() if src in hosts)
+    return Theory(
+        bytes_per_iteration=sent / len(job.ranks),
+        parameters=sum(variables),
+        source="parameter servers, each worker fetches all variables and sends all gradients, variables placed in turn",
+        pairs=tuple((src, dst, size) for (src, dst), size in pairs.items()),
+    )
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    return read_iterations(home)
+
+
+def _python(config: Config, node: str, topology: Topology) -> str:
+    return environments.interpreter(config.python, _ENVIRONMENT, topology.node(node), topology)

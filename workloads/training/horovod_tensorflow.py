@@ -1,0 +1,53 @@
+"""One rank of a Horovod training on TensorFlow; it needs Horovod's environment (HOROVOD_RANK and what goes with it)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pace import sharpen_timer
+from stepping import Step, timed
+from worker import LEARNING_RATE, main
+
+
+def build(config: dict[str, Any], *, checksum: bool) -> Step:
+    """Meet the other ranks, and trace the step."""
+    sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+    from emulated_tensorflow import Clockwork, EmulatedModel, plain_errors, set_threads
+
+    hvd.init()
+    set_threads(config["threads"])
+    clockwork = Clockwork(config["layers"], seed=config["seed"] + hvd.rank())
+    model = EmulatedModel(config["layers"], clockwork)
+    compression = hvd.Compression.fp16 if config["compression"] == "fp16" else hvd.Compression.none
+
+    def train() -> Any:
+        with tf.GradientTape() as tape:
+            values = [tf.convert_to_tensor(weight) for weight in model.weights]
+            loss = model.loss(tape, values, tf.constant(0.0))
+        tape = hvd.DistributedGradientTape(tape, compression=compression)
+        for weight, gradient in zip(model.weights, tape.gradient(loss, model.weights), strict=True):
+            weight.assign_sub(LEARNING_RATE * gradient)
+        return loss
+
+    with plain_errors():
+        hvd.broadcast_variables(model.weights, root_rank=0)
+        trained = tf.function(train).get_concrete_function()
+
+    def step(_iteration: int) -> dict[str, Any]:
+        begin_ns = time.monotonic_ns()
+        with plain_errors():
+            loss = float(trained())
+        end_ns = time.monotonic_ns()
+        wait_s = (end_ns - clockwork.last_gradient_ns) * 1e-9
+        fields = timed(begin_ns, clockwork.forward_ns, end_ns, wait_s=wait_s)
+        fields |= {"loss": loss, "samples": config["batch"]}
+        return fields | (model.checksum() if checksum else {})
+
+    return step
+
+
+if __name__ == "__main__":
+    main(__doc__ or "", build, framework="Horovod")

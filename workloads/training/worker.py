@@ -1,0 +1,40 @@
+"""The life of a rank whose framework meets the other ranks by itself: it builds, waits for its gate, iterates for good.
+
+It prints `ready` once it is connected to all others, waits for the line `go` on standard input, and writes a line an
+iteration to `iterations.jsonl` in its working folder. SIGTERM ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from iteration_log import IterationLog
+from lifecycle import end_on_signal, fail, first_line, peer_lost
+from stepping import Step, iterate
+
+LEARNING_RATE = 0.01
+
+# From the configuration, and whether the sum of all parameters is wanted in the log, to what does one iteration.
+Build = Callable[..., Step]
+
+
+def main(description: str, build: Build, *, framework: str) -> None:
+    """Run a rank; `framework` is what people are told did not start. Of its errors a RuntimeError is a peer's loss."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checksum", action="store_true", help="log the sum of all parameters after each iteration")
+    arguments = parser.parse_args()
+    log = IterationLog(Path("iterations.jsonl"))
+    end_on_signal(log.close)
+    config: dict[str, Any] = json.loads(Path("config.json").read_text())
+    try:
+        step = build(config, checksum=arguments.checksum)
+    except (ImportError, RuntimeError, ValueError) as error:
+        fail(f"{framework} did not start: {first_line(error)}")
+    try:
+        iterate(step, log)
+    except RuntimeError as error:
+        peer_lost(error)
