@@ -8,7 +8,12 @@ from pathlib import Path
 from orchestrator.launch import Requirement
 from orchestrator.topology import Job, Node, Topology
 
-PREPARE = "make frameworks (on another host: playbooks/hosts/prepare-frameworks there)"
+
+def remedy(environment: str, topology: Topology) -> str:
+    """The step that makes an environment where it is missing."""
+    if topology.kind == "local":
+        return "make frameworks" if environment == "torch" else f"playbooks/hosts/prepare-frameworks {environment}"
+    return f"orch prepare TESTBED --only {environment}, and give the workload the `python` that it tells"
 
 
 def built(environment: str) -> Path:
@@ -30,11 +35,12 @@ def requirements(
 ) -> list[Requirement]:
     """The modules in the environment on every node of the job, and its data-plane device."""
     needed = []
+    step = remedy(environment, topology)
     for name in job.nodes:
         node = topology.node(name)
         python = interpreter(given, environment, node, topology)
         needed += [
-            Requirement(node=name, kind="module", what=module, python=python, remedy=PREPARE, needed_by=needed_by)
+            Requirement(node=name, kind="module", what=module, python=python, remedy=step, needed_by=needed_by)
             for module in modules
         ]
         needed.append(
