@@ -15,6 +15,7 @@ from orchestrator import (
     capture_cli,
     compare_cli,
     listing,
+    prepare_cli,
     prune_cli,
     query_cli,
     study_cli,
@@ -132,6 +133,8 @@ def build_parser() -> argparse.ArgumentParser:
          "orch study salamy --quick --wait 10min"),
         ("timeline", timeline_cli.options, "write what happened in a run, and when, as a trace for ui.perfetto.dev",
          "orch timeline last"),
+        ("prepare", prepare_cli.options, "build what training frameworks need on the hosts of a testbed",
+         "orch prepare playbooks/testbeds/example-rack.yaml --check"),
     ):  # fmt: skip
         add(command(name, None, text, example))
 

@@ -11,7 +11,12 @@ from orchestrator.topology import Node, Topology
 
 QUIET_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors alone: the rest hides a rank's own last line
 
-PREPARE = "make frameworks (on another host: playbooks/hosts/prepare-frameworks there)"
+
+def remedy(environment: str, topology: Topology) -> str:
+    """The step that makes an environment where it is missing."""
+    if topology.kind == "local":
+        return "make frameworks" if environment == "torch" else f"playbooks/hosts/prepare-frameworks {environment}"
+    return f"orch prepare TESTBED --only {environment}, and give the workload the `python` that it tells"
 
 
 def built(environment: str) -> Path:
@@ -34,11 +39,12 @@ def requirements(
 ) -> list[Requirement]:  # fmt: skip
     """The modules in the environment on every one of the nodes, and its data-plane device."""
     needed = []
+    step = remedy(environment, topology)
     for name in dict.fromkeys(nodes):
         node = topology.node(name)
         python = interpreter(given, environment, node, topology)
         needed += [
-            Requirement(node=name, kind="module", what=module, python=python, remedy=PREPARE, needed_by=needed_by)
+            Requirement(node=name, kind="module", what=module, python=python, remedy=step, needed_by=needed_by)
             for module in modules
         ]
         needed.append(

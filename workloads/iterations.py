@@ -16,15 +16,17 @@ _WHOLE = ("iteration", "start_ns", "end_ns", "mono_start_ns", "mono_end_ns", "sa
 _REAL = ("forward_s", "backward_s", "wait_s", "loss")
 
 
-def read_iterations(home: Home) -> Mapping[str, Columns]:
+def read_iterations(home: Home, *, unknown: frozenset[str] = frozenset()) -> Mapping[str, Columns]:
     """The table `iterations` of one rank; instants are moved to the controller's time base.
+
+    `unknown` are the fields that a program need not tell; they are missing in the table then.
 
     A line that is not a whole record is left out: the last one may be cut where the rank was killed. A gap in the
     column `iteration` tells of one in the middle. Without a log there are no rows. `window` is for the caller to fill.
     """
     path = home.folder / LOG
     text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
-    records = [record for record in map(_record, text.splitlines()) if record is not None]
+    records = [record for line in text.splitlines() if (record := _record(line, unknown)) is not None]
     columns: dict[str, list[Any]] = {
         "job": [home.job or ""] * len(records),
         "rank": [home.rank if home.rank is not None else -1] * len(records),
@@ -43,7 +45,7 @@ def read_training(home: Home) -> Mapping[str, Columns]:
     return {**read_iterations(home), **read_spans(home)}
 
 
-def _record(line: str) -> dict[str, Any] | None:
+def _record(line: str, unknown: frozenset[str]) -> dict[str, Any] | None:
     """The line's record, or None where it is not a complete one."""
     try:
         record = json.loads(line)
@@ -51,10 +53,13 @@ def _record(line: str) -> dict[str, Any] | None:
         return None
     if not isinstance(record, dict):
         return None
+    left_out = unknown - record.keys()
     # The largest is an instant in nanoseconds; a column holds 64 bits, of which one is left for sums.
-    if any(type(value := record.get(name)) is not int or not 0 <= value < 2**62 for name in _WHOLE):
+    if any(
+        type(value := record.get(name)) is not int or not 0 <= value < 2**62 for name in _WHOLE if name not in left_out
+    ):
         return None
-    for name in _REAL:
+    for name in [name for name in _REAL if name not in left_out]:
         value = record.get(name)
         if not isinstance(value, int | float) or isinstance(value, bool):
             return None
@@ -64,4 +69,4 @@ def _record(line: str) -> dict[str, Any] | None:
         record[name] = float(value)
     accuracy = record.get("accuracy")
     record["accuracy"] = float(accuracy) if isinstance(accuracy, int | float) else None
-    return record
+    return record | dict.fromkeys(left_out)

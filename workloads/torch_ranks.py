@@ -30,6 +30,13 @@ class TorchConfig(WorkloadConfig):
     backend: Literal["auto", "gloo", "nccl"] = "auto"
     """What carries the tensors. `auto`: nccl where each rank has a GPU of its own, else gloo."""
 
+    transport: Literal["auto", "tcp", "rdma"] = "auto"
+    """What nccl sends over: `tcp` sockets on the data-plane device, `rdma` (InfiniBand or RoCE) and nothing else, or
+    what it finds best (`auto`). Gloo knows TCP alone."""
+
+    rdma_device: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.^=:,-]+$")
+    """RDMA devices that nccl may use, as NCCL_IB_HCA names them, such as `=mlx5_0:1`. Default: those it finds."""
+
     threads: int = Field(default=1, ge=1)
     """CPU threads that each rank may compute with."""
 
@@ -41,16 +48,24 @@ class TorchConfig(WorkloadConfig):
 
 
 def backend_problems(config: TorchConfig, topology: Topology) -> list[Problem]:
-    """Ranks for which the backend that was asked for cannot work; the placement must be without problems."""
+    """Where backend or transport cannot be what was asked for; the placement must be without problems."""
+    placed = ranks(config.hosts, topology)
+    found = []
+    if config.transport == "rdma" and backend_of(config, placed) == "gloo":
+        message = "gloo sends over TCP alone"
+        found.append(Problem(at=("transport",), message=message, accepted="tcp, or ranks on GPUs with nccl"))
+    if config.rdma_device is not None and config.transport != "rdma":
+        message = "names what a transport other than rdma does not use"
+        found.append(Problem(at=("rdma_device",), message=message, accepted="transport: rdma beside it"))
     if config.backend != "nccl":
-        return []
-    return [
+        return found
+    return found + [
         Problem(
             at=("backend",),
             message=f"nccl needs a GPU for each rank, and rank {rank.rank} on {rank.node} has none",
             accepted="gloo, or hosts whose testbed entry has as many gpus as they have ranks",
         )
-        for rank in ranks(config.hosts, topology)
+        for rank in placed
         if rank.device == "cpu"
     ]
 
@@ -103,7 +118,7 @@ def launches(
             "OMP_NUM_THREADS": str(config.threads),
             "PYTHONDONTWRITEBYTECODE": "1",
             "GLOO_SOCKET_IFNAME": node.device,
-            **({"NCCL_SOCKET_IFNAME": node.device} if backend == "nccl" else {}),
+            **(_nccl(config, node.device) if backend == "nccl" else {}),
             **config.env,
         }
         started.append(
@@ -124,6 +139,17 @@ def launches(
             )
         )
     return started
+
+
+def _nccl(config: TorchConfig, device: str) -> dict[str, str]:
+    """What tells NCCL its transport; the socket interface is that of its own rendezvous whatever carries tensors."""
+    env = {"NCCL_SOCKET_IFNAME": device}
+    if config.transport == "tcp":
+        return env | {"NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
+    if config.transport == "rdma":
+        devices = {} if config.rdma_device is None else {"NCCL_IB_HCA": config.rdma_device}
+        return env | {"NCCL_IB_DISABLE": "0", "NCCL_NET": "IB", **devices}
+    return env
 
 
 def requirements(

@@ -114,6 +114,34 @@ def test_backend_and_device(options: dict[str, object], gpus: int, scale: int, b
     assert (program["backend"], program["device"]) == (backend, device)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {}),
+        ({"transport": "tcp"}, {"NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}),
+        ({"transport": "rdma"}, {"NCCL_IB_DISABLE": "0", "NCCL_NET": "IB"}),
+        (
+            {"transport": "rdma", "rdma_device": "=mlx5_0:1", "env": {"NCCL_NET": "mine"}},
+            {"NCCL_IB_DISABLE": "0", "NCCL_NET": "mine", "NCCL_IB_HCA": "=mlx5_0:1"},
+        ),
+    ],
+)
+def test_the_transport_is_told_to_nccl(options: dict[str, object], expected: dict[str, str]) -> None:
+    settings, where = config(hosts=["h1", "h2"], **options), topology(gpus=1, scale=1)
+    assert ddp.problems(settings, where) == []
+    for launch in ddp.launches(settings, job(settings, where), where, 1):
+        device = where.node(launch.node).device
+        env = {name: value for name, value in launch.env.items() if name.startswith("NCCL_")}
+        assert env == {"NCCL_SOCKET_IFNAME": device, **expected}
+
+
+def test_a_transport_that_nothing_can_use_is_a_problem() -> None:
+    (gloo,) = ddp.problems(config(transport="rdma"), topology())
+    assert (gloo.at, gloo.message) == (("transport",), "gloo sends over TCP alone")
+    (lost,) = ddp.problems(config(rdma_device="mlx5_0"), topology(gpus=1))
+    assert lost.at == ("rdma_device",)
+
+
 def test_launches_one_rank_a_host_in_the_given_order() -> None:
     where, settings = topology(), config(hosts=["h3", "h1", "h3"], env={"OMP_NUM_THREADS": "2", "X": "y"})
     launches = ddp.launches(settings, job(settings, where, index=2), where, seed=3)

@@ -97,7 +97,7 @@ def test_what_is_missing_names_the_step_that_gets_it() -> None:
     config, job = made(where)
     needed = [need for need in horovod.requirements(config, job, where) if need.kind == "module"]
     assert {need.what for need in needed} == {"torch", "horovod"}
-    assert all("make frameworks" in need.remedy for need in needed)
+    assert all("--only torch" in need.remedy for need in needed)
 
 
 def test_tensorflow_has_its_own_program_and_environment() -> None:

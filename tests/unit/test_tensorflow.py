@@ -140,4 +140,4 @@ def test_servers_need_the_framework_like_workers() -> None:
     config, job = made(where, SERVED)
     needed = tensorflow.requirements(config, job, where)
     assert {need.node for need in needed if need.what == "tensorflow"} == set(HOSTS)
-    assert all("make frameworks" in need.remedy for need in needed if need.kind == "module")
+    assert all("--only tensorflow" in need.remedy for need in needed if need.kind == "module")

@@ -1,0 +1,89 @@
+"""Somebody's own training script, started by `orch run` without knowing of it, and read by a pattern."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pyarrow.parquet as pq
+import pytest
+from orch_runs import in_stage, last_json, measured, nothing_is_left, orch, processes, start, wait_for, write
+
+pytestmark = pytest.mark.testbed
+
+SCRIPT = """
+import sys, time
+import torch
+import torch.distributed as dist
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+gradients = torch.ones(int(sys.argv[1]))
+for step in range(10**6):
+    began = time.perf_counter()
+    time.sleep(0.02)
+    dist.all_reduce(gradients)
+    gradients /= dist.get_world_size()
+    print(f"step {step} took {time.perf_counter() - began:.6f} s, loss {float(gradients.mean()):.3f}")
+"""
+
+
+def experiment(tmp_path, **changes):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    workload = {
+        "argv": ["{python}", "train.py", "100000"],
+        "files": [str(script)],
+        "hosts": ["h1", "h2", "h3"],
+        "iterations": {"pattern": r"took (?P<seconds>[\d.]+) s, loss (?P<loss>\S+)"},
+        **changes,
+    }
+    return {
+        "name": "own",
+        "testbed": {"local": {"hosts": 3, "link": "1gbit"}},
+        "workload": {"command": workload},
+        "collect": ["tcpdump", "nic"],
+        "measure": {"warmup": 2, "iterations": 20, "at_most": "30s"},
+        "validity": {"clock": "100ms"},
+    }
+
+
+def test_its_iterations_are_measured_and_its_traffic_is_told_apart(tmp_path):
+    summary, results = measured(write(tmp_path, experiment(tmp_path)), tmp_path / "results")
+    (run,) = summary["runs"]
+    folder = results / "own" / run["run"]
+    rows = pq.read_table(folder / "tables/iterations.parquet").to_pylist()
+    assert {row["rank"] for row in rows} == {0, 1, 2}
+    kept = [row for row in rows if row["window"] == "w1"]
+    assert len(kept) >= 60
+    assert all(row["seconds"] >= 0.02 and row["loss"] == 1 and row["forward_s"] is None for row in kept)
+    (job,) = run["windows"][0]["jobs"]
+    assert job["bytes_per_iteration"]["measured_raw"] == pytest.approx(2 * 2 / 3 * 4 * 100_000, rel=0.03)
+    nothing_is_left(run["run"])
+
+
+def test_its_rank_that_is_killed_ends_the_run(tmp_path):
+    results = tmp_path / "results"
+    endless = {**experiment(tmp_path), "measure": {"warmup": 1, "at_most": "60s"}}
+    process = start("run", write(tmp_path, endless), "--results", results, "--no-report")
+    try:
+        wait_for(in_stage(results, "window", at_least_iterations=4), 360, "the window")
+        (partial,) = results.glob("*/*.partial")
+        run = partial.name.removesuffix(".partial")
+        _, command = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank1")
+        os.kill(command, signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+    assert process.returncode == 1
+    assert "the command was ended by signal 9" in err
+    nothing_is_left(run)
+
+
+def test_a_pattern_that_never_matches_ends_the_run_with_what_was_printed(tmp_path):
+    wrong = experiment(tmp_path, iterations={"pattern": "lasted", "first_within": "4s"})
+    status, out, err = orch("run", write(tmp_path, wrong), "--results", tmp_path / "results", "--json", "--no-report")
+    assert (status, last_json(out)["runs"][0]["outcome"]) == (1, "failed")
+    assert "4 s went by, and no line matched 'lasted'; the last lines: step " in err

@@ -1,0 +1,173 @@
+"""The workload `command`: what its options become, and how its program reads iterations from real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from orchestrator.rows import Home
+from orchestrator.topology import Job, Link, Node, Topology
+from workloads import command
+from workloads.placement import ranks
+
+NODES = tuple(Node(name=f"h{i}", address=f"10.0.0.{i}", device=f"eth{i}", python=sys.executable) for i in (1, 2))
+WHERE = Topology(
+    kind="inventory", nodes=NODES, links=tuple(Link(host=n.name, device=n.device, rate=1e9) for n in NODES)
+)
+
+
+def made(iterations: dict[str, Any], **options: Any) -> command.Config:
+    given = {"argv": ["true"], "iterations": iterations, "hosts": ["h1", "h2", "h2"], **options}
+    return command.Config.model_validate(given)
+
+
+def launches(config: command.Config) -> list[Any]:
+    job = Job(name="job0", index=1, ranks=ranks(config.hosts, WHERE))
+    return command.launches(config, job, WHERE, 1)
+
+
+def test_placeholders_are_filled_and_nothing_else_is_touched() -> None:
+    words = ["{python}", "{rank}/{world}", "{slots}", '{"a": {"b": 1}}', "{{rank}}", "$HOME; rm *"]
+    config = made({"pattern": "x"}, argv=words, env={"WHO": "{node}-{local_rank}", "RANK": "0{rank}"})
+    assert command.problems(config, WHERE) == []
+    last = launches(config)[2]
+    assert json.loads(last.files["command.json"])["argv"] == [
+        sys.executable, "2/3", "10.0.0.1:1,10.0.0.2:2", '{"a": {"b": 1}}', "{rank}", "$HOME; rm *",
+    ]  # fmt: skip
+    assert (last.env["WHO"], last.env["RANK"], last.env["LOCAL_RANK"]) == ("h2-1", "02", "1")
+    assert (last.env["MASTER_ADDR"], last.env["MASTER_PORT"]) == ("10.0.0.1", "29501")
+
+
+def test_a_name_that_nothing_has_and_files_that_cannot_be_brought_are_problems(tmp_path: Path) -> None:
+    (tmp_path / "lifecycle.py").touch()
+    config = made(
+        {"pattern": "x"}, argv=["train", "{ranks}"], files=[str(tmp_path / "lifecycle.py"), str(tmp_path / "no.py")]
+    )
+    found = {problem.at: problem.message for problem in command.problems(config, WHERE)}
+    assert found.keys() == {("argv", 1), ("files", 0), ("files", 1)}
+    assert found[("argv", 1)] == "nothing is called {ranks}"
+
+
+@pytest.mark.parametrize(
+    ("iterations", "message"),
+    [
+        ({}, "either pattern or json"),
+        ({"pattern": "x", "json": {"loss": "a"}}, "either pattern or json"),
+        ({"pattern": "step ("}, "not a regular expression"),
+        ({"pattern": "(?P<lost>x)"}, "no quantity is called lost"),
+        ({"pattern": "(?P<seconds>x)(?P<milliseconds>y)"}, "tells the time twice"),
+    ],
+)
+def test_a_reading_that_cannot_work_is_refused(iterations: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        made(iterations)
+
+
+def test_where_the_first_rank_alone_prints_it_alone_is_followed() -> None:
+    started = launches(made({"pattern": "x", "ranks": "first"}))
+    assert [launch.follow for launch in started] == ["iterations.jsonl", None, None]
+
+
+class Ran:
+    """The program of rank 0 with a script of Python as its command."""
+
+    def __init__(self, folder: Path, script: str, iterations: dict[str, Any], **options: Any) -> None:
+        self.folder = folder
+        config = made(iterations, argv=["{python}", "-c", script], **options)
+        launch = launches(config)[0]
+        for name, content in launch.files.items():
+            (folder / name).write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+        self.process = subprocess.Popen(
+            launch.argv, cwd=folder, env={**os.environ, **launch.env}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def failed(self) -> str:
+        out, err = self.process.communicate(timeout=20)
+        assert self.process.returncode == 1, out + err
+        return err
+
+    def rows(self) -> dict[str, Any]:
+        home = Home(
+            folder=self.folder, node="h1", launch="x", job="j", rank=0, window=None, source=None, offset_ns=0
+        )  # fmt: skip
+        return dict(command.read(home)["iterations"])
+
+
+def test_times_that_a_line_tells_are_taken(tmp_path: Path) -> None:
+    script = "for i in range(3): print('step', i, (i + 1) / 4, 's, loss', 1 / (i + 1))"
+    ran = Ran(tmp_path, script, {"pattern": r"(?P<seconds>[\d.]+) s, loss (?P<loss>\S+)"}, samples=8)
+    assert "came to its end after 3 iterations" in ran.failed()
+    rows = ran.rows()
+    assert rows["iteration"] == [0, 1, 2]
+    assert rows["seconds"] == pytest.approx([0.25, 0.5, 0.75])
+    assert rows["loss"] == pytest.approx([1, 1 / 2, 1 / 3])
+    assert (rows["samples"], rows["forward_s"]) == ([8] * 3, [None] * 3)
+
+
+def test_without_a_time_an_iteration_lies_between_two_lines(tmp_path: Path) -> None:
+    script = "import time\nfor i in range(3): print('\\rdone', end='', flush=True); time.sleep(0.2)"
+    ran = Ran(tmp_path, script, {"pattern": "^done$"})
+    assert "after 2 iterations" in ran.failed()
+    rows = ran.rows()
+    assert all(seconds > 0.15 for seconds in rows["seconds"])
+    assert rows["end_ns"][0] == rows["start_ns"][1]
+
+
+def test_json_lines_of_a_file_that_is_replaced_meanwhile(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text('{"t": {"ms": [9]}, "loss": 9}\n')
+    script = """if True:
+        import json, os, time
+        for part in (1, 2):
+            with open("new", "w") as out:
+                whole = {"t": {"ms": [part]}, "loss": part}
+                print("no JSON", json.dumps({"loss": 3}), json.dumps(whole), sep="\\n", file=out)
+            os.replace("new", "log")
+            time.sleep(0.3)
+    """
+    ran = Ran(tmp_path, script, {"json": {"milliseconds": "t.ms.0", "loss": "loss"}, "file": "log"})
+    ran.failed()
+    assert ran.rows()["seconds"] == pytest.approx([1e-3, 2e-3])
+
+
+def test_a_pattern_that_never_matches_is_told_with_what_was_printed(tmp_path: Path) -> None:
+    quiet = Ran(tmp_path, "print('epoch 1')", {"pattern": r"took (?P<seconds>\S+)"})
+    message = quiet.failed()
+    assert "no line matched 'took (?P<seconds>\\\\S+)'" in message
+    assert "the last lines: epoch 1" in message
+    lasting = "import time; print('epoch 2'); time.sleep(60)"
+    slow = Ran(tmp_path, lasting, {"pattern": "never", "first_within": "300ms"})
+    assert "0.3 s went by, and no line matched 'never'" in slow.failed()
+
+
+def test_a_command_that_cannot_be_started_or_is_killed_says_so(tmp_path: Path) -> None:
+    config_cwd = Ran(tmp_path, "", {"pattern": "x"}, cwd="/no/such/folder")
+    assert "No such file or directory (/no/such/folder)" in config_cwd.failed()
+    killed = Ran(tmp_path, "import os; os.kill(os.getpid(), 9)", {"pattern": "x"})
+    assert "rank 0: the command was ended by signal 9" in killed.failed()
+
+
+def test_being_asked_to_end_ends_the_command_and_is_no_failure(tmp_path: Path) -> None:
+    script = "import os, time\nprint('pid', os.getpid())\nwhile True: print('tick'); time.sleep(0.02)"
+    ran = Ran(tmp_path, script, {"pattern": "tick"})
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "iterations.jsonl").exists() or not (tmp_path / "iterations.jsonl").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    ran.process.send_signal(signal.SIGTERM)
+    out, err = ran.process.communicate(timeout=20)
+    assert (ran.process.returncode, err) == (0, "")
+    pid = int(out.split("pid ")[1].split()[0])
+    assert not Path(f"/proc/{pid}").exists()

@@ -1,0 +1,258 @@
+"""Any other training command, started once a rank; what it prints says when its iterations ended."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from orchestrator.launch import Launch, Line, Requirement, Stop
+from orchestrator.protocols import Problem, Theory
+from orchestrator.rows import Columns, Home
+from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from orchestrator.units import Duration, Mistake, Model
+from workloads import between
+from workloads.iterations import LOG, read_iterations
+from workloads.placement import WorkloadConfig, placement_problems
+
+NAME = "command"
+
+_TRAINING = Path(__file__).parent / "training"
+_PROGRAM = "command.py"
+_SIBLINGS = ("iteration_log.py", "lifecycle.py")
+_TOLD = "command.json"
+_RESERVED = {_PROGRAM, *_SIBLINGS, _TOLD, LOG, "stdout", "stderr"}
+_UNKNOWN = frozenset({"forward_s", "backward_s", "wait_s", "loss", "samples"})
+
+_PLACEHOLDER = re.compile(r"\{\{[a-z_]+\}\}|\{[a-z_]+\}")
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
+
+Quantity = Literal["seconds", "milliseconds", "loss", "samples", "accuracy"]
+_QUANTITIES: tuple[str, ...] = ("seconds", "milliseconds", "loss", "samples", "accuracy")
+
+
+class Iterations(Model):
+    """How to tell from the lines of a command that an iteration ended. Each line that matches is the end of one.
+
+    Where it tells no time, an iteration lasts from one such line to the next, and the first line only begins it.
+    """
+
+    pattern: str | None = None
+    """Regular expression that is searched in each line; its named groups may be seconds or milliseconds, loss, samples
+    and accuracy, each a number."""
+
+    json_paths: Annotated[dict[Quantity, str], Field(min_length=1)] | None = Field(default=None, alias="json")
+    """For lines that are JSON objects, instead of a pattern: seconds or milliseconds, loss, samples or accuracy, and
+    where it stands, such as `{seconds: timing.step, loss: metrics.0}`. A line without one of them is passed over."""
+
+    file: str | None = Field(default=None, min_length=1)
+    """File in which the lines stand, from the command's working folder. Default: its standard output."""
+
+    ranks: Literal["all", "first"] = "all"
+    """Whether every rank prints its iterations, or the first alone."""
+
+    first_within: Annotated[Duration, Field(gt=0)] = 120.0
+    """How long after its start a command may take to the first line that matches."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Iterations:
+        if (self.pattern is None) == (self.json_paths is None):
+            raise Mistake("says not in one way how a line tells of an iteration", accepted="either pattern or json")
+        names: tuple[str, ...] = tuple(self.json_paths or ())
+        if self.pattern is not None:
+            try:
+                names = tuple(re.compile(self.pattern).groupindex)
+            except re.error as error:
+                raise Mistake(
+                    f"not a regular expression: {error}",
+                    accepted="what Python's re takes, such as step \\d+ took (?P<seconds>[\\d.]+)",
+                    at=("pattern",),
+                ) from None
+        wrong = [name for name in names if name not in _QUANTITIES]
+        if wrong:
+            raise Mistake(f"no quantity is called {wrong[0]}", accepted=", ".join(_QUANTITIES), at=("pattern",))
+        if {"seconds", "milliseconds"} <= set(names):
+            raise Mistake("tells the time twice", accepted="seconds or milliseconds")
+        return self
+
+
+class Config(WorkloadConfig):
+    """A training of yours. Its command is started at the gate, so that its preparation lies before the warm-up ends.
+
+    In `argv`, `env` and `cwd` these stand for what each rank is: {rank} {world} {local_rank} {local_world} {node}
+    {address} {device} {gpu} {master} {port} {hosts} {slots} {python}; {{rank}} is the text {rank} itself. {hosts} are
+    the addresses with commas between, {slots} the same with `:ranks` behind each. No shell reads any of it. When the
+    run is over the command gets SIGTERM; it must not end by itself before.
+    """
+
+    argv: tuple[str, ...] = Field(min_length=1)
+    """The command and its arguments, such as ["{python}", "-u", "train.py", "--rank", "{rank}"]."""
+
+    iterations: Iterations
+    """How its output tells of an iteration. Mind that many programs hold back what they print into a pipe; Python is
+    told not to."""
+
+    env: dict[str, str] = Field(default_factory=dict)
+    """More environment variables; they win over RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
+    MASTER_PORT, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, which each rank gets."""
+
+    cwd: str | None = Field(default=None, min_length=1)
+    """Its working folder on the host. Default: a folder of the rank's own, which comes home with all that is in it."""
+
+    files: tuple[Path, ...] = ()
+    """Files of this machine that are put into the rank's own folder under their names."""
+
+    samples: int | None = Field(default=None, ge=1)
+    """Samples per rank and iteration, where its output does not say."""
+
+    grace: Annotated[Duration, Field(gt=0, le=20)] = 5.0
+    """How long it may take to end after SIGTERM before it is killed."""
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    found = placement_problems(config.hosts, topology, least=1)
+    texts: list[tuple[tuple[str | int, ...], str]] = [(("argv", i), word) for i, word in enumerate(config.argv)]
+    texts += [(("env", name), value) for name, value in config.env.items()]
+    texts += [(("cwd",), config.cwd or "")]
+    for at, text in texts:
+        for name in _PLACEHOLDER.findall(text):
+            if not name.startswith("{{") and name[1:-1] not in _NAMES:
+                known = ", ".join(f"{{{known}}}" for known in _NAMES)
+                found.append(Problem(at=at, message=f"nothing is called {name}", accepted=f"{known}, or {{{name}}}"))
+        if "\0" in text:
+            found.append(Problem(at=at, message="has a zero byte in it", accepted="text without one"))
+    return [*found, *_file_problems(config)]
+
+
+def _file_problems(config: Config) -> list[Problem]:
+    found = []
+    seen: Counter[str] = Counter()
+    for index, path in enumerate(config.files):
+        at = ("files", index)
+        seen[path.name] += 1
+        if path.name in _RESERVED or not _FILE_NAME.fullmatch(path.name):
+            message = f"no file in a rank's folder may be called {path.name!r} but our own"
+            found.append(Problem(at=at, message=message, accepted="another name of letters, digits, '.', '-' and '_'"))
+        elif seen[path.name] > 1:
+            found.append(Problem(at=at, message=f"a second file {path.name}", accepted="one of each name"))
+        elif not path.is_file():
+            found.append(Problem(at=at, message=f"no file {path}", accepted="a file of this machine"))
+    return found
+
+
+def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:  # noqa: ARG001 - it has its own
+    """A launch for each rank: our program, which starts the command once the gate opens."""
+    port = RENDEZVOUS_PORT + job.index
+    reading = config.iterations
+    started = []
+    for rank in job.ranks:
+        values = _values(job, rank, topology)
+        reads = rank.rank == 0 or reading.ranks == "all"
+        told = {
+            "argv": [_filled(word, values) for word in config.argv],
+            "cwd": None if config.cwd is None else _filled(config.cwd, values),
+            "reads": reads,
+            "pattern": reading.pattern,
+            "json": reading.json_paths,
+            "file": reading.file,
+            "samples": config.samples,
+            "first_within_s": reading.first_within,
+            "grace_s": config.grace,
+        }
+        started.append(
+            Launch(
+                name=f"{job.name}-rank{rank.rank}",
+                node=rank.node,
+                role="rank",
+                argv=(topology.node(rank.node).python, "-u", _PROGRAM),
+                env={**_env(values), **{name: _filled(value, values) for name, value in config.env.items()}},
+                files={
+                    **{name: _TRAINING / name for name in (_PROGRAM, *_SIBLINGS)},
+                    **{path.name: path for path in config.files},
+                    _TOLD: json.dumps(told).encode(),
+                },
+                ready=Line("^ready"),
+                ready_within_s=60.0,
+                gate=True,
+                follow=LOG if reads else None,
+                stop=Stop(signals=((signal.SIGTERM, config.grace + 2.0),)),
+                job=job.name,
+                rank=rank.rank,
+                flows=between.flows(job, topology, port=port) if rank.rank == 0 else (),
+            )
+        )
+    return started
+
+
+_NAMES = (
+    *("rank", "world", "local_rank", "local_world", "node", "address", "device", "gpu"),
+    *("master", "port", "hosts", "slots", "python"),
+)
+
+
+def _values(job: Job, rank: Rank, topology: Topology) -> dict[str, str]:
+    """What the placeholders stand for at this rank."""
+    node = topology.node(rank.node)
+    counts = Counter(other.node for other in job.ranks)
+    addresses = {name: topology.node(name).address for name in job.nodes}
+    values = (
+        *(rank.rank, len(job.ranks), rank.local_rank, counts[rank.node], node.name, node.address, node.device),
+        rank.device.partition(":")[2],
+        addresses[job.nodes[0]],
+        RENDEZVOUS_PORT + job.index,
+        ",".join(addresses.values()),
+        ",".join(f"{address}:{counts[name]}" for name, address in addresses.items()),
+        node.python,
+    )
+    return dict(zip(_NAMES, map(str, values), strict=True))
+
+
+def _env(values: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "RANK": values["rank"],
+        "WORLD_SIZE": values["world"],
+        "LOCAL_RANK": values["local_rank"],
+        "LOCAL_WORLD_SIZE": values["local_world"],
+        "MASTER_ADDR": values["master"],
+        "MASTER_PORT": values["port"],
+        "GLOO_SOCKET_IFNAME": values["device"],
+        "NCCL_SOCKET_IFNAME": values["device"],
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    def fill(match: re.Match[str]) -> str:
+        name = match[0]
+        return name[1:-1] if name.startswith("{{") else values[name[1:-1]]
+
+    return _PLACEHOLDER.sub(fill, text)
+
+
+def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
+    """The command's program, where it is looked for on the PATH or stands with its whole path, and the device."""
+    needed = []
+    for name in job.nodes:
+        program = config.argv[0]
+        if not program.startswith("{") and (program.startswith("/") or "/" not in program):
+            remedy = f"install {program} on {name}, or give its whole path"
+            needed.append(Requirement(node=name, kind="program", what=program, remedy=remedy, needed_by=NAME))
+        device = topology.node(name).device
+        remedy = f"name the data-plane device of {name} in the testbed file"
+        needed.append(Requirement(node=name, kind="device", what=device, remedy=remedy, needed_by=NAME))
+    return needed
+
+
+def theory(config: Config, job: Job, topology: Topology) -> Theory | None:  # noqa: ARG001 - nobody knows what it sends
+    return None
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    return read_iterations(home, unknown=_UNKNOWN)
