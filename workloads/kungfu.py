@@ -1,0 +1,136 @@
+"""KungFu on PyTorch, for hosts that have it: a `kungfu-run` on each, with emulated compute and a chosen strategy."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from orchestrator.launch import Flow, Launch, Line, Requirement, Stop
+from orchestrator.protocols import Problem, Theory
+from orchestrator.rows import Columns, Home
+from orchestrator.topology import Job, Topology
+from workloads import between, emulated_training, modelled
+from workloads.emulated_training import EmulatedConfig
+from workloads.iterations import LOG, read_iterations
+
+NAME = "kungfu"
+
+RUNNER_PORT = 38080  # of every kungfu-run; its workers listen on 10000 to 11000
+
+_PROGRAM = "kungfu_torch.py"
+_STARTER = "command.py"
+_GRACE_S = 5.0
+_FIELDS = ("seconds", "forward_s", "backward_s", "wait_s", "loss")
+_REMEDY = "build KungFu (github.com/lsds/KungFu) there: no package index has it, and PyPI's `kungfu` is another project"
+
+
+class Config(EmulatedConfig):
+    """A training with KungFu's synchronous SGD, one worker a host. It is started at the gate."""
+
+    strategy: Literal[
+        "STAR", "MULTI_STAR", "RING", "CLIQUE", "TREE", "BINARY_TREE", "BINARY_TREE_STAR", "MULTI_BINARY_TREE_STAR",
+        "AUTO",
+    ] = "BINARY_TREE_STAR"  # fmt: skip
+    """How gradients travel between the workers, by KungFu's own names."""
+
+    launcher: str = Field(default="kungfu-run", min_length=1)
+    """The program `kungfu-run` on the hosts, where it is not on the PATH."""
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    found = emulated_training.problems(config, topology)
+    hosts = config.hosts or []
+    return found + [
+        Problem(at=("hosts", index), message=f"{name} is named twice", accepted="each host once: one worker a host")
+        for index, name in enumerate(hosts)
+        if name in hosts[:index]
+    ]
+
+
+def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
+    """A `kungfu-run` for each rank, under our program that opens at the gate and reads the worker's log."""
+    told = emulated_training.told(config, topology, seed=seed) | {"threads": config.threads}
+    workers = ",".join(f"{topology.node(rank.node).address}:1" for rank in job.ranks)
+    addresses = between.flows(job, topology, port=RUNNER_PORT)[1:]
+    runners = Flow(kind="control", name=job.name, port=RUNNER_PORT)
+    started = []
+    for rank in job.ranks:
+        node = topology.node(rank.node)
+        command = {
+            "argv": [
+                *(config.launcher, "-np", str(len(job.ranks)), "-H", workers, "-nic", node.device),
+                *("-strategy", config.strategy, config.python or node.python, "-u", _PROGRAM),
+            ],
+            "cwd": None,
+            "reads": True,
+            "pattern": None,
+            "json": {name: name for name in _FIELDS},
+            "file": "steps.jsonl",
+            "samples": modelled.batch(config),
+            "first_within_s": emulated_training.READY_S,
+            "grace_s": _GRACE_S,
+        }
+        started.append(
+            Launch(
+                name=f"{job.name}-rank{rank.rank}",
+                node=rank.node,
+                role="rank",
+                argv=(node.python, "-u", _STARTER),
+                env={
+                    "RANK": str(rank.rank),
+                    "OMP_NUM_THREADS": str(config.threads),
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                    **config.env,
+                },
+                files=emulated_training.files(_PROGRAM, _STARTER, "emulated.py")
+                | {"config.json": json.dumps(told).encode(), "command.json": json.dumps(command).encode()},
+                ready=Line("^ready"),
+                ready_within_s=emulated_training.READY_S,
+                gate=True,
+                follow=LOG,
+                stop=Stop(signals=((signal.SIGTERM, _GRACE_S + 2.0),)),
+                job=job.name,
+                rank=rank.rank,
+                flows=(runners, *addresses) if rank.rank == 0 else (),
+            )
+        )
+    return started
+
+
+def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
+    """`kungfu-run` on every host, torch and KungFu's module beside it, and the data-plane device."""
+    needed = []
+    for name in job.nodes:
+        node = topology.node(name)
+        python = config.python or node.python
+        device = f"name the data-plane device of {name} in the testbed file"
+        needed += [
+            Requirement(node=name, kind="program", what=config.launcher, remedy=_REMEDY, needed_by=NAME),
+            Requirement(node=name, kind="module", what="kungfu", python=python, remedy=_REMEDY, needed_by=NAME),
+            Requirement(
+                node=name, kind="module", what="torch", python=python, remedy="pip install torch==2.13.0",
+                needed_by=NAME,
+            ),
+            Requirement(node=name, kind="device", what=node.device, remedy=device, needed_by=NAME),
+        ]  # fmt: skip
+    return needed
+
+
+def theory(config: Config, job: Job, topology: Topology) -> Theory:
+    """What reducing along any tree and back sends: N-1 times the gradients each way, over all ranks together."""
+    moved = modelled.parameters(config, topology)
+    world = len(job.ranks)
+    return Theory(
+        bytes_per_iteration=2 * (world - 1) / world * modelled.BYTES_PER_PARAMETER * moved,
+        parameters=moved,
+        source="mean over ranks of a reduction tree and the way back, 2 (N-1)/N x parameters x 4 bytes, whatever its "
+        "shape",
+    )
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    return read_iterations(home)
