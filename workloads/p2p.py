@@ -45,7 +45,7 @@ class Config(ModelConfig):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = model_training.problems(config, topology)
+    found = model_training.problems(config.model_copy(update={"backend": "gloo"}), topology)
     if config.backend == "nccl":
         found.append(
             Problem(

@@ -141,7 +141,7 @@ def _mapping_problems(config: Config) -> list[Problem]:
 
 def _backend_problems(config: Config) -> list[Problem]:
     if config.backend != "nccl":
-        return []
+        return torch_ranks.transport_problems(config, "gloo")
     message = "a stage's messages in both directions are told apart by tags, which NCCL does not have"
     return [Problem(at=("backend",), message=message, accepted="gloo")]
 

@@ -50,13 +50,7 @@ class TorchConfig(WorkloadConfig):
 def backend_problems(config: TorchConfig, topology: Topology) -> list[Problem]:
     """Where backend or transport cannot be what was asked for; the placement must be without problems."""
     placed = ranks(config.hosts, topology)
-    found = []
-    if config.transport == "rdma" and backend_of(config, placed) == "gloo":
-        message = "gloo sends over TCP alone"
-        found.append(Problem(at=("transport",), message=message, accepted="tcp, or ranks on GPUs with nccl"))
-    if config.rdma_device is not None and config.transport != "rdma":
-        message = "names what a transport other than rdma does not use"
-        found.append(Problem(at=("rdma_device",), message=message, accepted="transport: rdma beside it"))
+    found = transport_problems(config, backend_of(config, placed))
     if config.backend != "nccl":
         return found
     return found + [
@@ -68,6 +62,18 @@ def backend_problems(config: TorchConfig, topology: Topology) -> list[Problem]:
         for rank in placed
         if rank.device == "cpu"
     ]
+
+
+def transport_problems(config: TorchConfig, backend: Literal["gloo", "nccl"]) -> list[Problem]:
+    """A transport that the backend does not have, and a device for one that is not used."""
+    found = []
+    if config.transport == "rdma" and backend == "gloo":
+        message = "gloo sends over TCP alone"
+        found.append(Problem(at=("transport",), message=message, accepted="tcp, or ranks on GPUs with nccl"))
+    if config.rdma_device is not None and config.transport != "rdma":
+        message = "names what a transport other than rdma does not use"
+        found.append(Problem(at=("rdma_device",), message=message, accepted="transport: rdma beside it"))
+    return found
 
 
 def backend_of(config: TorchConfig, placed: tuple[Rank, ...]) -> Literal["gloo", "nccl"]:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from orchestrator.launch import Flow, Line
 from orchestrator.rows import TABLES, Home
 from orchestrator.topology import Job, Link, Node, Topology
-from workloads import ddp
+from workloads import ddp, p2p
 from workloads.placement import ranks
 
 SAMPLE = Path(__file__).parent.parent / "data" / "ddp" / "iterations.jsonl"
@@ -140,6 +140,8 @@ def test_a_transport_that_nothing_can_use_is_a_problem() -> None:
     assert (gloo.at, gloo.message) == (("transport",), "gloo sends over TCP alone")
     (lost,) = ddp.problems(config(rdma_device="mlx5_0"), topology(gpus=1))
     assert lost.at == ("rdma_device",)
+    rings = p2p.Config.model_validate({"model": "resnet50", "strategy": "ring", "transport": "rdma"})
+    assert [problem.at for problem in p2p.problems(rings, topology(gpus=1))] == [("transport",)]
 
 
 def test_launches_one_rank_a_host_in_the_given_order() -> None:

@@ -18,9 +18,10 @@ def main() -> None:
     try:
         import kungfu.torch as kf
         import torch
-        from emulated import EmulatedModel, sharpen_timer
+        from emulated import EmulatedModel
         from kungfu.python import current_rank
         from kungfu.torch.optimizers import SynchronousSGDOptimizer
+        from pace import sharpen_timer
     except ImportError as error:
         sys.exit(f"KungFu did not start: {error}")
     torch.set_num_threads(config["threads"])
