@@ -61,7 +61,13 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "reshard": config.reshard,
     }
     return torch_ranks.launches(
-        config, job, topology, program="fsdp.py", siblings=("compute.py", "emulated.py"), told=told, seed=seed
+        config,
+        job,
+        topology,
+        program="fsdp.py",
+        siblings=("compute.py", "emulated.py", "pace.py"),
+        told=told,
+        seed=seed,
     )
 
 

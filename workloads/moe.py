@@ -134,7 +134,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     }
     settled = config.model_copy(update={"backend": "gloo"})
     return torch_ranks.launches(
-        settled, job, topology, program="moe.py", siblings=("gating.py", "emulated.py"), told=told, seed=seed
+        settled, job, topology, program="moe.py", siblings=("gating.py", "pace.py"), told=told, seed=seed
     )
 
 

@@ -195,7 +195,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     }
     settled = config.model_copy(update={"backend": "gloo"})
     return torch_ranks.launches(
-        settled, job, topology, program="ptd.py", siblings=("parallel.py", "emulated.py"), told=told, seed=seed
+        settled, job, topology, program="ptd.py", siblings=("parallel.py", "pace.py"), told=told, seed=seed
     )
 
 

@@ -19,8 +19,8 @@ class Experts:
 
     def __init__(self, rank: Rank) -> None:
         import torch
-        from emulated import Pace, sharpen_timer
         from gating import Gate, Tokens
+        from pace import Pace, sharpen_timer
 
         config = rank.config
         self._rank, self._config, self._trace = rank, config, rank.trace

@@ -22,7 +22,7 @@ class Stage:
 
     def __init__(self, rank: Rank) -> None:
         import torch
-        from emulated import Pace, sharpen_timer
+        from pace import Pace, sharpen_timer
 
         config = rank.config
         self._rank = rank
