@@ -89,7 +89,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
         found.append(
             Problem(at=("backend",), message="routes are made on the CPU, where NCCL has no tensors", accepted="gloo")
         )
-    return found
+    return found or torch_ranks.backend_problems(config.model_copy(update={"backend": "gloo"}), topology)
 
 
 def _sparse(config: Config) -> list[int]:

@@ -118,7 +118,8 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
                 accepted=f"a divisor of {shape.hidden}",
             )
         )
-    return found + _mapping_problems(config) + _backend_problems(config)
+    found += _mapping_problems(config) + _backend_problems(config)
+    return found or torch_ranks.backend_problems(config.model_copy(update={"backend": "gloo"}), topology)
 
 
 def _mapping_problems(config: Config) -> list[Problem]:
