@@ -52,7 +52,13 @@ def test_ranks_of_one_host_exchange_nothing_over_the_network() -> None:
 
 @pytest.mark.parametrize(
     ("options", "at"),
-    [({"experts": 6}, "experts"), ({"top": 9}, "top"), ({"every": 13}, "every"), ({"backend": "nccl"}, "backend")],
+    [
+        ({"experts": 6}, "experts"),
+        ({"top": 9}, "top"),
+        ({"every": 13}, "every"),
+        ({"backend": "nccl"}, "backend"),
+        ({"transport": "rdma"}, "transport"),
+    ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, object], at: str) -> None:
     (problem,) = moe.problems(config(**options), topology())

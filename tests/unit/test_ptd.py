@@ -172,6 +172,7 @@ def _head_share(told: dict) -> float:
         ({"pipeline": 4, "mapping": ["tensor", "tensor", "data"]}, "mapping"),
         ({"pipeline": 4, "mapping": [[0, 0, 0], [1, 0, 0], [2, 0, 0], [2, 0, 0]]}, "mapping"),
         ({"pipeline": 4, "backend": "nccl"}, "backend"),
+        ({"pipeline": 4, "transport": "rdma"}, "transport"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, object], at: str) -> None:
