@@ -1,6 +1,7 @@
 # `make quickstart` and `make test` are all that a new user needs; both set up what they need first.
 VENV ?= .venv
 BIN := $(VENV)/bin
+TESTBED_TESTS ?= testbed
 EXPERIMENT ?= playbooks/experiments/quickstart.yaml
 
 .DEFAULT_GOAL := help
@@ -12,7 +13,7 @@ help: ## tell what there is
 setup: ## install what is missing: system packages, $(VENV), Python packages
 	@VENV=$(VENV) playbooks/hosts/prepare-this-machine
 
-frameworks: ## build the environments of Horovod and DeepSpeed into a cache, once (minutes)
+frameworks: ## build the environments of Horovod and TensorFlow into a cache, once (minutes)
 	@playbooks/hosts/prepare-frameworks
 
 quickstart: setup ## run the first experiment on containers of this machine
@@ -24,7 +25,7 @@ unit: setup ## the tests that need no testbed
 	$(BIN)/python -m pytest -m "not testbed" -n auto
 
 testbed-test: setup ## the tests on a local testbed
-	$(BIN)/python -m pytest -m testbed
+	$(BIN)/python -m pytest -m '$(TESTBED_TESTS)'
 
 check: setup ## lints, types, import contracts
 	$(BIN)/ruff check .

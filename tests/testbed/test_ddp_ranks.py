@@ -20,7 +20,7 @@ from orchestrator.launch import Launch
 from workloads import ddp
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 
 
 def _launches(count: int, **options: object) -> list[Launch]:

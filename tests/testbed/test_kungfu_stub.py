@@ -12,7 +12,7 @@ from orchestrator.topology import Job, Link, Node, Topology
 from workloads import kungfu
 from workloads.placement import ranks
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 
 LAUNCHER = """#!/bin/sh
 echo "this is a recording stub, not KungFu"

@@ -11,7 +11,7 @@ from rank_processes import loopback, running
 from workloads import collective, ddp, p2p
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 
 ITERATIONS = 3
 

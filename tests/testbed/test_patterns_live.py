@@ -11,7 +11,7 @@ from orch_runs import measured, nothing_is_left, small, write
 from orchestrator.analysis import traffic
 from orchestrator.report.runs import Run
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 
 HOSTS = ["h1", "h2", "h3", "h4", "h5"]
 

@@ -12,7 +12,7 @@ from orchestrator.deadline import Deadline
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from workloads import environments
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 
 # Tells its version, as the playbook asks first, and fails at whatever comes next: the virtual environment.
 BROKEN_PYTHON = """#!/bin/sh

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from orch_runs import in_stage, last_json, measured, nothing_is_left, orch, processes, start, wait_for, write
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 
 SCRIPT = """
 import sys, time

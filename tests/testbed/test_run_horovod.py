@@ -13,6 +13,7 @@ from workloads import environments
 
 pytestmark = [
     pytest.mark.testbed,
+    pytest.mark.any_user,
     pytest.mark.skipif(not environments.built("torch").exists(), reason="no Horovod here: run `make frameworks`"),
 ]
 

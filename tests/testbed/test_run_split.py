@@ -13,7 +13,7 @@ from orchestrator.analysis import traffic
 from orchestrator.report.runs import Run
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 
 TINY = {"layers": 3, "hidden": 768, "sequence": 512, "vocabulary": 50257}
 TWO_A_HOST = ["h1", "h1", "h2", "h2", "h3", "h3", "h4", "h4"]

@@ -16,6 +16,7 @@ from workloads import environments
 
 pytestmark = [
     pytest.mark.testbed,
+    pytest.mark.any_user,
     pytest.mark.skipif(
         not environments.built("tensorflow").exists(),
         reason="no TensorFlow here: run `playbooks/hosts/prepare-frameworks tensorflow`",

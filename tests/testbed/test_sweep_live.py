@@ -12,7 +12,7 @@ from orch_runs import in_stage, last_json, nothing_is_left, orch, small, start, 
 
 from orchestrator.store import index, sweeps
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 
 LOADS = ["0bit", "2gbit", "4gbit", "6gbit"]
 
