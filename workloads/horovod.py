@@ -16,6 +16,7 @@ from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from orchestrator.units import Duration, Size
 from workloads import between, emulated_training, environments, modelled
 from workloads.emulated_training import EmulatedConfig
+from workloads.horovod_timeline import read_timeline
 from workloads.iterations import LOG, read_iterations
 
 NAME = "horovod"
@@ -53,7 +54,8 @@ class Config(EmulatedConfig):
     """Whether each rank logs the sum of all parameters after each iteration: equal sums show that gradients agree."""
 
     timeline: bool = False
-    """Whether rank 0 writes Horovod's Timeline, `timeline.json` in its folder, for chrome://tracing or Perfetto."""
+    """Whether rank 0 writes Horovod's Timeline, `timeline.json` in its folder, for chrome://tracing or Perfetto; what
+    it tells of measured iterations is in the run's own timeline, too."""
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
@@ -177,7 +179,8 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 
 def read(home: Home) -> Mapping[str, Columns]:
-    return read_iterations(home)
+    tables = read_iterations(home)
+    return {**tables, **read_timeline(home, TIMELINE, tables["iterations"])}
 
 
 def _python(config: Config, node: str, topology: Topology) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections import Counter
 
 import pytest
 from orch_runs import in_stage, last_json, nothing_is_left, orch, processes, start, wait_for, write
 
+from orchestrator.report.runs import Run
 from workloads import environments
 
 pytestmark = [
@@ -52,7 +54,19 @@ def test_ranks_agree_and_send_as_much_as_theory_says(tmp_path):
     assert len(together) >= 12
     assert all(len({log[number] for log in logs}) == 1 for number in together), "weights differ between ranks"
     assert len({logs[0][number] for number in together}) > 1, "nothing was learned"
-    assert "ALLREDUCE" in (folder / "hosts/h1/training-rank0/timeline.json").read_text()
+    sealed = Run(folder)
+    (job,) = sealed.views["w1"].jobs
+    (pattern,) = job.patterns
+    seen = {(sealed.traffic.hosts[src], sealed.traffic.hosts[dst]) for src, dst in pattern.edges}
+    assert pattern.shape == "ring"
+    assert seen == {(src, dst) for src, dst, _ in sealed.manifest["jobs"][0]["theory"]["pairs"]}
+    reduced: Counter[int] = Counter()
+    for row in sealed.rows("spans"):
+        if row["span"] == "all-reduce" and row["window"]:
+            reduced[row["iteration"]] += row["bytes"]
+    del reduced[max(reduced)]  # of which the end may not have been written yet
+    assert len(reduced) >= 10
+    assert set(reduced.values()) == {4 * 3_504_872}, "by its own Timeline each iteration reduces the whole model"
     nothing_is_left(run["run"])
 
 
