@@ -108,6 +108,26 @@ def in_stage(results, stage, at_least_iterations=0):
     return ready
 
 
+def killed_in_its_window(folder, data, *, launch="training-rank1"):
+    """What an endless run says on standard error once this launch's last process is killed in the window."""
+    endless = {**data, "measure": {"warmup": 1, "at_most": "60s"}}
+    results = folder / "results"
+    process = start("run", write(folder, endless), "--results", results, "--json", "--no-report")
+    try:
+        wait_for(in_stage(results, "window", at_least_iterations=4), 360, "the window")
+        (partial,) = results.glob("*/*.partial")
+        run = partial.name.removesuffix(".partial")
+        os.kill(processes(ORCH_RUN=run, ORCH_LAUNCH=launch)[-1], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+    assert process.returncode == 1
+    nothing_is_left(run)
+    return err
+
+
 def processes(**tags):
     """PIDs whose environment has all of these variables, as ORCH_RUN and ORCH_LAUNCH mark what a run starts."""
     wanted = {f"{key}={value}".encode() for key, value in tags.items()}

@@ -126,3 +126,16 @@ def running(launches: list[Launch], folder: Path, *, extra: tuple[str, ...] = ()
             process.wait()
             if process.stdin:
                 process.stdin.close()
+
+
+def others_end_with_one_line(launches: list[Launch], folder: Path) -> None:
+    """Kill rank 0 in its iterations: each other rank says in one line what failed, and ends with 1."""
+    with running(launches, folder) as started:
+        started.wait_ready()
+        started.go()
+        started.wait_iterations(3)
+        started.processes[0].kill()
+        for rank in range(1, len(launches)):
+            assert started.processes[rank].wait(15) == 1
+            (line,) = started.stderr(rank).splitlines()
+            assert line.startswith(f"rank {rank}: a collective failed: ")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from rank_processes import loopback, running
+from rank_processes import loopback, others_end_with_one_line, running
 
 from workloads import collective, ddp, p2p
 
@@ -80,12 +80,4 @@ def test_pair_averaging_draws_weights_together_and_spans_tell_of_it(tmp_path: Pa
     ids=["collective", "p2p-star", "p2p-pairs"],
 )
 def test_a_killed_rank_ends_the_others_with_one_line(workload, options: dict[str, object], tmp_path: Path) -> None:
-    with running(loopback(workload, 3, **options), tmp_path) as started:
-        started.wait_ready()
-        started.go()
-        started.wait_iterations(3)
-        started.processes[0].kill()
-        for rank in (1, 2):
-            assert started.processes[rank].wait(15) == 1
-            (line,) = started.stderr(rank).splitlines()
-            assert line.startswith(f"rank {rank}: a collective failed: ")
+    others_end_with_one_line(loopback(workload, 3, **options), tmp_path)

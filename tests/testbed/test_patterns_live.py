@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
-import numpy as np
 import pytest
+import wire
 from orch_runs import measured, nothing_is_left, small, write
 
-from orchestrator.analysis import traffic
 from orchestrator.report.runs import Run
 
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
@@ -36,19 +33,10 @@ def test_a_strategy_is_seen_on_the_wire(tmp_path, options, shape, heads):
     )
     summary, results = measured(write(tmp_path, experiment), tmp_path / "results", "--no-report")
     (run,) = summary["runs"]
-    folder = results / "small" / run["run"]
-    sealed = Run(folder)
-    (job,) = sealed.views["w1"].jobs
-    (pattern,) = job.patterns
+    sealed = Run(results / "small" / run["run"])
+    pattern = wire.pattern_of(sealed)
     assert pattern.shape == shape or shape in pattern.same_as, pattern
     if heads is not None:
         assert {sealed.traffic.hosts[host] for host in pattern.hosts[: pattern.heads]} == heads
-    window = json.loads((folder / "manifest.json").read_bytes())["windows"][0]
-    inside = traffic.within(sealed.traffic, window["start_ns"], window["end_ns"])
-    sent = traffic.matrix(inside, inside.kind == "training")
-    told = np.zeros_like(sent)
-    for src, dst, size in sealed.manifest["jobs"][0]["theory"]["pairs"]:
-        told[sealed.traffic.hosts.index(src), sealed.traffic.hosts.index(dst)] = size
-    # Shares of the whole: the window's edges, which cut iterations, do not count then.
-    assert np.abs(sent / sent.sum() - told / told.sum()).max() < 0.03 * (told / told.sum()).max() + 0.005
+    assert wire.apart(wire.captured(sealed), wire.told(sealed)) < 0.07
     nothing_is_left(run["run"])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pyarrow.parquet as pq
 import pytest
-from orch_runs import in_stage, last_json, measured, nothing_is_left, orch, processes, start, wait_for, write
+from orch_runs import killed_in_its_window, last_json, measured, nothing_is_left, orch, write
 
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 
@@ -63,23 +60,8 @@ def test_its_iterations_are_measured_and_its_traffic_is_told_apart(tmp_path):
 
 
 def test_its_rank_that_is_killed_ends_the_run(tmp_path):
-    results = tmp_path / "results"
-    endless = {**experiment(tmp_path), "measure": {"warmup": 1, "at_most": "60s"}}
-    process = start("run", write(tmp_path, endless), "--results", results, "--no-report")
-    try:
-        wait_for(in_stage(results, "window", at_least_iterations=4), 360, "the window")
-        (partial,) = results.glob("*/*.partial")
-        run = partial.name.removesuffix(".partial")
-        _, command = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank1")
-        os.kill(command, signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-    assert process.returncode == 1
+    err = killed_in_its_window(tmp_path, experiment(tmp_path))
     assert "the command was ended by signal 9" in err
-    nothing_is_left(run)
 
 
 def test_a_pattern_that_never_matches_ends_the_run_with_what_was_printed(tmp_path):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections import Counter
 
 import pytest
-from orch_runs import in_stage, last_json, nothing_is_left, orch, processes, start, wait_for, write
+import wire
+from orch_runs import killed_in_its_window, last_json, nothing_is_left, orch, write
 
 from orchestrator.report.runs import Run
 from workloads import environments
@@ -55,11 +54,8 @@ def test_ranks_agree_and_send_as_much_as_theory_says(tmp_path):
     assert all(len({log[number] for log in logs}) == 1 for number in together), "weights differ between ranks"
     assert len({logs[0][number] for number in together}) > 1, "nothing was learned"
     sealed = Run(folder)
-    (job,) = sealed.views["w1"].jobs
-    (pattern,) = job.patterns
-    seen = {(sealed.traffic.hosts[src], sealed.traffic.hosts[dst]) for src, dst in pattern.edges}
-    assert pattern.shape == "ring"
-    assert seen == {(src, dst) for src, dst, _ in sealed.manifest["jobs"][0]["theory"]["pairs"]}
+    assert wire.pattern_of(sealed).shape == "ring"
+    assert wire.apart(wire.captured(sealed), wire.told(sealed)) < 0.07
     reduced: Counter[int] = Counter()
     for row in sealed.rows("spans"):
         if row["span"] == "all-reduce" and row["window"]:
@@ -71,23 +67,8 @@ def test_ranks_agree_and_send_as_much_as_theory_says(tmp_path):
 
 
 def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):
-    results = tmp_path / "results"
-    endless = {**EXPERIMENT, "measure": {"warmup": 1, "at_most": "60s"}}
-    process = start("run", write(tmp_path, endless), "--results", results, "--json", "--no-report")
-    try:
-        wait_for(in_stage(results, "window", at_least_iterations=4), 360, "the window")
-        (partial,) = results.glob("*/*.partial")
-        run = partial.name.removesuffix(".partial")
-        (rank,) = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank1")
-        os.kill(rank, signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-    assert process.returncode == 1
+    err = killed_in_its_window(tmp_path, EXPERIMENT)
     assert "training-rank1 ended with status -9" in err
-    nothing_is_left(run)
 
 
 def test_without_its_environment_nothing_is_started(tmp_path):

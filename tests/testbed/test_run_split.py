@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import numpy as np
 import pytest
-from orch_runs import in_stage, measured, nothing_is_left, processes, small, start, wait_for, write
+import wire
+from orch_runs import killed_in_its_window, measured, nothing_is_left, small, write
 
-from orchestrator.analysis import traffic
 from orchestrator.report.runs import Run
 
 pytest.importorskip("torch")
@@ -40,36 +37,20 @@ def sealed(tmp_path, data):
     return Run(results / "small" / run["run"])
 
 
-def captured(run):
-    """Payload that each host of the training sent each in the window, and the hosts' names."""
-    window = run.manifest["windows"][0]
-    inside = traffic.within(run.traffic, window["start_ns"], window["end_ns"])
-    return traffic.matrix(inside, inside.kind == "training"), run.traffic.hosts
-
-
-def shares_agree(sent, told, rel=0.03):
-    """Shares of the whole: the window's edges, which cut iterations, do not count then."""
-    told_shares = told / told.sum()
-    assert np.abs(sent / sent.sum() - told_shares).max() < rel * told_shares.max() + 0.005
-
-
 @pytest.mark.parametrize("mapping", ["default", "customized"])
 def test_what_crosses_the_network_follows_the_mapping(tmp_path, mapping):
     run = sealed(tmp_path, experiment("ptd", **PTD, mapping=mapping))
-    sent, hosts = captured(run)
-    told = np.zeros_like(sent)
-    for src, dst, size in run.manifest["jobs"][0]["theory"]["pairs"]:
-        told[hosts.index(src), hosts.index(dst)] = size
+    told = wire.told(run)
     # Tensor ranks share a host, so that most of what they say stays there. Each other host is a stage or a replica.
     assert (told > 0).sum() == 8
-    shares_agree(sent, told)
+    assert wire.apart(wire.captured(run), told) < 0.07
     (row,) = run.rows("training")
     assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.03)
 
 
 def test_tokens_travel_as_routed(tmp_path):
     run = sealed(tmp_path, experiment("moe", **MOE))
-    sent, hosts = captured(run)
+    sent, hosts = wire.captured(run), run.traffic.hosts
     rows = [row for row in run.rows("routing") if row["window"] == "w1"]
     assert {row["rank"] for row in rows} == {0, 1, 2}
     counted = len({row["iteration"] for row in rows})
@@ -81,7 +62,7 @@ def test_tokens_travel_as_routed(tmp_path):
     for row in rows:
         if row["rank"] != row["peer"]:
             told[hosts.index(f"h{row['rank'] + 1}"), hosts.index(f"h{row['peer'] + 1}")] += row["bytes"]
-    shares_agree(sent, told)
+    assert wire.apart(sent, told) < 0.07
     assert sent.sum() == pytest.approx(told.sum(), rel=0.03)
     assert len({row["nonuniform_bytes"] for row in rows}) > counted / 2
 
@@ -95,20 +76,5 @@ def test_shards_are_gathered_twice_and_scattered_once(tmp_path):
 
 
 def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):
-    results = tmp_path / "results"
-    endless = {**experiment("ptd", **PTD), "measure": {"warmup": 1, "at_most": "60s"}}
-    process = start("run", write(tmp_path, endless), "--results", results, "--json", "--no-report")
-    try:
-        wait_for(in_stage(results, "window", at_least_iterations=4), 360, "the window")
-        (partial,) = results.glob("*/*.partial")
-        run = partial.name.removesuffix(".partial")
-        (rank,) = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank5")
-        os.kill(rank, signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-    assert process.returncode == 1
+    err = killed_in_its_window(tmp_path, experiment("ptd", **PTD), launch="training-rank5")
     assert "training-rank5 ended with status -9" in err
-    nothing_is_left(run)

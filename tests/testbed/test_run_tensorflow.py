@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 
-import numpy as np
 import pytest
-from orch_runs import in_stage, last_json, nothing_is_left, orch, processes, start, wait_for, write
+import wire
+from orch_runs import killed_in_its_window, last_json, nothing_is_left, orch, write
 
 from orchestrator.analysis import traffic
 from orchestrator.report.runs import Run
@@ -54,33 +52,15 @@ def measured(tmp_path, workload):
     return run, folder
 
 
-def sent_and_told(folder):
-    """Who sent how many bytes to whom in the window, and should have: shares of the whole, hosts by hosts."""
-    sealed = Run(folder)
-    window = sealed.manifest["windows"][0]
-    inside = traffic.within(sealed.traffic, window["start_ns"], window["end_ns"])
-    sent = traffic.matrix(inside, inside.kind == "training")
-    told = np.zeros_like(sent)
-    for src, dst, size in sealed.manifest["jobs"][0]["theory"]["pairs"]:
-        told[sealed.traffic.hosts.index(src), sealed.traffic.hosts.index(dst)] = size
-    return sent / sent.sum(), told / told.sum()
-
-
-def shapes(folder):
-    (job,) = Run(folder).views["w1"].jobs
-    (pattern,) = job.patterns
-    return {pattern.shape, *pattern.same_as}
-
-
 @pytest.mark.parametrize("workload", [MIRRORED, HOROVOD], ids=["mirrored", "horovod"])
 def test_ranks_agree_and_send_around_a_ring_what_theory_says(tmp_path, workload):
     run, folder = measured(tmp_path, workload)
     sent = run["windows"][0]["jobs"][0]["bytes_per_iteration"]
     assert sent["theory_raw"] == pytest.approx(2 * 2 / 3 * 4 * 3_504_872)
     assert sent["measured_raw"] == pytest.approx(sent["theory_raw"], rel=0.03)
-    assert "ring" in shapes(folder)
-    seen, told = sent_and_told(folder)
-    assert np.abs(seen - told).max() < 0.03 * told.max() + 0.01
+    sealed = Run(folder)
+    assert wire.pattern_of(sealed).shape == "ring"
+    assert wire.apart(wire.captured(sealed), wire.told(sealed)) < 0.07
     logs = [
         {record["iteration"]: record["checksum"] for record in map(json.loads, path.read_text().splitlines())}
         for path in sorted(folder.glob("hosts/*/training-rank*/iterations.jsonl"))
@@ -96,10 +76,11 @@ def test_workers_of_a_parameter_server_fetch_and_send_the_model(tmp_path):
     run, folder = measured(tmp_path, SERVED)
     model = 4 * 3_504_872
     assert run["windows"][0]["jobs"][0]["bytes_per_iteration"]["theory_raw"] == model
-    assert shapes(folder) & {"parameter servers", "star"}
-    seen, told = sent_and_told(folder)
-    assert seen[told == 0].max() < 0.005, "workers send each other nothing"
     sealed = Run(folder)
+    pattern = wire.pattern_of(sealed)
+    assert {pattern.shape, *pattern.same_as} & {"parameter servers", "one parameter server"}
+    seen = wire.captured(sealed)
+    assert seen[wire.told(sealed) == 0].max() < 0.005 * seen.sum(), "workers send each other nothing"
     for rank, host in enumerate(("h2", "h3")):
         # Workers do not wait for each other: each one's bytes are held against its own iterations.
         (log,) = folder.glob(f"hosts/{host}/training-rank{rank}/iterations.jsonl")
@@ -112,22 +93,8 @@ def test_workers_of_a_parameter_server_fetch_and_send_the_model(tmp_path):
 
 
 def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):
-    results = tmp_path / "results"
-    process = start("run", write(tmp_path, experiment(MIRRORED)), "--results", results, "--json", "--no-report")
-    try:
-        wait_for(in_stage(results, "window", at_least_iterations=4), 360, "the window")
-        (partial,) = results.glob("*/*.partial")
-        run = partial.name.removesuffix(".partial")
-        (rank,) = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank1")
-        os.kill(rank, signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-    assert process.returncode == 1
+    err = killed_in_its_window(tmp_path, experiment(MIRRORED))
     assert "training-rank1 ended with status -9" in err
-    nothing_is_left(run)
 
 
 def test_without_its_environment_nothing_is_started(tmp_path):

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from rank_processes import Ranks, loopback, running
+from rank_processes import Ranks, loopback, others_end_with_one_line, running
 
 from workloads import ddp, fsdp, moe, ptd
 
@@ -94,12 +94,4 @@ def test_shards_together_are_what_ddp_trains(tmp_path: Path) -> None:
     ids=["moe", "fsdp"],
 )
 def test_a_killed_rank_ends_the_others_with_one_line(workload, options: dict[str, object], tmp_path: Path) -> None:
-    with running(loopback(workload, 3, **options), tmp_path) as started:
-        started.wait_ready()
-        started.go()
-        started.wait_iterations(3)
-        started.processes[0].kill()
-        for rank in (1, 2):
-            assert started.processes[rank].wait(15) == 1
-            (line,) = started.stderr(rank).splitlines()
-            assert line.startswith(f"rank {rank}: a collective failed: ")
+    others_end_with_one_line(loopback(workload, 3, **options), tmp_path)

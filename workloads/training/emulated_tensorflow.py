@@ -8,7 +8,7 @@ as soon as it is there, as with a real model.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from lifecycle import first_line
 from pace import Pace
+from stepping import Step, timed
 
 LayerPlan = tuple[float, float, list[int]]  # forward in seconds, backward in seconds, sizes of the parameter tensors
 
@@ -107,6 +108,24 @@ class EmulatedModel:
     def checksum(self) -> dict[str, float]:
         """The sum of all parameters, for the log."""
         return {"checksum": sum(float(np.sum(weight.numpy(), dtype=np.float64)) for weight in self.weights)}
+
+
+def step_of(
+    trained: Callable[[], Any], model: EmulatedModel, clockwork: Clockwork, *, batch: int, checksum: bool
+) -> Step:
+    """A step of an iteration: run what was traced, and tell its times, its loss and, if asked to, the weights' sum."""
+
+    def step(_iteration: int) -> dict[str, Any]:
+        begin_ns = time.monotonic_ns()
+        with plain_errors():
+            loss = float(trained())
+        end_ns = time.monotonic_ns()
+        wait_s = (end_ns - clockwork.last_gradient_ns) * 1e-9
+        fields = timed(begin_ns, clockwork.forward_ns, end_ns, wait_s=wait_s)
+        fields |= {"loss": loss, "samples": batch}
+        return fields | (model.checksum() if checksum else {})
+
+    return step
 
 
 def set_threads(compute: int) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 from pace import sharpen_timer
-from stepping import Step, timed
+from stepping import Step
 from worker import LEARNING_RATE, main
 
 
@@ -15,7 +14,7 @@ def build(config: dict[str, Any], *, checksum: bool) -> Step:
     """Meet the other ranks, and trace the step."""
     sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
     import tensorflow as tf
-    from emulated_tensorflow import Clockwork, EmulatedModel, plain_errors, set_threads
+    from emulated_tensorflow import Clockwork, EmulatedModel, plain_errors, set_threads, step_of
 
     set_threads(config["threads"])
     options = tf.distribute.experimental.CommunicationOptions(
@@ -45,17 +44,7 @@ def build(config: dict[str, Any], *, checksum: bool) -> Step:
     with plain_errors():
         trained = tf.function(lambda: strategy.run(replica)).get_concrete_function()
 
-    def step(_iteration: int) -> dict[str, Any]:
-        begin_ns = time.monotonic_ns()
-        with plain_errors():
-            loss = float(trained())
-        end_ns = time.monotonic_ns()
-        wait_s = (end_ns - clockwork.last_gradient_ns) * 1e-9
-        fields = timed(begin_ns, clockwork.forward_ns, end_ns, wait_s=wait_s)
-        fields |= {"loss": loss, "samples": config["batch"]}
-        return fields | (model.checksum() if checksum else {})
-
-    return step
+    return step_of(trained, model, clockwork, batch=config["batch"], checksum=checksum)
 
 
 if __name__ == "__main__":
