@@ -380,10 +380,19 @@ def answer(
             owner.sendmsg([json.dumps({"socket": name}).encode()], rights)
 
 
-def serve(owner: socket.socket, pids: Dict[str, int], logs: Dict[str, int]) -> None:
+def opened_namespaces(pids: Dict[str, int], logs: Dict[str, int]) -> Dict[str, int]:
+    """Every node's network namespace, held so that it outlives the node's sshd; "" is this process's own."""
+    namespaces = {"": os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)}
+    for name, pid in pids.items():
+        try:
+            namespaces[name] = os.open("/proc/%d/ns/net" % pid, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise Failed("sshd ended at once", step="sshd", tail=log_text(logs[name]), node=name) from None
+    return namespaces
+
+
+def serve(owner: socket.socket, pids: Dict[str, int], namespaces: Dict[str, int], logs: Dict[str, int]) -> None:
     """Answer the owner until it goes."""
-    namespaces = {name: os.open("/proc/%d/ns/net" % pid, os.O_RDONLY | os.O_CLOEXEC) for name, pid in pids.items()}
-    namespaces[""] = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     names = {pid: name for name, pid in pids.items()}
     ended: "set[str]" = set()
     while True:
@@ -425,8 +434,13 @@ def main() -> None:
         if "pids" not in told:
             owner.send(json.dumps(told).encode())
             return
+        try:
+            namespaces = opened_namespaces(told["pids"], logs)
+        except Failed as failure:
+            owner.send(json.dumps(failure.report).encode())
+            return
         owner.send(json.dumps({"ready": time.monotonic() - begun}).encode())
-        serve(owner, told["pids"], logs)
+        serve(owner, told["pids"], namespaces, logs)
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ECONNRESET):
             raise
