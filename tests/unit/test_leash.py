@@ -81,7 +81,7 @@ def test_a_long_command_does_not_hold_up_others_and_ends_with_its_deadline(tethe
 
     def wait() -> None:
         try:
-            leash.run(["sh", "-c", "echo begun; sleep 60"], Deadline.after(3.0))
+            leash.run(["sh", "-c", "echo begun; sleep 60"], Deadline.after(1.5))
         except DeadlineExceeded as error:
             errors.append(error)
 
