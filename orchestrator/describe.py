@@ -55,7 +55,7 @@ def plan_text(runs: Sequence[RunPlan]) -> str:
         "",
     ]
     lines += [f"change: {change.name} on {change.node}" for change in first.changes]
-    for launch in first.collectors:
+    for launch in (*first.keepers(), *first.collectors):
         lines += _launch_lines(launch)
     for job in first.jobs:
         told = ", ".join(f"{rank.rank}={rank.node}" for rank in job.job.ranks)

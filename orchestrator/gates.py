@@ -53,6 +53,22 @@ HIT_SIGNIFICANCE = 4.0  # standard deviations that the hits of a random share ma
 LEAST_HITS = 5.0  # expected ones, below which a share cannot be judged
 
 
+HELD_SHARE = 0.05  # of the delay asked for, by which the median packet may be held longer or shorter, beside
+HELD_S = 0.2e-3  # what a busy host needs to see to it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """How long a condition held packets on their way to a node, in seconds, over the whole run."""
+
+    node: str
+    asked_s: float
+    packets: int
+    dropped: int
+    p50_s: float
+    p99_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
     """How many packets a condition that hits them at random saw and hit, over the whole run; `share` was asked for."""
@@ -164,6 +180,7 @@ class Evidence:
     failed_collectors: tuple[tuple[str, str, bool], ...] = ()  # launch, why, whether it was required
     problems: tuple[str, ...] = ()  # of reading captures
     hits: tuple[Hits, ...] = ()
+    held: tuple[Held, ...] = ()
 
 
 def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
@@ -180,6 +197,7 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
         *_hosts(evidence, tolerances),
         *_collectors(evidence),
         *_hits(evidence.hits),
+        *_held(evidence.held),
     ]
     order = {False: 0, None: 1, True: 2}
     return sorted(gates, key=lambda gate: (order[gate.passed], not gate.required))
@@ -375,3 +393,13 @@ def _hits(conditions: Iterable[Hits]) -> Iterator[Gate]:
             text += f", off by more than {HIT_SIGNIFICANCE:g} standard deviations"
         passed = off <= limit if enough else None
         yield _gate("hits", passed, text, measured=one.hit, limit=expected, required=enough)
+
+
+def _held(conditions: Iterable[Held]) -> Iterator[Gate]:
+    for one in conditions:
+        text = f"packets to {one.node} were held {one.p50_s * 1e3:.3g} ms (99 %: at most {one.p99_s * 1e3:.3g} ms)"
+        text += f", {one.asked_s * 1e3:.3g} ms asked"
+        if one.dropped:
+            text += f"; {one.dropped} of {one.packets + one.dropped} were dropped: more came than can be held"
+        passed = not one.dropped and abs(one.p50_s - one.asked_s) <= HELD_S + HELD_SHARE * one.asked_s
+        yield _gate("delay", passed, text, measured=one.p50_s, limit=one.asked_s)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Role = Literal["collector", "traffic", "rank"]
+Role = Literal["collector", "traffic", "rank", "condition"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +137,7 @@ class Change:
     and `undo` give commands (argument lists) from the old state as `parse` returned it. After `apply` the state must
     equal what `expect` gives; after `undo` it must equal the old state. All four functions are pure and raise
     ValueError, with a sentence for people, where they cannot: a state that could not be restored is refused.
+    `process` is what the change needs to have its effect: started after it, ended before it is undone.
     """
 
     node: str
@@ -149,3 +150,4 @@ class Change:
     expect: Callable[[str], str]
     count: Count | None = None
     shared: bool = False  # several conditions may ask for it, all alike: it is made once
+    process: Launch | None = None

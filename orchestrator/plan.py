@@ -88,6 +88,7 @@ class RunPlan:
 
     def launches(self) -> Iterator[Launch]:
         """Every process that the run may start."""
+        yield from self.keepers()
         yield from self.collectors
         for job in self.jobs:
             yield from job.launches
@@ -96,6 +97,10 @@ class RunPlan:
                 yield from source.launches
                 for stronger in source.raised:
                     yield from stronger.launches
+
+    def keepers(self) -> Iterator[Launch]:
+        """The processes of changes."""
+        yield from (change.process for change in self.changes if change.process is not None)
 
     def nodes(self) -> tuple[str, ...]:
         """The nodes that take part, in the testbed's order."""
@@ -241,7 +246,8 @@ def _changes(experiment: Experiment, topology: Topology) -> tuple[Change, ...]:
     found: dict[tuple[str, str], Change] = {}
     for choice in experiment.conditions:
         for change in parts.condition(choice.name).changes(choice.config, topology):
-            found.setdefault((change.node, change.name), change)
+            process = change.process and _owned(change.process, "condition", choice)
+            found.setdefault((change.node, change.name), dataclasses.replace(change, process=process))
     return tuple(found.values())
 
 

@@ -118,7 +118,7 @@ class Collector(Part, Protocol):
 
 
 class Condition(Part, Protocol):
-    """Reversible changes to nodes."""
+    """Reversible changes to nodes. One whose changes have processes also reads what they bring home, as others do."""
 
     def changes(self, config: Any, topology: Topology) -> list[Change]: ...
 

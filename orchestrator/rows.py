@@ -134,6 +134,14 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "bytes_acked": "int64",
         "unacked_segments": "int64",
     },
+    "delays": {  # packets that a condition held on their way to the node, over the whole run
+        "asked_s": "float64",
+        "packets": "int64",
+        "dropped": "int64",  # because too many were held
+        "held_p50_s": "float64",
+        "held_p99_s": "float64",
+        "held_max_s": "float64",
+    },
     "captures": {
         "port": "string",
         "captured": "int64",  # the tool's own three counters at its exit

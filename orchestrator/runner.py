@@ -114,6 +114,9 @@ class Run:
         with self.phase("conditions"):
             self.unwind.push("conditions", self._restore)
             session.apply(plan.changes)
+            keepers = list(plan.keepers())
+            self.unwind.push("conditions' processes", lambda: self._stop(keepers, phase=None))
+            session.start(keepers, what="starting what conditions need")
         self._facts("before")
         self.unwind.push("facts", lambda: self._facts("after"))
         with self.phase("collectors"):

@@ -38,6 +38,7 @@ class _Tables:
     counters: throughput.Kept
     jobs: Mapping[str, JobSeries]
     planned: tuple[trust.Planned, ...]
+    delays: Any
 
     def partial(self, node: str, device: str | None) -> bool:
         """Whether a capture there was to be made (at any device: None) and is not whole."""
@@ -63,6 +64,7 @@ def measure(
         throughput.Kept(tables.read(folder, "counters", where=needed)),
         {job["name"]: series(iterations, job["name"]) for job in manifest["jobs"]},
         trust.planned(manifest, tables.read(folder, "captures"), packets),
+        tables.read(folder, "delays"),
     )  # fmt: skip
     rows: dict[str, list[dict[str, Any]]] = {"windows": [], "loads": [], "generated": [], "training": []}
     verdicts = {}
@@ -199,6 +201,13 @@ def _evidence(
         hits=tuple(
             gates.Hits(name=one["name"], share=one["share"], seen=one["seen"], hit=one["hit"])
             for one in manifest.get("hits", [])
+        ),
+        held=tuple(
+            gates.Held(
+                node=row["node"], asked_s=row["asked_s"], packets=row["packets"], dropped=row["dropped"],
+                p50_s=row["held_p50_s"], p99_s=row["held_p99_s"],
+            )
+            for row in data.delays.to_pylist()
         ),
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import socket
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -97,8 +98,9 @@ class RunFolder:
         """Write the last manifest, flush to disk, and rename to the final name."""
         self.save()
         for path in self.path.rglob("*"):
-            if path.is_dir() or path.stat().st_size <= SYNCED_BYTES:
-                _sync(path)
+            about = path.lstat()
+            if stat.S_ISDIR(about.st_mode) or (stat.S_ISREG(about.st_mode) and about.st_size <= SYNCED_BYTES):
+                _sync(path)  # what else a program left there, such as a FIFO, might never open
         final = self.path.with_name(self.path.name.removesuffix(PARTIAL))
         self.path.rename(final)
         _sync(final.parent)
@@ -107,7 +109,7 @@ class RunFolder:
 
 
 def _hashed(folder: Path) -> list[dict[str, Any]]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    files = sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode) and path.name != MANIFEST)
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
         digests = pool.map(sha256, files)
         return [

@@ -6,7 +6,7 @@ import shlex
 import pytest
 from netns_help import carries
 
-from orchestrator.conditions import congestion_control, ecn, loss, rate
+from orchestrator.conditions import congestion_control, delay, ecn, loss, rate
 
 pytestmark = pytest.mark.testbed
 
@@ -188,3 +188,55 @@ def test_marks_are_set_on_connections_that_ask_for_them(up, on):
         seen, hit = rule.count.parse(on(testbed, rule.node, shlex.join(rule.count.read)))
     assert hit > 0.1 * seen > 10
     assert int(on(testbed, "h2", marked)) - before == hit
+
+
+ECHO = """
+import socket
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.bind(("", 5300))
+print("bound", flush=True)
+while True:
+    data, peer = s.recvfrom(100)
+    s.sendto(data, peer)
+    if data == b"end":
+        break
+"""
+ASK = """
+import socket, sys, time
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.settimeout(10)
+least = 60
+for word in [b"go"] * 50 + [b"end"]:
+    began = time.monotonic()
+    s.sendto(word, (sys.argv[1], 5300))
+    s.recv(100)
+    least = min(least, time.monotonic() - began)
+print(least)
+"""
+
+
+def round_trip_s(on, testbed, src, dst):
+    """The shortest of 51 round trips of datagrams."""
+    echo = f"cd /run/orch; rm -f out; python3 -c {shlex.quote(ECHO)} >out 2>&1 &"
+    on(testbed, dst, f"{echo} for i in $(seq 200); do grep -q bound out && exit; sleep 0.05; done; cat out; exit 1")
+    return float(on(testbed, src, f"python3 -c {shlex.quote(ASK)} {testbed.topology.node(dst).address}"))
+
+
+def test_packets_to_a_host_are_held_as_long_as_was_said_and_all_of_them_go_on(up, on):
+    testbed = up(3, rate=1e9)
+    (change,) = delay.changes(delay.Config(host="h2", time="20ms"), testbed.topology)
+    with Applied(on, testbed, change):
+        assert round_trip_s(on, testbed, "h1", "h2") < 0.02, "without the process packets pass the queue by"
+        (program,) = change.process.files.values()
+        on(testbed, "h2", f"cat > /run/orch/delay.py <<'END'\n{program.read_text()}\nEND")
+        argv = shlex.join(["python3", *change.process.argv[1:]])
+        on(testbed, "h2", f"cd /run/orch; {argv} >held 2>&1 & echo $! >/run/orch/pid")
+        on(testbed, "h2", "for i in $(seq 200); do grep -q ready /run/orch/held && exit; sleep 0.05; done; exit 1")
+        assert 0.02 <= round_trip_s(on, testbed, "h1", "h2") < 0.03
+        assert 0.02 <= round_trip_s(on, testbed, "h2", "h1") < 0.03
+        assert round_trip_s(on, testbed, "h1", "h3") < 0.02
+        on(testbed, "h2", "kill $(cat /run/orch/pid); while [ ! -s /run/orch/delay.json ]; do sleep 0.05; done")
+        told = json.loads(on(testbed, "h2", "cat /run/orch/delay.json"))
+        assert round_trip_s(on, testbed, "h1", "h2") < 0.02
+    assert (told["packets"], told["dropped"]) == (102, 0)
+    assert told["asked_s"] == 0.02 <= told["held_p50_s"] <= told["held_p99_s"] <= told["held_max_s"]

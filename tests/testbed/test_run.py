@@ -183,9 +183,10 @@ def test_a_load_that_cannot_be_reached_is_refused_before_the_window_and_taken_wh
     assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(4e9, rel=0.05)
 
 
-def test_losses_are_made_counted_judged_and_undone(tmp_path):
+def test_losses_and_delays_are_made_counted_judged_and_undone(tmp_path):
     lossy = {"loss": {"host": "h2", "share": "0.5%", "where": "switch-port"}}
-    experiment = small(conditions=[{"congestion-control": "cubic"}, lossy], traffic=None)
+    delayed = {"delay": {"host": "h1", "time": "10ms"}}
+    experiment = small(conditions=[{"congestion-control": "cubic"}, lossy, delayed], traffic=None)
     summary, results = measured(write(tmp_path, experiment), tmp_path / "results", "--no-report")
     (run,) = summary["runs"]
     manifest = json.loads((results / "small" / run["run"] / "manifest.json").read_bytes())
@@ -195,4 +196,8 @@ def test_losses_are_made_counted_judged_and_undone(tmp_path):
     (gate,) = (gate for gate in manifest["windows"][0]["gates"] if gate["name"] == "hits")
     assert gate["passed"]
     assert f"{hits['hit']} of {hits['seen']} packets of the run" in gate["message"]
+    delays = results / "small" / run["run"] / "tables/delays.parquet"
+    (held,) = duckdb.read_parquet(str(delays)).project("node, asked_s, dropped, packets").fetchall()
+    assert held[:3] == ("h1", 0.01, 0)
+    assert held[3] > 1000
     nothing_is_left(run["run"])

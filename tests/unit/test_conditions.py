@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from orchestrator.conditions import congestion_control, rate
+from orchestrator.conditions import congestion_control, delay, rate
 from orchestrator.topology import Link, Node, Topology
 
 DATA = Path(__file__).parents[1] / "data"
@@ -149,3 +149,38 @@ def test_shorthand_hosts_and_bad_names():
     assert problem.at == ("hosts", 1)
     with pytest.raises(ValidationError):
         either.validate_python("cubic; reboot")
+
+
+# --- delay
+
+
+def rules(name="rules.txt"):
+    return (DATA / "delay" / name).read_text()
+
+
+def test_whose_packets_are_held_is_read_back():
+    assert delay.parse("-P PREROUTING ACCEPT\n") == "absent"
+    assert delay.parse("-P PREROUTING ACCEPT\n-A PREROUTING -j NFQUEUE --queue-num 207181\n") == "absent"
+    assert delay.parse(rules()) == "held from 127.0.0.3 127.0.0.4"
+    assert delay.parse(rules("rules-ipv6.txt")) == "held from fd00::3"
+    with pytest.raises(ValueError, match="not ours"):
+        delay.parse("-P PREROUTING ACCEPT\n-A PREROUTING -j NFQUEUE --queue-num 20718\n")
+
+
+def test_a_queue_that_is_in_use_is_refused():
+    (change,) = delay.changes(delay.Config(host="h2", time="5ms"), topology())
+    with pytest.raises(ValueError, match="in use already"):
+        change.apply("held from 198.18.0.1")
+    assert change.expect("absent") == "held from 198.18.0.1"
+
+
+def test_rules_are_taken_back_one_by_one():
+    (change,) = delay.changes(delay.Config(host="h2", time="5ms"), topology())
+    (added,), (gone,) = change.apply("absent"), change.undo("absent")
+    assert [(a, b) for a, b in zip(added, gone, strict=True) if a != b] == [("-A", "-D")]
+
+
+@pytest.mark.parametrize("time", ["0s", "-1ms", "11s", "5"])
+def test_a_delay_is_a_time_that_packets_can_be_held(time):
+    with pytest.raises(ValidationError):
+        delay.Config(host="h2", time=time)

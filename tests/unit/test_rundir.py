@@ -46,6 +46,17 @@ def test_a_visible_folder_is_a_complete_one(tmp_path):
     assert not [path for path in final.rglob("*") if path.name.endswith(".new")]
 
 
+def test_what_is_no_file_does_not_hold_up_the_seal(tmp_path):
+    folder = made(tmp_path, "r1")
+    os.mkfifo(folder.path / "hosts/fifo")
+    (folder.path / "hosts/broken").symlink_to("nowhere")
+    (folder.path / "hosts/away").symlink_to("/proc/self/environ")
+    (folder.path / "hosts/log").write_bytes(b"abc")
+    folder.hash_files()
+    assert [artifact["path"] for artifact in folder.manifest["artifacts"]] == ["hosts/log"]
+    assert folder.seal().name == "r1"
+
+
 def test_the_same_run_is_not_made_twice(tmp_path):
     made(tmp_path, "r1")
     with pytest.raises(StoreError, match=r"r1\.partial: cannot be made: File exists"):

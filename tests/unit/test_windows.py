@@ -250,7 +250,7 @@ def test_counters_sampled_seldom_do_not_fail_a_short_window_of_bursts():
         "time_ns": [begin + at * second for at in range(4)], "value": [0.0, 1e8, 1e8, 1e8],
     })  # fmt: skip
     planned = trust.Planned(node="h1", port="eth0", state="complete", why="", counts=None)
-    data = windows._Tables(packets, None, counters, {}, (planned,))
+    data = windows._Tables(packets, None, counters, {}, (planned,), None)
     inward, _ = windows._port_bytes(data, (begin + second // 2, begin + 3 * second // 2))
     assert (inward.captured, inward.counted) == (1e8, 5e7)
     (told,) = judge(Evidence(window="w", port_bytes=(inward,)), Tolerances())
