@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis import throughput
-from orchestrator.report import collectives, schedules, trafficfigures
+from orchestrator.report import accuracy, collectives, schedules, trafficfigures
 from orchestrator.report.runs import Run
 from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, legend, look, save
 
@@ -44,6 +44,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
         ("loads", "Cross traffic: asked for and received", _loads),
         ("injection", "Rates of generated cross traffic", schedules.injection),
         ("bytes", "Training bytes an iteration", _bytes),
+        ("accuracy", "What accuracy costs", accuracy.drawn),
         ("collectives", "Effective utilization of the link by collective operations", collectives.utilization),
     ]
     pictures: list[Picture] = []
