@@ -46,6 +46,7 @@ class Leash:
 
     `on_event` is called in a thread of the leash and must not block or ask the leash. An agent that hears nothing for
     `silence_s` takes its controller, or the network between, for dead; the leash speaks up in time while it lives.
+    `run_key` is what launches that ask for it share.
     """
 
     def __init__(
@@ -57,11 +58,13 @@ class Leash:
         holder: Mapping[str, Any],
         on_event: Callable[[AgentEvent], None],
         silence_s: float = 120.0,
+        run_key: str = "",
     ) -> None:
         self.node = node
         self._run = run
         self._holder = dict(holder)
         self._silence_s = silence_s
+        self._run_key = run_key
         self._connection = Connection(node.name, channel, on_event=on_event, silence_s=silence_s)
 
     def hello(self, deadline: Deadline, *, folder: str | None = None) -> Greeting:
@@ -135,7 +138,7 @@ class Leash:
         values = {
             "name": launch.name,
             "argv": list(launch.argv),
-            "env": dict(launch.env),
+            "env": {**launch.env, **({launch.run_key: self._run_key} if launch.run_key else {})},
             "ready": _ready(launch.ready),
             "ready_within_s": min(launch.ready_within_s, deadline.remaining),
             "gate": launch.gate,

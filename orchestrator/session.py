@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,6 +58,7 @@ class Session:
         self.hits: list[dict[str, Any]] = []  # of changes that hit single packets: how many they saw, and hit
         self._events = events
         self._interrupts = interrupts
+        self._run_key = secrets.token_hex(16)
 
     def each(self, nodes: Iterable[str], action: Callable[[Leash], T], *, what: str, seconds: float) -> dict[str, T]:
         """Ask something of nodes at once, of those that still answer; what each said."""
@@ -85,7 +87,14 @@ class Session:
     def _leash(self, name: str, deadline: Deadline) -> Leash:
         node = self.testbed.topology.node(name)
         channel = self.testbed.connect(name, deadline)
-        return Leash(node, channel, run=self.run, holder=holder(self.run), on_event=self.watch.inbox.put)
+        return Leash(
+            node,
+            channel,
+            run=self.run,
+            holder=holder(self.run),
+            on_event=self.watch.inbox.put,
+            run_key=self._run_key,
+        )
 
     def check(self, requirements: Sequence[Requirement]) -> None:
         """Raise MissingRequirement that tells everything that is missing, where, and the remedy."""

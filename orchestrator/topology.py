@@ -100,6 +100,7 @@ class Job:
 
 # Every TCP or UDP port that a run uses on the data plane follows from these, so that `orch plan` can print it.
 RENDEZVOUS_PORT = 29500  # + job index
+MPI_PORT = 20000  # + 100 x job index: on these ranks take tensors, and on the next ones mpirun and its daemons meet
 TRAFFIC_PORT = 15201  # + index of the traffic source in its run
 
 WIRE_HEADER_BYTES = 14  # Ethernet without FCS and preamble: what a capture, a qdisc and the kernel's counters see

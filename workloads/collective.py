@@ -1,22 +1,25 @@
-"""Collective operations over message sizes, on gloo or NCCL: their time, and how much of the link they use."""
+"""Collective operations over message sizes, on gloo, NCCL or MPI: their time, and how much of the link they use."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from orchestrator.launch import Launch, Requirement
+from orchestrator.launch import Launch, Line, Requirement
 from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import TABLES, Columns, Home
 from orchestrator.topology import Job, Topology
 from orchestrator.units import Size
-from workloads import between, torch_ranks
+from workloads import between, environments, mpi_ranks, torch_ranks
 from workloads.between import Pairs
+from workloads.iterations import LOG as ITERATIONS
 from workloads.iterations import read_training
+from workloads.mpi_ranks import Mpi
 from workloads.placement import placement_problems
 from workloads.torch_ranks import TorchConfig
 
@@ -24,11 +27,36 @@ NAME = "collective"
 
 LOG = "collectives.jsonl"
 
+_MPI_FILES = (*("collective_mpi.py", "passes.py", "stepping.py", "iteration_log.py", "lifecycle.py", "trace.py"),)
+
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"]
 
 
 class Config(TorchConfig):
     """A benchmark of collective operations; an iteration is one pass over all operations and sizes."""
+
+    backend: Literal["auto", "gloo", "nccl", "mpi"] = "auto"  # type: ignore[assignment]
+    """What carries out the operations. `mpi`: Open MPI, each operation by one algorithm whatever its size. `auto`: nccl
+    where each rank has a GPU of its own, else gloo."""
+
+    algorithm: mpi_ranks.Algorithm | None = None
+    """How Open MPI reduces over all ranks. Default: `ring`. Its all-gather and reduce-scatter are rings, its all-to-all
+    goes pair by pair, its broadcast along a binomial tree."""
+
+    transport: Literal["auto", "tcp", "rdma"] = "auto"
+    """What nccl and MPI send over: `tcp` sockets on the data-plane device, `rdma` (InfiniBand or RoCE) and nothing
+    else, or the default (`auto`): what nccl finds best, and `tcp` for MPI. Gloo knows TCP alone."""
+
+    rdma_device: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.^=:,-]+$")
+    """RDMA devices that may be used, as NCCL_IB_HCA (such as `=mlx5_0:1`) or, for MPI, UCX_NET_DEVICES (`mlx5_0:1`)
+    names them. Default: those that are found."""
+
+    python: str | None = Field(default=None, min_length=1)
+    """Python interpreter that has mpi4py, for `backend: mpi`, the same path on each host. Default: on containers of
+    this machine the one that `make frameworks` built, else the host's `python`."""
+
+    mpirun: str | None = Field(default=None, min_length=1)
+    """The program `mpirun` on the hosts, where it is not on the PATH; its `orted` lies beside it."""
 
     operations: tuple[Operation, ...] = Field(default=("all-reduce",), min_length=1)
     """The operations, in the order in which each iteration passes over them."""
@@ -41,7 +69,17 @@ class Config(TorchConfig):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    return placement_problems(config.hosts, topology) or torch_ranks.backend_problems(config, topology)
+    found = placement_problems(config.hosts, topology)
+    if found:
+        return found
+    if config.backend == "mpi":
+        return [*mpi_ranks.problems(config.hosts or []), *torch_ranks.transport_problems(config, "mpi")]
+    given = {"algorithm": config.algorithm, "python": config.python, "mpirun": config.mpirun}
+    return torch_ranks.backend_problems(config, topology) + [
+        Problem(at=(name,), message="is for MPI alone", accepted=f"backend: mpi beside {name}")
+        for name, value in given.items()
+        if value is not None
+    ]
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
@@ -52,10 +90,69 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "repeats": config.repeats,
         "link_bps": [topology.link(rank.node).rate / topology.scale for rank in job.ranks],
     }
-    return torch_ranks.launches(config, job, topology, program="collective.py", siblings=(), told=told, seed=seed)
+    if config.backend == "mpi":
+        return _mpi_launches(config, job, topology, told=told)
+    return torch_ranks.launches(
+        config, job, topology, program="collective.py", siblings=("passes.py",), told=told, seed=seed
+    )
 
 
-def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:  # noqa: ARG001
+def _mpi_launches(config: Config, job: Job, topology: Topology, *, told: Mapping[str, Any]) -> list[Launch]:
+    """What mpirun and its daemons need, then a launch for each rank."""
+    mpi = _mpi(config)
+    settings = {**told, "trace": config.trace, "join_s": mpi_ranks.MEET_S}
+    files: dict[str, bytes | Path] = {
+        name: torch_ranks.TRAINING / name for name in (*_MPI_FILES, *mpi_ranks.RANK_FILES)
+    }
+    files["config.json"] = json.dumps(settings).encode()
+    return [
+        *mpi_ranks.launches(mpi, job, topology),
+        *(
+            Launch(
+                name=mpi_ranks.rank_name(job, rank.rank),
+                node=rank.node,
+                role="rank",
+                argv=(environments.interpreter(config.python, "torch", node, topology), "-u", _MPI_FILES[0]),
+                env={
+                    "RANK": str(rank.rank),  # for messages of our own
+                    "OMP_NUM_THREADS": str(config.threads),
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                    **mpi_ranks.rank_env(mpi, job, rank, topology),
+                    **config.env,
+                },
+                files=files,
+                ready=Line("^ready"),
+                ready_within_s=torch_ranks.READY_S,
+                gate=True,
+                follow=ITERATIONS,
+                job=job.name,
+                rank=rank.rank,
+            )
+            for rank in job.ranks
+            for node in (topology.node(rank.node),)
+        ),
+    ]
+
+
+def _mpi(config: Config) -> Mpi:
+    return Mpi(
+        mpirun=config.mpirun or "mpirun",
+        algorithm=config.algorithm or "ring",
+        transport=config.transport,
+        rdma_device=config.rdma_device,
+        env=config.env,
+    )
+
+
+def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
+    if config.backend == "mpi":
+        remedy = environments.remedy("torch", topology)
+        return [
+            *environments.requirements(
+                ("numpy", "mpi4py"), job.nodes, topology, given=config.python, environment="torch", needed_by=NAME
+            ),
+            *mpi_ranks.requirements(_mpi(config), job, remedy=remedy, needed_by=NAME),
+        ]
     return torch_ranks.requirements(job, topology, needed_by=NAME)
 
 
@@ -70,10 +167,13 @@ def bus_factor(operation: str, world: int) -> float:
     return 1.0 if operation == "broadcast" else (world - 1) / world
 
 
-def sent_in(operation: str, world: int, size: float, *, backend: str) -> Pairs:
+def sent_in(
+    operation: str, world: int, size: float, *, backend: str, algorithm: mpi_ranks.Algorithm | None = None
+) -> Pairs:
     """Who sends how much to whom in one operation: rings, a mesh, and a binomial tree rooted at rank 0.
 
     Gloo's reduce-scatter is an all-reduce of which each rank keeps its share: it sends twice what it would have to.
+    MPI's all-reduce goes by the `algorithm`, and its rings turn the other way.
     """
     if operation == "all-to-all":
         return {(a, b): size / world for a in range(world) for b in range(world) if a != b}
@@ -81,20 +181,24 @@ def sent_in(operation: str, world: int, size: float, *, backend: str) -> Pairs:
         return {(rank - (1 << (rank.bit_length() - 1)), rank): size for rank in range(1, world)}
     if operation == "reduce-scatter" and backend == "gloo":
         operation = "all-reduce"
-    return between.ring(world, bus_factor(operation, world) * size)
+    if backend == "mpi" and operation == "all-reduce":
+        return mpi_ranks.all_reduce(algorithm or "ring", world, size)
+    turning = mpi_ranks.ring if backend == "mpi" else between.ring
+    return turning(world, bus_factor(operation, world) * size)
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
     """Bytes that the backend's algorithms send in one pass over all operations and sizes."""
     world = len(job.ranks)
-    backend = torch_ranks.backend_of(config, job.ranks)
+    backend = "mpi" if config.backend == "mpi" else torch_ranks.backend_of(config, job.ranks)
     total: dict[tuple[int, int], float] = {}
     for operation in config.operations:
         for asked in config.sizes:
             size = 4 * world * max(1, math.ceil(max(1, round(asked / topology.scale)) / (4 * world)))
-            for pair, sent in sent_in(operation, world, size, backend=backend).items():
+            for pair, sent in sent_in(operation, world, size, backend=backend, algorithm=config.algorithm).items():
                 total[pair] = total.get(pair, 0.0) + sent * config.repeats
-    source = f"one pass of {', '.join(config.operations)}: rings, mesh and binomial tree on {backend}"
+    reduced = f", all-reduce by {config.algorithm}" if config.algorithm else ""
+    source = f"one pass of {', '.join(config.operations)}: rings, mesh and binomial tree on {backend}{reduced}"
     return between.theory(job, total, parameters=0, source=source)
 
 

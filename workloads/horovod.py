@@ -1,4 +1,4 @@
-"""Horovod on PyTorch or TensorFlow over Gloo, each rank started by us, with emulated compute."""
+"""Horovod on PyTorch or TensorFlow over Gloo or MPI, each rank started by us, with emulated compute."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from orchestrator.units import Duration, Size
-from workloads import between, emulated_training, environments, modelled
+from workloads import between, emulated_training, environments, modelled, mpi_ranks
 from workloads.emulated_training import EmulatedConfig
 from workloads.horovod_timeline import read_timeline
 from workloads.iterations import LOG, read_iterations
+from workloads.mpi_ranks import Mpi
 
 NAME = "horovod"
 
@@ -38,6 +39,22 @@ class Config(EmulatedConfig):
 
     framework: Literal["torch", "tensorflow"] = "torch"
     """What Horovod averages gradients for: PyTorch's optimizer, or TensorFlow's gradient tape in a graph."""
+
+    controller: Literal["gloo", "mpi"] = "gloo"
+    """What the ranks meet by, agree by and send gradients by: Gloo, or Open MPI, whose `mpirun` we start."""
+
+    algorithm: mpi_ranks.Algorithm | None = None
+    """How Open MPI reduces gradients over all ranks, whatever their size. Default: `ring`, as Gloo does."""
+
+    transport: Literal["auto", "tcp", "rdma"] = "auto"
+    """What Open MPI sends over: `rdma` (InfiniBand or RoCE, by UCX), or `tcp`, which is the default. Gloo knows TCP
+    alone."""
+
+    rdma_device: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:,-]+$")
+    """RDMA devices that Open MPI may use, as UCX_NET_DEVICES names them, such as `mlx5_0:1`. Default: all it finds."""
+
+    mpirun: str = Field(default="mpirun", min_length=1)
+    """The program `mpirun` on the hosts, where it is not on the PATH; its `orted` lies beside it."""
 
     fusion: Annotated[Size, Field(ge=0)] = 64 * 2.0**20
     """Fusion threshold: gradients that are ready in one cycle are reduced together up to this size; 0: each by itself.
@@ -70,20 +87,39 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
         )
         for index in split
     ]
+    return found + _mpi_problems(config)
+
+
+def _mpi_problems(config: Config) -> list[Problem]:
+    if config.controller == "mpi":
+        found = mpi_ranks.problems(config.hosts or [])
+    else:
+        given = ("algorithm", config.algorithm), ("transport", config.transport if config.transport == "rdma" else None)
+        found = [
+            Problem(at=(name,), message="Gloo has one all-reduce, over TCP", accepted=f"controller: mpi beside {name}")
+            for name, value in given
+            if value is not None
+        ]
+    if config.rdma_device is not None and config.transport != "rdma":
+        message = "names what a transport other than rdma does not use"
+        found.append(Problem(at=("rdma_device",), message=message, accepted="transport: rdma beside it"))
     return found
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
-    """The rendezvous server at the host of rank 0, then a launch for each rank."""
+    """What the ranks meet by, then a launch for each rank."""
+    by_mpi = config.controller == "mpi"
     told = emulated_training.told(config, topology, seed=seed) | {
         "threads": config.threads,
         "compression": config.compression,
+        "join_s": mpi_ranks.MEET_S if by_mpi else None,
     }
     options = ("--checksum",) if config.checksum else ()
     program, model = _FILES[config.framework]
-    files = emulated_training.files(program, model) | {"config.json": json.dumps(told).encode()}
+    files = emulated_training.files(program, model, *mpi_ranks.RANK_FILES) | {"config.json": json.dumps(told).encode()}
+    meeting = mpi_ranks.launches(_mpi(config), job, topology) if by_mpi else [_rendezvous(config, job, topology)]
     return [
-        _rendezvous(config, job, topology),
+        *meeting,
         *(
             Launch(
                 name=f"{job.name}-rank{rank.rank}",
@@ -92,7 +128,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 argv=(_python(config, rank.node, topology), "-u", program, *options),
                 env=_env(config, job, rank, topology),
                 files=files,
-                order=1,
+                order=0 if by_mpi else 1,
                 ready=Line("^ready"),
                 ready_within_s=emulated_training.READY_S,
                 gate=True,
@@ -128,10 +164,34 @@ def _rendezvous(config: Config, job: Job, topology: Topology) -> Launch:
 
 
 def _env(config: Config, job: Job, rank: Rank, topology: Topology) -> dict[str, str]:
-    node = topology.node(rank.node)
-    across = [other.node for other in job.ranks if other.local_rank == rank.local_rank]
+    meeting = _mpi_env if config.controller == "mpi" else _gloo_env
     env = {
         "RANK": str(rank.rank),  # for messages of our own
+        **meeting(config, job, rank, topology),
+        "HOROVOD_FUSION_THRESHOLD": str(round(config.fusion / topology.scale)),
+        "HOROVOD_CYCLE_TIME": f"{config.cycle_time * 1e3:g}",
+        "OMP_NUM_THREADS": str(config.threads),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    if config.timeline:  # rank 0 alone writes; a rank that is not told of it waits for the others for ever
+        env |= {"HOROVOD_TIMELINE": TIMELINE, "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+    if config.framework == "tensorflow":
+        env |= environments.QUIET_TENSORFLOW
+    return env | config.env
+
+
+def _mpi_env(config: Config, job: Job, rank: Rank, topology: Topology) -> dict[str, str]:
+    return {
+        "HOROVOD_CONTROLLER": "mpi",
+        "HOROVOD_CPU_OPERATIONS": "mpi",
+        **mpi_ranks.rank_env(_mpi(config), job, rank, topology),
+    }
+
+
+def _gloo_env(config: Config, job: Job, rank: Rank, topology: Topology) -> dict[str, str]:  # noqa: ARG001
+    node = topology.node(rank.node)
+    across = [other.node for other in job.ranks if other.local_rank == rank.local_rank]
+    return {
         "HOROVOD_HOSTNAME": rank.node,
         "HOROVOD_RANK": str(rank.rank),
         "HOROVOD_SIZE": str(len(job.ranks)),
@@ -145,23 +205,28 @@ def _env(config: Config, job: Job, rank: Rank, topology: Topology) -> dict[str, 
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(RENDEZVOUS_PORT + job.index),
         "HOROVOD_GLOO_IFACE": node.device,
         "HOROVOD_GLOO_TIMEOUT_SECONDS": str(_GLOO_TIMEOUT_S),
-        "HOROVOD_FUSION_THRESHOLD": str(round(config.fusion / topology.scale)),
-        "HOROVOD_CYCLE_TIME": f"{config.cycle_time * 1e3:g}",
-        "OMP_NUM_THREADS": str(config.threads),
-        "PYTHONDONTWRITEBYTECODE": "1",
     }
-    if config.timeline:  # rank 0 alone writes; a rank that is not told of it waits for the others for ever
-        env |= {"HOROVOD_TIMELINE": TIMELINE, "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
-    if config.framework == "tensorflow":
-        env |= environments.QUIET_TENSORFLOW
-    return env | config.env
+
+
+def _mpi(config: Config) -> Mpi:
+    return Mpi(
+        mpirun=config.mpirun,
+        algorithm=config.algorithm or "ring",
+        transport=config.transport,
+        rdma_device=config.rdma_device,
+        env=config.env,
+    )
 
 
 def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
-    return environments.requirements(
+    needed = environments.requirements(
         (config.framework, "horovod"), job.nodes, topology, given=config.python, environment=config.framework,
         needed_by=NAME,
     )  # fmt: skip
+    if config.controller == "mpi":
+        remedy = environments.remedy(config.framework, topology)
+        needed += mpi_ranks.requirements(_mpi(config), job, remedy=remedy, needed_by=NAME)
+    return needed
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
@@ -169,12 +234,16 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     moved = modelled.parameters(config, topology)
     world = len(job.ranks)
     each = _ELEMENT_BYTES[config.compression]
+    told = f"parameters x {each} bytes, without Horovod's control traffic, so much a cycle at any scale"
+    if config.controller == "mpi":
+        algorithm = config.algorithm or "ring"
+        sent = mpi_ranks.all_reduce(algorithm, world, moved * each)
+        return between.theory(job, sent, parameters=moved, source=f"Open MPI's {algorithm} all-reduce of {told}")
     return between.theory(
         job,
         between.ring(world, 2 * (world - 1) / world * moved * each),
         parameters=moved,
-        source=f"ring all-reduce, 2 (N-1)/N x parameters x {each} bytes (Salamy, eq. 3.1), without Horovod's control "
-        "traffic, so much a cycle at any scale",
+        source=f"ring all-reduce, 2 (N-1)/N x {told} (Salamy, eq. 3.1)",
     )
 
 

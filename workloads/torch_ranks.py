@@ -64,7 +64,7 @@ def backend_problems(config: TorchConfig, topology: Topology) -> list[Problem]:
     ]
 
 
-def transport_problems(config: TorchConfig, backend: Literal["gloo", "nccl"]) -> list[Problem]:
+def transport_problems(config: TorchConfig, backend: Literal["gloo", "nccl", "mpi"]) -> list[Problem]:
     """A transport that the backend does not have, and a device for one that is not used."""
     found = []
     if config.transport == "rdma" and backend == "gloo":

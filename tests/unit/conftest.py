@@ -28,12 +28,21 @@ class Tethered(Leash):
         run: str = "r1",
         env: dict[str, str] | None = None,
         silence_s: float = 120.0,
+        run_key: str = "",
     ) -> None:
         self.channel = LocalChannel(sys.executable, env=env)
         self.events: list[AgentEvent] = []
         node = Node(name=name, work=str(work), python=sys.executable)
         holder = {"user": "ada", "host": "desk", "pid": 7, "run": run, "since": "noon"}
-        super().__init__(node, self.channel, run=run, holder=holder, on_event=self.events.append, silence_s=silence_s)
+        super().__init__(
+            node,
+            self.channel,
+            run=run,
+            holder=holder,
+            on_event=self.events.append,
+            silence_s=silence_s,
+            run_key=run_key,
+        )
 
     def await_event(self, wanted: Callable[[AgentEvent], bool], within_s: float = 3.0) -> AgentEvent:
         Deadline.after(within_s).poll(lambda: any(map(wanted, self.events)), every_s=0.005, waiting_for="an event")

@@ -100,6 +100,14 @@ def test_a_missing_program_is_named(tether):
         tether().run(["orch-no-such"], soon())
 
 
+def test_the_runs_key_goes_to_launches_that_ask_for_it_alone(tether):
+    leash = tether(run_key="open sesame")
+    leash.start(shell("env", name="told", run_key="KEY", ready=Exited()), soon())
+    leash.start(shell("env", name="not-told", ready=Exited()), soon())
+    assert "KEY=open sesame\n" in (folder(leash) / "told/stdout").read_text()
+    assert "sesame" not in (folder(leash) / "not-told/stdout").read_text()
+
+
 def test_clock(tether):
     sample = tether().clock(8, soon())
     assert abs(sample.offset_ns) <= sample.uncertainty_ns + 1000  # the same clock

@@ -1,9 +1,13 @@
-"""One rank of a Horovod training on TensorFlow; it needs Horovod's environment (HOROVOD_RANK and what goes with it)."""
+"""One rank of a Horovod training on TensorFlow; it needs Horovod's environment (HOROVOD_RANK and what goes with it).
+
+Where `config.json` has a `join_s` mpirun tells it who it is, within so many seconds.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from mpi_join import join
 from pace import sharpen_timer
 from stepping import Step
 from worker import LEARNING_RATE, main
@@ -11,6 +15,8 @@ from worker import LEARNING_RATE, main
 
 def build(config: dict[str, Any], *, checksum: bool) -> Step:
     """Meet the other ranks, and trace the step."""
+    if config["join_s"] is not None:
+        join(config["join_s"])
     sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
     import horovod.tensorflow as hvd
     import tensorflow as tf

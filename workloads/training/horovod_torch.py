@@ -1,16 +1,22 @@
-"""One rank of a Horovod training on PyTorch; it needs Horovod's environment (HOROVOD_RANK and what goes with it)."""
+"""One rank of a Horovod training on PyTorch; it needs Horovod's environment (HOROVOD_RANK and what goes with it).
+
+Where `config.json` has a `join_s` mpirun tells it who it is, within so many seconds.
+"""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
+from mpi_join import join
 from stepping import Step, timed
 from worker import LEARNING_RATE, main
 
 
 def build(config: dict[str, Any], *, checksum: bool) -> Step:
     """Meet the other ranks, and wrap the optimizer."""
+    if config["join_s"] is not None:
+        join(config["join_s"])
     import horovod.torch as hvd
     import torch
     from emulated import EmulatedModel

@@ -1,0 +1,188 @@
+"""Open MPI for real over three hosts, under Horovod and as a benchmark: what travels, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import wire
+from orch_runs import (
+    in_stage,
+    killed_in_its_window,
+    last_json,
+    nothing_is_left,
+    orch,
+    processes,
+    start,
+    wait_for,
+    write,
+)
+
+from orchestrator.report.runs import Run
+from workloads import environments
+
+pytestmark = [
+    pytest.mark.testbed,
+    pytest.mark.any_user,
+    pytest.mark.skipif(not environments.built("torch").exists(), reason="no Open MPI here: run `make frameworks`"),
+]
+
+COMMON = {
+    "testbed": {"local": {"hosts": 3, "link": "1gbit"}},
+    "collect": ["tcpdump", "nic"],
+    "measure": {"warmup": 2, "iterations": 10, "at_most": "60s"},
+    "validity": {"clock": "100ms"},
+}
+# Unscaled and with a long cycle, so that what Horovod's ranks agree on weighs little beside the tensors.
+HOROVOD = {
+    "name": "horovod-mpi",
+    **COMMON,
+    "workload": {
+        "horovod": {
+            "controller": "mpi", "model": "mobilenet_v2", "compute_time": "60ms", "cycle_time": "10ms",
+            "checksum": True, "hosts": ["h1", "h2", "h3"],
+        },
+    },
+}  # fmt: skip
+COLLECTIVE = {
+    "name": "collective-mpi",
+    **COMMON,
+    "workload": {
+        "collective": {
+            "backend": "mpi", "sizes": ["1mb", "2mb"], "repeats": 1,
+            "operations": ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"],
+            "hosts": ["h1", "h3", "h3", "h2"],
+        },
+    },
+}  # fmt: skip
+
+
+def changed(experiment, **options):
+    ((name, workload),) = experiment["workload"].items()
+    return {**experiment, "workload": {name: {**workload, **options}}}
+
+
+def completed(tmp_path, experiment):
+    """A run that came to its end with as many bytes as theory has, and its iterations in each rank's log."""
+    status, out, err = orch(
+        "run", write(tmp_path, experiment), "--results", tmp_path / "results", "--json", "--no-report"
+    )
+    (told,) = last_json(out)["runs"]
+    assert told["outcome"] == "completed", err
+    assert status in (0, 3), err  # a busy machine may spoil the verdict, not the bytes
+    sent = told["windows"][0]["jobs"][0]["bytes_per_iteration"]
+    assert sent["measured_raw"] == pytest.approx(sent["theory_raw"], rel=0.03)
+    nothing_is_left(told["run"])
+    (folder,) = (tmp_path / "results").glob("*/*")
+    assert not list(folder.glob("hosts/*/*/session")), "Open MPI's session is no result"
+    logs = [
+        {record["iteration"]: record for record in map(json.loads, path.read_text().splitlines())}
+        for path in sorted(folder.glob("hosts/*/training-rank*/iterations.jsonl"))
+    ]
+    return Run(folder), sent, logs
+
+
+def agree(logs):
+    """Ranks have equal weights after each iteration, which changes them."""
+    together = set.intersection(*map(set, logs))
+    assert len(together) >= 10
+    assert all(len({log[number]["checksum"] for log in logs}) == 1 for number in together)
+    assert len({logs[0][number]["checksum"] for number in together}) > 1, "nothing was learned"
+
+
+@pytest.mark.parametrize(
+    "framework",
+    [
+        "torch",
+        pytest.param(
+            "tensorflow",
+            marks=pytest.mark.skipif(not environments.built("tensorflow").exists(), reason="no TensorFlow here"),
+        ),
+    ],
+)
+def test_horovods_ranks_agree_over_mpi_and_send_as_much_as_theory_says(tmp_path, framework):
+    run, sent, logs = completed(tmp_path, changed(HOROVOD, framework=framework))
+    assert sent["theory_raw"] == pytest.approx(2 * 2 / 3 * 4 * 3_504_872)
+    assert len(logs) == 3
+    agree(logs)
+    assert wire.pattern_of(run).shape == "ring"
+    assert wire.apart(wire.captured(run), wire.told(run)) < 0.07
+    ports = {kind: set() for kind in ("control", "training")}
+    for row in run.rows("capture_flows"):
+        if row["kind"] in ports:
+            ports[row["kind"]] |= {row["src_port"], row["dst_port"]} & set(range(20000, 20100))
+    assert ports["control"] == {20098, 20099}, "mpirun's daemons"
+    assert ports["training"]
+    assert max(ports["training"]) < 20098
+
+
+@pytest.mark.parametrize("controller", ["gloo", "mpi"])
+def test_several_ranks_of_a_host_agree_and_send_one_ring_over_the_network(tmp_path, controller):
+    run, _, logs = completed(tmp_path, changed(HOROVOD, controller=controller, hosts=["h1", "h1", "h2"]))
+    assert len(logs) == 3
+    agree(logs)
+    assert wire.apart(wire.captured(run), wire.told(run)) < 0.07
+
+
+def test_every_collective_sends_what_theory_says_between_the_hosts_it_says(tmp_path):
+    run, _, logs = completed(tmp_path, COLLECTIVE)
+    assert len(logs) == 4
+    assert wire.apart(wire.captured(run), wire.told(run)) < 0.07
+    rows = list(run.rows("collectives"))
+    assert {row["operation"] for row in rows} == set(COLLECTIVE["workload"]["collective"]["operations"])
+    assert {row["rank"] for row in rows} == {0, 1, 2, 3}
+    assert all(row["bus_bps"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("algorithm", ["recursive-doubling", "rabenseifner"])
+def test_an_all_reduce_goes_by_the_algorithm_that_was_asked_for(tmp_path, algorithm):
+    options = {"algorithm": algorithm, "operations": ["all-reduce"], "hosts": ["h1", "h2", "h3"]}
+    run, _, _ = completed(tmp_path, changed(COLLECTIVE, **options))
+    assert wire.apart(wire.captured(run), wire.told(run)) < 0.07
+
+
+@pytest.mark.parametrize("experiment", [HOROVOD, COLLECTIVE], ids=["horovod", "collective"])
+def test_a_rank_killed_in_its_step_ends_the_run(tmp_path, experiment):
+    before = sessions()
+    err = killed_in_its_window(tmp_path, experiment)
+    assert "training-rank1 ended with status -9" in err
+    assert sessions() == before
+
+
+def sessions():
+    return {path for folder in ("/tmp", "/dev/shm") for path in Path(folder).glob("*mpi*")}
+
+
+def test_a_daemon_killed_ends_the_run(tmp_path):
+    results = tmp_path / "results"
+    endless = {**COLLECTIVE, "measure": {"warmup": 1, "at_most": "60s"}}
+    process = start("run", write(tmp_path, endless), "--results", results, "--json", "--no-report")
+    try:
+        wait_for(in_stage(results, "window", at_least_iterations=4), 360, "the window")
+        (partial,) = results.glob("*/*.partial")
+        run = partial.name.removesuffix(".partial")
+        (daemon,) = (
+            pid
+            for pid in processes(ORCH_RUN=run, ORCH_LAUNCH="training-daemon-h2")
+            if Path(f"/proc/{pid}/comm").read_text() == "orted\n"
+        )
+        os.kill(daemon, signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+    assert process.returncode == 1
+    assert "before it was asked to" in err
+    nothing_is_left(run)
+
+
+def test_without_mpirun_nothing_is_started(tmp_path):
+    path = write(tmp_path, changed(COLLECTIVE, mpirun="/no/such/mpirun"))
+    status, out, err = orch("run", path, "--results", tmp_path / "results", "--json", "--no-report")
+    assert status == 1
+    assert "make frameworks" in err
+    assert last_json(out)["runs"][0]["stage"] == "check"

@@ -1,0 +1,282 @@
+"""Open MPI jobs: what is launched where, at which ports, and what its algorithms send."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.launch import Line
+from orchestrator.topology import Job, Link, Node, Topology
+from workloads import collective, horovod, mpi_ranks
+from workloads.placement import ranks
+
+TRAINING = Path(mpi_ranks.__file__).parent / "training"
+
+
+def topology(*, kind: str = "inventory") -> Topology:
+    nodes = tuple(Node(name=f"h{i}", address=f"10.0.{i}.7", device=f"eth{i}", python=f"/py{i}") for i in (1, 2, 3))
+    links = tuple(Link(host=node.name, device=node.device, rate=25e9) for node in nodes)
+    return replace(Topology(kind="inventory", nodes=nodes, links=links, scale=1), kind=kind)
+
+
+def made(part, where: Topology, **options: object):
+    given = {"model": "resnet50", "controller": "mpi"} if part is horovod else {"backend": "mpi"}
+    config = part.Config.model_validate({**given, **options})
+    return config, Job(name="job0", index=2, ranks=ranks(config.hosts, where))
+
+
+def launched(part, where: Topology, **options: object):
+    config, job = made(part, where, **options)
+    assert part.problems(config, where) == []
+    return {launch.name: launch for launch in part.launches(config, job, where, 7)}
+
+
+@pytest.mark.parametrize("part", [horovod, collective])
+def test_mpirun_and_a_daemon_for_each_other_host_start_with_the_ranks(part) -> None:
+    found = launched(part, topology(), hosts=["h2", "h2", "h3"])
+    assert list(found) == ["job0-mpirun", "job0-daemon-h3", "job0-rank0", "job0-rank1", "job0-rank2"]
+    assert {launch.order for launch in found.values()} == {0}, "they wait for each other, and end together"
+    started, daemon = found["job0-mpirun"], found["job0-daemon-h3"]
+    assert started.node == "h2"
+    assert started.ready == Line("^rank 0 joined")
+    assert daemon.argv == ("/py3", "-u", "mpi_daemon.py", "10.0.3.7", "20299")
+    assert started.run_key == daemon.run_key == "MPI_RUN_KEY"
+    assert all(launch.run_key is None for launch in found.values() if launch.rank is not None)
+    assert not any("MPI_RUN_KEY" in launch.env for launch in found.values())
+
+
+def test_ranks_are_where_their_hosts_are_named_in_any_order() -> None:
+    argv = launched(collective, topology(), hosts=["h3", "h1", "h3"])["job0-mpirun"].argv
+    assert argv[argv.index("--map-by") + 1] == "seq"
+    assert argv[argv.index("--host") + 1] == "10.0.3.7,10.0.1.7,10.0.3.7"
+
+
+def test_each_process_is_told_the_network_that_its_own_host_sees() -> None:
+    found = launched(horovod, topology())
+    assert found["job0-daemon-h2"].env["OMPI_MCA_oob_tcp_if_include"] == "10.0.2.0/24"
+    assert found["job0-rank2"].env["OMPI_MCA_btl_tcp_if_include"] == "10.0.3.0/24"
+
+
+def test_ports_of_tensors_and_of_control_are_known_and_apart() -> None:
+    found = launched(horovod, topology(), hosts=["h1", "h1", "h2"])
+    flows = found["job0-mpirun"].flows
+    env = found["job0-rank0"].env
+    first, count = int(env["OMPI_MCA_btl_tcp_port_min_v4"]), int(env["OMPI_MCA_btl_tcp_port_range_v4"])
+    assert first == 20200
+    assert {flow.port for flow in flows if flow.kind == "training"} == set(range(first, first + count))
+    control = {flow.port for flow in flows if flow.kind == "control"}
+    argv = found["job0-mpirun"].argv
+    assert control == {20299, int(argv[argv.index("oob_tcp_dynamic_ipv4_ports") + 1])}
+    assert count > 2, "several ranks of a host need several ports"
+
+
+def test_more_ranks_than_ports_are_refused() -> None:
+    config, _ = made(collective, topology(), hosts=["h1"] * 91 + ["h2"])
+    (problem,) = collective.problems(config, topology())
+    assert "91 ranks" in problem.message
+
+
+def test_rdma_goes_by_ucx_up_to_the_launch_line() -> None:
+    found = launched(horovod, topology(), transport="rdma", rdma_device="mlx5_0:1")
+    env = found["job0-rank1"].env
+    assert (env["OMPI_MCA_pml"], env["UCX_NET_DEVICES"]) == ("ucx", "mlx5_0:1")
+    assert env["UCX_TLS"].startswith("rc,")
+    assert not any("btl_tcp" in name for name in env)
+    tcp = launched(horovod, topology())["job0-rank1"].env
+    assert (tcp["OMPI_MCA_pml"], tcp["OMPI_MCA_btl"]) == ("ob1", "self,tcp")
+    assert not any(name.startswith("UCX") for name in tcp)
+
+
+@pytest.mark.parametrize(
+    ("part", "options", "at"),
+    [
+        (horovod, {"controller": "gloo", "algorithm": "ring"}, "algorithm"),
+        (horovod, {"controller": "gloo", "transport": "rdma"}, "transport"),
+        (horovod, {"rdma_device": "mlx5_0"}, "rdma_device"),
+        (collective, {"backend": "gloo", "algorithm": "ring"}, "algorithm"),
+        (collective, {"backend": "gloo", "python": "/py"}, "python"),
+        (collective, {"backend": "auto", "mpirun": "/opt/mpi/bin/mpirun"}, "mpirun"),
+        (collective, {"rdma_device": "mlx5_0"}, "rdma_device"),
+    ],
+)
+def test_an_option_that_nothing_would_use_is_a_problem(part, options: dict[str, str], at: str) -> None:
+    config, _ = made(part, topology(), **options)
+    assert [problem.at for problem in part.problems(config, topology())] == [(at,)]
+
+
+@pytest.mark.parametrize("part", [horovod, collective])
+def test_what_is_missing_names_the_step_that_gets_it(part) -> None:
+    where = topology(kind="local")
+    config, job = made(part, where, mpirun="/opt/mpi/bin/mpirun")
+    needed = {(need.node, need.what): need for need in part.requirements(config, job, where)}
+    for what in (("h1", "/opt/mpi/bin/mpirun"), ("h2", "/opt/mpi/bin/orted"), ("h3", "/opt/mpi/bin/orted")):
+        assert needed[what].kind == "program"
+        assert needed[what].remedy == "make frameworks"
+    module = "horovod" if part is horovod else "mpi4py"
+    assert needed["h2", module].remedy == "make frameworks"
+
+
+def test_a_ring_sends_to_the_next_rank() -> None:
+    assert mpi_ranks.all_reduce("ring", 3, 3.0) == {(0, 1): 4.0, (1, 2): 4.0, (2, 0): 4.0}
+
+
+def test_recursive_doubling_exchanges_all_with_each_partner() -> None:
+    assert mpi_ranks.all_reduce("recursive-doubling", 4, 5.0) == {
+        (a, a ^ distance): 5.0 for a in range(4) for distance in (1, 2)
+    }
+    # The first of three ranks takes part through the second.
+    assert mpi_ranks.all_reduce("recursive-doubling", 3, 5.0) == {
+        (0, 1): 5.0, (1, 0): 5.0, (1, 2): 5.0, (2, 1): 5.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("world", [2, 4, 8])
+def test_rabenseifners_algorithm_is_bandwidth_optimal_for_powers_of_two(world: int) -> None:
+    pairs = mpi_ranks.all_reduce("rabenseifner", world, 8.0)
+    for rank in range(world):
+        sent = sum(size for (src, _), size in pairs.items() if src == rank)
+        assert sent == pytest.approx(2 * (world - 1) / world * 8.0)
+
+
+def test_rabenseifners_algorithm_on_three_ranks() -> None:
+    """As captured: the second rank halves with the first, which stands for both."""
+    assert mpi_ranks.all_reduce("rabenseifner", 3, 2.0) == {(0, 1): 3.0, (1, 0): 2.0, (0, 2): 2.0, (2, 0): 2.0}
+
+
+@pytest.mark.parametrize(
+    ("operation", "messages"),
+    [("all-reduce", 4 / 3), ("all-gather", 2 / 3), ("reduce-scatter", 2 / 3), ("all-to-all", 2 / 3)],
+)
+def test_bytes_of_a_collective(operation: str, messages: float) -> None:
+    where = topology()
+    config, job = made(collective, where, operations=[operation], sizes=["12mb"], repeats=2)
+    assert collective.theory(config, job, where).bytes_per_iteration == pytest.approx(2 * messages * 12e6)
+
+
+def test_two_ranks_of_a_host_send_one_ring_over_the_network() -> None:
+    where = topology()
+    config, job = made(horovod, where, hosts=["h1", "h1", "h2"])
+    pairs = horovod.theory(config, job, where).pairs
+    ring = 2 * 2 / 3 * 4 * 25_557_032
+    assert {(src, dst): size for src, dst, size in pairs} == {
+        ("h1", "h2"): pytest.approx(ring), ("h2", "h1"): pytest.approx(ring),
+    }  # fmt: skip
+
+
+# The programs that stand between mpirun and us
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def daemon_in(folder: Path, port: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, str(TRAINING / "mpi_daemon.py"), "127.0.0.1", str(port)], cwd=folder,
+        env={**os.environ, "MPI_RUN_KEY": "right"}, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def call(port: int, key: str, command: str) -> subprocess.CompletedProcess[bytes]:
+    env = {**os.environ, "MPI_RUN_KEY": key, "MPI_DOOR_PORT": str(port), "MPI_MEET_S": "20"}
+    argv = [sys.executable, str(TRAINING / "mpi_agent.py"), "127.0.0.1", *command.split(" ")]
+    return subprocess.run(argv, env=env, capture_output=True, timeout=30, check=False)
+
+
+def test_a_daemon_runs_the_command_of_who_knows_the_key_and_of_nobody_else(tmp_path: Path) -> None:
+    port = free_port()
+    daemon = daemon_in(tmp_path, port)
+    try:
+        stranger = call(port, "wrong", f"touch {tmp_path}/stranger")
+        assert stranger.returncode == 1
+        assert b"turned mpirun's daemon away" in stranger.stderr
+        assert call(port, "right", f"env > {tmp_path}/env; touch {tmp_path}/ours; sleep 60").returncode == 0
+        ends = time.monotonic() + 20
+        while not (tmp_path / "ours").exists():
+            assert time.monotonic() < ends
+            time.sleep(0.02)
+        assert (tmp_path / "session").is_dir()
+        assert "MPI_RUN_KEY" not in (tmp_path / "env").read_text()
+        daemon.send_signal(signal.SIGTERM)
+        _, said = daemon.communicate(timeout=20)
+    finally:
+        daemon.kill()
+    assert daemon.returncode == 0
+    assert not (tmp_path / "stranger").exists()
+    assert not (tmp_path / "session").exists()
+    assert b"a caller from 127.0.0.1 was turned away: it does not know the key of the run" in said
+
+
+JOINING = """
+import os, sys
+from mpi_join import join
+join(float(sys.argv[1]))
+print("told", os.environ["OMPI_COMM_WORLD_RANK"], os.environ["OMPI_MCA_btl"], flush=True)
+sys.stdin.read()
+"""
+
+
+def rank_named(name: str, *, within_s: float) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(TRAINING), "MPI_NAME": name, "RANK": "3", "OMPI_MCA_btl": "ours"}
+    return subprocess.Popen(
+        [sys.executable, "-c", JOINING, str(within_s)], env=env, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def test_a_rank_is_told_who_it_is_by_a_stub_that_ends_with_it() -> None:
+    name = f"test-{os.getpid()}-rank"
+    env = {
+        **os.environ, "MPI_RANK": name, "PMIX_RANK": "3", "MPI_MEET_S": "20",
+        "OMPI_COMM_WORLD_RANK": "3", "OMPI_MCA_btl": "mpirun's",
+    }  # fmt: skip
+    stub = subprocess.Popen([sys.executable, str(TRAINING / "mpi_stub.py")], env=env, stdout=subprocess.PIPE, text=True)
+    rank = rank_named(f"{name}3", within_s=20)
+    try:
+        assert rank.stdout is not None
+        assert stub.stdout is not None
+        assert rank.stdout.readline() == "told 3 ours\n", "what the workload sets wins"
+        assert stub.stdout.readline() == "rank 3 joined\n"
+        assert stub.poll() is None
+        rank.kill()
+        assert stub.wait(20) == 0
+    finally:
+        for process in (stub, rank):
+            process.kill()
+            process.communicate()
+
+
+def test_a_rank_fails_with_one_line_when_nobody_tells_it_or_its_stub_ends() -> None:
+    alone = rank_named(f"test-{os.getpid()}-alone", within_s=0.2)
+    _, said = alone.communicate(timeout=20)
+    assert (alone.returncode, said) == (1, "rank 3: mpirun told it not within 0.2 s who it is in the job\n")
+    whole = f"{os.environ.get('ORCH_RUN', '')}/test-{os.getpid()}-left"
+    rank = rank_named(f"test-{os.getpid()}-left", within_s=20)
+    door = b"\0" + hashlib.sha256(whole.encode()).hexdigest().encode()
+    try:
+        with socket.socket(socket.AF_UNIX) as stub:
+            ends = time.monotonic() + 20
+            while stub.connect_ex(door) != 0:  # type: ignore[arg-type]
+                assert time.monotonic() < ends
+                threading.Event().wait(0.02)
+            stub.sendall(b'{"OMPI_COMM_WORLD_RANK": "3"}\n')
+            assert rank.stdout is not None
+            rank.stdout.readline()
+        assert rank.wait(20) == 1
+        assert rank.stderr is not None
+        assert rank.stderr.read().startswith("rank 3: the MPI job has ended")
+    finally:
+        rank.kill()
+        rank.communicate()
