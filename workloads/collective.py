@@ -36,8 +36,8 @@ class Config(TorchConfig):
     """A benchmark of collective operations; an iteration is one pass over all operations and sizes."""
 
     backend: Literal["auto", "gloo", "nccl", "mpi"] = "auto"  # type: ignore[assignment]
-    """What carries out the operations. `mpi`: Open MPI, each operation by one algorithm whatever its size. `auto`: nccl
-    where each rank has a GPU of its own, else gloo."""
+    """What carries out the operations. `mpi`: Open MPI between the memories of hosts, each operation by one algorithm
+    whatever its size. `auto`: nccl where each rank has a GPU of its own, else gloo."""
 
     algorithm: mpi_ranks.Algorithm | None = None
     """How Open MPI reduces over all ranks. Default: `ring`. Its all-gather and reduce-scatter are rings, its all-to-all

@@ -109,6 +109,7 @@ def _command(mpi: Mpi, job: Job, topology: Topology) -> tuple[str, ...]:
     """mpirun, with a stub for each rank on the host of that rank; what it runs is found on each host by itself."""
     settings = {
         "oob_tcp_dynamic_ipv4_ports": str(_port(job) + _DAEMON_AT),  # of a range it would take every one
+        "plm": "rsh",  # even where a batch system is at hand
         "plm_rsh_no_tree_spawn": "1",
         "plm_rsh_pass_environ_mca_params": "0",  # each host has its own
     }
@@ -129,6 +130,8 @@ def rank_env(mpi: Mpi, job: Job, rank: Rank, topology: Topology) -> dict[str, st
     """What tells a rank its name, its transport, its ports and its algorithms."""
     node = topology.node(rank.node)
     settings = {**_RANK_SETTINGS, "coll_tuned_allreduce_algorithm": _ALL_REDUCE[mpi.algorithm]}
+    if topology.kind == "local":
+        settings["mpi_yield_when_idle"] = "1"  # ranks that wait would keep others from the processors they share
     if mpi.transport == "rdma":
         device = {} if mpi.rdma_device is None else {"UCX_NET_DEVICES": mpi.rdma_device}
         env = {"UCX_TLS": "rc,sm,self", **device}
@@ -148,8 +151,9 @@ def rank_env(mpi: Mpi, job: Job, rank: Rank, topology: Topology) -> dict[str, st
 
 
 def _network(node: Node) -> str:
-    """The data-plane network as this node sees it; Open MPI takes one of a single address for any."""
-    return str(ip_interface(f"{node.address}/{node.prefix}").network)
+    """The data-plane network as this node sees it, or its device: a network of one address Open MPI takes for any."""
+    network = ip_interface(f"{node.address}/{node.prefix}").network
+    return node.device if network.num_addresses == 1 else str(network)
 
 
 def _port(job: Job) -> int:

@@ -67,6 +67,13 @@ def test_each_process_is_told_the_network_that_its_own_host_sees() -> None:
     assert found["job0-rank2"].env["OMPI_MCA_btl_tcp_if_include"] == "10.0.3.0/24"
 
 
+def test_a_host_that_is_alone_in_its_network_is_told_its_device() -> None:
+    """Of 10.0.1.7/32 Open MPI makes any network, the loopback's too."""
+    where = topology()
+    where = replace(where, nodes=tuple(replace(node, prefix=32) for node in where.nodes))
+    assert launched(horovod, where)["job0-rank2"].env["OMPI_MCA_btl_tcp_if_include"] == "eth3"
+
+
 def test_ports_of_tensors_and_of_control_are_known_and_apart() -> None:
     found = launched(horovod, topology(), hosts=["h1", "h1", "h2"])
     flows = found["job0-mpirun"].flows
@@ -95,6 +102,12 @@ def test_rdma_goes_by_ucx_up_to_the_launch_line() -> None:
     tcp = launched(horovod, topology())["job0-rank1"].env
     assert (tcp["OMPI_MCA_pml"], tcp["OMPI_MCA_btl"]) == ("ob1", "self,tcp")
     assert not any(name.startswith("UCX") for name in tcp)
+
+
+def test_ranks_that_wait_give_way_only_where_hosts_share_processors() -> None:
+    assert "OMPI_MCA_mpi_yield_when_idle" not in launched(horovod, topology())["job0-rank0"].env
+    local = launched(horovod, topology(kind="local"))["job0-rank0"].env
+    assert local["OMPI_MCA_mpi_yield_when_idle"] == "1"
 
 
 @pytest.mark.parametrize(
