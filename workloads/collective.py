@@ -81,7 +81,8 @@ def sent_in(operation: str, world: int, size: float, *, backend: str) -> Pairs:
         return {(rank - (1 << (rank.bit_length() - 1)), rank): size for rank in range(1, world)}
     if operation == "reduce-scatter" and backend == "gloo":
         operation = "all-reduce"
-    return between.ring(world, bus_factor(operation, world) * size)
+    ring = between.ring(world, bus_factor(operation, world) * size)
+    return between.turned(ring) if operation == "all-gather" else ring
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
