@@ -16,6 +16,7 @@ from orchestrator.units import Duration, Size
 from workloads import between, catalog, deepspeed_stages, environments, modelled, torch_ranks
 from workloads.between import Pairs
 from workloads.communication import read_communication
+from workloads.deepspeed_stages import ELEMENT_BYTES
 from workloads.iterations import read_training
 from workloads.modelled import ModelName
 from workloads.placement import placement_problems, ranks
@@ -23,7 +24,6 @@ from workloads.torch_ranks import TorchConfig
 
 NAME = "deepspeed"
 
-_ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _SIBLINGS = ("pace.py", "deepspeed_start.py", "deepspeed_watch.py")
 
 
@@ -75,8 +75,10 @@ class Config(TorchConfig):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """What parameters, gradients and activations travel as. DeepSpeed has `fp16` on GPUs alone."""
 
-    log: bool = True
-    """Whether DeepSpeed's communication logger counts and times each operation, for the table `communication`."""
+    log: bool = False
+    """Whether DeepSpeed's communication logger counts and times each operation, for the table `communication`. Each
+    operation takes some 40 us longer with it, and on a GPU it waits for each; the trace costs less, and knows when
+    operations end that do not block."""
 
     python: str | None = Field(default=None, min_length=1)
     """Python interpreter that has DeepSpeed, the same path on each host. Default: on containers of this machine the one
@@ -105,7 +107,7 @@ def _own_problems(config: Config, topology: Topology) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    element = _ELEMENT_BYTES[config.precision] * topology.scale
+    element = ELEMENT_BYTES[config.precision] * topology.scale
     siblings: tuple[str, ...]
     told: dict[str, Any] = {
         "stage": config.stage,
@@ -164,9 +166,9 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
     share; gloo does so where DeepSpeed reduces and scatters (stage 3). None where stage 3 prefetches: how much is
     gathered twice then depends on where the prefetching stands when the forward pass ends.
     """
-    element = _ELEMENT_BYTES[config.precision]
+    element = ELEMENT_BYTES[config.precision]
     if config.stages > 1:
-        pairs, parameters, source = deepspeed_stages.traffic(config, topology, element_bytes=element)
+        pairs, parameters, source = deepspeed_stages.traffic(config, topology)
         return between.theory(job, pairs, parameters=parameters, source=source)
     if config.stage == 3 and config.prefetch:
         return None

@@ -13,7 +13,7 @@ from workloads.catalog import EmulatedLayer
 from workloads.modelled import Modelled
 from workloads.placement import ranks
 
-_ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
 class Piped(Modelled, Protocol):
@@ -101,7 +101,7 @@ def divided(config: Piped, topology: Topology) -> list[list[EmulatedLayer]]:
 
 def activation(config: Piped, topology: Topology) -> int:
     """Elements, scaled, that a stage passes on of a micro-batch."""
-    each = _ELEMENT_BYTES[config.precision]
+    each = ELEMENT_BYTES[config.precision]
     size = config.activation
     if size is None:
         shape = catalog.load(config.model).transformer
@@ -127,9 +127,10 @@ def told(config: Piped, topology: Topology) -> dict[str, Any]:
     }
 
 
-def traffic(config: Piped, topology: Topology, *, element_bytes: int) -> tuple[Pairs, int, str]:
+def traffic(config: Piped, topology: Topology) -> tuple[Pairs, int, str]:
     """Who sends how much to whom in an iteration, the parameters of the whole model, and how that was counted."""
     world = len(ranks(config.hosts, topology))
+    element_bytes = ELEMENT_BYTES[config.precision]
     replicas = world // config.stages
     message = config.micro_batches * activation(config, topology) * element_bytes
     found: list[Pairs] = []

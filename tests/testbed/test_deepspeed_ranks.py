@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(not environments.built("torch").exists(), reason="no DeepSpeed here: run `make frameworks`"),
 ]
 
-ZERO = {"model": "resnet50", "compute_time": "20ms", "bucket": "20mb"}
+ZERO = {"model": "resnet50", "compute_time": "20ms", "bucket": "20mb", "log": True}
 PIPELINE = {"model": "resnet50", "compute_time": "20ms", "stages": 2, "micro_batches": 4, "activation": "1mb"}
 COUNT = 3
 

@@ -22,7 +22,7 @@ PIPELINE = {"stages": 3, "micro_batches": 4, "activation": "2mb"}
 
 
 def experiment(*, link="25gbit", **options):
-    workload = {"model": "mobilenet_v2", "compute_time": "60ms", "bucket": "4mb", **options}
+    workload = {"model": "mobilenet_v2", "compute_time": "60ms", "bucket": "4mb", "log": True, **options}
     return small(
         testbed={"local": {"hosts": 3, "link": link, "scale": 100}},
         workload={"deepspeed": workload},
