@@ -67,6 +67,18 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "bus_bps": "float64",  # what the links carry, whatever the operation and the number of ranks
         "link_bps": "float64",  # the host's link
     },
+    "communication": {  # per rank, iteration, operation and message size: what a framework's own log says
+        "job": "string",
+        "rank": "int64",
+        "window": "string",
+        "iteration": "int64",
+        "operation": "string",  # as the framework calls it
+        "bytes": "int64",  # of the message, as the framework counts it: DeepSpeed has a rank's part of a gather
+        "count": "int64",
+        "seconds": "float64",  # mean; of an operation that does not block, that of starting it
+        "algorithm_bps": "float64",  # as the framework computes it: DeepSpeed counts an all-reduce's message twice
+        "bus_bps": "float64",  # likewise, with the number of all ranks
+    },
     "routing": {  # per rank, iteration and rank that has experts: where a mixture of experts sent its tokens
         "job": "string",
         "rank": "int64",

@@ -52,6 +52,11 @@ def ring_of(members: Sequence[int], size: float) -> Pairs:
     return {(rank, ordered[place - 1]): size for place, rank in enumerate(ordered)} if len(ordered) > 1 else {}
 
 
+def turned(pairs: Pairs) -> Pairs:
+    """The same the other way round: each rank sends to the one after it, as gloo's all-gather turns."""
+    return {(dst, src): size for (src, dst), size in pairs.items()}
+
+
 def summed(parts: Iterable[Pairs]) -> Pairs:
     """What is sent in all of these together."""
     total: dict[tuple[int, int], float] = {}

@@ -183,8 +183,8 @@ def sent_in(
         operation = "all-reduce"
     if backend == "mpi" and operation == "all-reduce":
         return mpi_ranks.all_reduce(algorithm or "ring", world, size)
-    turning = mpi_ranks.ring if backend == "mpi" else between.ring
-    return turning(world, bus_factor(operation, world) * size)
+    ring = between.ring(world, bus_factor(operation, world) * size)
+    return between.turned(ring) if backend == "mpi" or operation == "all-gather" else ring
 
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:

@@ -86,10 +86,13 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     padded = sum(-(-size // world) * world for size in sizes)
     gathers = 2 if config.reshard else 1
     scatters = 2 if torch_ranks.backend_of(config, job.ranks) == "gloo" else 1
-    edge = (gathers + scatters) * (world - 1) / world * padded * BYTES_PER_PARAMETER
+    share = (world - 1) / world * padded * BYTES_PER_PARAMETER
     source = f"{gathers} all-gathers and a reduce-scatter that sends {scatters} times its share: "
     source += f"{gathers + scatters} (N-1)/N x parameters x 4 bytes"
-    return between.theory(job, between.ring(world, edge), parameters=padded, source=source)
+    pairs = between.summed(
+        [between.ring(world, scatters * share), between.turned(between.ring(world, gathers * share))]
+    )
+    return between.theory(job, pairs, parameters=padded, source=source)
 
 
 def read(home: Home) -> Mapping[str, Columns]:

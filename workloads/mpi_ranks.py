@@ -187,10 +187,10 @@ def requirements(mpi: Mpi, job: Job, *, remedy: str, needed_by: str) -> list[Req
 def all_reduce(algorithm: Algorithm, world: int, size: float) -> Pairs:
     """Who sends how much to whom when `size` bytes are reduced by this algorithm of Open MPI (its module coll/tuned).
 
-    Ranks beyond a power of two take part through a neighbour (Thakur et al., 2005, section 4).
+    Its rings turn from each rank to the next. Ranks beyond a power of two take part through a neighbour (Thakur et al., 2005, section 4).
     """
     if algorithm == "ring":
-        return ring(world, 2 * (world - 1) / world * size)
+        return between.turned(between.ring(world, 2 * (world - 1) / world * size))
     power = 1 << (world.bit_length() - 1)
     extra = world - power
     halving = algorithm == "rabenseifner"
@@ -209,8 +209,3 @@ def all_reduce(algorithm: Algorithm, world: int, size: float) -> Pairs:
         parts.append({(member[place], member[place ^ distance]): each for place in range(power)})
         distance *= 2
     return between.summed(parts)
-
-
-def ring(world: int, size: float) -> Pairs:
-    """Each rank sends `size` bytes to the one after it: so Open MPI's rings turn."""
-    return {(rank, (rank + 1) % world): size for rank in range(world)} if world > 1 else {}

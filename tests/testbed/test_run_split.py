@@ -73,6 +73,8 @@ def test_shards_are_gathered_twice_and_scattered_once(tmp_path):
     # Gloo reduces all of it before it scatters: that counts twice.
     assert row["theory_bytes"] == pytest.approx(4 * 2 / 3 * 4 * 35_048, rel=0.01)
     assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.03)
+    # Its all-reduce sends to the rank before, its all-gather to the one after: half of it each way.
+    assert wire.apart(wire.captured(run), wire.told(run)) < 0.07
 
 
 def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):

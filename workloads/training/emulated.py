@@ -56,10 +56,11 @@ class EmulatedBlock(nn.Module):
     def __init__(self, layer: _Layer, weights: list[nn.Parameter]) -> None:
         super().__init__()
         self.layer = layer
-        self.weights = nn.ParameterList(weights)
+        for number, weight in enumerate(weights):  # its own: DeepSpeed gathers for a module what that module holds
+            self.register_parameter(f"weight{number}", weight)
 
     def forward(self, signal: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = _Pass.apply(self.layer, signal, *self.weights)
+        result: torch.Tensor = _Pass.apply(self.layer, signal, *self.parameters(recurse=False))
         return result
 
 

@@ -1,0 +1,85 @@
+"""DeepSpeed for real over three hosts: what travels in each stage of ZeRO and in a pipeline, and how it ends."""
+
+from __future__ import annotations
+
+import pytest
+import wire
+from orch_runs import killed_in_its_window, measured, nothing_is_left, orch, small, write
+
+from orchestrator.report.runs import Run
+from workloads import environments
+
+pytestmark = [
+    pytest.mark.testbed,
+    pytest.mark.any_user,
+    pytest.mark.skipif(not environments.built("torch").exists(), reason="no DeepSpeed here: run `make frameworks`"),
+]
+
+MOBILENET, VGG = 35_048, 1_383_575  # parameters, scaled
+# Each gather of a module's parameters has some 600 bytes of gloo's own, which no scale divides: few and large ones.
+ZERO3 = {"model": "vgg16", "compute_time": "100ms", "bucket": "400mb"}
+PIPELINE = {"stages": 3, "micro_batches": 4, "activation": "2mb"}
+
+
+def experiment(*, link="25gbit", **options):
+    workload = {"model": "mobilenet_v2", "compute_time": "60ms", "bucket": "4mb", "log": True, **options}
+    return small(
+        testbed={"local": {"hosts": 3, "link": link, "scale": 100}},
+        workload={"deepspeed": workload},
+        traffic=None,
+        collect=["tcpdump", "nic"],
+        # Enough that what the window's edges cut off weighs little.
+        measure={"warmup": 2, "iterations": 40, "at_most": "60s"},
+    )
+
+
+def sealed(tmp_path, data):
+    summary, results = measured(write(tmp_path, data), tmp_path / "results", "--no-report")
+    (run,) = summary["runs"]
+    nothing_is_left(run["run"])
+    return Run(results / "small" / run["run"])
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters", "rings"),
+    [({"stage": 1}, MOBILENET, 3), ({"stage": 2}, MOBILENET, 3), ({"stage": 3, "link": "100gbit", **ZERO3}, VGG, 4)],
+    ids=["zero-1", "zero-2", "zero-3"],
+)
+def test_a_stage_of_zero_sends_what_theory_says(tmp_path, options, parameters, rings):
+    run = sealed(tmp_path, experiment(**options))
+    (row,) = run.rows("training")
+    # An all-reduce and an all-gather; in stage 3 two of these, and a reduce-scatter that gloo does as an all-reduce.
+    assert row["theory_bytes"] == pytest.approx(rings * 2 / 3 * 4 * parameters, rel=0.01)
+    assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.03)
+    # Gloo's all-reduce sends to the rank before, its all-gather to the one after.
+    assert wire.apart(wire.captured(run), wire.told(run)) < 0.07
+    logged = [line for line in run.rows("communication") if line["window"] == "w1"]
+    assert {line["rank"] for line in logged} == {0, 1, 2}
+    iterations = {line["iteration"] for line in logged}
+    assert len(iterations) == 40
+    gathers = [line for line in logged if line["operation"] == "all_gather_into_tensor" and line["rank"] == 0]
+    # DeepSpeed counts a rank's part of what it gathers.
+    told = sum(3 * line["bytes"] * line["count"] for line in gathers) / 40
+    assert told == pytest.approx((2 if rings == 4 else 1) * 4 * parameters, rel=0.01)
+
+
+def test_a_pipeline_passes_micro_batches_on_and_back(tmp_path):
+    run = sealed(tmp_path, experiment(**PIPELINE, stage=0, hosts=["h1", "h1", "h2", "h2", "h3", "h3"]))
+    told = wire.told(run)
+    # Replicas of a stage share a host: between hosts there is nothing but four activations, and their gradients.
+    assert sorted(told[told > 0]) == pytest.approx([2 * 4 * 20_000] * 4)
+    assert wire.apart(wire.captured(run), told) < 0.07
+    (row,) = run.rows("training")
+    assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.03)
+
+
+def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):
+    err = killed_in_its_window(tmp_path, experiment(stage=2))
+    assert "training-rank1 ended with status -9" in err
+
+
+def test_without_its_environment_nothing_is_started(tmp_path):
+    path = write(tmp_path, experiment(python="/no/such/python"))
+    status, _, err = orch("run", path, "--results", tmp_path / "results", "--json", "--no-report")
+    assert status == 1
+    assert "make frameworks" in err

@@ -1,0 +1,205 @@
+"""DeepSpeed with emulated compute: ZeRO stages 0 to 3, and pipeline stages with data parallelism over the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from orchestrator.launch import Launch, Requirement
+from orchestrator.protocols import Problem, Theory
+from orchestrator.rows import Columns, Home
+from orchestrator.topology import Job, Topology
+from orchestrator.units import Duration, Size
+from workloads import between, catalog, deepspeed_stages, environments, modelled, torch_ranks
+from workloads.between import Pairs
+from workloads.communication import read_communication
+from workloads.deepspeed_stages import ELEMENT_BYTES
+from workloads.iterations import read_training
+from workloads.modelled import ModelName
+from workloads.placement import placement_problems, ranks
+from workloads.torch_ranks import TorchConfig
+
+NAME = "deepspeed"
+
+_SIBLINGS = ("pace.py", "deepspeed_start.py", "deepspeed_watch.py")
+
+
+class Config(TorchConfig):
+    """A training with DeepSpeed: ZeRO on all ranks, or a pipeline of which each stage is replicated.
+
+    Layers sleep to absolute instants: what DeepSpeed communicates within a pass counts as hidden behind computing until
+    there is nothing left to hide it behind. On a CPU it would hide nothing by itself, since each operation but the
+    gathers of stage 3 blocks its program.
+    """
+
+    model: ModelName
+    """The model that is trained; its layers, sizes and calibrated time are in `workloads/models`."""
+
+    batch: int | None = Field(default=None, ge=1)
+    """Samples per replica and iteration. Default: the batch that the model's compute time was calibrated with."""
+
+    compute_time: Duration | None = None
+    """Time of the forward and the backward pass of one iteration on the accelerator that is modelled, over all stages
+    of a pipeline. Default: the model's calibrated time, times batch over the batch it was calibrated with."""
+
+    stage: Literal[0, 1, 2, 3] = 1
+    """What ZeRO divides among ranks: nothing (0), the optimizer's state (1), gradients as well (2), and parameters
+    (3)."""
+
+    bucket: Annotated[Size, Field(gt=0)] = 2e9
+    """Gradients of stages 1 to 3 are reduced in buckets of at most this size: `reduce_bucket_size`, and
+    `allgather_bucket_size`, which DeepSpeed counts in elements (5e8 by default). Divided by the testbed's scale."""
+
+    overlap_comm: bool = True
+    """Whether a GPU reduces in a stream of its own while the backward pass goes on. On a CPU nothing changes."""
+
+    prefetch: Annotated[Size, Field(ge=0)] = 0.0
+    """How much of the parameters of stage 3 is gathered ahead: `stage3_prefetch_bucket_size`. What DeepSpeed meets on
+    its way from the forward into the backward pass it keeps, and gathers once. Divided by the testbed's scale."""
+
+    micro_batches: int = Field(default=1, ge=1)
+    """Parts of the batch, each with passes of its own: `gradient_accumulation_steps`, and what a pipeline is filled
+    with. Stages 2 and 3 reduce the gradients of each."""
+
+    stages: int = Field(default=1, ge=1)
+    """Pipeline stages, of consecutive layers with about as many parameters each, in DeepSpeed's order 1F1B. Ranks fill
+    `hosts` stage by stage: the replicas of a stage are next to each other."""
+
+    activation: Annotated[Size, Field(gt=0)] | None = None
+    """What a stage passes on to the next one of each micro-batch, and gets back as its gradient. Divided by the
+    testbed's scale. Default: that of a GPT's hidden states; another model does not tell."""
+
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """What parameters, gradients and activations travel as. DeepSpeed has `fp16` on GPUs alone."""
+
+    log: bool = False
+    """Whether DeepSpeed's communication logger counts and times each operation, for the table `communication`. Each
+    operation takes some 40 us longer with it, and on a GPU it waits for each; the trace costs less, and knows when
+    operations end that do not block."""
+
+    python: str | None = Field(default=None, min_length=1)
+    """Python interpreter that has DeepSpeed, the same path on each host. Default: on containers of this machine the one
+    that `make frameworks` built, else the host's `python`."""
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    found = [*placement_problems(config.hosts, topology), *modelled.uncalibrated(config)]
+    found = found or torch_ranks.backend_problems(config, topology)
+    if found:
+        return found
+    return [*_own_problems(config, topology), *deepspeed_stages.problems(config, topology)]
+
+
+def _own_problems(config: Config, topology: Topology) -> list[Problem]:
+    found = []
+    backend = torch_ranks.backend_of(config, ranks(config.hosts, topology))
+    if config.precision == "fp16" and backend == "gloo":
+        message = "DeepSpeed does not train with fp16 on a CPU"
+        found.append(Problem(at=("precision",), message=message, accepted="fp32 or bf16"))
+    if modelled.batch(config) % config.micro_batches:
+        message = f"a batch of {modelled.batch(config)} has no {config.micro_batches} equal parts"
+        found.append(Problem(at=("micro_batches",), message=message, accepted="a divisor of the batch"))
+    return found
+
+
+def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
+    """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
+    element = ELEMENT_BYTES[config.precision] * topology.scale
+    siblings: tuple[str, ...]
+    told: dict[str, Any] = {
+        "stage": config.stage,
+        "micro_batches": config.micro_batches,
+        "precision": config.precision,
+        "batch": modelled.batch(config),
+        "log": config.log,
+    }
+    if config.stages > 1:
+        program, siblings = "deepspeed_pipeline.py", ()
+        told |= deepspeed_stages.told(config, topology)
+    else:
+        program, siblings = "deepspeed_zero.py", ("compute.py", "emulated.py")
+        told |= {
+            "compute": "emulated",
+            "layers": [
+                (forward_s / config.micro_batches, backward_s / config.micro_batches, sizes)
+                for forward_s, backward_s, sizes in modelled.layers(config, topology)
+            ],
+            "bucket_elements": max(1, round(config.bucket / element)),
+            "prefetch_elements": round(config.prefetch / element),
+            "overlap_comm": config.overlap_comm,
+        }
+    started = torch_ranks.launches(
+        config, job, topology, program=program, siblings=(*_SIBLINGS, *siblings), told=told, seed=seed
+    )
+    return [replace(launch, argv=(_python(config, launch.node, topology), *launch.argv[1:]),
+                    env={**_env(config, job, launch.node), **launch.env}) for launch in started]  # fmt: skip
+
+
+def _env(config: Config, job: Job, node: str) -> dict[str, str]:
+    """What DeepSpeed and what it imports are told beside what all ranks on torch are: files stay in the folder."""
+    backend = torch_ranks.backend_of(config, job.ranks)
+    return {
+        "DS_ACCELERATOR": "cuda" if backend == "nccl" else "cpu",
+        "LOCAL_SIZE": str(sum(rank.node == node for rank in job.ranks)),
+        "PYTHONWARNINGS": "ignore",  # torch's deprecations hide a rank's own last line
+        "TMPDIR": ".",
+        "TORCHINDUCTOR_CACHE_DIR": "cache",
+        "TORCH_EXTENSIONS_DIR": "cache",
+        "TRITON_HOME": "cache",
+    }
+
+
+def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
+    return environments.requirements(
+        ("torch", "deepspeed"), job.nodes, topology, given=config.python, environment="torch", needed_by=NAME
+    )
+
+
+def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
+    """Bytes that a rank sends, by what DeepSpeed 0.19 asks the backend for and what this does of it.
+
+    ZeRO's paper (Rajbhandari, section 7) counts a reduce-scatter and an all-gather, and in stage 3 a second one, of
+    (N-1)/N x parameters each. DeepSpeed all-reduces the gradients in stages 1 and 2, too, of which each rank keeps its
+    share; gloo does so where DeepSpeed reduces and scatters (stage 3). None where stage 3 prefetches: how much is
+    gathered twice then depends on where the prefetching stands when the forward pass ends.
+    """
+    element = ELEMENT_BYTES[config.precision]
+    if config.stages > 1:
+        pairs, parameters, source = deepspeed_stages.traffic(config, topology)
+        return between.theory(job, pairs, parameters=parameters, source=source)
+    if config.stage == 3 and config.prefetch:
+        return None
+    pairs, parameters, source = _zero(config, job, topology, element_bytes=element)
+    return between.theory(job, pairs, parameters=parameters, source=source)
+
+
+def _zero(config: Config, job: Job, topology: Topology, *, element_bytes: int) -> tuple[Pairs, int, str]:
+    world = len(job.ranks)
+    parts = config.micro_batches
+    share = (world - 1) / world * element_bytes
+    if config.stage == 3:
+        sizes = [size for layer in catalog.scaled_sizes(catalog.load(config.model), topology.scale) for size in layer]
+        moved = sum(-(-size // world) * world for size in sizes)
+        scatters = 2 if torch_ranks.backend_of(config, job.ranks) == "gloo" else 1
+        reduced, gathered = parts * scatters * share * moved, parts * 2 * share * moved
+        source = f"ZeRO-3: {parts} x (2 all-gathers and a reduce-scatter that sends {scatters} times its share)"
+    else:
+        moved = modelled.parameters(config, topology)
+        reductions = parts if config.stage == 2 else 1
+        reduced = 2 * reductions * share * moved
+        # The flat parameters are padded to twice the number of ranks.
+        gathered = share * -(-moved // (2 * world)) * 2 * world if config.stage else 0.0
+        source = f"ZeRO-{config.stage}: {reductions} x all-reduce" + (" and an all-gather" if config.stage else "")
+    pairs = between.summed([between.ring(world, reduced), between.turned(between.ring(world, gathered))])
+    return pairs, moved, f"{source}, (N-1)/N x parameters x {element_bytes} bytes for each share"
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    return {**read_training(home), **read_communication(home)}
+
+
+def _python(config: Config, node: str, topology: Topology) -> str:
+    return environments.interpreter(config.python, "torch", topology.node(node), topology)
