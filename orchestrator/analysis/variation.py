@@ -26,7 +26,8 @@ def rows(part: JobSeries, tables: Mapping[str, Any], *, window: str) -> list[dic
     - `cv`: standard deviation (n - 1) over mean. Hashemi et al. report how much less a step's time varies.
     - `straggler_share`: of a rank, the time by which the slowest rank's passes are longer than its own, over the
       iteration's; of the job, that of the rank that waits longest in each iteration: after the straggler time of
-      Hashemi et al., TicTac (MLSys 2019), taken from what ranks compute. Ranks that compute nothing do not count.
+      Hashemi et al., TicTac (MLSys 2019), taken from what ranks compute. Ranks that compute nothing do not count, here
+      and below.
     - `efficiency`: TicTac's scheduling efficiency (U - m) / (U - L): m is the iteration's time, U computing plus
       communicating one after the other, L the longer of both. 1: the shorter one is hidden; 0: nothing is; below 0:
       the rank also did neither. A communication counts from its beginning, also while it waits for the other end.
@@ -34,10 +35,13 @@ def rows(part: JobSeries, tables: Mapping[str, Any], *, window: str) -> list[dic
     - `orders`: how many different orders its communications began in, sends left out; 0 where none was recorded.
     """
     seconds = _matrix(part, tables["iterations"], "seconds")
-    behind = _behind(
-        _matrix(part, tables["iterations"], "forward_s") + _matrix(part, tables["iterations"], "backward_s")
-    )
-    parts = {name: _matrix(part, tables["overlaps"], name) for name in ("compute_s", "communication_s", "overlap_s")}
+    forward, backward = (_matrix(part, tables["iterations"], name) for name in ("forward_s", "backward_s"))
+    idle = np.all(forward + backward == 0, axis=1)[:, None]
+    behind = _behind(np.where(idle, math.nan, forward + backward))
+    parts = {
+        name: np.where(idle, math.nan, _matrix(part, tables["overlaps"], name))
+        for name in ("compute_s", "communication_s", "overlap_s")
+    }
     orders = _orders(part, tables["spans"])
     found = [
         {
@@ -93,19 +97,16 @@ def _spread(seconds: Floats) -> dict[str, Any]:
 
 
 def _behind(compute: Floats) -> Floats:
-    """By how much the slowest rank computes longer than each; NaN for ranks that compute nothing, or alone."""
-    idle = ~np.any(compute > 0, axis=1)
-    counted = np.where(idle[:, None], math.nan, compute)
-    if int((~idle).sum()) < 2:
-        return np.full_like(compute, math.nan)
-    slowest: Floats = np.nanmax(counted[~idle], axis=0)
-    behind: Floats = slowest - counted
+    """By how much the slowest rank computes longer than each; NaN where that is unknown, or nobody else computes."""
+    known = ~np.isnan(compute)
+    slowest: Floats = np.max(np.where(known, compute, -math.inf), axis=0, initial=-math.inf)
+    behind: Floats = np.where(known & (known.sum(axis=0) > 1), slowest - compute, math.nan)
     return behind
 
 
 def _longest(behind: Floats) -> Floats:
-    known = behind[~np.isnan(behind).all(axis=1)] if behind.size else behind[:0]
-    longest: Floats = np.nanmax(known, axis=0) if len(known) else np.full(behind.shape[1], math.nan)
+    longest: Floats = np.max(np.where(np.isnan(behind), -math.inf, behind), axis=0, initial=-math.inf)
+    longest[np.isneginf(longest)] = math.nan
     return longest
 
 

@@ -52,7 +52,10 @@ def test_spread_and_stragglers() -> None:
 
 
 def test_a_rank_that_computes_nothing_waits_for_nobody() -> None:
-    found = figures(logged([(1.0, 0.0)], [(1.0, 0.5)], [(1.0, 0.3)], idle=0))
+    both = [{"rank": rank, "compute_s": 0.1, "communication_s": 1.0, "overlap_s": 0.1} for rank in range(3)]
+    found = figures(logged([(1.0, 0.0)], [(1.0, 0.5)], [(1.0, 0.3)], idle=0), overlaps=table("overlaps", both[:2]))
+    assert math.isnan(found[0]["overlapped"])
+    assert found[variation.ALL_RANKS]["overlapped"] == pytest.approx(0.1)
     assert math.isnan(found[0]["straggler_share"])
     assert found[2]["straggler_share"] == found[variation.ALL_RANKS]["straggler_share"] == pytest.approx(0.2)
 
