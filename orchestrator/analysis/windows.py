@@ -68,7 +68,8 @@ def measure(
     )  # fmt: skip
     rows: dict[str, list[dict[str, Any]]] = {"windows": [], "loads": [], "generated": [], "training": [],
                                              "variation": []}  # fmt: skip
-    logged = {"iterations": iterations, **{name: tables.read(folder, name) for name in ("overlaps", "spans")}}
+    moved = tables.read(folder, "spans", where=pc.field("lane") == "communication")
+    logged = {"iterations": iterations, "overlaps": tables.read(folder, "overlaps"), "spans": moved}
     verdicts = {}
     for window in manifest["windows"]:
         sent = generated.sent(folder, window)

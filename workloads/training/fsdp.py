@@ -45,8 +45,11 @@ def record(unit: torch.nn.Module, number: int, trace: Trace) -> None:
     """Have a sharded unit record its all-gathers and reduce-scatters."""
     import torch.distributed as dist
 
-    unit.set_custom_all_gather(Traced("all-gather", dist.all_gather_into_tensor, unit=number, trace=trace))
-    unit.set_custom_reduce_scatter(Traced("reduce-scatter", dist.reduce_scatter_tensor, unit=number, trace=trace))
+    # Torch 2.13 warns of the names that earlier ones know.
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    unit.set_custom_all_gather(Traced("all-gather", gather, unit=number, trace=trace))
+    unit.set_custom_reduce_scatter(Traced("reduce-scatter", scatter, unit=number, trace=trace))
 
 
 def units(module: torch.nn.Module, least_bytes: float) -> Iterator[list[torch.nn.Module]]:
