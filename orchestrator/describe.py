@@ -269,11 +269,33 @@ def run_text(entry: Entry) -> str:
     if rows:
         lines += ["", table(_HEAD, rows, indent="  ")]
     for window in manifest.get("windows", []):
+        lines += _variation(window)
         lines += ["", f"  gates of {window['window']}:"]
         lines += [f"    {_mark(gate)} {gate['name']}: {gate['message']}" for gate in window["gates"]]
     if manifest.get("phases"):
         lines += ["", "  seconds   " + ", ".join(f"{name} {value:.2f}" for name, value in manifest["phases"].items())]
     return "\n".join(lines)
+
+
+def _variation(window: Mapping[str, Any]) -> list[str]:
+    """How much iterations vary, of each job and rank; nothing of a run that was sealed before this was worked out."""
+    rows = [
+        [
+            "all ranks" if row["rank"] == -1 else f"rank {row['rank']}",
+            *(ms_or_dash(row[key]) for key in ("p50_s", "p95_s", "p99_s", "max_s")),
+            *(_percent(row[key]) for key in ("cv", "straggler_share", "overlapped", "efficiency")),
+            str(row["orders"] or "-"),
+        ]
+        for row in window.get("variation", [])
+        if row["iterations"]
+    ]
+    head = ("", "p50", "p95", "p99", "longest", "variation", "straggling", "hidden", "efficiency", "orders")
+    title = f"  variation of the iteration time in {window['window']}:"
+    return ["", title, table(head, rows, indent="    ")] if rows else []
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else f"{value:.1%}"
 
 
 def _mark(gate: Mapping[str, Any]) -> str:

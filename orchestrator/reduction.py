@@ -228,6 +228,7 @@ def _window(window: Mapping[str, Any], outcome: windows.Outcome) -> dict[str, An
         **window,
         "loads": rows("loads"),
         "training": rows("training"),
+        "variation": rows("variation"),
         "gates": [gate.as_data() for gate in outcome.gates[name]],
         "valid": verdict["valid"],
         "reasons": verdict["reasons"].splitlines(),

@@ -260,6 +260,22 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "sent_bytes": "float64",  # TCP payload an iteration, mean over ranks, scaled; NaN when not captured
         "theory_bytes": "float64",  # the same by theory, scaled
     },
+    "variation": {  # of an iteration's time, per window, job and rank; analysis/variation.py has the formulas
+        "window": "string",
+        "job": "string",
+        "rank": "int64",  # -1: the job, mean over ranks
+        "iterations": "int64",
+        "mean_s": "float64",
+        "cv": "float64",  # standard deviation over mean
+        "p50_s": "float64",
+        "p95_s": "float64",
+        "p99_s": "float64",
+        "max_s": "float64",
+        "straggler_share": "float64",  # of the iteration, waited for the rank that computes longest
+        "efficiency": "float64",  # of scheduling: 1 when the shorter of computing and communicating is hidden
+        "overlapped": "float64",  # share of communication during which it computed
+        "orders": "int64",  # different orders of communications over iterations; 0 where none was recorded
+    },
 }
 
 

@@ -24,6 +24,8 @@ Strategy = Literal[
     "ring", "halving-doubling", "parameter-server", "star", "tree", "binary-tree-star", "clique", "pair-averaging"
 ]
 
+_PROGRAMS = ("exchange.py", "buckets.py", "served.py")
+
 
 class Config(ModelConfig):
     """A training whose gradients are averaged by sends and receives in a pattern of choice."""
@@ -36,6 +38,12 @@ class Config(ModelConfig):
 
     servers: int = Field(default=1, ge=1)
     """Parameter server: how many of the first ranks are servers, each of an equal part of every bucket."""
+
+    order: Literal["ready", "layer", "reverse", "random"] | None = None
+    """Parameter server: the order in which workers pull, while their next forward pass begins; each layer waits for its
+    own parameters. `ready`: each bucket as soon as its sum is there. The others once all of them are, as TensorFlow's
+    synchronous replicas do: `layer`: priority to the layers that compute first; `reverse`: the last ones first;
+    `random`: another order each iteration, drawn from the seed. Default: all is pulled before the step ends."""
 
     peers: Literal["random", "in-turn"] = "random"
     """Pair averaging: whether a rank asks any other one alike, or one after the other."""
@@ -52,6 +60,14 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
                 at=("backend",),
                 message="sends and receives of our own run on threads that NCCL cannot serve",
                 accepted="gloo",
+            )
+        )
+    if config.order is not None and config.strategy != "parameter-server":
+        found.append(
+            Problem(
+                at=("order",),
+                message=f"all ranks of {config.strategy} carry each bucket together, in the order of the backward pass",
+                accepted="strategy: parameter-server, or no order",
             )
         )
     count = len(config.hosts if config.hosts is not None else topology.hosts)
@@ -73,12 +89,13 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "bucket_bytes": config.bucket / topology.scale,
         "strategy": config.strategy,
         "servers": config.servers,
+        "order": config.order,
         "peers": config.peers,
         "hosts": _hosts(job),
     }
     settled = config.model_copy(update={"backend": "gloo"})
     return torch_ranks.launches(
-        settled, job, topology, program="p2p.py", siblings=("exchange.py", *model_training.SIBLINGS), told=told,
+        settled, job, topology, program="p2p.py", siblings=(*_PROGRAMS, *model_training.SIBLINGS), told=told,
         seed=seed,
     )  # fmt: skip
 

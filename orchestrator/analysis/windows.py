@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import gates
-from orchestrator.analysis import generated, throughput, trust
+from orchestrator.analysis import generated, throughput, trust, variation
 from orchestrator.analysis.iterations import JobSeries, series
 from orchestrator.gates import Evidence, Gate, Tolerances
 from orchestrator.rows import TABLES, Columns
@@ -23,7 +23,7 @@ _THROTTLES = ("cpu.core_throttles", "cpu.package_throttles")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Columns of the tables `windows`, `loads` and `training`, and the gates of each window by its id."""
+    """Columns of the tables that say what windows amount to, and the gates of each window by its id."""
 
     tables: Mapping[str, Columns]
     gates: Mapping[str, Sequence[Gate]]
@@ -66,7 +66,10 @@ def measure(
         trust.planned(manifest, tables.read(folder, "captures"), packets),
         tables.read(folder, "delays"),
     )  # fmt: skip
-    rows: dict[str, list[dict[str, Any]]] = {"windows": [], "loads": [], "generated": [], "training": []}
+    rows: dict[str, list[dict[str, Any]]] = {"windows": [], "loads": [], "generated": [], "training": [],
+                                             "variation": []}  # fmt: skip
+    moved = tables.read(folder, "spans", where=pc.field("lane") == "communication")
+    logged = {"iterations": iterations, "overlaps": tables.read(folder, "overlaps"), "spans": moved}
     verdicts = {}
     for window in manifest["windows"]:
         sent = generated.sent(folder, window)
@@ -83,6 +86,9 @@ def measure(
         within = {job: _within(data.jobs[job], window) for job in data.jobs}
         sizes = {job: _sent(data, manifest, job, part) for job, part in within.items()}
         rows["training"] += [_training(manifest, window, part, sizes[job][0]) for job, part in within.items()]
+        rows["variation"] += [
+            row for part in within.values() for row in variation.rows(part, logged, window=window["window"])
+        ]
         jobs = tuple(_job(manifest, part, sizes[job]) for job, part in within.items())
         evidence = _evidence(data, manifest, window, loads=loads, made=made, jobs=jobs, problems=problems)
         judged = gates.judge(evidence, tolerances[window["window"]])

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from orchestrator.report.runs import Run
-from orchestrator.report.style import LINES, SERIES, figure, legend
+from orchestrator.report.style import LINES, SERIES, figure, from_zero, legend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ def measured(run: Run) -> list[Measured]:
 
 
 def utilization(runs: Sequence[Run]) -> tuple[Any, str] | None:
-    """Bus bandwidth over the link's rate by message size, a line for each run, window and operation (Li, figure 7)."""
+    """Share of the link (Li, figure 7) and time by message size, a line for each run, window and operation."""
     lines: dict[str, list[Measured]] = defaultdict(list)
     for run in runs:
         several = len({one.window for one in measured(run)}) > 1
@@ -64,17 +65,25 @@ def utilization(runs: Sequence[Run]) -> tuple[Any, str] | None:
             lines[", ".join(label)].append(one)
     if not lines:
         return None
-    drawing, (panel,) = figure(height_in=2.9)
+    drawing, (above, below) = figure(2, height_in=4.2)
     for number, (name, points) in enumerate(lines.items()):
-        panel.plot(
-            [one.bytes / 1e6 for one in points], [one.utilization * 100 for one in points], label=name, marker="o",
-            markersize=4, color=SERIES[number % len(SERIES)], linestyle=LINES[number // len(SERIES) % len(LINES)],
-        )  # fmt: skip
-    panel.set_xscale("log")
-    panel.set(xlabel="message (MB)", ylabel="share of the link (%)")
-    panel.set_ylim(bottom=0)
-    legend(panel)
+        look = {
+            "marker": "o", "markersize": 4, "color": SERIES[number % len(SERIES)],
+            "linestyle": LINES[number // len(SERIES) % len(LINES)],
+        }  # fmt: skip
+        sizes = [one.bytes / 1e6 for one in points]
+        above.plot(sizes, [one.utilization * 100 for one in points], label=name, **look)
+        below.plot(sizes, [one.seconds * 1e3 for one in points], **look)
+    above.set(ylabel="share of the link (%)")
+    from_zero(above)
+    below.set(xscale="log", yscale="log", xlabel="message (MB)", ylabel="time (ms)")
+    for axis in (below.xaxis, below.yaxis):  # too few powers of ten are in sight to be the only ticks
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
+    legend(above)
+    only = f"Operation: {next(iter(lines))}. " if len(lines) == 1 else ""
     return drawing, (
-        "Bus bandwidth, as nccl-tests defines it, over the rate of the slowest link: what the link carries of what the "
-        "operation must move through it at least."
+        f"{only}Above: bus bandwidth, as nccl-tests defines it, over the rate of the slowest link: what the link "
+        "carries of what the operation must move through it at least. Below: time of one operation, mean over ranks."
     )

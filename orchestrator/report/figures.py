@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis import throughput
-from orchestrator.report import accuracy, collectives, schedules, trafficfigures
+from orchestrator.report import accuracy, collectives, routing, schedules, trafficfigures
 from orchestrator.report.runs import Run
-from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, legend, look, save
+from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, from_zero, legend, look, save
 
 _MOST_HOSTS = 8
 MOST_VIEWED = 3  # runs whose traffic is drawn: seven figures each
@@ -45,7 +45,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
         ("injection", "Rates of generated cross traffic", schedules.injection),
         ("bytes", "Training bytes an iteration", _bytes),
         ("accuracy", "What accuracy costs", accuracy.drawn),
-        ("collectives", "Effective utilization of the link by collective operations", collectives.utilization),
+        ("collectives", "Collective operations: effective utilization of the link, and time", collectives.utilization),
     ]
     pictures: list[Picture] = []
     with look():
@@ -55,6 +55,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
             suffix = f"-{number}" if len(runs) > 1 else ""
             of_run = f", {run.name}" if len(runs) > 1 else ""
             pictures += _made(f"schedule{suffix}", f"Schedule and capture{of_run}", schedules.beside(run), folder)
+            pictures += _made(f"routing{suffix}", f"Tokens to experts{of_run}", routing.routing(run), folder)
             for name, title, drawing, caption in _views(run) if number <= MOST_VIEWED else ():
                 pictures += _made(f"{name}{suffix}", f"{title}{of_run}", (drawing, caption), folder)
             pictures += _made(f"throughput{suffix}", f"Throughput of every host{of_run}", _throughput(run), folder)
@@ -103,7 +104,7 @@ def _iterations(runs: Sequence[Run]) -> tuple[Any, str] | None:
             textcoords="offset points", fontsize=8, color=SOFT,
         )  # fmt: skip
     panel.set(xlabel="time since the first window began (s)", ylabel="iteration time (s)")
-    panel.set_ylim(bottom=0)
+    from_zero(panel)
     legend(panel)
     return drawing, (
         "Each iteration at its start, mean over ranks. Shaded: the measured windows"
@@ -202,7 +203,7 @@ def _bytes(runs: Sequence[Run]) -> tuple[Any, str] | None:
     panel.margins(x=0.14)
     panel.set(xlabel="TCP payload sent by a rank in an iteration (MB)", xlim=(0, None))
     legend(panel)
-    return drawing, "Without retransmissions, mean over ranks, against what the all-reduce should send" + _back(runs)
+    return drawing, "Without retransmissions, mean over ranks, against what the job should send by theory" + _back(runs)
 
 
 def _throughput(run: Run) -> tuple[Any, str] | None:

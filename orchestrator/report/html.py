@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.statistics import is_maximum
+from orchestrator.analysis.variation import ALL_RANKS
 from orchestrator.errors import StoreError
 from orchestrator.report import page, timeline, trafficview
 from orchestrator.report.collectives import measured
 from orchestrator.report.figures import MOST_VIEWED, draw_all
-from orchestrator.report.quantities import percent, rate, size
+from orchestrator.report.quantities import percent, rate, share, size
 from orchestrator.report.runs import Run, load
 
 _OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
@@ -34,6 +35,7 @@ def render(runs: Sequence[Path], output: Path) -> Path:
         "runs": [_about(run) for run in read],
         "summary": [row for run in read for row in _summary(run)],
         "loads": [row for run in read for row in _loads(run)],
+        "variation": [row for run in read for row in _variation(run)],
         "captures": [row for run in read for row in _captures(run)],
         "collectives": [row for run in read for row in _collectives(run)],
         "several": len(read) > 1,
@@ -210,6 +212,23 @@ def _loads(run: Run) -> list[dict[str, Any]]:
             "off": percent(row["achieved_bps"] / row["requested_bps"] - 1) if row["requested_bps"] else "",
         }
         for row in run.rows("loads")
+    ]
+
+
+def _variation(run: Run) -> list[dict[str, Any]]:
+    return [
+        {
+            "run": run.name,
+            "window": row["window"],
+            "job": row["job"],
+            "rank": "all" if row["rank"] == ALL_RANKS else row["rank"],
+            "times": [f"{row[key] * 1e3:.4g}" for key in ("mean_s", "p50_s", "p95_s", "p99_s", "max_s")],
+            "shares": [share(row[key]) for key in ("straggler_share", "overlapped", "efficiency")],
+            "cv": share(row["cv"]),
+            "orders": row["orders"] or "",
+        }
+        for row in run.rows("variation")
+        if row["iterations"]
     ]
 
 

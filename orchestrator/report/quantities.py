@@ -11,6 +11,11 @@ def percent(share: float) -> str:
     return "" if math.isnan(share) else f"{share:+.1%}"
 
 
+def share(part: float) -> str:
+    """A part of 1; empty for NaN."""
+    return "" if math.isnan(part) else f"{part:.1%}"
+
+
 def rate(bps: float) -> str:
     """Bits a second; empty for NaN."""
     return _with_unit(bps, ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")))

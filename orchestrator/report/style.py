@@ -64,6 +64,11 @@ def figure(rows: int = 1, *, height_in: float, sharex: bool = True) -> tuple[Fig
     return drawing, [row[0] for row in panels]
 
 
+def from_zero(panel: Any) -> None:
+    """Begin the y axis at zero, with room above the highest point."""
+    panel.set_ylim(0, 1.05 * panel.get_ylim()[1])
+
+
 def legend(*panels: Any, columns: int = 4) -> None:
     """A legend above the first panel, where it hides nothing, for all; none when there is nothing to tell apart."""
     known: dict[str, Any] = {}

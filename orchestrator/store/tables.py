@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # What the controller works out for a run as a whole; every other table holds what launches brought home.
-OF_THE_RUN = frozenset({"windows", "loads", "generated", "training"})
+OF_THE_RUN = frozenset({"windows", "loads", "generated", "training", "variation"})
 _ROWS_PER_GROUP = 1 << 18
 
 

@@ -19,6 +19,7 @@ from orchestrator.topology import RENDEZVOUS_PORT, Job, Link, Node, Topology
 from workloads.placement import ranks
 
 LAUNCH_S = 60.0
+SEED = 7
 
 
 def _topology(scale: int) -> Topology:
@@ -32,7 +33,7 @@ def loopback(workload: Any, count: int, *, scale: int = 100, **options: object) 
     topology = _topology(scale)
     assert workload.problems(config, topology) == []
     job = Job(name="job0", index=_free_job_index(), ranks=ranks(config.hosts, topology))
-    launches: list[Launch] = workload.launches(config, job, topology, 7)
+    launches: list[Launch] = workload.launches(config, job, topology, SEED)
     return launches
 
 

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from rank_processes import loopback, others_end_with_one_line, running
+from rank_processes import SEED, loopback, others_end_with_one_line, running
 
 from workloads import collective, ddp, p2p
+from workloads.training.exchange import pulling
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
@@ -44,10 +45,40 @@ def test_gradients_agree_with_all_reduce(strategy: str, averaged: list[float], t
     assert len(set(averaged)) == ITERATIONS
 
 
-def test_workers_of_a_parameter_server_agree_and_servers_take_part(tmp_path: Path) -> None:
-    server, *workers = checksums(p2p, tmp_path / "ranks", 3, strategy="parameter-server")
+@pytest.fixture(scope="module")
+def served(tmp_path_factory) -> list[list[float]]:
+    """Checksums of a server and its workers that wait for all that they pull."""
+    return checksums(p2p, tmp_path_factory.mktemp("served") / "ranks", 3, strategy="parameter-server")
+
+
+def test_workers_of_a_parameter_server_agree_and_servers_take_part(served: list[list[float]]) -> None:
+    server, *workers = served
     assert workers[0] == workers[1] == server
     assert len(set(server)) == ITERATIONS
+
+
+@pytest.mark.parametrize("order", ["ready", "layer"])
+def test_in_whatever_order_workers_pull_they_learn_the_same(order: str, served: list[list[float]], tmp_path: Path):
+    launches = loopback(
+        p2p, 3, scale=1000, model="resnet50", compute_time="10ms", bucket="10mb", strategy="parameter-server",
+        order=order,
+    )  # fmt: skip
+    with running(launches, tmp_path, extra=("--checksum",)) as started:
+        started.wait_ready()
+        started.go()
+        started.wait_iterations(ITERATIONS + 2)
+        assert started.end() == [0] * 3
+        found = [[json.loads(line)["checksum"] for line in started.lines(r)[: ITERATIONS + 1]] for r in range(3)]
+        spans = started.read(p2p, 1, "spans")
+    server, *workers = found
+    assert server[:ITERATIONS] == served[0]
+    for worker in workers:
+        assert worker[1:] == server[:-1], "a worker's layers are those of the iteration before"
+    received = [what for span, what in zip(spans["span"], spans["what"], strict=True) if span == "receive"]
+    count = len(set(received))
+    seen = [received[count * k : count * (k + 1)] for k in range(ITERATIONS)]
+    told = [[f"bucket {n}" for n in pulling(order, buckets=count, iteration=k, seed=SEED)] for k in range(ITERATIONS)]
+    assert seen == told
 
 
 def test_pair_averaging_draws_weights_together_and_spans_tell_of_it(tmp_path: Path) -> None:
@@ -76,8 +107,9 @@ def test_pair_averaging_draws_weights_together_and_spans_tell_of_it(tmp_path: Pa
         (collective, {"sizes": ["1mb"], "operations": ["all-reduce", "all-to-all"]}),
         (p2p, {"model": "resnet50", "strategy": "star", "compute_time": "20ms"}),
         (p2p, {"model": "resnet50", "strategy": "pair-averaging", "compute_time": "20ms"}),
+        (p2p, {"model": "resnet50", "strategy": "parameter-server", "order": "layer", "compute_time": "20ms"}),
     ],
-    ids=["collective", "p2p-star", "p2p-pairs"],
+    ids=["collective", "p2p-star", "p2p-pairs", "p2p-layer"],
 )
 def test_a_killed_rank_ends_the_others_with_one_line(workload, options: dict[str, object], tmp_path: Path) -> None:
     others_end_with_one_line(loopback(workload, 3, **options), tmp_path)

@@ -97,6 +97,11 @@ def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):
     assert "training-rank1 ended with status -9" in err
 
 
+def test_a_killed_parameter_server_ends_the_run(tmp_path):
+    err = killed_in_its_window(tmp_path, experiment(SERVED), launch="training-server0")
+    assert "training-server0 ended with status -9" in err
+
+
 def test_without_its_environment_nothing_is_started(tmp_path):
     workload = {"tensorflow": {**SERVED["tensorflow"], "python": "/no/such/python"}}
     path = write(tmp_path, experiment(workload, iterations=12))

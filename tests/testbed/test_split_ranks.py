@@ -42,9 +42,12 @@ def test_replicas_agree_and_the_table_is_the_same_at_both_ends(tmp_path: Path) -
     for table in tables[1:]:
         # The same sums of the same numbers, of which each end holds them among others of its own.
         assert table == pytest.approx(tables[0], rel=1e-6)
-    received = [what for span, what, number in zip(spans["span"], spans["what"], spans["iteration"], strict=True)
-                if span == "receive" and number == 0]  # fmt: skip
-    assert received == ["microbatch 0", "microbatch 1", "microbatch 2"]
+    for way in ("send", "receive"):  # activations go to the second stage, their gradients come back
+        moved = [
+            what for span, what, number in zip(spans["span"], spans["what"], spans["iteration"], strict=True)
+            if span == way and number == 0
+        ]  # fmt: skip
+        assert moved == ["microbatch 0", "microbatch 1", "microbatch 2"]
 
 
 def test_gates_agree_and_routes_are_the_same_seen_from_both_ends(tmp_path: Path) -> None:
@@ -82,10 +85,28 @@ def test_shards_together_are_what_ddp_trains(tmp_path: Path) -> None:
             started.wait_iterations(3)
             assert started.end() == [0] * 3
             found[workload.NAME] = logged(started, 3, "checksum")
+            if workload is fsdp:
+                spans, overlaps = started.read(fsdp, 0, "spans"), started.read(fsdp, 0, "overlaps")
     together = [sum(shards) for shards in zip(*found["fsdp"], strict=True)]
     # 25,557 weights near one, of which each is off by rounding in its last place
     assert together == pytest.approx(found["ddp"][0], abs=0.01)
     assert len(set(together)) == 3
+    moved = [
+        (span, what, size) for lane, span, what, size, number
+        in zip(*(spans[column] for column in ("lane", "span", "what", "bytes", "iteration")), strict=True)
+        if lane == "communication" and number == 1
+    ]  # fmt: skip
+    count = len({what for _, what, _ in moved})
+    assert count > 2
+    order = [f"unit {number}" for number in range(count)]
+    gathered = [what for span, what, _ in moved if span == "all-gather"]
+    assert gathered[:count] == order
+    assert sorted(gathered) == sorted(2 * order), "once for each pass"
+    assert [what for span, what, _ in moved if span == "reduce-scatter"] == order[::-1]
+    # Each parameter is divided among three ranks, padded.
+    sizes = {span: sum(size for one, _, size in moved if one == span) for span, *_ in moved}
+    assert sizes["all-gather"] == 2 * sizes["reduce-scatter"] >= 2 * 4 * 25_557
+    assert all(value > 0 for value in overlaps["communication_s"])
 
 
 @pytest.mark.parametrize(

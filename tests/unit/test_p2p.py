@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from orchestrator.topology import Job, Link, Node, Topology
 from workloads import p2p
 from workloads.placement import ranks
-from workloads.training.exchange import parents, schedule
+from workloads.training.exchange import parents, pulling, schedule
 
 SYNCHRONOUS = ("ring", "halving-doubling", "parameter-server", "star", "tree", "binary-tree-star", "clique")
 
@@ -103,6 +103,17 @@ def test_a_servers_link_carries_most() -> None:
 def test_what_cannot_be_is_refused() -> None:
     nodes = tuple(Node(name=f"h{i}", address=f"10.0.0.{i}", device="eth0", gpus=1) for i in range(1, 3))
     where = Topology(kind="local", nodes=nodes, links=(), scale=1)
-    for options, at in (({"servers": 2, "strategy": "parameter-server"}, "servers"), ({"backend": "nccl"}, "backend")):
+    for options, at in (({"servers": 2, "strategy": "parameter-server"}, "servers"), ({"backend": "nccl"}, "backend"),
+                        ({"order": "layer"}, "order")):  # fmt: skip
         config = p2p.Config.model_validate({"model": "vgg16", "strategy": "ring", **options})
         assert [problem.at for problem in p2p.problems(config, where)] == [(at,)]
+
+
+@pytest.mark.parametrize("order", ["ready", "layer", "reverse", "random"])
+def test_whatever_the_order_each_bucket_is_pulled_once(order: str) -> None:
+    orders = [pulling(order, buckets=12, iteration=iteration, seed=3) for iteration in range(5)]
+    assert all(sorted(one) == list(range(12)) for one in orders)
+    assert len(set(map(tuple, orders))) == (5 if order == "random" else 1)
+    assert orders == [pulling(order, buckets=12, iteration=iteration, seed=3) for iteration in range(5)]
+    first = {"ready": 0, "reverse": 0, "layer": 11}
+    assert orders[0][0] == first.get(order, orders[0][0])

@@ -20,6 +20,9 @@ class Compute(Protocol):
     def waited_s(self) -> float:
         """Seconds from the last gradient until now; call it as soon as the backward pass returns."""
 
+    def held(self, seconds: float) -> None:
+        """The forward pass had to wait for so long before its next layer."""
+
     def learned(self) -> dict[str, float]:
         """What the last forward pass tells beside the loss, for the iteration log."""
 
@@ -40,6 +43,9 @@ class EmulatedCompute:
 
     def waited_s(self) -> float:
         return (time.monotonic_ns() - self.module.pace.last_gradient_ns) * 1e-9
+
+    def held(self, seconds: float) -> None:
+        self.module.pace.hold(seconds)
 
     def learned(self) -> dict[str, float]:
         return {}
@@ -94,6 +100,9 @@ class RealCompute:
         now.record()
         now.synchronize()
         return self._last_gradient.elapsed_time(now) * 1e-3
+
+    def held(self, seconds: float) -> None:
+        """What computes really takes its time after it waited, too."""
 
     def learned(self) -> dict[str, float]:
         return {"accuracy": round(self._accuracy, 6)}

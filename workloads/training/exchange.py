@@ -6,6 +6,7 @@ so along as many stars as there are ranks, each for its part of the gradient.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 
@@ -68,6 +69,20 @@ def parents(strategy: str, hosts: list[int]) -> list[int]:
         higher = 0 if strategy == "tree" else (place - 1) // 2
         above[rank] = first[higher] if place else -1
     return above
+
+
+def pulling(order: str, *, buckets: int, iteration: int, seed: int) -> list[int]:
+    """The order in which workers get the buckets of an iteration back; bucket 0 is that of the last layers.
+
+    `ready`: as their gradients come in the backward pass. `layer`: those of the first layers first, as the next forward
+    pass needs them. `reverse`: the last layers first. `random`: another order each iteration, the same on all ranks.
+    """
+    numbers = list(range(buckets))
+    if order == "layer":
+        numbers.reverse()
+    elif order == "random":
+        random.Random(f"{seed} {iteration}").shuffle(numbers)  # noqa: S311
+    return numbers
 
 
 def _parts(size: int, count: int) -> list[tuple[int, int]]:

@@ -10,10 +10,46 @@ from program import LEARNING_RATE, Join, Rank, main
 from stepping import Step, timed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from trace import Trace
 
     import torch
+    import torch.distributed as dist
     from compute import Compute
+
+
+class Traced:
+    """A collective as FSDP2 calls the one that it is given: does what FSDP2's own does, and records when."""
+
+    def __init__(self, name: str, collective: Callable[..., None], *, unit: int, trace: Trace) -> None:
+        self._name, self._collective, self._trace = name, collective, trace
+        self._what = f"unit {unit}"
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        import torch
+
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup, **options: Any
+    ) -> None:
+        begin_ns = time.monotonic_ns()
+        # It ends before it returns, asked to or not: FSDP2 takes that as well, and on gloo never asks otherwise.
+        self._collective(output_tensor, input_tensor, group=group, **{**options, "async_op": False})
+        whole = max(output_tensor, input_tensor, key=lambda tensor: tensor.numel())
+        size = whole.numel() * whole.element_size()
+        self._trace.communicated(self._name, begin_ns, size=size, what=self._what)
+
+
+def record(unit: torch.nn.Module, number: int, trace: Trace) -> None:
+    """Have a sharded unit record its all-gathers and reduce-scatters."""
+    import torch.distributed as dist
+
+    # Torch 2.13 warns of the names that earlier ones know.
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    unit.set_custom_all_gather(Traced("all-gather", gather, unit=number, trace=trace))
+    unit.set_custom_reduce_scatter(Traced("reduce-scatter", scatter, unit=number, trace=trace))
 
 
 def units(module: torch.nn.Module, least_bytes: float) -> Iterator[list[torch.nn.Module]]:
@@ -38,8 +74,12 @@ def prepare(work: Compute, rank: Rank) -> Step:
 
     config, trace = rank.config, rank.trace
     mesh = dist.init_device_mesh(rank.device.type, (rank.world,))
-    for unit in units(work.module, config["unit_bytes"]):
+    # A GPU runs behind the program, whose clock would tell only when it was given its work.
+    tells = config["trace"] and rank.device.type == "cpu"
+    for number, unit in enumerate(units(work.module, config["unit_bytes"])):
         fully_shard(unit, mesh=mesh, reshard_after_forward=config["reshard"])
+        if tells:
+            record(unit[0], number, trace)
     model = fully_shard(work.module, mesh=mesh, reshard_after_forward=config["reshard"])
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
 

@@ -9,7 +9,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import compute
-from exchange import Round, schedule
+import served
+from buckets import Bucket, exchange, split
 from lifecycle import peer_lost
 from program import LEARNING_RATE, Join, Rank, main
 from stepping import Step, timed
@@ -19,50 +20,6 @@ if TYPE_CHECKING:
     from compute import Compute
 
 _ASK, _ANSWER = 1, 2  # tags of pair averaging
-
-
-class Bucket:
-    """Gradients that travel together, as one flat tensor in the order in which they come."""
-
-    def __init__(self, number: int, parameters: list[torch.nn.Parameter], rounds: list[Round]) -> None:
-        import torch
-
-        self.number = number
-        self.parameters = parameters
-        self.rounds = rounds
-        self.flat = torch.zeros(sum(parameter.numel() for parameter in parameters), device=parameters[0].device)
-        self.missing = 0
-        self._begins: dict[int, int] = {}
-        at = 0
-        for parameter in parameters:
-            self._begins[id(parameter)] = at
-            at += parameter.numel()
-
-    def view(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        begin = self._begins[id(parameter)]
-        return self.flat[begin : begin + parameter.numel()].view_as(parameter)
-
-
-def exchange(bucket: Bucket, rank: Rank) -> None:
-    """Carry out a bucket's rounds: afterwards it holds the sum over ranks."""
-    import torch
-    import torch.distributed as dist
-
-    for one in bucket.rounds:
-        begin_ns = time.monotonic_ns()
-        landed = [torch.empty_like(bucket.flat[got.low : got.high]) for got in one.receives]
-        receiving = [dist.irecv(into, got.peer) for got, into in zip(one.receives, landed, strict=True)]
-        sending = [dist.isend(bucket.flat[part.low : part.high], part.peer) for part in one.sends]
-        what = f"bucket {bucket.number}"
-        for got, into, work in zip(one.receives, landed, receiving, strict=True):
-            work.wait()
-            rank.trace.communicated("receive", begin_ns, size=into.numel() * 4, what=what, peer=got.peer)
-        for part, work in zip(one.sends, sending, strict=True):
-            work.wait()
-            rank.trace.communicated("send", begin_ns, size=(part.high - part.low) * 4, what=what, peer=part.peer)
-        for got, into in zip(one.receives, landed, strict=True):
-            here = bucket.flat[got.low : got.high]
-            here.add_(into) if got.add else here.copy_(into)
 
 
 class Synchronizer:
@@ -76,33 +33,12 @@ class Synchronizer:
         self._ready: queue.SimpleQueue[Bucket] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         self._early: set[int] = set()
-        self.buckets = self._split(module)
+        self.buckets = split(module, rank)
         self._next = 0
         for bucket in self.buckets:
             for parameter in bucket.parameters:
                 parameter.register_post_accumulate_grad_hook(lambda p, bucket=bucket: self._arrived(p, bucket))
         threading.Thread(target=self._serve, name="synchronizer", daemon=True).start()
-
-    def _split(self, module: torch.nn.Module) -> list[Bucket]:
-        config = self._rank.config
-        groups: list[list[torch.nn.Parameter]] = [[]]
-        held = 0
-        for parameter in reversed(list(module.parameters())):
-            if held >= config["bucket_bytes"]:
-                groups.append([])
-                held = 0
-            groups[-1].append(parameter)
-            held += parameter.numel() * 4
-        return [
-            Bucket(
-                number, group,
-                schedule(
-                    config["strategy"], rank=self._rank.number, hosts=config["hosts"], servers=config["servers"],
-                    size=sum(parameter.numel() for parameter in group),
-                ),
-            )
-            for number, group in enumerate(groups)
-        ]  # fmt: skip
 
     def begin(self) -> None:
         """Expect the gradients of a new iteration."""
@@ -130,7 +66,7 @@ class Synchronizer:
         while True:
             bucket = self._ready.get()
             try:
-                exchange(bucket, self._rank)
+                exchange(bucket, bucket.rounds, self._rank)
             except RuntimeError as error:
                 self._done.put(error)
                 return
@@ -294,6 +230,8 @@ def build(rank: Rank) -> Join:
 
     work = compute.build(rank.config, rank=rank.number, world=rank.world, device=rank.device)
     optimizer = torch.optim.SGD(work.module.parameters(), lr=LEARNING_RATE)
+    if rank.config["order"] is not None:
+        return lambda: served.prepare(work, rank)
     make = asynchronous if rank.config["strategy"] == "pair-averaging" else synchronous
     return lambda: make(work, rank, optimizer)
 

@@ -19,6 +19,10 @@ class Pace:
     def start(self) -> None:
         self._start_s = time.monotonic()
 
+    def hold(self, seconds: float) -> None:
+        """The pass stood still for so long: what is left of it comes later by as much."""
+        self._start_s += seconds
+
     def sleep_until(self, since_start_s: float) -> None:
         """Sleep, without the interpreter's lock, until so many seconds of the pass have gone by."""
         left_s = self._start_s + since_start_s - time.monotonic()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,10 +13,50 @@ from program import LEARNING_RATE, Join, Rank, main
 from stepping import Step
 
 if TYPE_CHECKING:
+    from trace import Trace
+
     import torch
     import torch.distributed as dist
 
 _FORWARD_TAG, _BACKWARD_TAG = 0, 1  # + twice the number of the microbatch
+
+
+class Sender:
+    """Sends one message after the other on a thread of its own, so that each one.s end is known."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._todo: queue.SimpleQueue[tuple[torch.Tensor, int, int, str]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[RuntimeError | None] = queue.SimpleQueue()
+        self._open = 0
+        threading.Thread(target=self._serve, name="sender", daemon=True).start()
+
+    def begin(self, tensor: torch.Tensor, peer: int, *, tag: int, what: str) -> None:
+        self._open += 1
+        self._todo.put((tensor, peer, tag, what))
+
+    def wait(self) -> None:
+        """Return when all was sent; RuntimeError when a peer is gone."""
+        while self._open:
+            error = self._done.get()
+            if error is not None:
+                raise error
+            self._open -= 1
+
+    def _serve(self) -> None:
+        import torch.distributed as dist
+
+        while True:
+            tensor, peer, tag, what = self._todo.get()
+            begin_ns = time.monotonic_ns()
+            try:
+                dist.send(tensor, peer, tag=tag)
+            except RuntimeError as error:
+                self._done.put(error)
+                return
+            size = tensor.numel() * tensor.element_size()
+            self._trace.communicated("send", begin_ns, size=size, what=what, peer=peer)
+            self._done.put(None)
 
 
 class Stage:
@@ -45,7 +87,7 @@ class Stage:
         # Noise of its own for each rank: where ranks must agree, only averaging makes them.
         self._noise = torch.randn(size, generator=draw).to(precision)
         self._gradients = torch.empty_like(self._noise)
-        self._sends: list[dist.Work] = []
+        self._sender = Sender(rank.trace)
         sharpen_timer()
 
     def join(self) -> None:
@@ -100,7 +142,7 @@ class Stage:
         self._blocks("forward", what, times=1.0)
         if self._after is None:
             self._compute("forward", self._plan["head_s"], what)
-        self._send(self._after, _FORWARD_TAG + 2 * microbatch)
+        self._send(self._after, _FORWARD_TAG + 2 * microbatch, what)
         return (time.monotonic_ns() - begin_ns) * 1e-9
 
     def backward(self, microbatch: int) -> float:
@@ -114,7 +156,7 @@ class Stage:
         if self._rank.config["recompute"]:
             self._blocks("recompute", what, times=1.0)
         self._blocks("backward", what, times=self._plan["backward"])
-        self._send(self._before, _BACKWARD_TAG + 2 * microbatch)
+        self._send(self._before, _BACKWARD_TAG + 2 * microbatch, what)
         return (time.monotonic_ns() - begin_ns) * 1e-9
 
     def _receive(self, peer: int | None, tag: int, what: str) -> None:
@@ -127,18 +169,14 @@ class Stage:
         size = self._incoming.numel() * self._incoming.element_size()
         self._trace.communicated("receive", begin_ns, size=size, what=what, peer=peer)
 
-    def _send(self, peer: int | None, tag: int) -> None:
-        """Begin to send. Gloo tells only who waits when all was sent, and nobody does before the iteration's end."""
-        import torch.distributed as dist
-
+    def _send(self, peer: int | None, tag: int, what: str) -> None:
+        """Begin to send; nobody waits for its end before the iteration's."""
         if peer is not None:
-            self._sends.append(dist.isend(self._outgoing, peer, tag=tag))
+            self._sender.begin(self._outgoing, peer, tag=tag, what=what)
 
     def reduce(self) -> None:
         """Average all gradients over replicas, then add up those of the embedding table over first and last stage."""
-        for send in self._sends:
-            send.wait()
-        self._sends.clear()
+        self._sender.wait()
         self._gradients.copy_(self._noise)
         self._all_reduce(self._gradients, self._data, "data")
         # The table comes first in the first stage and in the last one alike.
