@@ -187,7 +187,8 @@ def requirements(mpi: Mpi, job: Job, *, remedy: str, needed_by: str) -> list[Req
 def all_reduce(algorithm: Algorithm, world: int, size: float) -> Pairs:
     """Who sends how much to whom when `size` bytes are reduced by this algorithm of Open MPI (its module coll/tuned).
 
-    Its rings turn from each rank to the next. Ranks beyond a power of two take part through a neighbour (Thakur et al., 2005, section 4).
+    Its rings turn from each rank to the next. Ranks beyond a power of two take part through a neighbour (Thakur et al.,
+    2005, section 4).
     """
     if algorithm == "ring":
         return between.turned(between.ring(world, 2 * (world - 1) / world * size))
