@@ -25,7 +25,7 @@ unit: setup ## the tests that need no testbed
 	$(BIN)/python -m pytest -m "not testbed" -n $$(($$(nproc) + 1)) --dist worksteal
 
 testbed-test: setup ## the tests on a local testbed
-	$(BIN)/python -m pytest -m '$(TESTBED_TESTS)'
+	$(BIN)/python -m pytest -m '$(TESTBED_TESTS)' --durations 30
 
 check: setup ## lints, types, import contracts
 	$(BIN)/ruff check .
