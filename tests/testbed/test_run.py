@@ -80,8 +80,9 @@ def test_the_training_is_seen_in_its_traffic(finished):
     assert (pattern.shape, sorted(sealed.traffic.hosts[host] for host in pattern.hosts)) == ("pair", ["h1", "h2"])
     assert pattern.score > 0.9
     assert job.logged == 20
-    if job.iterations.period.found:  # twenty iterations on a busy machine need not show one
-        assert job.iterations.period.period_s == pytest.approx(job.logged_s, rel=0.3)
+    if job.iterations.period.found:  # twenty iterations on a busy machine need not show one, or show it each third time
+        periods = job.iterations.period.period_s / job.logged_s
+        assert periods == pytest.approx(max(1, round(periods)), rel=0.15)
     (report,) = (results / "small").glob("report-*.html")
     figures = report.with_name(f"{report.stem}-figures")
     assert {"heatmap.svg", "flowchart.svg", "timeline.json.gz"} <= {path.name for path in figures.iterdir()}
