@@ -1,9 +1,9 @@
-"""Horovod on PyTorch or TensorFlow over Gloo or MPI, each rank started by us, with emulated compute."""
+"""Horovod on PyTorch or TensorFlow over Gloo, MPI or NCCL, each rank started by us, with emulated compute."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -14,7 +14,8 @@ from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from orchestrator.units import Duration, Size
-from workloads import between, emulated_training, environments, modelled, mpi_ranks
+from workloads import between, emulated_training, environments, modelled, mpi_ranks, placement, torch_ranks
+from workloads.between import Pairs
 from workloads.emulated_training import EmulatedConfig
 from workloads.horovod_timeline import read_timeline
 from workloads.iterations import LOG, read_iterations
@@ -43,15 +44,22 @@ class Config(EmulatedConfig):
     controller: Literal["gloo", "mpi"] = "gloo"
     """What the ranks meet by, agree by and send gradients by: Gloo, or Open MPI, whose `mpirun` we start."""
 
+    operations: Literal["cpu", "nccl"] = "cpu"
+    """What reduces gradients: the controller, in the memory of the hosts, or NCCL on GPUs, on PyTorch, for a Horovod
+    that was built with HOROVOD_GPU_OPERATIONS=NCCL (`python` names its environment)."""
+
+    hierarchical: bool = False
+    """Whether NCCL sums up within each host and Open MPI between hosts (HOROVOD_HIERARCHICAL_ALLREDUCE)."""
+
     algorithm: mpi_ranks.Algorithm | None = None
     """How Open MPI reduces gradients over all ranks, whatever their size. Default: `ring`, as Gloo does."""
 
     transport: Literal["auto", "tcp", "rdma"] = "auto"
-    """What Open MPI sends over: `rdma` (InfiniBand or RoCE, by UCX), or `tcp`, which is the default. Gloo knows TCP
-    alone."""
+    """What Open MPI and NCCL send over: `rdma` (InfiniBand or RoCE; Open MPI by UCX), or `tcp`, which is Open MPI's
+    default; NCCL takes what it finds best. Gloo knows TCP alone."""
 
     rdma_device: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:,-]+$")
-    """RDMA devices that Open MPI may use, as UCX_NET_DEVICES names them, such as `mlx5_0:1`. Default: all it finds."""
+    """RDMA devices that Open MPI and NCCL may use, such as `mlx5_0:1`. Default: all that they find."""
 
     mpirun: str = Field(default="mpirun", min_length=1)
     """The program `mpirun` on the hosts, where it is not on the PATH; its `orted` lies beside it."""
@@ -87,14 +95,44 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
         )
         for index in split
     ]
-    return found + _mpi_problems(config)
+    if found:
+        return found
+    return _mpi_problems(config) + _nccl_problems(config, placement.ranks(config.hosts, topology))
+
+
+def _nccl_problems(config: Config, ranks: tuple[Rank, ...]) -> list[Problem]:
+    found = []
+    if config.operations == "nccl":
+        if config.framework != "torch":
+            message = "gradients of emulated layers are on GPUs with PyTorch alone"
+            found.append(Problem(at=("operations",), message=message, accepted="cpu, or framework: torch beside it"))
+        found += [
+            Problem(
+                at=("operations",),
+                message=f"nccl needs a GPU for each rank, and rank {rank.rank} on {rank.node} has none",
+                accepted="cpu, or hosts whose testbed entry has as many gpus as they have ranks",
+            )
+            for rank in ranks
+            if rank.device == "cpu"
+        ]
+    if config.hierarchical and (config.operations != "nccl" or config.controller != "mpi"):
+        accepted = "operations: nccl and controller: mpi beside it"
+        found.append(Problem(at=("hierarchical",), message="is of NCCL and Open MPI together", accepted=accepted))
+    elif config.hierarchical and len(set(Counter(rank.node for rank in ranks).values())) > 1:
+        message = "Horovod sums up by hosts only where all have as many ranks"
+        found.append(Problem(at=("hosts",), message=message, accepted="as many ranks on each host"))
+    elif config.algorithm is not None and config.operations == "nccl" and not config.hierarchical:
+        message = "NCCL chooses for itself"
+        found.append(Problem(at=("algorithm",), message=message, accepted="hierarchical: true beside it"))
+    return found
 
 
 def _mpi_problems(config: Config) -> list[Problem]:
     if config.controller == "mpi":
         found = mpi_ranks.problems(config.hosts or [])
     else:
-        given = ("algorithm", config.algorithm), ("transport", config.transport if config.transport == "rdma" else None)
+        by_rdma = config.transport == "rdma" and config.operations != "nccl"
+        given = ("algorithm", config.algorithm), ("transport", "rdma" if by_rdma else None)
         found = [
             Problem(at=(name,), message="Gloo has one all-reduce, over TCP", accepted=f"controller: mpi beside {name}")
             for name, value in given
@@ -113,6 +151,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "threads": config.threads,
         "compression": config.compression,
         "join_s": mpi_ranks.MEET_S if by_mpi else None,
+        "device": "cuda" if config.operations == "nccl" else "cpu",
     }
     options = ("--checksum",) if config.checksum else ()
     program, model = _FILES[config.framework]
@@ -177,6 +216,12 @@ def _env(config: Config, job: Job, rank: Rank, topology: Topology) -> dict[str, 
         env |= {"HOROVOD_TIMELINE": TIMELINE, "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
     if config.framework == "tensorflow":
         env |= environments.QUIET_TENSORFLOW
+    if config.operations == "nccl":
+        device = topology.node(rank.node).device
+        env |= {
+            "HOROVOD_HIERARCHICAL_ALLREDUCE": str(int(config.hierarchical)),
+            **torch_ranks.nccl(config.transport, config.rdma_device, device=device),
+        }
     return env | config.env
 
 
@@ -235,8 +280,12 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     world = len(job.ranks)
     each = _ELEMENT_BYTES[config.compression]
     told = f"parameters x {each} bytes, without Horovod's control traffic, so much a cycle at any scale"
-    if config.controller == "mpi":
-        algorithm = config.algorithm or "ring"
+    algorithm = config.algorithm or "ring"
+    if config.hierarchical:
+        sent = _between_hosts(job, algorithm, moved * each)
+        source = f"Open MPI's {algorithm} all-reduce between hosts, after NCCL's within each, of {told}"
+        return between.theory(job, sent, parameters=moved, source=source)
+    if config.controller == "mpi" and config.operations == "cpu":
         sent = mpi_ranks.all_reduce(algorithm, world, moved * each)
         return between.theory(job, sent, parameters=moved, source=f"Open MPI's {algorithm} all-reduce of {told}")
     return between.theory(
@@ -244,6 +293,18 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
         between.ring(world, 2 * (world - 1) / world * moved * each),
         parameters=moved,
         source=f"ring all-reduce, 2 (N-1)/N x {told} (Salamy, eq. 3.1)",
+    )
+
+
+def _between_hosts(job: Job, algorithm: mpi_ranks.Algorithm, size: float) -> Pairs:
+    """What hierarchical all-reduce sends over the network: each rank reduces its part with the same rank of others."""
+    places: dict[int, list[int]] = defaultdict(list)
+    for rank in job.ranks:
+        places[rank.local_rank].append(rank.rank)
+    return between.summed(
+        {(members[a], members[b]): sent for (a, b), sent in pairs.items()}
+        for members in places.values()
+        for pairs in [mpi_ranks.all_reduce(algorithm, len(members), size / len(places))]
     )
 
 

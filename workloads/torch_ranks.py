@@ -124,7 +124,7 @@ def launches(
             "OMP_NUM_THREADS": str(config.threads),
             "PYTHONDONTWRITEBYTECODE": "1",
             "GLOO_SOCKET_IFNAME": node.device,
-            **(_nccl(config, node.device) if backend == "nccl" else {}),
+            **(nccl(config.transport, config.rdma_device, device=node.device) if backend == "nccl" else {}),
             **config.env,
         }
         started.append(
@@ -147,13 +147,13 @@ def launches(
     return started
 
 
-def _nccl(config: TorchConfig, device: str) -> dict[str, str]:
+def nccl(transport: Literal["auto", "tcp", "rdma"], rdma_device: str | None, *, device: str) -> dict[str, str]:
     """What tells NCCL its transport; the socket interface is that of its own rendezvous whatever carries tensors."""
     env = {"NCCL_SOCKET_IFNAME": device}
-    if config.transport == "tcp":
+    if transport == "tcp":
         return env | {"NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
-    if config.transport == "rdma":
-        devices = {} if config.rdma_device is None else {"NCCL_IB_HCA": config.rdma_device}
+    if transport == "rdma":
+        devices = {} if rdma_device is None else {"NCCL_IB_HCA": rdma_device}
         return env | {"NCCL_IB_DISABLE": "0", "NCCL_NET": "IB", **devices}
     return env
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,3 +111,56 @@ def test_tensorflow_has_its_own_program_and_environment() -> None:
     assert "emulated.py" not in started[0].files
     needed = {need.what for need in horovod.requirements(config, job, where) if need.kind == "module"}
     assert needed == {"tensorflow", "horovod"}
+
+
+def with_gpus(count: int = 2, **options: object) -> tuple[horovod.Config, Job, Topology]:
+    where = topology(scale=1)
+    where = replace(where, nodes=tuple(replace(node, gpus=count) for node in where.nodes))
+    hosts = ["h1", "h1", "h2", "h2"]
+    config = horovod.Config.model_validate({"model": "resnet50", "hosts": hosts, "operations": "nccl", **options})
+    return config, Job(name="job0", index=0, ranks=ranks(config.hosts, where)), where
+
+
+def test_ranks_on_gpus_are_told_of_nccl_its_transport_and_how_hosts_sum_up() -> None:
+    config, job, where = with_gpus(controller="mpi", hierarchical=True, transport="rdma", rdma_device="mlx5_0:1")
+    assert horovod.problems(config, where) == []
+    launch = next(launch for launch in horovod.launches(config, job, where, seed=1) if launch.rank == 2)
+    assert json.loads(launch.files["config.json"])["device"] == "cuda"
+    told = {name: launch.env[name] for name in launch.env if name.startswith("NCCL_") or "HIERARCHICAL" in name}
+    assert told == {
+        "NCCL_SOCKET_IFNAME": "eth2", "NCCL_IB_DISABLE": "0", "NCCL_NET": "IB", "NCCL_IB_HCA": "mlx5_0:1",
+        "HOROVOD_HIERARCHICAL_ALLREDUCE": "1",
+    }  # fmt: skip
+    assert (launch.env["HOROVOD_CONTROLLER"], launch.env["UCX_NET_DEVICES"]) == ("mpi", "mlx5_0:1")
+
+
+def test_summed_up_by_hosts_each_rank_sends_its_part_to_its_like() -> None:
+    config, job, where = with_gpus(controller="mpi", hierarchical=True)
+    theory = horovod.theory(config, job, where)
+    gradients = 4 * 25_557_032
+    assert theory.bytes_per_iteration == pytest.approx(gradients / 2)  # a ring of two hosts: once, of a half
+    assert sorted(theory.pairs) == [("h1", "h2", 2 * gradients / 2), ("h2", "h1", 2 * gradients / 2)]
+    flat = horovod.theory(config.model_copy(update={"hierarchical": False}), job, where)
+    assert sum(size for *_, size in flat.pairs) == pytest.approx(2 * 2 * 3 / 4 * gradients)  # two edges of the ring
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options", "at", "message"),
+    [
+        (1, {}, "operations", "rank 1 on h1 has none"),
+        (2, {"framework": "tensorflow"}, "operations", "with PyTorch alone"),
+        (2, {"hierarchical": True}, "hierarchical", "of NCCL and Open MPI together"),
+        (2, {"operations": "cpu", "controller": "mpi", "hierarchical": True}, "hierarchical", "of NCCL and Open MPI"),
+        (2, {"controller": "mpi", "algorithm": "ring"}, "algorithm", "NCCL chooses"),
+        (2, {"controller": "mpi", "hierarchical": True, "hosts": ["h1", "h1", "h2"]}, "hosts", "as many ranks"),
+    ],
+)
+def test_what_nccl_cannot_do_is_refused(gpus: int, options: dict[str, object], at: str, message: str) -> None:
+    config, _, where = with_gpus(gpus, **options)
+    found = horovod.problems(config, where)
+    assert any(problem.at == (at,) and message in problem.message for problem in found), found
+
+
+def test_nccl_goes_by_rdma_whatever_the_ranks_agree_by() -> None:
+    config, _, where = with_gpus(transport="rdma")
+    assert horovod.problems(config, where) == []

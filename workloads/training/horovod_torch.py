@@ -25,7 +25,13 @@ def build(config: dict[str, Any], *, checksum: bool) -> Step:
     hvd.init()
     torch.set_num_threads(config["threads"])
     sharpen_timer()
-    model = EmulatedModel(config["layers"], seed=config["seed"] + hvd.rank(), device=torch.device("cpu"))
+    device = torch.device("cpu")
+    if config["device"] == "cuda":
+        if not hvd.nccl_built():
+            raise RuntimeError("this Horovod was built without HOROVOD_GPU_OPERATIONS=NCCL")
+        device = torch.device("cuda", hvd.local_rank())
+        torch.cuda.set_device(device)
+    model = EmulatedModel(config["layers"], seed=config["seed"] + hvd.rank(), device=device)
     compression = hvd.Compression.fp16 if config["compression"] == "fp16" else hvd.Compression.none
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=LEARNING_RATE),
