@@ -12,6 +12,8 @@ from pathlib import Path
 
 import yaml
 
+from orchestrator.report.runs import Run
+
 ROOT = Path(__file__).parents[2]
 TRIES = 3
 
@@ -108,8 +110,30 @@ def in_stage(results, stage, at_least_iterations=0):
     return ready
 
 
-def killed_in_its_window(folder, data, *, launch="training-rank1"):
-    """What an endless run says on standard error once this launch's last process is killed in the window."""
+def alone(workload, *, hosts=3, link="25gbit"):
+    """An experiment without cross traffic, long enough that what the window's edges cut off weighs little."""
+    return small(
+        testbed={"local": {"hosts": hosts, "link": link, "scale": 100}},
+        workload=workload,
+        traffic=None,
+        collect=["tcpdump", "nic"],
+        measure={"warmup": 2, "iterations": 40, "at_most": "60s"},
+    )
+
+
+def sealed(folder, data):
+    """The experiment's only run once it was carried out and nothing is left of it."""
+    summary, results = measured(write(folder, data), folder / "results", "--no-report")
+    (run,) = summary["runs"]
+    nothing_is_left(run["run"])
+    return Run(results / "small" / run["run"])
+
+
+def killed_in_its_window(folder, data, *, launch="training-rank1", program=None):
+    """What an endless run says on standard error once a process of this launch is killed in the window.
+
+    It is the last one, or the last that runs this program.
+    """
     endless = {**data, "measure": {"warmup": 1, "at_most": "60s"}}
     results = folder / "results"
     process = start("run", write(folder, endless), "--results", results, "--json", "--no-report")
@@ -117,7 +141,9 @@ def killed_in_its_window(folder, data, *, launch="training-rank1"):
         wait_for(in_stage(results, "window", at_least_iterations=4), 360, "the window")
         (partial,) = results.glob("*/*.partial")
         run = partial.name.removesuffix(".partial")
-        os.kill(processes(ORCH_RUN=run, ORCH_LAUNCH=launch)[-1], signal.SIGKILL)
+        found = processes(ORCH_RUN=run, ORCH_LAUNCH=launch)
+        pids = [pid for pid in found if program in (None, Path(f"/proc/{pid}/comm").read_text().strip())]
+        os.kill(pids[-1], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
     finally:
         if process.poll() is None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import wire
-from orch_runs import killed_in_its_window, measured, nothing_is_left, orch, small, write
+from orch_runs import alone, killed_in_its_window, orch, sealed, write
 
-from orchestrator.report.runs import Run
 from workloads import environments
 
 pytestmark = [
@@ -23,21 +22,7 @@ PIPELINE = {"stages": 3, "micro_batches": 4, "activation": "2mb"}
 
 def experiment(*, link="25gbit", **options):
     workload = {"model": "mobilenet_v2", "compute_time": "60ms", "bucket": "4mb", "log": True, **options}
-    return small(
-        testbed={"local": {"hosts": 3, "link": link, "scale": 100}},
-        workload={"deepspeed": workload},
-        traffic=None,
-        collect=["tcpdump", "nic"],
-        # Enough that what the window's edges cut off weighs little.
-        measure={"warmup": 2, "iterations": 40, "at_most": "60s"},
-    )
-
-
-def sealed(tmp_path, data):
-    summary, results = measured(write(tmp_path, data), tmp_path / "results", "--no-report")
-    (run,) = summary["runs"]
-    nothing_is_left(run["run"])
-    return Run(results / "small" / run["run"])
+    return alone({"deepspeed": workload}, link=link)
 
 
 @pytest.mark.parametrize(

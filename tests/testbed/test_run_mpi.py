@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 
 import pytest
 import wire
 from orch_runs import (
-    in_stage,
     killed_in_its_window,
     last_json,
     nothing_is_left,
     orch,
-    processes,
-    start,
-    wait_for,
     write,
 )
 
@@ -157,27 +151,8 @@ def sessions():
 
 
 def test_a_daemon_killed_ends_the_run(tmp_path):
-    results = tmp_path / "results"
-    endless = {**COLLECTIVE, "measure": {"warmup": 1, "at_most": "60s"}}
-    process = start("run", write(tmp_path, endless), "--results", results, "--json", "--no-report")
-    try:
-        wait_for(in_stage(results, "window", at_least_iterations=4), 360, "the window")
-        (partial,) = results.glob("*/*.partial")
-        run = partial.name.removesuffix(".partial")
-        (daemon,) = (
-            pid
-            for pid in processes(ORCH_RUN=run, ORCH_LAUNCH="training-daemon-h2")
-            if Path(f"/proc/{pid}/comm").read_text() == "orted\n"
-        )
-        os.kill(daemon, signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-    assert process.returncode == 1
+    err = killed_in_its_window(tmp_path, COLLECTIVE, launch="training-daemon-h2", program="orted")
     assert "before it was asked to" in err
-    nothing_is_left(run)
 
 
 def test_without_mpirun_nothing_is_started(tmp_path):

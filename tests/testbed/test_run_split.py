@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import wire
-from orch_runs import killed_in_its_window, measured, nothing_is_left, small, write
-
-from orchestrator.report.runs import Run
+from orch_runs import alone, killed_in_its_window, sealed
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
@@ -19,27 +17,9 @@ PTD = {"model": TINY, "pipeline": 2, "tensor": 2, "data": 2, "batch": 4, "microb
 MOE = {"model": {**TINY, "layers": 4}, "experts": 6, "compute_time": "60ms", "hosts": ["h1", "h2", "h3"]}
 
 
-def experiment(workload, **options):
-    return small(
-        testbed={"local": {"hosts": 4, "link": "25gbit", "scale": 100}},
-        workload={workload: options},
-        traffic=None,
-        collect=["tcpdump", "nic"],
-        # Enough that what the window's edges cut off weighs little.
-        measure={"warmup": 2, "iterations": 40, "at_most": "60s"},
-    )
-
-
-def sealed(tmp_path, data):
-    summary, results = measured(write(tmp_path, data), tmp_path / "results", "--no-report")
-    (run,) = summary["runs"]
-    nothing_is_left(run["run"])
-    return Run(results / "small" / run["run"])
-
-
 @pytest.mark.parametrize("mapping", ["default", "customized"])
 def test_what_crosses_the_network_follows_the_mapping(tmp_path, mapping):
-    run = sealed(tmp_path, experiment("ptd", **PTD, mapping=mapping))
+    run = sealed(tmp_path, alone({"ptd": {**PTD, "mapping": mapping}}, hosts=4))
     told = wire.told(run)
     # Tensor ranks share a host, so that most of what they say stays there. Each other host is a stage or a replica.
     assert (told > 0).sum() == 8
@@ -49,7 +29,7 @@ def test_what_crosses_the_network_follows_the_mapping(tmp_path, mapping):
 
 
 def test_tokens_travel_as_routed(tmp_path):
-    run = sealed(tmp_path, experiment("moe", **MOE))
+    run = sealed(tmp_path, alone({"moe": MOE}, hosts=4))
     sent, hosts = wire.captured(run), run.traffic.hosts
     rows = [row for row in run.rows("routing") if row["window"] == "w1"]
     assert {row["rank"] for row in rows} == {0, 1, 2}
@@ -68,7 +48,7 @@ def test_tokens_travel_as_routed(tmp_path):
 
 
 def test_shards_are_gathered_twice_and_scattered_once(tmp_path):
-    run = sealed(tmp_path, experiment("fsdp", model="mobilenet_v2", compute_time="60ms", hosts=["h1", "h2", "h3"]))
+    run = sealed(tmp_path, alone({"fsdp": {"model": "mobilenet_v2", "compute_time": "60ms"}}))
     (row,) = run.rows("training")
     # Gloo reduces all of it before it scatters: that counts twice.
     assert row["theory_bytes"] == pytest.approx(4 * 2 / 3 * 4 * 35_048, rel=0.01)
@@ -78,5 +58,5 @@ def test_shards_are_gathered_twice_and_scattered_once(tmp_path):
 
 
 def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):
-    err = killed_in_its_window(tmp_path, experiment("ptd", **PTD), launch="training-rank5")
+    err = killed_in_its_window(tmp_path, alone({"ptd": PTD}, hosts=4), launch="training-rank5")
     assert "training-rank5 ended with status -9" in err
