@@ -33,7 +33,8 @@ class LocalChannel:
                 self._socket.close()
                 self._stderr.close()
                 raise TransportError(f"cannot start an agent: {error}", argv=argv) from error
-        self.write(agent_source())
+        with contextlib.suppress(OSError):  # one that has ended already tells why when it is asked
+            self._socket.sendall(agent_source())
 
     @property
     def pid(self) -> int:

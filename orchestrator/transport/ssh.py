@@ -126,10 +126,19 @@ def connect(
         session = transport.open_session(timeout=deadline.remaining)
         session.settimeout(deadline.remaining)
         session.exec_command(agent_command_line(python, sudo=sudo))
-        session.sendall(agent_source())
+        _hand_over(session, agent_source())
         session.settimeout(None)
         return SshChannel(target, closing.pop_all(), session)
     raise AssertionError  # the stack suppresses nothing
+
+
+def _hand_over(session: paramiko.Channel, source: bytes) -> None:
+    """Give the command its input; one that has ended already, without a python say, tells why when it is asked."""
+    try:
+        session.sendall(source)
+    except OSError:
+        if not (session.closed and session.get_transport().is_active()):
+            raise
 
 
 def _connection(target: SshTarget, sock: socket.socket | None) -> Connection:

@@ -24,6 +24,7 @@ from orchestrator.leash import Leash
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.topology import Node
 from orchestrator.transport import ssh
+from orchestrator.transport.bootstrap import agent_source
 
 pytestmark = pytest.mark.testbed
 USER = getpass.getuser()
@@ -224,7 +225,15 @@ def test_jumps_verify_keys_too(server, tmp_path):
         connect(target)
 
 
-def test_a_missing_python_says_so(server, tmp_path):
+@pytest.mark.parametrize("late_s", [0.0, 0.5], ids=["source-first", "end-first"])
+def test_a_missing_python_says_so(server, tmp_path, monkeypatch, late_s):
+    """Also when the shell has said it and is gone before the agent's source is sent."""
+
+    def source() -> bytes:
+        time.sleep(late_s)
+        return agent_source()
+
+    monkeypatch.setattr(ssh, "agent_source", source)
     channel = connect(server.target, python="/no/python")
     with (
         pytest.raises(TransportError, match="channel to the agent ended") as caught,

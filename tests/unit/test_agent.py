@@ -9,6 +9,7 @@ import pwd
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from orchestrator.errors import AgentError, TransportError
 from orchestrator.launch import Exited, Launch
 from orchestrator.leash import Leash
 from orchestrator.topology import Node
-from orchestrator.transport.bootstrap import agent_argv, agent_command_line, agent_modules, packed
+from orchestrator.transport import local
+from orchestrator.transport.bootstrap import agent_argv, agent_command_line, agent_modules, agent_source, packed
 from orchestrator.transport.local import LocalChannel
 
 MAGIC = b"\0orch-agent 1\n"
@@ -161,11 +163,18 @@ def test_what_a_shell_prints_before_the_agent_is_skipped(tmp_path):
     leash.close(soon())
 
 
-def test_a_channel_without_an_agent_says_why(tmp_path):
+@pytest.mark.parametrize("late_s", [0.0, 0.2], ids=["source-first", "end-first"])
+@pytest.mark.parametrize("reads", ["read length; head -c $length > /dev/null; ", ""], ids=["reads", "reads-nothing"])
+def test_a_channel_without_an_agent_says_why(tmp_path, monkeypatch, late_s, reads):
+    """Whether the command reads the agent's source, or is gone before that is sent."""
+
+    def source() -> bytes:
+        time.sleep(late_s)
+        return agent_source()
+
+    monkeypatch.setattr(local, "agent_source", source)
     script = tmp_path / "python"
-    script.write_text(
-        "#!/bin/sh\nread length; echo 'sudo: a password is required' >&2; exec head -c $length > /dev/null\n"
-    )
+    script.write_text(f"#!/bin/sh\n{reads}echo 'sudo: a password is required' >&2\n")
     script.chmod(0o755)
     channel = LocalChannel(str(script))
     leash = Leash(Node(name="n1", work=str(tmp_path)), channel, run="r", holder={}, on_event=lambda _: None)
