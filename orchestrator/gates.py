@@ -126,7 +126,7 @@ class PortBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Iterations of a job in a window; `incomplete` are those that not every rank logged.
+    """Iterations of a job in a window; `ranks` should have logged each, and `incomplete` are those that some did not.
 
     `sent_bytes` and `theory_bytes` are a rank's in an iteration, NaN where not known; `edges` is the share of what was
     sent that may fall on either side of the window's ends.
@@ -229,7 +229,7 @@ def _iterations(jobs: Iterable[Job], tolerances: Tolerances) -> Iterator[Gate]:
         text = f"job {job.name}: {job.iterations} iterations, {'' if enough else 'fewer than the '}{fewest} needed"
         yield _gate("iterations", enough, text, measured=job.iterations, limit=fewest)
         together = job.ranks_seen == job.ranks and job.incomplete == 0 and job.iterations > 0
-        text = f"job {job.name}: all {job.ranks} ranks took part in every iteration"
+        text = f"job {job.name}: every iteration was logged by {job.ranks} of {job.ranks} ranks that log"
         if job.ranks_seen < job.ranks:
             text = f"job {job.name}: only {job.ranks_seen} of {job.ranks} ranks logged iterations"
         elif not together:

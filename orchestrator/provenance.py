@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from orchestrator.plan import RunPlan, describe_launch
+from orchestrator.plan import PlannedJob, RunPlan, describe_launch
 
 PACKAGES = ("orch-testbed", "fabric", "paramiko", "pydantic", "numpy", "numba", "pyarrow", "torch", "torchvision")
 GIT_S = 5.0
@@ -37,7 +37,7 @@ def of(plan: RunPlan, argv: Sequence[str]) -> dict[str, Any]:
                 "name": planned.job.name,
                 "workload": planned.workload,
                 **{key: _text(getattr(planned.config, key, None)) for key in ("model", "compute")},
-                "ranks": [{"rank": rank.rank, "node": rank.node} for rank in planned.job.ranks],
+                "ranks": _ranks(planned),
                 "theory": dataclasses.asdict(planned.theory) if planned.theory else None,
             }
             for planned in plan.jobs
@@ -46,6 +46,11 @@ def of(plan: RunPlan, argv: Sequence[str]) -> dict[str, Any]:
         "windows": [],
         "clocks": {},
     }
+
+
+def _ranks(planned: PlannedJob) -> list[dict[str, Any]]:
+    logging = {launch.rank for launch in planned.launches if launch.follow is not None}
+    return [{"rank": rank.rank, "node": rank.node, "logs": rank.rank in logging} for rank in planned.job.ranks]
 
 
 def _text(value: object) -> str | None:

@@ -15,12 +15,13 @@ from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import TABLES, Columns, Home
 from orchestrator.topology import Job, Topology
 from orchestrator.units import Size
-from workloads import between, environments, mpi_ranks, torch_ranks
+from workloads import between, environments, mpi_ranks, nccl_tests, torch_ranks
 from workloads.between import Pairs
 from workloads.iterations import LOG as ITERATIONS
 from workloads.iterations import read_training
 from workloads.mpi_ranks import Mpi
-from workloads.placement import placement_problems
+from workloads.nccl_tests import Benchmark
+from workloads.placement import placement_problems, ranks
 from workloads.torch_ranks import TorchConfig
 
 NAME = "collective"
@@ -35,9 +36,10 @@ Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", 
 class Config(TorchConfig):
     """A benchmark of collective operations; an iteration is one pass over all operations and sizes."""
 
-    backend: Literal["auto", "gloo", "nccl", "mpi"] = "auto"  # type: ignore[assignment]
+    backend: Literal["auto", "gloo", "nccl", "mpi", "nccl-tests"] = "auto"  # type: ignore[assignment]
     """What carries out the operations. `mpi`: Open MPI between the memories of hosts, each operation by one algorithm
-    whatever its size. `auto`: nccl where each rank has a GPU of its own, else gloo."""
+    whatever its size. `nccl-tests`: NVIDIA's programs of that name, which time NCCL themselves, with Open MPI to meet
+    by. `auto`: nccl where each rank has a GPU of its own, else gloo."""
 
     algorithm: mpi_ranks.Algorithm | None = None
     """How Open MPI reduces over all ranks. Default: `ring`. Its all-gather and reduce-scatter are rings, its all-to-all
@@ -45,7 +47,8 @@ class Config(TorchConfig):
 
     transport: Literal["auto", "tcp", "rdma"] = "auto"
     """What nccl and MPI send over: `tcp` sockets on the data-plane device, `rdma` (InfiniBand or RoCE) and nothing
-    else, or the default (`auto`): what nccl finds best, and `tcp` for MPI. Gloo knows TCP alone."""
+    else, or the default (`auto`): what nccl finds best, and `tcp` for MPI. Gloo knows TCP alone, and ranks of
+    nccl-tests meet by it."""
 
     rdma_device: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.^=:,-]+$")
     """RDMA devices that may be used, as NCCL_IB_HCA (such as `=mlx5_0:1`) or, for MPI, UCX_NET_DEVICES (`mlx5_0:1`)
@@ -58,27 +61,53 @@ class Config(TorchConfig):
     mpirun: str | None = Field(default=None, min_length=1)
     """The program `mpirun` on the hosts, where it is not on the PATH; its `orted` lies beside it."""
 
+    nccl_tests: str | None = Field(default=None, min_length=1)
+    """Folder on the hosts with the programs of nccl-tests, built with MPI=1, where they are not on the PATH."""
+
     operations: tuple[Operation, ...] = Field(default=("all-reduce",), min_length=1)
-    """The operations, in the order in which each iteration passes over them."""
+    """The operations, in the order in which each iteration passes over them; with nccl-tests a single one."""
 
     sizes: tuple[Annotated[Size, Field(gt=0)], ...] = Field(default=(1e6, 10e6, 100e6), min_length=1)
-    """Message sizes as nccl-tests counts them, divided by the testbed's scale; rounded up to a float for each rank."""
+    """Message sizes as nccl-tests counts them, divided by the testbed's scale; rounded up to a float for each rank. For
+    nccl-tests itself each is the same multiple of the one before."""
 
     repeats: int = Field(default=3, ge=1)
-    """How often an operation is done back to back; what is told is the mean time of one."""
+    """How often an operation is done back to back; what is told is the mean time of one. With nccl-tests twice: with
+    the result beside the message, and in its place."""
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
     found = placement_problems(config.hosts, topology)
     if found:
         return found
+    found = _foreign_options(config)
     if config.backend == "mpi":
-        return [*mpi_ranks.problems(config.hosts or []), *torch_ranks.transport_problems(config, "mpi")]
-    given = {"algorithm": config.algorithm, "python": config.python, "mpirun": config.mpirun}
-    return torch_ranks.backend_problems(config, topology) + [
-        Problem(at=(name,), message="is for MPI alone", accepted=f"backend: mpi beside {name}")
-        for name, value in given.items()
-        if value is not None
+        return [*found, *mpi_ranks.problems(config.hosts or []), *torch_ranks.transport_problems(config, "mpi")]
+    if config.backend == "nccl-tests":
+        return [
+            *found,
+            *nccl_tests.problems(config.operations, config.sizes, ranks(config.hosts, topology)),
+            *mpi_ranks.problems(config.hosts or []),
+            *torch_ranks.transport_problems(config, "nccl"),
+        ]
+    return found + torch_ranks.backend_problems(config, topology)
+
+
+def _foreign_options(config: Config) -> list[Problem]:
+    """Options that the backend does not have."""
+    of_mpi, of_tests = ("mpi",), ("nccl-tests",)
+    given = {
+        "algorithm": (config.algorithm, of_mpi),
+        "python": (config.python, of_mpi),
+        "mpirun": (config.mpirun, of_mpi + of_tests),
+        "nccl_tests": (config.nccl_tests, of_tests),
+    }
+    return [
+        Problem(
+            at=(name,), message=f"is for {' and '.join(owners)} alone", accepted=f"backend: {owners[0]} beside {name}"
+        )
+        for name, (value, owners) in given.items()
+        if value is not None and config.backend not in owners
     ]
 
 
@@ -92,6 +121,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     }
     if config.backend == "mpi":
         return _mpi_launches(config, job, topology, told=told)
+    if config.backend == "nccl-tests":
+        return nccl_tests.launches(_benchmark(config, job, topology), job, topology)
     return torch_ranks.launches(
         config, job, topology, program="collective.py", siblings=("passes.py",), told=told, seed=seed
     )
@@ -144,6 +175,19 @@ def _mpi(config: Config) -> Mpi:
     )
 
 
+def _benchmark(config: Config, job: Job, topology: Topology) -> Benchmark:
+    return Benchmark(
+        operation=config.operations[0],
+        sizes=nccl_tests.sizes(config.sizes, len(job.ranks), topology.scale),
+        repeats=config.repeats,
+        folder=config.nccl_tests,
+        mpirun=config.mpirun or "mpirun",
+        transport=config.transport,
+        rdma_device=config.rdma_device,
+        env=config.env,
+    )
+
+
 def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:
     if config.backend == "mpi":
         remedy = environments.remedy("torch", topology)
@@ -153,6 +197,8 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
             ),
             *mpi_ranks.requirements(_mpi(config), job, remedy=remedy, needed_by=NAME),
         ]
+    if config.backend == "nccl-tests":
+        return nccl_tests.requirements(_benchmark(config, job, topology), job, topology, needed_by=NAME)
     return torch_ranks.requirements(job, topology, needed_by=NAME)
 
 
@@ -190,16 +236,26 @@ def sent_in(
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
     """Bytes that the backend's algorithms send in one pass over all operations and sizes."""
     world = len(job.ranks)
-    backend = "mpi" if config.backend == "mpi" else torch_ranks.backend_of(config, job.ranks)
-    total: dict[tuple[int, int], float] = {}
-    for operation in config.operations:
-        for asked in config.sizes:
-            size = 4 * world * max(1, math.ceil(max(1, round(asked / topology.scale)) / (4 * world)))
-            for pair, sent in sent_in(operation, world, size, backend=backend, algorithm=config.algorithm).items():
-                total[pair] = total.get(pair, 0.0) + sent * config.repeats
+    if config.backend == "nccl-tests":
+        backend, times = "nccl", nccl_tests.operations_in_a_pass(config.repeats)
+        sizes = nccl_tests.sizes(config.sizes, world, topology.scale)
+    else:
+        backend = "mpi" if config.backend == "mpi" else torch_ranks.backend_of(config, job.ranks)
+        sizes, times = tuple(_whole(asked / topology.scale, world) for asked in config.sizes), config.repeats
+    once = between.summed(
+        sent_in(operation, world, size, backend=backend, algorithm=config.algorithm)
+        for operation in config.operations
+        for size in sizes
+    )
+    total = {pair: sent * times for pair, sent in once.items()}
     reduced = f", all-reduce by {config.algorithm}" if config.algorithm else ""
     source = f"one pass of {', '.join(config.operations)}: rings, mesh and binomial tree on {backend}{reduced}"
     return between.theory(job, total, parameters=0, source=source)
+
+
+def _whole(size: float, world: int) -> int:
+    """Bytes of a message of that size, rounded up to whole floats of each rank."""
+    return 4 * world * max(1, math.ceil(max(1, round(size)) / (4 * world)))
 
 
 def read(home: Home) -> Mapping[str, Columns]:

@@ -106,15 +106,7 @@ def _nccl_problems(config: Config, ranks: tuple[Rank, ...]) -> list[Problem]:
         if config.framework != "torch":
             message = "gradients of emulated layers are on GPUs with PyTorch alone"
             found.append(Problem(at=("operations",), message=message, accepted="cpu, or framework: torch beside it"))
-        found += [
-            Problem(
-                at=("operations",),
-                message=f"nccl needs a GPU for each rank, and rank {rank.rank} on {rank.node} has none",
-                accepted="cpu, or hosts whose testbed entry has as many gpus as they have ranks",
-            )
-            for rank in ranks
-            if rank.device == "cpu"
-        ]
+        found += torch_ranks.gpu_problems(ranks, at="operations", asked="nccl", instead="cpu")
     if config.hierarchical and (config.operations != "nccl" or config.controller != "mpi"):
         accepted = "operations: nccl and controller: mpi beside it"
         found.append(Problem(at=("hierarchical",), message="is of NCCL and Open MPI together", accepted=accepted))
@@ -260,6 +252,7 @@ def _mpi(config: Config) -> Mpi:
         transport=config.transport,
         rdma_device=config.rdma_device,
         env=config.env,
+        tensors=config.operations == "cpu" or config.hierarchical,
     )
 
 

@@ -22,7 +22,8 @@ MEET_S = 60.0  # for mpirun, its daemons, its stubs and our ranks to find each o
 SPARE_PORTS = 8  # of those ranks take tensors on: others may still be busy with connections that have ended
 
 # After the ports at which the ranks of a host take tensors: mpirun's and its daemons', and where a daemon is asked for.
-_DAEMON_AT = 98
+_DAEMON_AT = 91
+_DAEMON_PORTS = 8  # as the last runs' are not free at once
 _DOOR_AT = 99
 _MOST_RANKS = _DAEMON_AT - SPARE_PORTS
 
@@ -52,6 +53,7 @@ class Mpi:
     transport: Literal["auto", "tcp", "rdma"]
     rdma_device: str | None
     env: Mapping[str, str]
+    tensors: bool = True  # go over it; else ranks meet and agree by it, and what else they send goes another way
 
 
 def problems(hosts: Sequence[str]) -> list[Problem]:
@@ -78,7 +80,9 @@ def launches(mpi: Mpi, job: Job, topology: Topology) -> list[Launch]:
         _helper(mpi, job, node, f"{job.name}-daemon-{node.name}", ("mpi_daemon.py", node.address, str(port)))
         for node in others
     ]
-    started = _helper(mpi, job, first, f"{job.name}-mpirun", ("mpi_start.py", *_command(mpi, job, topology)))
+    lowest = _port(job) + _DAEMON_AT
+    command = ("mpi_start.py", str(lowest), str(lowest + _DAEMON_PORTS - 1), *_command(mpi, job, topology))
+    started = _helper(mpi, job, first, f"{job.name}-mpirun", command)
     return [
         replace(started, ready=Line("^rank 0 joined"), ready_within_s=_STARTED_S, flows=_flows(mpi, job, topology)),
         *daemons,
@@ -108,7 +112,6 @@ def _helper(mpi: Mpi, job: Job, node: Node, name: str, command: tuple[str, ...])
 def _command(mpi: Mpi, job: Job, topology: Topology) -> tuple[str, ...]:
     """mpirun, with a stub for each rank on the host of that rank; what it runs is found on each host by itself."""
     settings = {
-        "oob_tcp_dynamic_ipv4_ports": str(_port(job) + _DAEMON_AT),  # of a range it would take every one
         "plm": "rsh",  # even where a batch system is at hand
         "plm_rsh_no_tree_spawn": "1",
         "plm_rsh_pass_environ_mca_params": "0",  # each host has its own
@@ -167,11 +170,14 @@ def _tensor_ports(job: Job) -> int:
 def _flows(mpi: Mpi, job: Job, topology: Topology) -> tuple[Flow, ...]:
     """What mpirun and its daemons say to each other, then what the ranks do."""
     base = _port(job)
-    control = (Flow(kind="control", name=job.name, port=base + at) for at in (_DAEMON_AT, _DOOR_AT))
-    if mpi.transport == "rdma":  # of which a capture sees no ports
-        return (*control, *between.training_flows(job, topology))
-    tensors = (Flow(kind="training", name=job.name, port=port) for port in range(base, base + _tensor_ports(job)))
-    return (*control, *tensors)
+    control = list(range(base + _DAEMON_AT, base + _DOOR_AT + 1))
+    ranks = [] if mpi.transport == "rdma" else list(range(base, base + _tensor_ports(job)))  # RDMA shows no ports
+    if mpi.tensors and ranks:
+        training = tuple(Flow(kind="training", name=job.name, port=port) for port in ranks)
+    else:
+        control += ranks
+        training = between.training_flows(job, topology)
+    return (*(Flow(kind="control", name=job.name, port=port) for port in control), *training)
 
 
 def requirements(mpi: Mpi, job: Job, *, remedy: str, needed_by: str) -> list[Requirement]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,11 +53,16 @@ def backend_problems(config: TorchConfig, topology: Topology) -> list[Problem]:
     found = transport_problems(config, backend_of(config, placed))
     if config.backend != "nccl":
         return found
-    return found + [
+    return found + gpu_problems(placed, at="backend", asked="nccl", instead="gloo")
+
+
+def gpu_problems(placed: Iterable[Rank], *, at: str, asked: str, instead: str) -> list[Problem]:
+    """Ranks without a GPU of their own, where `asked` stands `at` this option and needs one; `instead` needs none."""
+    return [
         Problem(
-            at=("backend",),
-            message=f"nccl needs a GPU for each rank, and rank {rank.rank} on {rank.node} has none",
-            accepted="gloo, or hosts whose testbed entry has as many gpus as they have ranks",
+            at=(at,),
+            message=f"{asked} needs a GPU for each rank, and rank {rank.rank} on {rank.node} has none",
+            accepted=f"{instead}, or hosts whose testbed entry has as many gpus as they have ranks",
         )
         for rank in placed
         if rank.device == "cpu"

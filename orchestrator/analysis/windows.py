@@ -162,8 +162,9 @@ def _theory(job: Mapping[str, Any]) -> float:
 
 def _job(manifest: Manifest, part: JobSeries, sent: tuple[float, float]) -> gates.Job:
     job = _planned_job(manifest, part.job)
+    logging = sum(rank.get("logs", True) for rank in job["ranks"])
     return gates.Job(
-        name=part.job, iterations=len(part.iteration), incomplete=part.incomplete, ranks=len(job["ranks"]),
+        name=part.job, iterations=len(part.iteration), incomplete=part.incomplete, ranks=logging,
         ranks_seen=len(part.ranks), sent_bytes=sent[0], theory_bytes=_theory(job), edges=sent[1],
     )  # fmt: skip
 

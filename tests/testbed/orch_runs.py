@@ -129,16 +129,17 @@ def sealed(folder, data):
     return Run(results / "small" / run["run"])
 
 
-def killed_in_its_window(folder, data, *, launch="training-rank1", program=None):
+def killed_in_its_window(folder, data, *, launch="training-rank1", program=None, iterations=4):
     """What an endless run says on standard error once a process of this launch is killed in the window.
 
-    It is the last one, or the last that runs this program.
+    It is the last one, or the last that runs this program. So many iterations have passed: 0 where none is told of
+    before the run brings its data home.
     """
     endless = {**data, "measure": {"warmup": 1, "at_most": "60s"}}
     results = folder / "results"
     process = start("run", write(folder, endless), "--results", results, "--json", "--no-report")
     try:
-        wait_for(in_stage(results, "window", at_least_iterations=4), 360, "the window")
+        wait_for(in_stage(results, "window", at_least_iterations=iterations), 360, "the window")
         (partial,) = results.glob("*/*.partial")
         run = partial.name.removesuffix(".partial")
         found = processes(ORCH_RUN=run, ORCH_LAUNCH=launch)

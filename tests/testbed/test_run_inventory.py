@@ -23,41 +23,6 @@ POLICER = """table inet policer {
 """
 
 
-@pytest.fixture
-def hosts(tmp_path):
-    """Three hosts that are reached by SSH alone; gives the inventory and a way to look at them."""
-    holding = start("testbed", "--hosts", 3, "--link", "250mbit")
-    config = None
-    try:
-        while config is None:
-            line = holding.stdout.readline()
-            assert line, holding.stderr.read()
-            if match := re.search(r"ssh -F (\S+) h1", line):
-                config = match[1]
-        wait_for(lambda: holding.stdout.readline().startswith("up"), 20, "the testbed")
-
-        def on(host, *argv):
-            done = subprocess.run(
-                ["ssh", "-F", config, host, *argv], capture_output=True, text=True, check=True, timeout=30
-            )
-            return done.stdout
-
-        yield _inventory(config, tmp_path), on
-    finally:
-        holding.send_signal(signal.SIGINT)
-        holding.communicate(timeout=20)
-
-
-def _inventory(config, tmp_path):
-    return {
-        "link": "250mbit",
-        "defaults": {"config": config, "python": sys.executable, "work": f"/run/orch/{tmp_path.name}"},
-        "hosts": {
-            f"h{i}": {"ssh": f"h{i}", "data": {"address": f"198.18.0.{i}/24", "device": "eth0"}} for i in (1, 2, 3)
-        },
-    }
-
-
 def experiment(inventory, **changes):
     return small(
         **{

@@ -31,11 +31,12 @@ def make_run(  # noqa: C901
     folder: Path, *, repetition: int = 1, iterations: int = 120, load_bps: float = 150e6, achieved: float = 1.0,
     seconds: float = 0.2, scale: int = 100, dropped: int = 0, tolerances: Tolerances = STRICT,
     windows_count: int = 1, skip: tuple[str, ...] = (), silent: tuple[str, ...] = (), unseen: tuple[str, ...] = (),
-    change: Callable[[dict[str, Any]], object] = lambda _: None,
+    logging: int = 4, change: Callable[[dict[str, Any]], object] = lambda _: None,
 ) -> Path:  # fmt: skip
     """One job on four hosts, cross traffic h2 -> h1 of `load_bps` that arrives at `achieved` times the rate.
 
     `skip`: tables that are not collected; `silent`: hosts whose capture left no counts, `unseen`: nothing at all.
+    So many ranks, the first ones, are `logging` their iterations.
     `change` may alter the manifest before it is judged. Windows follow one another, each of `iterations`.
     """
     run = f"20261121T02{repetition:04d}-abc{repetition}"
@@ -58,7 +59,7 @@ def make_run(  # noqa: C901
     (path / "tables").mkdir(parents=True)
     with TableWriter(path / "tables", run=run) as writer:
         for rank, host in enumerate(HOSTS):
-            if "iterations" not in skip:
+            if "iterations" not in skip and rank < logging:
                 writer.add("iterations", _iterations(rank, spans, starts, ends, took), node=host, launch=f"rank{rank}")
             bins = _bins(rank, int(starts[0]), int(ends[-1]), took.mean(), load_bps * achieved)
             if "packets" not in skip and host not in unseen:

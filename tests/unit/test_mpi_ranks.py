@@ -15,10 +15,16 @@ from pathlib import Path
 
 import pytest
 
+import workloads.training
 from orchestrator.launch import Line
 from orchestrator.topology import Job, Link, Node, Topology
 from workloads import collective, horovod, mpi_ranks
 from workloads.placement import ranks
+
+# On hosts the training's files lie in one folder.
+sys.path.extend(path for path in workloads.training.__path__ if path not in sys.path)
+
+from workloads.training import mpi_start
 
 TRAINING = Path(mpi_ranks.__file__).parent / "training"
 
@@ -82,15 +88,42 @@ def test_ports_of_tensors_and_of_control_are_known_and_apart() -> None:
     assert first == 20200
     assert {flow.port for flow in flows if flow.kind == "training"} == set(range(first, first + count))
     control = {flow.port for flow in flows if flow.kind == "control"}
-    argv = found["job0-mpirun"].argv
-    assert control == {20299, int(argv[argv.index("oob_tcp_dynamic_ipv4_ports") + 1])}
+    lowest, highest = map(int, found["job0-mpirun"].argv[3:5])
+    assert control == {*range(lowest, highest + 1), 20299}
+    assert first + count <= lowest < highest < 20299
     assert count > 2, "several ranks of a host need several ports"
 
 
+@pytest.mark.parametrize(("hierarchical", "by_port"), [(False, False), (True, True)])
+def test_gradients_that_nccl_carries_are_known_by_the_hosts_that_send_them(hierarchical: bool, by_port: bool) -> None:
+    """Reduced by hosts, they go by NCCL within each, and by MPI over the network."""
+    where = topology()
+    where = replace(where, nodes=tuple(replace(node, gpus=2) for node in where.nodes))
+    options = {"operations": "nccl", "hierarchical": hierarchical, "hosts": ["h1", "h1", "h2", "h2"]}
+    flows = launched(horovod, where, **options)["job0-mpirun"].flows
+    training = [flow for flow in flows if flow.kind == "training"]
+    assert [flow.port is not None for flow in training] == [by_port] * len(training)
+    assert by_port or [(flow.src, flow.dst) for flow in training] == [("10.0.1.7", "10.0.2.7")]
+    assert (20200 in {flow.port for flow in flows if flow.kind == "control"}) is not by_port
+
+
+def test_mpirun_gets_a_port_that_no_run_before_it_keeps() -> None:
+    """The side that closes first keeps the port for a minute: a second run at once must not wait for it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        near = socket.create_connection(("127.0.0.1", port))
+        far, _ = server.accept()
+    far.close()
+    near.close()
+    assert port < mpi_start.free_port(port, port + 7) <= port + 7
+    with pytest.raises(SystemExit, match=f"every port from {port} to {port} is taken"):
+        mpi_start.free_port(port, port)
+
+
 def test_more_ranks_than_ports_are_refused() -> None:
-    config, _ = made(collective, topology(), hosts=["h1"] * 91 + ["h2"])
+    config, _ = made(collective, topology(), hosts=["h1"] * 84 + ["h2"])
     (problem,) = collective.problems(config, topology())
-    assert "91 ranks" in problem.message
+    assert "84 ranks" in problem.message
 
 
 def test_rdma_goes_by_ucx_up_to_the_launch_line() -> None:

@@ -96,6 +96,17 @@ def test_a_load_is_not_taken_from_a_capture_that_ended_early(tmp_path):
     assert [g["passed"] for g in gate(run, "load")] == [None]
 
 
+@pytest.mark.parametrize(("planned", "valid"), [(1, True), (2, False)])
+def test_ranks_that_were_not_to_log_are_not_missed(tmp_path, planned, valid):
+    def mark(manifest):
+        for rank in manifest["jobs"][0]["ranks"]:
+            rank["logs"] = rank["rank"] < planned
+
+    run = make_run(tmp_path, logging=1, change=mark)
+    assert [g["passed"] for g in gate(run, "overlap")] == [valid]
+    assert manifest(run)["valid"] is valid
+
+
 def test_a_capture_of_nothing_that_is_measured_may_end_early(tmp_path):
     def without_h4(manifest):
         (job,) = manifest["jobs"]

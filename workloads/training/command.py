@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from iteration_log import IterationLog
 from lifecycle import PEER_GRACE_S, report_ready, wait_for_go
@@ -175,14 +175,31 @@ class Iterations:
         return f"{why}, and no line matched {self._rule.text}; the last lines: {shown}"
 
 
-class Command:
-    """The command, and where its iterations are read."""
+class Reader(Protocol):
+    """What is told the lines of a command, and finds iterations in them."""
 
-    def __init__(self, told: dict[str, Any], log: IterationLog) -> None:
+    @property
+    def matched(self) -> int:
+        """Lines that told of one."""
+
+    @property
+    def count(self) -> int:
+        """Iterations that have ended."""
+
+    def take(self, lines: list[str]) -> None: ...
+
+    def nothing_matched(self, why: str) -> str:
+        """What to fail with when no line told of any."""
+
+
+class Command:
+    """The command, and what reads its lines, if anything does."""
+
+    def __init__(self, told: dict[str, Any], reader: Reader | None) -> None:
         self._told = told
-        self._iterations = Iterations(Rule(told), log, told["samples"]) if told["reads"] else None
+        self._iterations = reader
         cwd = Path(told["cwd"] or ".")
-        self._tail = Tail(cwd / told["file"]) if told["reads"] and told["file"] is not None else None
+        self._tail = Tail(cwd / told["file"]) if reader and told["file"] is not None else None
         self._out, theirs = os.pipe()
         try:
             self.process = subprocess.Popen(told["argv"], cwd=cwd, stdin=subprocess.DEVNULL, stdout=theirs)
@@ -267,7 +284,7 @@ def main() -> None:
     log = IterationLog(Path("iterations.jsonl"))
     report_ready()
     wait_for_go()
-    command = Command(told, log)
+    command = Command(told, Iterations(Rule(told), log, told["samples"]) if told["reads"] else None)
     try:
         command.follow()
     finally:

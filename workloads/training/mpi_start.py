@@ -1,19 +1,37 @@
 """Runs mpirun, whose ranks are stubs for processes that stand already, and whose daemons are asked for by our agent.
 
-Its arguments are mpirun's command. Of the environment it needs what `mpi_agent.py` and `mpi_stub.py` do.
+Its arguments are the lowest and the highest port that mpirun may listen on, and mpirun's command. Of the environment
+it needs what `mpi_agent.py` and `mpi_stub.py` do.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import sys
 
 from mpi_keep import environment, keep
 
 
+def free_port(lowest: int, highest: int) -> int:
+    """A port that mpirun can have: not that of a run whose connections ended a moment ago.
+
+    Given several, mpirun would listen on each; given one that it cannot have it listens on none, and says nothing.
+    """
+    for port in range(lowest, highest + 1):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))  # without SO_REUSEADDR, as mpirun does
+            return port
+    sys.exit(f"every port from {lowest} to {highest} is taken, or was less than a minute ago: mpirun needs one of them")
+
+
 def main() -> None:
     agent = f"{sys.executable} mpi_agent.py"
-    keep(sys.argv[1:], {**environment(), "MPI_RUN_KEY": os.environ["MPI_RUN_KEY"], "OMPI_MCA_plm_rsh_agent": agent})
+    lowest, highest, program, *rest = sys.argv[1:]
+    port = free_port(int(lowest), int(highest))
+    command = [program, "--mca", "oob_tcp_dynamic_ipv4_ports", str(port), *rest]
+    keep(command, {**environment(), "MPI_RUN_KEY": os.environ["MPI_RUN_KEY"], "OMPI_MCA_plm_rsh_agent": agent})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,163 @@
+"""NVIDIA's nccl-tests: its programs time collective operations on NCCL, as ranks of an Open MPI job, one a GPU."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.launch import Launch, Line, Requirement, Stop
+from orchestrator.protocols import Problem
+from orchestrator.topology import Job, Rank, Topology
+from workloads import mpi_ranks, torch_ranks
+from workloads.iterations import LOG
+from workloads.mpi_ranks import Mpi
+
+PROGRAMS = {
+    "all-reduce": "all_reduce_perf",
+    "all-gather": "all_gather_perf",
+    "reduce-scatter": "reduce_scatter_perf",
+    "all-to-all": "alltoall_perf",
+    "broadcast": "broadcast_perf",
+}
+
+_FILES = ("nccl_tests.py", "command.py", "iteration_log.py", "lifecycle.py", *mpi_ranks.RANK_FILES)
+_GRACE_S = 5.0
+_ALIGNED = 16  # bytes of a rank's share, so that the programs round nothing down
+_BUILD = "build github.com/NVIDIA/nccl-tests there with `make MPI=1`, and give the workload its folder as `nccl_tests`"
+_OPEN_MPI = "install the Open MPI that nccl-tests was built with, and give the workload its program as `mpirun`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """One operation over message sizes in bytes, each the same multiple of the one before."""
+
+    operation: str
+    sizes: tuple[int, ...]
+    repeats: int
+    folder: str | None
+    mpirun: str
+    transport: Literal["auto", "tcp", "rdma"]
+    rdma_device: str | None
+    env: Mapping[str, str]
+
+    @property
+    def program(self) -> str:
+        """Its path on the hosts, or its name where it is on their PATH."""
+        name = PROGRAMS[self.operation]
+        return f"{self.folder.rstrip('/')}/{name}" if self.folder else name
+
+    @property
+    def mpi(self) -> Mpi:
+        """What its ranks meet and agree by; NCCL sends the messages."""
+        return Mpi(mpirun=self.mpirun, algorithm="ring", transport="tcp", rdma_device=None, env=self.env, tensors=False)
+
+
+def problems(operations: Sequence[str], asked: Sequence[float], placed: Sequence[Rank]) -> list[Problem]:
+    """Ranks without a GPU, more than one operation, and sizes that its programs cannot pass over."""
+    found = torch_ranks.gpu_problems(placed, at="backend", asked="nccl-tests", instead="gloo")
+    if len(operations) > 1:
+        message = "a program of nccl-tests does one operation, again and again"
+        found.append(Problem(at=("operations",), message=message, accepted="one of them"))
+    if _factor(asked) is None:
+        message = "nccl-tests gets from one size to the next by the same whole factor"
+        found.append(Problem(at=("sizes",), message=message, accepted="such as [1mb, 4mb, 16mb]"))
+    return found
+
+
+def _factor(asked: Sequence[float]) -> int | None:
+    """What each size is multiplied by to be the next one, None where that is no whole number above one."""
+    if len(asked) == 1:
+        return 2
+    factor = round(asked[1] / asked[0])
+    same = all(math.isclose(after, before * factor) for before, after in pairwise(asked))
+    return factor if same and factor > 1 else None
+
+
+def sizes(asked: Sequence[float], world: int, scale: int) -> tuple[int, ...]:
+    """What is measured for the sizes that were asked for: the first rounded up to whole shares, the others after it."""
+    whole = _ALIGNED * world
+    first = whole * max(1, math.ceil(asked[0] / scale / whole))
+    factor = _factor(asked) or 1
+    return tuple(first * factor**place for place in range(len(asked)))
+
+
+def operations_in_a_pass(repeats: int) -> int:
+    """How often a program does the operation at each size, with the result beside the message and then in its place.
+
+    Once before the clock starts, `repeats` times in one go, and once more with its result compared (its common.cu).
+    """
+    return 2 * (1 + repeats + 1)
+
+
+def launches(benchmark: Benchmark, job: Job, topology: Topology) -> list[Launch]:
+    """What mpirun and its daemons need, then our program for each rank, which starts that of nccl-tests at the gate."""
+    told = {
+        "argv": [
+            *(benchmark.program, "-b", str(benchmark.sizes[0]), "-e", str(benchmark.sizes[-1])),
+            *("-f", str(_factor(benchmark.sizes)), "-n", str(benchmark.repeats), "-w", "1", "-g", "1"),
+            *("-d", "float", "-c", "1", "-a", "1", "-N", "0"),  # compared; mean over ranks; for good
+        ],
+        "cwd": None,
+        "file": None,
+        "first_within_s": torch_ranks.READY_S,
+        "grace_s": _GRACE_S,
+        "join_s": mpi_ranks.MEET_S,
+        "operation": benchmark.operation,
+        "sizes": len(benchmark.sizes),
+        "repeats": benchmark.repeats,
+        "world": len(job.ranks),
+        "link_bps": min(topology.link(rank.node).rate / topology.scale for rank in job.ranks),
+    }
+    files: dict[str, bytes | Path] = {name: torch_ranks.TRAINING / name for name in _FILES}
+    files["config.json"] = json.dumps(told).encode()
+    return [
+        *mpi_ranks.launches(benchmark.mpi, job, topology),
+        *(
+            Launch(
+                name=mpi_ranks.rank_name(job, rank.rank),
+                node=rank.node,
+                role="rank",
+                argv=(topology.node(rank.node).python, "-u", _FILES[0]),
+                env=_env(benchmark, job, rank, topology),
+                files=files,
+                ready=Line("^ready"),
+                ready_within_s=torch_ranks.READY_S,
+                gate=True,
+                follow=LOG if rank.rank == 0 else None,  # which alone prints
+                stop=Stop(signals=((signal.SIGTERM, _GRACE_S + 2.0),)),
+                job=job.name,
+                rank=rank.rank,
+            )
+            for rank in job.ranks
+        ),
+    ]
+
+
+def _env(benchmark: Benchmark, job: Job, rank: Rank, topology: Topology) -> dict[str, str]:
+    return {
+        "RANK": str(rank.rank),  # for messages of our own
+        "NCCL_TESTS_DEVICE": rank.device.partition(":")[2],
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **mpi_ranks.rank_env(benchmark.mpi, job, rank, topology),
+        **torch_ranks.nccl(benchmark.transport, benchmark.rdma_device, device=topology.node(rank.node).device),
+        **benchmark.env,
+    }
+
+
+def requirements(benchmark: Benchmark, job: Job, topology: Topology, *, needed_by: str) -> list[Requirement]:
+    """The program and the data-plane device on every host, mpirun and its daemons."""
+    needed = []
+    for name in job.nodes:
+        device = topology.node(name).device
+        remedy = f"name the data-plane device of {name} in the testbed file"
+        needed += [
+            Requirement(node=name, kind="program", what=benchmark.program, remedy=_BUILD, needed_by=needed_by),
+            Requirement(node=name, kind="device", what=device, remedy=remedy, needed_by=needed_by),
+        ]
+    return [*needed, *mpi_ranks.requirements(benchmark.mpi, job, remedy=_OPEN_MPI, needed_by=needed_by)]
