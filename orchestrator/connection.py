@@ -12,7 +12,14 @@ from typing import Any
 
 from orchestrator.answers import AgentEvent, AgentLost, LineRead, ProcessExited
 from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, DeadlineExceeded, LockedError, OrchError, TransportError
+from orchestrator.errors import (
+    AgentError,
+    DeadlineExceeded,
+    LockedError,
+    NeverStartedError,
+    OrchError,
+    TransportError,
+)
 from orchestrator.lock import told
 from orchestrator.protocols import Channel
 
@@ -154,12 +161,12 @@ class Connection:
             waiting = list(self._pending.values())
             self._pending.clear()
             asked = self._closing
+        if not asked:  # first, so that whoever waits finds it told
+            self._on_event(AgentLost(self._node, error.message + (f"\n{error.tail}" if error.tail else "")))
         for pending in waiting:
             pending.error = error
             pending.answered.set()
         self._out.put(None)
-        if not asked:
-            self._on_event(AgentLost(self._node, error.message + (f"\n{error.tail}" if error.tail else "")))
 
     def _handle(self, header: dict[str, Any], payload: bytes) -> None:
         received_ns = time.time_ns()
@@ -244,7 +251,8 @@ def _refusal(node: str, reply: Mapping[str, Any], argv: Sequence[str] | None) ->
     if kind == "timeout":
         return DeadlineExceeded(message, node=node, argv=words, tail=tail)
     hint = "install it on the node, or name it by its path" if kind == "missing" else None
-    error = AgentError(message, node=node, argv=words, tail=tail, hint=hint)
+    sort = NeverStartedError if kind == "unknown" else AgentError
+    error = sort(message, node=node, argv=words, tail=tail, hint=hint)
     if reply.get("undo_failed"):
         error.hint = "the change could not be taken back either: " + str(reply["undo_failed"].get("tail"))
     return error

@@ -74,6 +74,10 @@ class AgentError(OrchError):
     """An agent refused or failed a request."""
 
 
+class NeverStartedError(AgentError):
+    """What an agent is asked about was never started there, nor will it be."""
+
+
 class DeadlineExceeded(OrchError):
     """A wait ran past its deadline."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -23,14 +24,16 @@ from orchestrator.answers import (
 )
 from orchestrator.connection import Connection
 from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, LaunchError, OrchError
+from orchestrator.errors import AgentError, LaunchError, LockedError, OrchError
 from orchestrator.launch import Exited, Launch, Line, Listening, Ready, Requirement
 from orchestrator.protocols import Channel
 from orchestrator.topology import Node
 
 PUT_CHUNK = 1 << 20
 CLOSE_S = 15.0
-ANSWER_S = 1.0  # how much later than the agent's own time limit its answer, which says more than ours, may come
+ENDING_S = 15.0  # for an agent that has lost its controller to put everything down
+AGAIN_S = 0.2
+ANSWER_S = 5.0  # how much later than the agent's own time limit its answer, which says more than ours, may come
 
 
 def _ready(ready: Ready) -> dict[str, Any]:
@@ -257,6 +260,25 @@ class Leash:
             left = f"; processes that would not end: {reply['left']}" if reply["left"] else ""
             message = f"{len(reply['failed'])} changes could not be taken back{left}"
             raise AgentError(message, node=self.node.name, tail=tail, hint="`orch clean` tries again")
+
+
+def come_back(reach: Callable[[], Leash], deadline: Deadline) -> Leash:
+    """A leash on a node where this run had an agent before, which may still be putting things down.
+
+    `reach` gives a fresh leash each time it is called.
+    """
+    patience = deadline.sooner(ENDING_S)
+    while True:
+        leash = reach()
+        try:
+            leash.hello(deadline)
+        except OrchError as error:
+            leash.close(deadline)
+            if not isinstance(error, LockedError) or patience.expired:
+                raise
+            time.sleep(AGAIN_S)
+        else:
+            return leash
 
 
 def _hash_into(digest: Any, file: BinaryIO) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from bisect import bisect_left
 from collections import deque
@@ -196,7 +197,8 @@ class Measurement:
         now = time.monotonic()
         if self._watch.observer.samples_hosts and now >= self._next_hosts:
             self._next_hosts = now + HOSTS_EVERY_S
-            self._watch.observer.hosts(hostcounters.sample(self._session), scale=self._plan.topology.scale)
+            with contextlib.suppress(DeadlineExceeded):  # whoever watches can do without a sample
+                self._watch.observer.hosts(hostcounters.sample(self._session), scale=self._plan.topology.scale)
 
     def _begun(self, job: str, since_ns: int) -> Sequence[Iteration]:
         """The iterations of a job that began at an instant or later, and have ended."""

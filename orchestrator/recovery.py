@@ -10,7 +10,7 @@ from orchestrator import describe, fanout, loading, lock, sealing
 from orchestrator.answers import Swept
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError, StoreError
-from orchestrator.leash import Leash
+from orchestrator.leash import Leash, come_back
 from orchestrator.protocols import Channel
 from orchestrator.sealing import Reducer
 from orchestrator.session import bring_up, fetch_all, holder
@@ -89,11 +89,13 @@ def _seal(entry: Entry) -> Path:
 
 def _bring_home(node: Node, connect: Callable[[str, Deadline], Channel], run: str, home: Path) -> None:
     deadline = Deadline.after(FETCH_S)
-    leash = Leash(
-        node, connect(node.name, deadline.sooner(REACH_S)), run=run, holder=holder(run), on_event=lambda _: None
-    )
+
+    def reach() -> Leash:
+        channel = connect(node.name, deadline.sooner(REACH_S))
+        return Leash(node, channel, run=run, holder=holder(run), on_event=lambda _: None)
+
+    leash = come_back(reach, deadline)
     try:
-        leash.hello(deadline)
         leash.sweep(deadline, keep_data=True)
         fetch_all(leash, home, deadline)
     finally:

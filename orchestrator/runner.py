@@ -372,6 +372,8 @@ def _explain(this: Run, error: OrchError) -> None:
 def _put_back(this: Run, error: Exception | None) -> Exception | None:
     """Unwind; the first error stays the first."""
     stage = this.stage
+    if error is not None:
+        this.watch.settle()  # an agent that is gone may have been noticed by whoever asked it first
     errors = this.unwind.run()
     this.watch.settle()
     for name, problem in errors:

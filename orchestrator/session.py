@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from orchestrator import facts, fanout, routes
 from orchestrator.deadline import Deadline
-from orchestrator.errors import MissingRequirement, OrchError, TestbedError
+from orchestrator.errors import Interrupted, MissingRequirement, NeverStartedError, OrchError, TestbedError
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Change, Count, Launch, Requirement
-from orchestrator.leash import Leash
+from orchestrator.leash import Leash, come_back
 from orchestrator.protocols import Testbed
 from orchestrator.unwind import Unwind, add_note, combined
 from orchestrator.watch import Watch
@@ -281,7 +281,11 @@ class Session:
         )
 
     def stop(self, launches: Sequence[Launch], *, measured_until: float) -> None:
-        """Ask processes to end, later orders first; those that drain wait until their time after `measured_until`."""
+        """Ask processes to end, later orders first; those that drain wait until their time after `measured_until`.
+
+        What fails with those of one order keeps nobody from those of the next.
+        """
+        wrong: list[tuple[str, Exception]] = []
         for order in sorted({launch.order for launch in launches}, reverse=True):
             batch = [launch for launch in self.up(launches) if launch.order == order]
             for launch in batch:
@@ -290,12 +294,19 @@ class Session:
             self._interrupts.rest(measured_until + drain)
             patience = max((sum(grace for _, grace in launch.stop.signals) for launch in batch), default=0.0)
             by_key = {(launch.node, launch.name): launch for launch in batch}
-            fanout.each(
-                batch_keys(batch),
-                lambda key, by_key=by_key: self._stop_one(by_key[key]),  # type: ignore[misc]
-                deadline=Deadline.after(patience + CALL_S),
-                what="stopping",
-            )
+            try:
+                fanout.each(
+                    batch_keys(batch),
+                    lambda key, by_key=by_key: self._stop_one(by_key[key]),  # type: ignore[misc]
+                    deadline=Deadline.after(patience + CALL_S),
+                    what="stopping",
+                )
+            except Interrupted:
+                raise
+            except OrchError as error:
+                wrong.append((f"order {order}", error))
+        if (first := combined(wrong)) is not None:
+            raise first
 
     def up(self, launches: Sequence[Launch]) -> list[Launch]:
         """Those that were started and have not ended, as far as is known."""
@@ -308,9 +319,13 @@ class Session:
     def _stop_one(self, launch: Launch) -> None:
         process = self.watch.processes[launch.node, launch.name]
         patience = sum(grace for _, grace in launch.stop.signals)
-        stopped = self.leashes[launch.node].stop(
-            launch, Deadline.after(patience + CALL_S), grace=self._interrupts.grace
-        )
+        try:
+            stopped = self.leashes[launch.node].stop(
+                launch, Deadline.after(patience + CALL_S), grace=self._interrupts.grace
+            )
+        except NeverStartedError:  # a signal came in between
+            process.asked = False
+            return
         process.status = stopped.status
         self._events.write(
             "stopped",
@@ -345,6 +360,7 @@ class Session:
 
     def residue(self) -> list[str]:
         """What still runs of this run, everywhere; sweeps nodes whose agent is gone."""
+        self.watch.settle()
         settled = Deadline.after(RESIDUE_S)
         while (strays := self._strays()) and not settled.expired:  # a command that was asked for may be about to end
             self._interrupts.rest(time.monotonic() + RESIDUE_EVERY_S)
@@ -360,9 +376,8 @@ class Session:
 
     def _sweep_lost(self, name: str) -> list[str]:
         deadline = Deadline.after(CALL_S)
-        leash = self._leash(name, deadline)
+        leash = come_back(partial(self._leash, name, deadline), deadline)
         try:
-            leash.hello(deadline)
             swept = leash.sweep(deadline, keep_data=True)
         except OrchError:
             leash.close(deadline)

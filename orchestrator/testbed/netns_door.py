@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,7 +132,8 @@ class Door:
             self._lock.close()
             if [entry.name for entry in base.iterdir()] == ["lock"]:
                 (base / "lock").unlink()
-                base.rmdir()
+                with suppress(OSError):  # somebody may want it at this very moment
+                    base.rmdir()
 
 
 def ssh_config_text(testbed: NetnsTestbed, *, folder: Path) -> str:

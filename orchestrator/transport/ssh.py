@@ -10,6 +10,7 @@ import logging
 import shlex
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,7 @@ class SshChannel:
         self._closing = closing
         self._session = session
         self._said = b""
+        self._asking = threading.Lock()  # whoever writes may ask why at the same time as whoever reads
 
     def read(self, size: int) -> bytes:
         try:
@@ -82,9 +84,10 @@ class SshChannel:
         self._closing.close()
 
     def diagnosis(self) -> str:
-        while self._session.recv_stderr_ready():
-            self._said = (self._said + self._session.recv_stderr(1 << 16))[-(1 << 16) :]
-        return self._said.decode(errors="replace")
+        with self._asking:
+            while self._session.recv_stderr_ready():
+                self._said = (self._said + self._session.recv_stderr(1 << 16))[-(1 << 16) :]
+            return self._said.decode(errors="replace")
 
 
 class _Reject(paramiko.MissingHostKeyPolicy):

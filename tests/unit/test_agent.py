@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import pwd
+import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from orchestrator.agents.agent import launches
+from orchestrator.agents.agent.proc import Row
+from orchestrator.answers import AgentLost
 from orchestrator.deadline import Deadline
 from orchestrator.errors import AgentError, TransportError
 from orchestrator.launch import Exited, Launch
@@ -22,6 +30,7 @@ from orchestrator.topology import Node
 from orchestrator.transport import local
 from orchestrator.transport.bootstrap import agent_argv, agent_command_line, agent_modules, agent_source, packed
 from orchestrator.transport.local import LocalChannel
+from orchestrator.transport.ssh import SshChannel, SshTarget
 
 MAGIC = b"\0orch-agent 1\n"
 
@@ -206,3 +215,53 @@ def test_under_sudo_it_drops_to_the_user_unless_privileged(tether, tmp_path):
     assert (folder / "root/stdout").read_text().startswith("0\n")
     assert leash.run(["id", "-u"], soon()).stdout == "0\n"
     assert leash.run(["id", "-u"], soon(), privileged=False).stdout == f"{nobody.pw_uid}\n"
+
+
+def test_a_parent_is_asked_to_end_before_its_child(monkeypatch):
+    """A set of these numbers would name the child first: numbers start anew once they have reached the highest."""
+    rows = [(os.getpid(), 1, 1, 1), (1041, os.getpid(), 1041, 1041), (1040, 1041, 1041, 1041)]
+    table = {row[0]: Row(*row, "S") for row in rows}
+    child = SimpleNamespace(pid=1041, status=None)
+    monkeypatch.setattr(launches, "process_table", lambda: table)
+    made = launches.Launches(None, None, SimpleNamespace(living={1041: child}))
+    assert made.members(launches.Process("p", "/", child)) == [1041, 1040]
+
+
+def test_whoever_waits_for_a_lost_agent_finds_the_loss_told(tether):
+    leash = tether()
+    told = []
+
+    def lost(event):
+        time.sleep(0.1)
+        told.append(event)
+
+    leash._connection._on_event = lost
+    threading.Timer(0.2, os.kill, (leash.channel.pid, signal.SIGKILL)).start()
+    with pytest.raises(TransportError, match="channel to the agent ended"):
+        leash.run(["sleep", "60"], soon())
+    assert [type(event) for event in told] == [AgentLost]
+
+
+def test_two_who_ask_a_channel_why_it_ended_are_both_told(monkeypatch):
+    """Whoever writes and whoever reads find out at the same time, and either may be the one that tells the user."""
+    taken, go_on = threading.Event(), threading.Event()
+
+    class Session:
+        left = b"no such python"
+
+        def recv_stderr_ready(self) -> bool:
+            return bool(self.left)
+
+        def recv_stderr(self, size: int) -> bytes:
+            said, self.left = self.left, b""
+            taken.set()
+            go_on.wait(5)
+            return said
+
+    channel = SshChannel(SshTarget(name="n1", host="h"), contextlib.ExitStack(), Session())
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(channel.diagnosis)
+        taken.wait(5)
+        second = pool.submit(channel.diagnosis)
+        threading.Timer(0.1, go_on.set).start()
+        assert (first.result(5), second.result(5)) == ("no such python", "no such python")

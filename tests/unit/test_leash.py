@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import socket
@@ -16,7 +17,7 @@ import pytest
 
 from orchestrator.answers import LineRead, ProcessExited
 from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, DeadlineExceeded, LaunchError
+from orchestrator.errors import AgentError, DeadlineExceeded, LaunchError, NeverStartedError
 from orchestrator.launch import Exited, Launch, Line, Listening, Requirement, Stop
 
 SOON = 5.0
@@ -287,6 +288,58 @@ def test_stop_leaves_other_launches_alone_and_says_what_was_over(tether):
     ended = leash.stop(started, soon())
     assert (ended.was_over, ended.status, ended.complaint) == (True, 1, "")
     assert {process.name for process in leash.processes(soon())} == {"other"}
+
+
+def test_what_was_asked_to_end_before_it_was_started_does_not_start(tether):
+    """As when Ctrl-C comes between a request's decision and its sending."""
+    leash = tether()
+    late = shell("sleep 60")
+    with pytest.raises(NeverStartedError, match="no process named 'p'"):
+        leash.stop(late, soon())
+    with pytest.raises(LaunchError, match="asked to end before it was started"):
+        leash.start(late, soon())
+    assert leash.processes(soon()) == []
+
+
+def test_a_gate_that_nobody_listens_at_any_more_is_told_with_the_reason(tether):
+    leash = tether()
+    script = "exec 0<&-; echo ready; sleep 0.3; echo 'no GPU' >&2; exit 3"
+    gated = shell(script, gate=True, ready=Line("ready"))
+    leash.start(gated, soon())
+    with pytest.raises(LaunchError, match="p has ended") as caught:
+        leash.go("p", soon())
+    assert "no GPU" in caught.value.tail
+
+
+def test_an_undo_waits_for_its_change(tether, tmp_path):
+    """Whoever asked for the change may be gone while it is still being made."""
+    leash = tether()
+    state = tmp_path / "state"
+    change = threading.Thread(
+        target=leash.change,
+        args=("rate", soon()),
+        kwargs={"undo": [["rm", str(state)]], "apply": [["sh", "-c", f"sleep 0.3; touch {state}"]]},
+    )
+    change.start()
+    journal = folder(leash) / "undo.jsonl"
+    Deadline.after(5).poll(journal.exists, every_s=0.01, waiting_for="the change to begin")
+    leash.undo("rate", soon())
+    change.join()
+    assert not state.exists()
+
+
+def test_a_change_under_way_is_made_whole_before_all_is_taken_back(tether, tmp_path):
+    leash = tether()
+    state = tmp_path / "state"
+    undo, apply = [["rm", str(state)]], [["sh", "-c", f"sleep 0.3; touch {state}"]]
+    change = threading.Thread(target=leash.change, args=("rate", soon()), kwargs={"undo": undo, "apply": apply})
+    change.start()
+    journal = folder(leash) / "undo.jsonl"
+    Deadline.after(5).poll(journal.exists, every_s=0.01, waiting_for="the change to begin")
+    leash.close(soon())  # raises where something could not be taken back
+    change.join()
+    assert not state.exists()
+    assert json.loads(journal.read_text().splitlines()[-1]) == {"id": "rate", "done": True}
 
 
 def test_a_change_is_journaled_before_it_is_made_and_undone(tether, tmp_path):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,8 +17,9 @@ import pytest
 
 from orchestrator.answers import AgentLost
 from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, LockedError, TransportError
+from orchestrator.errors import DeadlineExceeded, LockedError, OrchError, TransportError
 from orchestrator.launch import Launch, Line
+from orchestrator.leash import come_back
 
 CHILDREN = r"""
 import os, signal, subprocess, sys, time
@@ -44,6 +48,7 @@ CONTROLLER = """
 import json, sys, time
 from orchestrator.deadline import Deadline
 from orchestrator.launch import Launch, Line
+from orchestrator.leash import come_back
 from orchestrator.leash import Leash
 from orchestrator.topology import Node
 from orchestrator.transport.local import LocalChannel
@@ -146,6 +151,49 @@ def test_a_new_agent_sweeps_what_a_killed_one_left(tether, tmp_path, run_name):
     assert (again.killed, again.undone) == ((), ())
     assert again.removed == swept.kept
     assert [path.name for path in (tmp_path / "work").iterdir()] == [run_name + "-living"]
+
+
+@pytest.mark.parametrize("during", ["change", "undo"])
+def test_a_change_that_a_killed_agent_left_half_made_is_taken_back_as_far_as_it_is_there(tether, tmp_path, during):
+    """Of two rules the second is not there yet, or the first no more: that keeps neither from being removed."""
+    leash = tether()
+    one, two = tmp_path / "one", tmp_path / "two"
+    stuck = ["sh", "-c", f"touch {tmp_path / 'stuck'}; sleep 60"]
+    if during == "change":
+        asked = {"apply": [["touch", str(one)], stuck], "undo": [["rm", str(two)], ["rm", str(one)]]}
+    else:
+        asked = {"apply": [["touch", str(one)]], "undo": [["rm", str(two)], stuck, ["rm", str(one)]]}
+        asked["apply"].append(["touch", str(two)])
+
+    def ask() -> None:
+        with contextlib.suppress(OrchError):
+            leash.change("rules", soon(), **asked)
+            leash.undo("rules", soon())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    Deadline.after(5).poll((tmp_path / "stuck").exists, every_s=0.01, waiting_for="the middle of it")
+    os.kill(leash.channel.pid, signal.SIGKILL)
+    thread.join()
+    (tmp_path / "stuck").unlink()
+    asked["undo"][:] = [argv for argv in asked["undo"] if argv is not stuck]
+    journal = Path(leash.node.work) / leash._run / "undo.jsonl"
+    journal.write_text(journal.read_text().replace("sleep 60", "true"))  # what held it up is over
+    swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=False)
+    assert (swept.undone, swept.failed) == (("rules",), ())
+    assert not one.exists()
+    assert not two.exists()
+    assert swept.kept == ()
+
+
+def test_a_run_that_comes_back_waits_for_its_agent_that_is_still_ending(tether):
+    first = tether()
+    script = "trap '' TERM; echo up; sleep 60"
+    deaf = Launch(name="p", node="n1", role="rank", argv=("sh", "-c", script), ready=Line("up"))
+    first.start(deaf, soon())
+    first.channel._socket.shutdown(socket.SHUT_WR)  # as when the network between them is cut
+    leash = come_back(lambda: tether(hello=False), Deadline.after(10))
+    assert leash.processes(soon()) == []
 
 
 def test_the_same_run_comes_back_to_a_node_and_sweeps_its_own(tether, tmp_path):

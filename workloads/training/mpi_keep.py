@@ -44,18 +44,20 @@ def keep(argv: list[str], env: dict[str, str]) -> NoReturn:
     may have failed, and that one's own reason is to be heard first.
     """
     SESSION.mkdir(exist_ok=True)
-    child = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
+    child = None
     try:
         signal.signal(signal.SIGTERM, _ask)
         signal.signal(signal.SIGINT, _ask)
+        child = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
         status = child.wait()
         threading.Event().wait(PEER_GRACE_S)
     except _Asked:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+        if child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
         sys.exit(0)
     finally:
         shutil.rmtree(SESSION, ignore_errors=True)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from .commands import Commands, argvs
 from .steps import Refusal, Steps
 
 
 class Journal:
-    """Commands that take changes back, on disk before the change is made."""
+    """Commands that take changes back, on disk before the change is made.
+
+    A change is in doubt while it is made and while it is taken back: who finds it so knows not what is there to undo.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.pending: Dict[str, List[List[str]]] = {}
+        self.doubtful: Set[str] = set()
         try:
             with open(path, "rb+") as file:
                 data = file.read()
@@ -26,10 +31,15 @@ class Journal:
             return
         for line in whole.splitlines():
             entry = json.loads(line)
+            key = entry["id"]
             if entry.get("done"):
-                self.pending.pop(entry["id"], None)
+                self.pending.pop(key, None)
+            elif "undo" in entry:
+                self.pending[key] = argvs(entry["undo"])
+            if entry.get("whole"):
+                self.doubtful.discard(key)
             else:
-                self.pending[entry["id"]] = argvs(entry["undo"])
+                self.doubtful.add(key)
 
     def append(self, entry: Dict[str, Any]) -> None:
         record = json.dumps(entry).encode() + b"\n"
@@ -51,17 +61,41 @@ class Journal:
     def add(self, key: str, undo: List[List[str]]) -> None:
         self.append({"id": key, "undo": undo})
         self.pending[key] = undo
+        self.doubtful.add(key)
+
+    def mark(self, key: str, *, whole: bool) -> None:
+        """Whether the change is there as it was asked for, or in doubt from now on."""
+        (self.doubtful.discard if whole else self.doubtful.add)(key)
+        with contextlib.suppress(OSError):  # on a full disk it is in doubt for longer than it has to be
+            self.append({"id": key, "whole": whole})
 
     def done(self, key: str) -> None:
         self.pending.pop(key, None)
         self.append({"id": key, "done": True})
 
 
+def put_back(journal: Journal, commands: Commands, key: str) -> Steps[Optional[Dict[str, Any]]]:
+    """Carry out the undo commands of a change; what went wrong with it, or None.
+
+    Of one in doubt each command is tried, and none has to find anything to undo.
+    """
+    undo = journal.pending[key]
+    if key in journal.doubtful:
+        for argv in undo:
+            yield from commands.each([argv])
+        return None
+    journal.mark(key, whole=False)
+    wrong = yield from commands.each(undo)
+    if wrong:
+        journal.mark(key, whole=True)  # as whole as it can be told from
+    return wrong
+
+
 def take_back(journal: Journal, commands: Commands) -> Steps[Tuple[List[str], List[Dict[str, Any]]]]:
     """Carry out the undo commands of a journal, last change first; which went well, and what did not."""
     undone, failed = [], []
-    for key, undo in reversed(list(journal.pending.items())):
-        wrong = yield from commands.each(undo)
+    for key in reversed(list(journal.pending)):
+        wrong = yield from put_back(journal, commands, key)
         if wrong:
             failed.append(dict(wrong, id=key))
             continue
@@ -79,6 +113,7 @@ class Changes:
     def __init__(self, commands: Commands) -> None:
         self.commands = commands
         self.journal: Optional[Journal] = None
+        self.busy: Set[str] = set()  # with what is being changed or undone
 
     def book(self) -> Journal:
         if self.journal is None:
@@ -91,19 +126,30 @@ class Changes:
         if key in journal.pending:
             raise Refusal("bad-request", "%s is changed already" % key)
         journal.add(key, argvs(undo))
-        wrong = yield from self.commands.each(apply)
-        if wrong:
-            also = yield from self.commands.each(undo)
-            if not also:
-                journal.done(key)
-            raise Refusal("failed", "cannot apply %s" % key, undo_failed=also, **wrong)
+        self.busy.add(key)
+        try:
+            wrong = yield from self.commands.each(apply)
+            if wrong:
+                also = yield from self.commands.each(undo)
+                if not also:
+                    journal.done(key)
+                raise Refusal("failed", "cannot apply %s" % key, undo_failed=also, **wrong)
+            journal.mark(key, whole=True)
+        finally:
+            self.busy.discard(key)
         return {}
 
     def undo(self, *, key: str) -> Steps[Dict[str, Any]]:
         journal = self.book()
+        while key in self.busy:  # whoever asked for it went away before it was answered
+            yield 0.01
         if key not in journal.pending:
             raise Refusal("bad-request", "nothing to undo for %s" % key)
-        wrong = yield from self.commands.each(journal.pending[key])
+        self.busy.add(key)
+        try:
+            wrong = yield from put_back(journal, self.commands, key)
+        finally:
+            self.busy.discard(key)
         if wrong:
             raise Refusal("failed", "cannot undo %s" % key, **wrong)
         journal.done(key)

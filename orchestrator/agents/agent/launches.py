@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
 from .children import KILL_S, Child, Children, ladder
 from .frames import BACKLOG
@@ -17,6 +17,7 @@ from .proc import command_line, descendants, listening, process_table, tags
 from .steps import Refusal, Steps
 
 FOLLOW_S = 0.05
+DYING_S = 2.0  # from when a process has closed its input to when it is over
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 
 
@@ -38,6 +39,7 @@ class Launches:
         self.home = home
         self.children = children
         self.processes: Dict[str, Process] = {}
+        self.called_off: Set[str] = set()  # asked to end before they were asked to start
 
     def start(
         self, *, name: str, argv: List[str], env: Dict[str, str], ready: Dict[str, Any], ready_within_s: float,
@@ -47,6 +49,8 @@ class Launches:
             raise ValueError("not a name for a process: %r" % name)
         if name in self.processes:
             raise Refusal("bad-request", "%s was started before" % name)
+        if name in self.called_off:
+            raise Refusal("bad-request", "%s was asked to end before it was started" % name)
         if ready["kind"] == "listening" and listening(ready["port"]):
             raise Refusal("port", "something listens on TCP port %d already" % ready["port"])
         user = None if privileged else self.home.user
@@ -111,19 +115,28 @@ class Launches:
 
     def known(self, name: str) -> Process:
         if name not in self.processes:
-            raise Refusal("bad-request", "no process named %r was started" % name)
+            raise Refusal("unknown", "no process named %r was started" % name)
         return self.processes[name]
 
-    def go(self, *, name: str) -> Dict[str, Any]:
+    def go(self, *, name: str) -> Steps[Dict[str, Any]]:
         process = self.known(name)
-        if process.child.status is not None:
-            raise Refusal(
-                "exited", "%s has ended" % name, status=process.child.status, tail=last_words(process.folder)
-            )  # fmt: skip
-        if process.child.popen.stdin is None:
+        child = process.child
+        if child.popen.stdin is None:
             raise Refusal("bad-request", "%s has no gate" % name)
-        process.child.popen.stdin.write(b"go\n")
-        return {"wall_ns": time.time_ns()}
+        if child.status is None:
+            try:
+                child.popen.stdin.write(b"go\n")
+                return {"wall_ns": time.time_ns()}
+            except BrokenPipeError:  # it is about to end, or will never listen
+                yield from self.ended(child, DYING_S)
+        if child.status is None:
+            raise Refusal("deaf", "%s does not listen at its gate" % name, tail=last_words(process.folder))
+        raise Refusal("exited", "%s has ended" % name, status=child.status, tail=last_words(process.folder))
+
+    def ended(self, child: Child, within_s: float) -> Steps[None]:
+        end = time.monotonic() + within_s
+        while child.status is None and time.monotonic() < end:
+            yield 0.01
 
     def result(self, process: Process) -> Dict[str, Any]:
         child = process.child
@@ -135,14 +148,14 @@ class Launches:
         }  # fmt: skip
 
     def stop(self, *, name: str, signals: List[List[float]]) -> Steps[Dict[str, Any]]:
+        if name not in self.processes:
+            self.called_off.add(name)
         process = self.known(name)
         rungs = [(int(number), float(grace_s)) for number, grace_s in signals]
         was_over = process.child.status is not None
         killed, left = yield from ladder(lambda: self.members(process), rungs)
         process.killed = killed
-        end = time.monotonic() + KILL_S
-        while process.child.status is None and time.monotonic() < end:
-            yield 0.01
+        yield from self.ended(process.child, KILL_S)
         if left or process.child.status is None:
             raise Refusal("stuck", "would not die: processes %s" % left, tail=last_words(process.folder))
         return dict(self.result(process), was_over=was_over)
@@ -163,9 +176,12 @@ class Launches:
         return self.result(process)
 
     def members(self, process: Process) -> List[int]:
-        """The living processes of a launch: below it, in its session, or with its name in their environment."""
+        """The living processes of a launch: below it, in its session, or with its name in their environment.
+
+        Parents come first: one that hears of its child's end before it is asked to end itself takes that for a failure.
+        """
         table = process_table()
-        mine = set(descendants(table, os.getpid()))
+        mine = descendants(table, os.getpid())
         below = set(descendants(table, process.child.pid)) if process.child.status is None else set()
         found = []
         for pid in mine:

@@ -10,6 +10,8 @@ from typing import Any, Dict
 
 from .steps import Refusal, Steps
 
+TELL_S = 2.0
+
 
 class Locks:
     """What this agent holds, and for whom."""
@@ -56,8 +58,8 @@ class Locks:
         return {}
 
     def ask(self, name: str) -> Steps[Dict[str, Any]]:
-        """Who holds a lock, as far as its agent answers within a second."""
-        end = time.monotonic() + 1.0
+        """Who holds a lock, as far as its agent answers in time."""
+        end = time.monotonic() + TELL_S
         data = b""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.setblocking(False)

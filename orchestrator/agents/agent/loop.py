@@ -17,9 +17,10 @@ from .steps import Refusal, Steps, T
 class Task:
     """An answer that takes a while."""
 
-    def __init__(self, request: Any, steps: Steps[Any]) -> None:
+    def __init__(self, request: Any, steps: Steps[Any], *, whole: bool = False) -> None:
         self.request = request
         self.steps = steps
+        self.whole = whole  # it must not be dropped before its end
         self.wake_at: Optional[float] = 0.0
 
 
@@ -131,6 +132,15 @@ class Loop:
         if self.silence_s:
             times.append(self.heard_at + self.silence_s)
         return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def finish_whole(self, within_s: float) -> None:
+        """Go on with the tasks that must not be dropped, and drop the others."""
+        self.tasks = [task for task in self.tasks if task.whole]
+        end = time.monotonic() + within_s
+        while self.tasks and time.monotonic() < end:
+            self.turn(min(self.idle_s() or 0.0, 0.05))
+            self.step_tasks()
+        self.tasks.clear()
 
     def drive(self, steps: Steps[T]) -> T:
         """Run one task to its end while requests wait."""

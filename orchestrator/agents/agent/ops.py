@@ -16,8 +16,8 @@ from typing import Any, Callable, Dict, Generator, Optional, Tuple
 
 from .changes import Changes, Journal, take_back
 from .checks import check
-from .children import Children, adopt, ladder
-from .commands import Commands
+from .children import KILL_S, Children, adopt, ladder
+from .commands import COMMAND_S, Commands
 from .files import Files
 from .home import JOURNAL, MARKER, Home
 from .launches import Launches
@@ -26,6 +26,8 @@ from .loop import Loop, Task
 from .proc import descendants, identity, process_table
 from .steps import Refusal, Steps
 from .sweep import Sweep
+
+FAREWELL_S = 5.0  # for the last answer to be taken
 
 
 class Agent:
@@ -93,7 +95,7 @@ class Agent:
             self.loop.wire.node = str(header.get("node"))
         else:
             values.pop("node", None)
-        self.loop.tasks.append(Task(header.get("id"), self.carry_out(op, values)))
+        self.loop.tasks.append(Task(header.get("id"), self.carry_out(op, values), whole=op in ("change", "undo")))
         self.loop.woken = True
 
     def carry_out(self, op: Any, values: Dict[str, Any]) -> Steps[Any]:
@@ -109,13 +111,13 @@ class Agent:
     def finish(self) -> None:
         """End all descendants, take every change back, and say so to whoever still listens."""
         loop, journal = self.loop, self.changes.journal
-        loop.tasks.clear()
         loop.selector.unregister(loop.wire.reader)
+        loop.finish_whole(COMMAND_S + KILL_S)
         _, left = loop.drive(ladder(lambda: descendants(process_table(), os.getpid()), [(signal.SIGTERM, 1.0)]))
         undone, failed = loop.drive(take_back(journal, self.commands)) if journal else ([], [])
         if self.farewell is not None:
             loop.answer(self.farewell, {"left": left, "undone": undone, "failed": failed})
-            end = time.monotonic() + 1.0
+            end = time.monotonic() + FAREWELL_S
             while loop.wire.pending and time.monotonic() < end:
                 loop.turn(0.05)
 
