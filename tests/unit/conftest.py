@@ -13,6 +13,7 @@ from orchestrator.answers import AgentEvent
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError
 from orchestrator.leash import Leash
+from orchestrator.report import style
 from orchestrator.topology import Node
 from orchestrator.transport.local import LocalChannel
 
@@ -47,6 +48,12 @@ class Tethered(Leash):
     def await_event(self, wanted: Callable[[AgentEvent], bool], within_s: float = 3.0) -> AgentEvent:
         Deadline.after(within_s).poll(lambda: any(map(wanted, self.events)), every_s=0.005, waiting_for="an event")
         return next(filter(wanted, self.events))
+
+
+@pytest.fixture(autouse=True)
+def _quick_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fonts are not cut down to what they show, half of a page's time; fixtures of modules draw as users do."""
+    monkeypatch.setitem(style.LOOK, "pdf.fonttype", 3)
 
 
 @pytest.fixture

@@ -94,17 +94,18 @@ def test_an_interrupt_lets_what_is_under_way_end_and_begins_nothing_more():
 
     def work(number):
         begun.append(number)
-        go.wait(2)
+        go.wait(5)
+        Deadline.after(5).poll(lambda: interrupts.is_unwinding, every_s=0.005, waiting_for="the signal")
         time.sleep(0.05)
         ended.append(number)
 
     def interrupt():
-        Deadline.after(2).poll(lambda: len(begun) == fanout.MOST_AT_ONCE, every_s=0.005, waiting_for="the threads")
+        Deadline.after(5).poll(lambda: len(begun) == fanout.MOST_AT_ONCE, every_s=0.005, waiting_for="the threads")
         os.kill(os.getpid(), signal.SIGINT)
         go.set()
 
     threading.Thread(target=interrupt).start()
-    with Interrupts(), pytest.raises(Interrupted):
-        each(range(fanout.MOST_AT_ONCE + 20), work, seconds=5)
+    with Interrupts() as interrupts, pytest.raises(Interrupted):
+        each(range(fanout.MOST_AT_ONCE + 20), work, seconds=10)
     assert len(ended) == len(begun)
     assert len(begun) < fanout.MOST_AT_ONCE + 20

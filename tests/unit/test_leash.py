@@ -206,8 +206,8 @@ def test_an_early_end_is_told_with_the_last_words(tether):
 
 def test_what_is_never_ready_is_killed(tether):
     leash = tether()
-    with pytest.raises(LaunchError, match=r"not ready within 0\.2 s") as caught:
-        leash.start(shell("echo $$; trap '' TERM; sleep 60", ready=Line("never"), ready_within_s=0.2), soon())
+    with pytest.raises(LaunchError, match=r"not ready within 1 s") as caught:
+        leash.start(shell("echo $$; trap '' TERM; sleep 60", ready=Line("never"), ready_within_s=1.0), soon())
     assert gone(int(caught.value.tail))
 
 

@@ -28,15 +28,18 @@ def note(kind):
 def wait():
     while True: time.sleep(1)
 note("polite")
+deaf = sys.argv[1:] != ["hears"]
 if os.fork() == 0:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGHUP, signal.SIG_IGN); note("deaf"); wait()
+    for number in (signal.SIGTERM, signal.SIGHUP) if deaf else (): signal.signal(number, signal.SIG_IGN)
+    note("deaf"); wait()
 if os.fork() == 0:
     os.setsid(); note("setsid"); wait()
 if os.fork() == 0:
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN); note("daemon"); wait()
+            if deaf: signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            note("daemon"); wait()
         os._exit(0)
     os._exit(0)
 while len(open("pids").readlines()) < 4: time.sleep(.01)
@@ -48,18 +51,17 @@ CONTROLLER = """
 import json, sys, time
 from orchestrator.deadline import Deadline
 from orchestrator.launch import Launch, Line
-from orchestrator.leash import come_back
 from orchestrator.leash import Leash
 from orchestrator.topology import Node
 from orchestrator.transport.local import LocalChannel
-work, run, children, undone = sys.argv[1:]
+work, run, children, undone, *how = sys.argv[1:]
 channel = LocalChannel()
 leash = Leash(Node(name="n1", work=work), channel, run=run, holder={"run": run}, on_event=lambda event: None)
 leash.hello(Deadline.after(5))
 leash.change("rate", Deadline.after(5), undo=[["touch", undone]], apply=[["true"]])
 for name in ("p", "q"):
-    leash.start(Launch(name=name, node="n1", role="rank", argv=(sys.executable, "-c", children), ready=Line("up")),
-                Deadline.after(10))
+    leash.start(Launch(name=name, node="n1", role="rank", argv=(sys.executable, "-c", children, *how),
+                       ready=Line("up")), Deadline.after(10))
 print(channel.pid, flush=True)
 time.sleep(60)
 """
@@ -81,10 +83,10 @@ def pids_of(folder: Path) -> dict[str, int]:
     return {kind: int(pid) for kind, pid in entries}
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_dead_controller_takes_everything_along_and_changes_are_undone(tmp_path, run_name, number):
+@pytest.mark.parametrize(("number", "how"), [(signal.SIGKILL, ()), (signal.SIGTERM, ("hears",))])
+def test_a_dead_controller_takes_everything_along_and_changes_are_undone(tmp_path, run_name, number, how):
     undone = tmp_path / "undone"
-    argv = [sys.executable, "-c", CONTROLLER, str(tmp_path), run_name, CHILDREN, str(undone)]
+    argv = [sys.executable, "-c", CONTROLLER, str(tmp_path), run_name, CHILDREN, str(undone), *how]
     controller = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     agent = int(controller.stdout.readline())
     controller.stdout.close()
@@ -272,7 +274,7 @@ def test_two_agents_cannot_work_in_one_folder(tether, run_name):
 
 def test_an_agent_that_hears_nothing_for_too_long_ends(tether, tmp_path, run_name):
     quiet = tether(hello=False)  # it would speak up every 20 s
-    hello = {"node": "n1", "run": run_name, "folder": str(tmp_path / "run"), "holder": {}, "silence_s": 0.2}
+    hello = {"node": "n1", "run": run_name, "folder": str(tmp_path / "run"), "holder": {}, "silence_s": 1.0}
     quiet._connection.ask("hello", soon(), hello)
     undone = tmp_path / "undone"
     quiet.change("rate", soon(), undo=[["touch", str(undone)]], apply=[["true"]])
@@ -281,9 +283,9 @@ def test_an_agent_that_hears_nothing_for_too_long_ends(tether, tmp_path, run_nam
 
 
 def test_an_idle_leash_keeps_its_agent(tether):
-    leash = tether(silence_s=0.15)
+    leash = tether(silence_s=1.0)
     with pytest.raises(DeadlineExceeded):
-        Deadline.after(0.4).poll(lambda: bool(leash.events), every_s=0.05, waiting_for="nothing")
+        Deadline.after(1.5).poll(lambda: bool(leash.events), every_s=0.05, waiting_for="nothing")
     assert leash.run(["echo", "here"], soon()).stdout == "here\n"
 
 

@@ -242,15 +242,21 @@ def test_preflight_tells_by_how_much_the_load_is_missed(session_of, share, monke
     assert "as-achieved" in str(caught.value.hint)
 
 
-def test_preflight_takes_the_load_as_achieved_where_that_is_said(session_of):
+def told_by(counter, monkeypatch):
+    """The counter, whose clock the waiting goes by, too."""
+    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: counter.now_ns / 1e9 - 1e9))
+    return counter
+
+
+def test_preflight_takes_the_load_as_achieved_where_that_is_said(session_of, monkeypatch):
     run = planned("{iterations: 5}", traffic=TRAFFIC, more="validity: {load: as-achieved}\n")
-    session = session_of(run, {"h3": Counter(7e6)})
+    session = session_of(run, {"h3": told_by(Counter(7e6, step_ns=100 * MS), monkeypatch)})
     assert preflight(run, run.windows[0], session).rates == {"h3": pytest.approx(7e6, rel=1e-6)}
 
 
-def test_preflight_gives_up_at_once_on_a_load_that_stands_short_when_it_can_be_raised(session_of):
+def test_preflight_gives_up_at_once_on_a_load_that_stands_short_when_it_can_be_raised(session_of, monkeypatch):
     run = planned("{iterations: 5}", traffic=TRAFFIC)
-    session = session_of(run, {"h3": Counter(30e6)})
+    session = session_of(run, {"h3": told_by(Counter(30e6, step_ns=100 * MS), monkeypatch)})
     landing = preflight(run, run.windows[0], session, raisable={"h3"})
     assert landing.short == {"h3"}
     assert landing.text(10) == "h3 receives 300mbit of 500mbit"
@@ -258,8 +264,7 @@ def test_preflight_gives_up_at_once_on_a_load_that_stands_short_when_it_can_be_r
 
 def test_a_load_that_still_grows_is_not_raised_yet(session_of, monkeypatch):
     run = planned("{iterations: 5}", traffic=TRAFFIC)
-    counter = Counter(0.0, step_ns=100 * MS)
-    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: counter.now_ns / 1e9 - 1e9))
+    counter = told_by(Counter(0.0, step_ns=100 * MS), monkeypatch)
     session = session_of(run, {"h3": counter})
     read = counter.read
 

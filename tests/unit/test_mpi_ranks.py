@@ -267,8 +267,9 @@ def test_a_daemon_runs_the_command_of_who_knows_the_key_and_of_nobody_else(tmp_p
 
 JOINING = """
 import os, sys
-from mpi_join import join
-join(float(sys.argv[1]))
+import mpi_join
+mpi_join.PEER_GRACE_S = 0.1
+mpi_join.join(float(sys.argv[1]))
 print("told", os.environ["OMPI_COMM_WORLD_RANK"], os.environ["OMPI_MCA_btl"], flush=True)
 sys.stdin.read()
 """

@@ -8,7 +8,6 @@ import pytest
 from sealed_run import loose, make_run
 
 from orchestrator.errors import StoreError
-from orchestrator.report import style
 from orchestrator.report.html import render
 from orchestrator.report.runs import load
 
@@ -49,12 +48,6 @@ def good(tmp_path_factory):
     run = make_run(folder, tolerances=loose())
     output = render([run], folder / "report.html")
     return run, output, page(output)
-
-
-@pytest.fixture(autouse=True)
-def _quick(good, monkeypatch):
-    """Fonts are cut down to what they show only in the page of the fixture: that is half of a page's time."""
-    monkeypatch.setitem(style.LOOK, "pdf.fonttype", 3)
 
 
 def test_the_page_stands_alone_and_its_figures_lie_beside_it(good):

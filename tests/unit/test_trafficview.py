@@ -20,8 +20,7 @@ def seen():
     return view.look(made(), ranks={"train": ["h1", "h2", "h3", "h4"]})
 
 
-def test_every_figure_is_drawn_and_light(seen, tmp_path, monkeypatch):
-    monkeypatch.setitem(style.LOOK, "pdf.fonttype", 3)
+def test_every_figure_is_drawn_and_light(seen, tmp_path):
     with style.look():
         drawn = list(trafficfigures.draw(seen, scale=100, place="Window w1"))
         svgs = {name: style.save(drawing, tmp_path / name) for name, _, drawing, _ in drawn}

@@ -1,0 +1,9 @@
+"""What holds for all tests."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+# On a busy machine any example may take long; what takes long by itself shows in the durations.
+settings.register_profile("orch", deadline=None)
+settings.load_profile("orch")
