@@ -17,6 +17,7 @@ from orchestrator.protocols import Testbed
 from orchestrator.session import holder
 from orchestrator.testbed import netns_needs
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
+from orchestrator.testbed.inventory import requirements as inventory_requirements
 from orchestrator.testbed.inventory import topology as inventory_topology
 from orchestrator.topology import Topology
 
@@ -88,7 +89,7 @@ def usual(topology: Topology) -> tuple[Requirement, ...]:
                 remedy="correct `data.device` in the inventory",
             )
         )  # fmt: skip
-    return tuple(wanted)
+    return (*wanted, *inventory_requirements(topology, [host.name for host in topology.hosts]))
 
 
 def _hosts(testbed: Testbed, topology: Topology, requirements: tuple[Requirement, ...]) -> int:

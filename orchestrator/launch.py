@@ -108,10 +108,12 @@ class Requirement:
     kind "module": `what` is a Python module that `python` on the node can import.
     kind "privilege": `what` is "root": the agent must be able to start processes as root.
     kind "device": `what` is a network device of the node.
+    kind "mtu": `what` is "9000 on eth0", the MTU in bytes that the device has.
+    kind "speed": `what` is "25000 Mbit/s on eth0", which the device reaches, where its driver tells how fast it is.
     """
 
     node: str
-    kind: Literal["program", "module", "privilege", "device"]
+    kind: Literal["program", "module", "privilege", "device", "mtu", "speed"]
     what: str
     python: str = ""
     remedy: str

@@ -232,7 +232,7 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, resolved: 
         topology=topology,
         validity=experiment.validity,
         changes=_changes(experiment, topology),
-        requirements=tuple(dict.fromkeys(_requirements(experiment, topology, jobs))),
+        requirements=_requirements(experiment, topology, jobs),
         collectors=collectors,
         jobs=jobs,
         windows=windows,
@@ -333,7 +333,15 @@ def _raised(choice: Choice, source: Source, topology: Topology) -> Iterator[Rais
         stronger = module.raised(stronger.config)
 
 
-def _requirements(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> Iterator[Requirement]:
+def _requirements(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> tuple[Requirement, ...]:
+    needed = dict.fromkeys(_of_parts(experiment, topology, jobs))
+    if topology.kind == "inventory":
+        hosts = dict.fromkeys(requirement.node for requirement in needed)
+        needed |= dict.fromkeys(inventory_testbed.requirements(topology, hosts))
+    return tuple(needed)
+
+
+def _of_parts(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> Iterator[Requirement]:
     for planned in jobs:
         yield from parts.workload(planned.workload).requirements(planned.config, planned.job, topology)
     for window in experiment.all_windows():

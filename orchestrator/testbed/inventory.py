@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
 from orchestrator.deadline import Deadline
+from orchestrator.launch import Requirement
 from orchestrator.protocols import Channel
 from orchestrator.topology import Link, Node, Topology
 from orchestrator.units import Mistake, Model, Rate
@@ -152,6 +154,21 @@ class Inventory(Model):
             if (value := getattr(place, key)) is not None:
                 return value
         return otherwise
+
+
+def requirements(topology: Topology, names: Iterable[str]) -> Iterator[Requirement]:
+    """That the hosts' data-plane devices are what the file says, by which rates and bytes are judged.
+
+    A device may be faster than its link, which something else may make as slow as is told.
+    """
+    by = "the data plane"
+    for name in names:
+        device = topology.node(name).device
+        speed = round(topology.link(name).rate / 1e6)
+        remedy = f"correct `mtu` in the testbed file, or: sudo ip link set dev {device} mtu {topology.mtu}"
+        yield Requirement(node=name, kind="mtu", what=f"{topology.mtu} on {device}", remedy=remedy, needed_by=by)
+        remedy = f"correct the `link` of {name} in the testbed file"
+        yield Requirement(node=name, kind="speed", what=f"{speed} Mbit/s on {device}", remedy=remedy, needed_by=by)
 
 
 def topology(inventory: Inventory) -> Topology:

@@ -120,6 +120,20 @@ def test_what_a_host_lacks_is_told_before_anything_starts(hosts, tmp_path):
     assert "h1: ok" in out
 
 
+@pytest.mark.parametrize(
+    ("told", "missing"),
+    [({"mtu": 9000}, "mtu 9000 on eth0: it is 1500"), ({"link": "25gbit"}, "speed 25000 Mbit/s on eth0: it is 10000")],
+)
+def test_a_device_that_is_not_what_the_file_says(hosts, tmp_path, told, missing):
+    inventory, _ = hosts
+    path = write(tmp_path, experiment({**inventory, **told}, traffic=None))
+    status, out, err = orch("run", path, "--results", tmp_path / "r", "--json")
+    assert status == 1
+    assert f"h1: the data plane needs {missing}" in err
+    assert "in the testbed file" in err
+    assert last_json(out)["runs"][0]["stage"] == "check"
+
+
 def test_a_data_plane_without_a_route(hosts, tmp_path):
     inventory, _ = hosts
     inventory = json.loads(json.dumps(inventory))

@@ -128,13 +128,19 @@ def test_requirements_are_found_or_not_in_the_order_asked(tether):
         need("device", "nope0"),
         need("privilege", "root"),
         need("module", "json", "/no/such/python"),
+        need("mtu", "65536 on lo"),
+        need("mtu", "1500 on lo"),
+        need("mtu", "1500 on nope0"),
+        need("speed", "100000 Mbit/s on lo"),  # which says of itself that it has none
     ]
     findings = tether().check(asked, soon())
     assert [finding.requirement for finding in findings] == asked
-    expected = [True, True, False, False, True, False, os.geteuid() == 0, False]
+    expected = [True, True, False, False, True, False, os.geteuid() == 0, False, True, False, False, True]
     assert [finding.found for finding in findings] == expected
     assert findings[0].detail.endswith("/sh")
     assert "lo" in findings[5].detail
+    assert [finding.detail for finding in findings[8:10]] == ["it is 65536", "it is 65536"]
+    assert "No such file" in findings[10].detail
 
 
 def test_small_files_are_read_in_one_go(tether, tmp_path):

@@ -48,13 +48,31 @@ def check(commands: Commands, *, requirements: List[Dict[str, str]]) -> Steps[Di
                 found, detail = False, str(refusal)
         elif kind == "privilege":
             found, detail = os.geteuid() == 0, "user %d" % os.geteuid()
-        elif kind == "device":
-            found = os.path.exists("/sys/class/net/" + what)
-            detail = "devices: " + ", ".join(sorted(os.listdir("/sys/class/net")))
+        elif kind in ("device", "mtu", "speed"):
+            found, detail = check_device(kind, what)
         else:
             raise ValueError("no requirement of kind %r" % kind)
         findings.append({"found": bool(found), "detail": detail})
     return {"findings": findings}
+
+
+def check_device(kind: str, what: str) -> Tuple[bool, str]:
+    """Whether there is such a device, or the one that the last word names has the MTU or speed that the first is."""
+    if kind == "device":
+        return os.path.exists("/sys/class/net/" + what), "devices: " + ", ".join(sorted(os.listdir("/sys/class/net")))
+    words = what.split()
+    wanted, device = int(words[0]), words[-1]
+    try:
+        with open("/sys/class/net/%s/%s" % (device, kind)) as file:
+            number = int(file.read())
+    except (OSError, ValueError) as error:
+        number = -1
+        detail = str(error)
+    else:
+        detail = "it is %d" % number
+    if kind == "speed" and number <= 0:  # a virtual device, or one without a link: that shows elsewhere
+        return True, "not told"
+    return (number == wanted if kind == "mtu" else number >= wanted), detail
 
 
 def find_modules(commands: Commands, python: str, names: List[str]) -> Steps[List[Tuple[str, Any]]]:
