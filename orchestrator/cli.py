@@ -263,7 +263,7 @@ def _observed(address: str | None) -> contextlib.AbstractContextManager[Any]:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from orchestrator import describe, loading, plan, sweepfile
+    from orchestrator import describe, loading, plan, plandata, sweepfile
 
     if sweepfile.is_sweep(arguments.file):
         return sweep_cli.plan(
@@ -276,7 +276,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     experiment, _ = loading.checked(arguments.file, arguments.overrides, dry_run=arguments.dry_run)
     runs = plan.build(experiment)
     if arguments.json:
-        print(json.dumps({"runs": [plan.describe(run) for run in runs]}, indent=1))
+        print(json.dumps({"runs": [plandata.plan_data(run) for run in runs]}, indent=1))
     else:
         print(describe.plan_text(runs))
     return 0

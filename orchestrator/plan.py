@@ -9,7 +9,6 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from orchestrator import parts
@@ -361,71 +360,3 @@ def _refuse_twins(plan: RunPlan) -> None:
         if (launch.node, launch.name) in seen:
             raise AssertionError(f"{launch.part} plans two processes called {launch.name} on {launch.node}")
         seen.add((launch.node, launch.name))
-
-
-def describe(plan: RunPlan) -> dict[str, Any]:
-    """The plan as JSON data: every process with its flags and files, every change, every demand."""
-    return {
-        "experiment": plan.experiment,
-        "point": plan.point,
-        "repetition": plan.repetition,
-        "seed": plan.seed,
-        "topology": dataclasses.asdict(plan.topology),
-        "changes": [{"node": c.node, "name": c.name, "kind": c.kind, "read": list(c.read)} for c in plan.changes],
-        "collectors": [describe_launch(launch) for launch in plan.collectors],
-        "jobs": [
-            {
-                "name": planned.job.name,
-                "workload": planned.workload,
-                "config": planned.config.model_dump(mode="json", by_alias=True, exclude_none=True),
-                "ranks": [dataclasses.asdict(rank) for rank in planned.job.ranks],
-                "theory": dataclasses.asdict(planned.theory) if planned.theory else None,
-                "launches": [describe_launch(launch) for launch in planned.launches],
-            }
-            for planned in plan.jobs
-        ],
-        "windows": [
-            {
-                "name": window.name,
-                "measure": window.measure.model_dump(mode="json", exclude_none=True),
-                "sources": [
-                    {
-                        "name": source.name,
-                        "part": source.part,
-                        "demands": [dataclasses.asdict(demand) for demand in source.demands],
-                        "launches": [describe_launch(launch) for launch in source.launches],
-                        "raised": [
-                            {"means": raised.means, "launches": [describe_launch(one) for one in raised.launches]}
-                            for raised in source.raised
-                        ],
-                    }
-                    for source in window.sources
-                ],
-            }
-            for window in plan.windows
-        ],
-        "requirements": [dataclasses.asdict(requirement) for requirement in plan.requirements],
-    }
-
-
-def describe_launch(launch: Launch) -> dict[str, Any]:
-    """One process as JSON data; of its files the sizes."""
-    return {
-        "name": launch.name,
-        "node": launch.node,
-        "part": launch.part,
-        "role": launch.role,
-        "argv": list(launch.argv),
-        "env": dict(launch.env),
-        "files": {
-            name: len(content) if isinstance(content, bytes) else Path(content).stat().st_size
-            for name, content in launch.files.items()
-        },
-        "privileged": launch.privileged,
-        "required": launch.required,
-        "job": launch.job,
-        "rank": launch.rank,
-        "window": launch.window,
-        "source": launch.source,
-        "flows": [dataclasses.asdict(flow) for flow in launch.flows],
-    }

@@ -11,7 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from orchestrator.plan import PlannedJob, RunPlan, describe_launch
+from orchestrator.plan import PlannedJob, RunPlan
+from orchestrator.plandata import launch_data
 
 PACKAGES = ("orch-testbed", "fabric", "paramiko", "pydantic", "numpy", "numba", "pyarrow", "torch", "torchvision")
 GIT_S = 5.0
@@ -42,7 +43,7 @@ def of(plan: RunPlan, argv: Sequence[str]) -> dict[str, Any]:
             }
             for planned in plan.jobs
         ],
-        "launches": [{**describe_launch(launch), "status": None, "failed": None} for launch in plan.launches()],
+        "launches": [{**launch_data(launch), "status": None, "failed": None} for launch in plan.launches()],
         "windows": [],
         "clocks": {},
     }

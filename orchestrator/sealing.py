@@ -11,7 +11,8 @@ from typing import Any
 from orchestrator.deadline import Deadline
 from orchestrator.errors import StoreError
 from orchestrator.measuring import Window
-from orchestrator.plan import RunPlan, describe_launch
+from orchestrator.plan import RunPlan
+from orchestrator.plandata import launch_data
 from orchestrator.store.rundir import RunFolder
 from orchestrator.watch import Process
 
@@ -20,7 +21,7 @@ REDUCE_S = 1800.0
 
 def launch_record(process: Process) -> dict[str, Any]:
     """A process as the manifest keeps it: enough to read again what it brought home."""
-    return {**describe_launch(process.launch), "status": process.status, "failed": process.failed}
+    return {**launch_data(process.launch), "status": process.status, "failed": process.failed}
 
 
 def window_records(plan: RunPlan, measured: Sequence[Window]) -> list[dict[str, Any]]:

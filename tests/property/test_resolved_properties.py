@@ -19,6 +19,7 @@ from orchestrator.cli import main
 from orchestrator.experiment import for_dry_run
 from orchestrator.experiment import model as experiment_model
 from orchestrator.parts import FOLDERS, found
+from orchestrator.plandata import plan_data
 
 ROOT = Path(__file__).parents[2]
 PLAYBOOKS = sorted((ROOT / "playbooks/experiments").rglob("*.yaml"))
@@ -102,7 +103,7 @@ def test_resolved_and_read_again_it_plans_the_same(data, spread):
     text = loading.resolved_text(first)
     again = read(text)
     assert loading.resolved_text(again) == text
-    assert [plan.describe(run) for run in plan.build(again)] == [plan.describe(run) for run in plan.build(first)]
+    assert [plan_data(run) for run in plan.build(again)] == [plan_data(run) for run in plan.build(first)]
     assert not list(schema().iter_errors(data))
     assert not list(schema().iter_errors(plan.resolved_data(first)))
 

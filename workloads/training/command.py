@@ -278,17 +278,22 @@ def end_on_signal() -> None:
         signal.signal(number, end)
 
 
-def main() -> None:
-    told = json.loads(Path("command.json").read_text())
-    end_on_signal()
-    log = IterationLog(Path("iterations.jsonl"))
+def carry_out(told: dict[str, Any], reader: Reader | None) -> NoReturn:
+    """Start the command at the gate, and read what it prints until it or this process is to end."""
     report_ready()
     wait_for_go()
-    command = Command(told, Iterations(Rule(told), log, told["samples"]) if told["reads"] else None)
+    command = Command(told, reader)
     try:
         command.follow()
     finally:
         command.stop()
+
+
+def main() -> None:
+    told = json.loads(Path("command.json").read_text())
+    end_on_signal()
+    log = IterationLog(Path("iterations.jsonl"))
+    carry_out(told, Iterations(Rule(told), log, told["samples"]) if told["reads"] else None)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from command import SHOWN_LINES, Command, end_on_signal, fail
+from command import SHOWN_LINES, carry_out, end_on_signal, fail
 from iteration_log import IterationLog
-from lifecycle import report_ready, wait_for_go
 from mpi_join import join
 
 COLUMNS = 13  # size, count, type, reduction, root, then time, two bandwidths and wrong values, twice
@@ -115,13 +114,7 @@ def main() -> None:
     end_on_signal()
     passes = Passes(told) if os.environ["RANK"] == "0" else None
     join(told["join_s"])
-    report_ready()
-    wait_for_go()
-    command = Command(told, passes)
-    try:
-        command.follow()
-    finally:
-        command.stop()
+    carry_out(told, passes)
 
 
 if __name__ == "__main__":
