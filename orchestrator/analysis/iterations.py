@@ -90,6 +90,21 @@ def series(table: Any, job: str) -> JobSeries:
     )  # fmt: skip
 
 
+def spent(table: Any, job: str, span_ns: tuple[int, int]) -> dict[int, float]:
+    """How many iterations each rank that logs carried out in a span; one over the span's end counts by its part in it.
+
+    In step, all have carried out as many. Asynchronous workers go at their own pace.
+    """
+    import pyarrow.compute as pc
+
+    rows = table.filter(pc.equal(table["job"], job))
+    rank = _numbers(rows, "rank", np.int64)
+    start, end = _numbers(rows, "start_ns", np.int64), _numbers(rows, "end_ns", np.int64)
+    inside = np.minimum(end, span_ns[1]) - np.maximum(start, span_ns[0])
+    share = np.clip(inside / np.maximum(end - start, 1), 0.0, 1.0)
+    return {int(one): float(share[rank == one].sum()) for one in np.unique(rank)}
+
+
 def _numbers(table: Any, column: str, kind: type[np.generic]) -> Any:
     values = table[column].to_numpy(zero_copy_only=False)
     if kind is np.float64:

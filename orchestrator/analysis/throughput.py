@@ -152,25 +152,28 @@ def _shares(flows: Any, match: Match, begin_ns: int, end_ns: int) -> dict[str, f
 
 
 def sent_bytes(
-    packets: Any, *, job: str, nodes: Sequence[str], ports: Mapping[str, str], span_ns: tuple[int, int], iterations: int
-) -> tuple[float, float]:
-    """TCP payload that a rank of the job sends in an iteration, mean over ranks, retransmissions left out.
+    packets: Any, *, job: str, nodes: Sequence[str], ports: Mapping[str, str], span_ns: tuple[int, int],
+    iterations: Sequence[float],
+) -> tuple[float, float]:  # fmt: skip
+    """TCP payload that a rank of the job sends in an iteration, mean over all of all ranks, retransmissions left out.
 
-    `nodes` holds the node of every rank, so that one with several ranks stands there as often; nodes without a capture
-    are left out with their ranks. What ranks of one node say to each other does not cross its port and is not counted.
+    `nodes` holds the node of every rank, so that one with several ranks stands there as often, and `iterations` how
+    many each rank carried out in the span; nodes without a capture are left out with their ranks. What ranks of one
+    node say to each other does not cross its port and is not counted.
     Second comes the share of it that may fall on either side of the span's ends: a node's fullest bin.
     NaN, and no share, when no node was captured.
     """
-    known = [node for node in nodes if captured(packets, node=node, port=ports.get(node))]
-    if not known or iterations <= 0:
+    known = {node for node in nodes if captured(packets, node=node, port=ports.get(node))}
+    carried_out = sum(count for node, count in zip(nodes, iterations, strict=True) if node in known)
+    if carried_out <= 0:
         return math.nan, 0.0
     total = edges = 0.0
-    for node in dict.fromkeys(known):
+    for node in sorted(known):
         match: Match = {"node": node, "port": ports.get(node), "direction": "out", "kind": "training", "name": job}
         payload = bins(packets, match, column="payload_bytes")
         total += payload.within(*span_ns)
         edges += payload.busiest(*span_ns)
-    return total / iterations / len(known), edges / total if total > 0 else 0.0
+    return total / carried_out, edges / total if total > 0 else 0.0
 
 
 def counter_growth(

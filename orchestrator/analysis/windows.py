@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator import gates
 from orchestrator.analysis import generated, throughput, trust, variation
-from orchestrator.analysis.iterations import JobSeries, series
+from orchestrator.analysis.iterations import JobSeries, series, spent
 from orchestrator.gates import Evidence, Gate, Tolerances
 from orchestrator.rows import TABLES, Columns
 from orchestrator.store import tables
@@ -36,6 +36,7 @@ class _Tables:
     packets: throughput.Kept
     capture_flows: Any
     counters: throughput.Kept
+    iterations: Any
     jobs: Mapping[str, JobSeries]
     planned: tuple[trust.Planned, ...]
     delays: Any
@@ -62,6 +63,7 @@ def measure(
     data = _Tables(
         throughput.Kept(packets), tables.read(folder, "capture_flows"),
         throughput.Kept(tables.read(folder, "counters", where=needed)),
+        iterations,
         {job["name"]: series(iterations, job["name"]) for job in manifest["jobs"]},
         trust.planned(manifest, tables.read(folder, "captures"), packets),
         tables.read(folder, "delays"),
@@ -138,15 +140,18 @@ def _loads(
 
 def _sent(data: _Tables, manifest: Manifest, name: str, part: JobSeries) -> tuple[float, float]:
     """What a rank sent in an iteration, and the share of it that the window's ends leave open; NaN when not known."""
-    nodes = [rank["node"] for rank in _planned_job(manifest, name)["ranks"]]
+    ranks = _planned_job(manifest, name)["ranks"]
+    nodes = [rank["node"] for rank in ranks]
     devices = {node["name"]: node["device"] for node in manifest["topology"]["nodes"] if node.get("device")}
     span = part.span_ns
     mixed = any(name in pair for *pair, _ in trust.shared_hosts(manifest["jobs"]))
     if span is None or mixed or any(data.partial(node, devices.get(node)) for node in nodes):
         return math.nan, 0.0
+    done = spent(data.iterations, name, span)
+    usual = sum(done.values()) / len(done)  # of ranks that do not log
     return throughput.sent_bytes(
         data.packets, job=name, nodes=nodes, ports=devices, span_ns=span,
-        iterations=int(part.iteration[-1] - part.iteration[0]) + 1,
+        iterations=[done.get(rank["rank"], usual) for rank in ranks],
     )  # fmt: skip
 
 

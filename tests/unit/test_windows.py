@@ -9,7 +9,7 @@ import pytest
 from sealed_run import SENT_BYTES, THEORY_BYTES, loose, make_run
 
 from orchestrator.analysis import throughput, trust, windows
-from orchestrator.analysis.iterations import series
+from orchestrator.analysis.iterations import series, spent
 from orchestrator.analysis.throughput import Bins
 from orchestrator.gates import Evidence, Tolerances, judge
 from orchestrator.store import tables
@@ -231,10 +231,22 @@ def test_ranks_that_share_a_node_share_what_its_port_sent():
         "name": ["a"] * 2, "bin_ns": [0, 0], "wire_bytes": [0, 0], "payload_bytes": [4000, 2100],
         "repeated_bytes": [0, 100],
     })  # fmt: skip
-    ask = {"job": "a", "ports": {"h1": "eth0", "h2": "eth0"}, "span_ns": (0, 10**7), "iterations": 10}
-    assert throughput.sent_bytes(packets, nodes=["h1", "h1", "h2", "h2"], **ask) == pytest.approx((150, 1.0))
-    assert throughput.sent_bytes(packets, nodes=["h2", "h3"], **ask) == pytest.approx((200, 1.0))
-    assert math.isnan(throughput.sent_bytes(packets, nodes=["h3"], **ask)[0])
+    ask = {"job": "a", "ports": {"h1": "eth0", "h2": "eth0"}, "span_ns": (0, 10**7)}
+    found = throughput.sent_bytes(packets, nodes=["h1", "h1", "h2", "h2"], iterations=[10.0] * 4, **ask)
+    assert found == pytest.approx((150, 1.0))
+    found = throughput.sent_bytes(packets, nodes=["h2", "h3"], iterations=[10.0, 99.0], **ask)
+    assert found == pytest.approx((200, 1.0))
+    assert math.isnan(throughput.sent_bytes(packets, nodes=["h3"], iterations=[10.0], **ask)[0])
+
+
+def test_workers_that_go_at_their_own_pace_are_counted_by_what_each_has_done():
+    table = pa.table({
+        "job": ["a"] * 5 + ["b"], "rank": [0, 0, 0, 1, 1, 0], "start_ns": [0, 10, 20, 0, 20, 0],
+        "end_ns": [10, 20, 30, 20, 40, 100],
+    })  # fmt: skip
+    assert spent(table, "a", (5, 25)) == pytest.approx({0: 2.0, 1: 1.0})
+    assert spent(table, "a", (50, 60)) == {0: 0.0, 1: 0.0}
+    assert spent(table, "c", (0, 10)) == {}
 
 
 def test_the_gap_between_samples_reaches_over_the_ends_of_a_span():
@@ -261,7 +273,7 @@ def test_counters_sampled_seldom_do_not_fail_a_short_window_of_bursts():
         "time_ns": [begin + at * second for at in range(4)], "value": [0.0, 1e8, 1e8, 1e8],
     })  # fmt: skip
     planned = trust.Planned(node="h1", port="eth0", state="complete", why="", counts=None)
-    data = windows._Tables(packets, None, counters, {}, (planned,), None)
+    data = windows._Tables(packets, None, counters, None, {}, (planned,), None)
     inward, _ = windows._port_bytes(data, (begin + second // 2, begin + 3 * second // 2))
     assert (inward.captured, inward.counted) == (1e8, 5e7)
     (told,) = judge(Evidence(window="w", port_bytes=(inward,)), Tolerances())
