@@ -18,6 +18,8 @@ PTD = {
     "model": GPT, "pipeline": 2, "tensor": 2, "data": 2, "batch": 4, "microbatches": 4, "compute_time": "60ms",
     "hosts": ["h1", "h1", "h2", "h2", "h3", "h3", "h4", "h4"],
 }  # fmt: skip
+# Tensor ranks on different hosts: most of what they say crosses the network.
+APART = [[p, t, d] for t in range(2) for p in range(2) for d in range(2)]
 MOE = {"model": {**GPT, "layers": 4}, "experts": 6, "compute_time": "60ms"}
 SERVERS = {**SMALL, "strategy": "parameter-server", "servers": 2}
 MIRRORED = {**SMALL, "strategy": "multi-worker-mirrored"}
@@ -32,6 +34,7 @@ VARIANTS: tuple[tuple[str, int, dict[str, Any], dict[str, Any]], ...] = (
     ("ddp, bf16", 3, FULL, {"ddp": {**SMALL, "compression": "bf16"}}),
     ("fsdp, parameters kept", 3, SCALED, {"fsdp": {**SMALL, "reshard": False}}),
     ("ptd, recomputed", 4, SCALED, {"ptd": {**PTD, "recompute": True}}),
+    ("ptd, every rank's place given", 4, SCALED, {"ptd": {**PTD, "mapping": APART}}),
     ("ptd, bf16", 4, SCALED, {"ptd": {**PTD, "precision": "bf16"}}),
     ("ptd, fp32", 4, SCALED, {"ptd": {**PTD, "precision": "fp32"}}),
     ("moe, one expert a token", 3, SCALED, {"moe": {**MOE, "top": 1}}),
