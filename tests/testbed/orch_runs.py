@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import yaml
@@ -94,17 +95,36 @@ def wait_for(ready, within_s=30.0, what="it"):
     return found
 
 
+def ended_or(process, ready):
+    """Whether it is so, or never will be."""
+    return lambda: process.poll() is not None or ready()
+
+
+def told_of(results, **wanted):
+    """Whether the only run has told in its log of an event with these values."""
+
+    def ready():
+        with suppress(FileNotFoundError):  # it is just being sealed
+            for path in results.glob("*/*/events.jsonl"):
+                whole = path.read_text().rpartition("\n")[0].splitlines()
+                return any(wanted.items() <= json.loads(line).items() for line in whole)
+        return False
+
+    return ready
+
+
 def in_stage(results, stage, at_least_iterations=0):
     """Whether the only run is in this stage, with so many iterations of rank 0 logged."""
 
     def ready():
-        for path in results.glob("*/*.partial/manifest.json"):
-            if json.loads(path.read_bytes())["stage"] != stage:
-                return False
-            logs = list(path.parent.glob("hosts/*/**/training-rank0/iterations.jsonl"))
-            return at_least_iterations == 0 or any(
-                len(log.read_bytes().splitlines()) >= at_least_iterations for log in logs
-            )
+        with suppress(FileNotFoundError):  # it is just being sealed
+            for path in results.glob("*/*.partial/manifest.json"):
+                if json.loads(path.read_bytes())["stage"] != stage:
+                    return False
+                logs = list(path.parent.glob("hosts/*/**/training-rank0/iterations.jsonl"))
+                return at_least_iterations == 0 or any(
+                    len(log.read_bytes().splitlines()) >= at_least_iterations for log in logs
+                )
         return False
 
     return ready
@@ -126,7 +146,46 @@ def sealed(folder, data):
     summary, results = measured(write(folder, data), folder / "results", "--no-report")
     (run,) = summary["runs"]
     nothing_is_left(run["run"])
-    return Run(results / "small" / run["run"])
+    return Run(results / data["name"] / run["run"])
+
+
+def agree(run, *, ranks=3):
+    """Assert that the ranks have equal weights after each iteration, which changes them."""
+    logs = [
+        {record["iteration"]: record["checksum"] for record in map(json.loads, path.read_text().splitlines())}
+        for path in sorted(run.path.glob("hosts/*/training-rank*/iterations.jsonl"))
+    ]
+    assert len(logs) == ranks
+    together = set.intersection(*map(set, logs))
+    assert len(together) >= run.manifest["windows"][0]["wanted_iterations"]
+    assert all(len({log[number] for log in logs}) == 1 for number in together), "weights differ between ranks"
+    assert len({logs[0][number] for number in together}) > 1, "nothing was learned"
+
+
+@contextmanager
+def in_its_window(path, results, *options, iterations):
+    """`orch run --json` in its window, with so many iterations of rank 0 logged; where its results lie, and its id.
+
+    It ends with the block. Another try when a busy machine let the run be refused in its preflight.
+    """
+    process = None
+    try:
+        for attempt in range(TRIES):
+            folder = results / str(attempt)
+            process = start("run", path, *options, "--results", folder, "--json")
+            wait_for(ended_or(process, in_stage(folder, "window", iterations)), 360, "the window")
+            if process.poll() is None:
+                break
+            out, err = process.communicate()
+            assert last_json(out)["runs"][0]["stage"] == "preflight", out + err
+        else:
+            raise AssertionError(f"refused {TRIES} times\n{err}")
+        (partial,) = folder.glob("*/*.partial")
+        yield process, folder, partial.name.removesuffix(".partial")
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
 
 
 def killed_in_its_window(folder, data, *, launch="training-rank1", program=None, iterations=4):
@@ -135,21 +194,12 @@ def killed_in_its_window(folder, data, *, launch="training-rank1", program=None,
     It is the last one, or the last that runs this program. So many iterations have passed: 0 where none is told of
     before the run brings its data home.
     """
-    endless = {**data, "measure": {"warmup": 1, "at_most": "60s"}}
-    results = folder / "results"
-    process = start("run", write(folder, endless), "--results", results, "--json", "--no-report")
-    try:
-        wait_for(in_stage(results, "window", at_least_iterations=iterations), 360, "the window")
-        (partial,) = results.glob("*/*.partial")
-        run = partial.name.removesuffix(".partial")
+    path = write(folder, {**data, "measure": {"warmup": 1, "at_most": "60s"}})
+    with in_its_window(path, folder / "results", "--no-report", iterations=iterations) as (process, _, run):
         found = processes(ORCH_RUN=run, ORCH_LAUNCH=launch)
         pids = [pid for pid in found if program in (None, Path(f"/proc/{pid}/comm").read_text().strip())]
         os.kill(pids[-1], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
     assert process.returncode == 1
     nothing_is_left(run)
     return err

@@ -30,6 +30,7 @@ def test_a_strategy_is_seen_on_the_wire(tmp_path, options, shape, heads):
         workload=workload,
         traffic=None,
         collect=["tcpdump", "nic"],
+        measure={"warmup": 2, "iterations": 40, "at_most": "60s"},
     )
     summary, results = measured(write(tmp_path, experiment), tmp_path / "results", "--no-report")
     (run,) = summary["runs"]

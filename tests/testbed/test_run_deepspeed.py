@@ -35,7 +35,8 @@ def test_a_stage_of_zero_sends_what_theory_says(tmp_path, options, parameters, r
     (row,) = run.rows("training")
     # An all-reduce and an all-gather; in stage 3 two of these, and a reduce-scatter that gloo does as an all-reduce.
     assert row["theory_bytes"] == pytest.approx(rings * 2 / 3 * 4 * parameters, rel=0.01)
-    assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.03)
+    # A gather that is missing would be a third of it.
+    assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.04)
     # Gloo's all-reduce sends to the rank before, its all-gather to the one after.
     assert wire.apart(wire.captured(run), wire.told(run)) < 0.07
     logged = [line for line in run.rows("communication") if line["window"] == "w1"]

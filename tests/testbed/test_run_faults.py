@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pyarrow.parquet as pq
 import pytest
 from orch_runs import (
     ROOT,
+    TRIES,
     as_root,
-    in_stage,
+    ended_or,
+    in_its_window,
     last_json,
     manifest_of,
     nothing_is_left,
@@ -23,6 +24,7 @@ from orch_runs import (
     processes,
     small,
     start,
+    told_of,
     wait_for,
     write,
 )
@@ -35,16 +37,9 @@ LONG = {"warmup": 1, "at_most": "60s", "stall": "4s"}
 @pytest.fixture
 def measuring(tmp_path):
     """`orch run` in the middle of its window; it is ended with the test."""
-    results = tmp_path / "results"
-    process = start("run", write(tmp_path, small(measure=LONG)), "--results", results, "--json")
-    try:
-        wait_for(in_stage(results, "window", at_least_iterations=8), 360, "the window")
-        (partial,) = results.glob("*/*.partial")
-        yield process, results, partial.name.removesuffix(".partial")
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    path = write(tmp_path, small(measure=LONG))
+    with in_its_window(path, tmp_path / "results", iterations=8) as running:
+        yield running
 
 
 def ended(process, run, within_s=40.0):
@@ -111,29 +106,34 @@ def test_ctrl_c(measuring):
 
 @pytest.mark.parametrize("stage", ["open", "collectors", "ranks", "preflight"])
 def test_ctrl_c_before_anything_is_measured(tmp_path, stage):
-    results = tmp_path / "results"
-    process = start("run", write(tmp_path, small(measure=LONG)), "--results", results)
-    wait_for(in_stage(results, stage), 360, stage)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=40)
-    manifest, folder = manifest_of(results)
-    assert process.returncode == 130
-    assert (manifest["outcome"], folder.name) == ("interrupted", manifest["run"])
-    assert "putting back" not in err
-    nothing_is_left(manifest["run"])
+    """A stage may last a tenth of a second, so that a busy machine ends it before the signal comes."""
+    path = write(tmp_path, small(measure=LONG))
+    for attempt in range(TRIES):
+        results = tmp_path / f"results{attempt}"
+        process = start("run", path, "--results", results)
+        wait_for(ended_or(process, told_of(results, event="phase", name=stage)), 360, stage)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=40)
+        manifest, folder = manifest_of(results)
+        assert process.returncode == 130
+        assert (manifest["outcome"], folder.name) == ("interrupted", manifest["run"])
+        assert "putting back" not in err
+        nothing_is_left(manifest["run"])
+        if manifest["stage"] == stage:
+            break
+    assert manifest["stage"] == stage
 
 
 def test_two_ctrl_c_skip_the_grace_and_still_bring_the_data_home(measuring):
     process, results, run = measuring
     process.send_signal(signal.SIGINT)
-    time.sleep(0.1)
-    began = time.monotonic()
+    wait_for(told_of(results, event="error", stage="window"), 10, "the end by the first one")  # or the two would be one
     process.send_signal(signal.SIGINT)
     status, _, _ = ended(process, run)
     manifest, folder = manifest_of(results)
     assert status == 130
     assert manifest["outcome"] == "interrupted"
-    assert manifest["phases"].get("drain", 0) < 1.2, f"{time.monotonic() - began}"
+    assert manifest["phases"].get("drain", 0) < 1.2
     assert kept_iterations(folder) >= 2 * 8
 
 
@@ -166,17 +166,14 @@ def test_the_second_of_two_runs_is_refused_and_told_who_holds_it(measuring, tmp_
 
 
 def test_no_figure_is_taken_from_a_capture_that_ended_early(tmp_path):
-    results = tmp_path / "results"
     path = write(tmp_path, small(measure={"warmup": 1, "iterations": 80, "at_most": "60s"}))
-    process = start("run", path, "--results", results, "--json", "--no-report")
-    wait_for(in_stage(results, "window", at_least_iterations=8), 360, "the window")
-    run = next(results.glob("*/*.partial")).name.removesuffix(".partial")
-    (tcpdump,) = processes(ORCH_RUN=run, ORCH_LAUNCH="tcpdump.h2")
-    os.kill(tcpdump, signal.SIGTERM)
-    status, out, _ = ended(process, run)
+    with in_its_window(path, tmp_path / "results", "--no-report", iterations=8) as (process, _, run):
+        (tcpdump,) = processes(ORCH_RUN=run, ORCH_LAUNCH="tcpdump.h2")
+        os.kill(tcpdump, signal.SIGTERM)
+        status, out, _ = ended(process, run)
     (told,) = last_json(out)["runs"]
     assert (status, told["outcome"], told["valid"]) == (3, "completed", False)
-    assert "capture at h2:eth0 ended early" in told["reasons"][0]
+    assert any("capture at h2:eth0 ended early" in reason for reason in told["reasons"])
     assert told["windows"][0]["jobs"][0]["bytes_per_iteration"]["measured"] is None
 
 

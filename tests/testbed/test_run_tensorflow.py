@@ -6,10 +6,9 @@ import json
 
 import pytest
 import wire
-from orch_runs import killed_in_its_window, last_json, nothing_is_left, orch, write
+from orch_runs import agree, killed_in_its_window, last_json, orch, sealed, write
 
 from orchestrator.analysis import traffic
-from orchestrator.report.runs import Run
 from workloads import environments
 
 pytestmark = [
@@ -40,54 +39,33 @@ def experiment(workload, **measure):
     }
 
 
-def measured(tmp_path, workload):
-    """What `orch run --json` says of a completed run, and its folder."""
-    path = write(tmp_path, experiment(workload, iterations=12))
-    status, out, err = orch("run", path, "--results", tmp_path / "results", "--json", "--no-report")
-    (run,) = last_json(out)["runs"]
-    assert run["outcome"] == "completed", err
-    assert status in (0, 3), err  # a busy machine may spoil the verdict, not the bytes
-    (folder,) = (tmp_path / "results").glob("tensorflow/*")
-    nothing_is_left(run["run"])
-    return run, folder
-
-
 @pytest.mark.parametrize("workload", [MIRRORED, HOROVOD], ids=["mirrored", "horovod"])
 def test_ranks_agree_and_send_around_a_ring_what_theory_says(tmp_path, workload):
-    run, folder = measured(tmp_path, workload)
-    sent = run["windows"][0]["jobs"][0]["bytes_per_iteration"]
-    assert sent["theory_raw"] == pytest.approx(2 * 2 / 3 * 4 * 3_504_872)
-    assert sent["measured_raw"] == pytest.approx(sent["theory_raw"], rel=0.03)
-    sealed = Run(folder)
-    assert wire.pattern_of(sealed).shape == "ring"
-    assert wire.apart(wire.captured(sealed), wire.told(sealed)) < 0.07
-    logs = [
-        {record["iteration"]: record["checksum"] for record in map(json.loads, path.read_text().splitlines())}
-        for path in sorted(folder.glob("hosts/*/training-rank*/iterations.jsonl"))
-    ]
-    assert len(logs) == 3
-    together = set.intersection(*map(set, logs))
-    assert len(together) >= 12
-    assert all(len({log[number] for log in logs}) == 1 for number in together), "weights differ between ranks"
-    assert len({logs[0][number] for number in together}) > 1, "nothing was learned"
+    run = sealed(tmp_path, experiment(workload, iterations=12))
+    (row,) = run.rows("training")
+    assert row["theory_bytes"] == pytest.approx(2 * 2 / 3 * 4 * 3_504_872)
+    assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.03)
+    assert wire.pattern_of(run).shape == "ring"
+    assert wire.apart(wire.captured(run), wire.told(run)) < 0.07
+    agree(run)
 
 
 def test_workers_of_a_parameter_server_fetch_and_send_the_model(tmp_path):
-    run, folder = measured(tmp_path, SERVED)
+    run = sealed(tmp_path, experiment(SERVED, iterations=12))
     model = 4 * 3_504_872
-    assert run["windows"][0]["jobs"][0]["bytes_per_iteration"]["theory_raw"] == model
-    sealed = Run(folder)
-    pattern = wire.pattern_of(sealed)
+    (row,) = run.rows("training")
+    assert row["theory_bytes"] == model
+    pattern = wire.pattern_of(run)
     assert {pattern.shape, *pattern.same_as} & {"parameter servers", "one parameter server"}
-    seen = wire.captured(sealed)
-    assert seen[wire.told(sealed) == 0].max() < 0.005 * seen.sum(), "workers send each other nothing"
+    seen = wire.captured(run)
+    assert seen[wire.told(run) == 0].max() < 0.005 * seen.sum(), "workers send each other nothing"
     for rank, host in enumerate(("h2", "h3")):
         # Workers do not wait for each other: each one's bytes are held against its own iterations.
-        (log,) = folder.glob(f"hosts/{host}/training-rank{rank}/iterations.jsonl")
+        (log,) = run.path.glob(f"hosts/{host}/training-rank{rank}/iterations.jsonl")
         records = [json.loads(line) for line in log.read_text().splitlines()][2:-2]
-        inside = traffic.within(sealed.traffic, records[0]["start_ns"], records[-1]["end_ns"])
+        inside = traffic.within(run.traffic, records[0]["start_ns"], records[-1]["end_ns"])
         sent = traffic.matrix(inside, inside.kind == "training")
-        place = sealed.traffic.hosts.index(host)
+        place = run.traffic.hosts.index(host)
         assert sent[place].sum() / len(records) == pytest.approx(model, rel=0.03)
         assert sent[:, place].sum() / len(records) == pytest.approx(model, rel=0.03)
 
