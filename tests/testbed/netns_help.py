@@ -62,8 +62,15 @@ def carries(on, testbed, src, dst, *, line_bps):
     raise AssertionError(f"{payload_bps / 1e6:.1f} Mbit/s expected, {[round(rate / 1e6, 1) for rate in tried]} found")
 
 
+def serve_once(on, testbed, node):
+    """An iperf3 server for one connection, which listens; the one before it has ended."""
+    listens = "ss -Htln sport = :5201 | grep -q ."
+    free = f"for i in $(seq 200); do {listens} || break; sleep 0.05; done"
+    ready = f"for i in $(seq 200); do {listens} && exit; sleep 0.05; done; exit 1"
+    on(testbed, node, f"{free}; iperf3 -s -1 -D -B {testbed.topology.node(node).address}; {ready}")
+
+
 def goodput(on, testbed, src, dst):
     """Bits a second of payload that the receiver of a TCP connection of two seconds counted."""
-    address = testbed.topology.node(dst).address
-    on(testbed, dst, f"iperf3 -s -1 -D -B {address}")
+    serve_once(on, testbed, dst)
     return json.loads(on(testbed, src, f"iperf3 -c {dst} -t 2 -J"))["end"]["sum_received"]["bits_per_second"]

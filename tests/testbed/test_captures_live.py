@@ -47,6 +47,7 @@ ip netns exec h1 tcpdump -Z root $CAPTURE -U --immediate-mode -w "$OUT" 2>/run/l
 dump=$!
 until grep -q listening /run/log; do kill -0 $dump 2>/dev/null || { cat /run/log >&2; exit 1; }; done
 ip netns exec h1 python3 -I -S -c "$CLIENT"
+sleep 0.5
 kill -INT $dump
 wait $dump
 """

@@ -115,6 +115,9 @@ def pair(tmp_path):
         Deadline.after(5).poll(
             lambda: all(space.readlink() != own for space in spaces), every_s=0.005, waiting_for="namespaces"
         )
+        quiet = "for d in all default; do echo 1 >/proc/sys/net/ipv6/conf/$d/disable_ipv6; done"
+        for node in made.holders:  # or the kernel sends packets of its own whenever it likes
+            made.do(node, "sh", "-c", quiet)
         peer = str(made.holders["h2"].pid)
         made.do("h1", "ip", "link", "add", "ea", "type", "veth", "peer", "name", "eb", "netns", peer)
         for node, device, address in (("h1", "ea", "10.77.0.1/24"), ("h2", "eb", "10.77.0.2/24")):

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from netns_help import carries, processes_of
+from netns_help import carries, processes_of, serve_once
 
 from orchestrator.deadline import Deadline
 from orchestrator.errors import TestbedError
@@ -77,7 +77,7 @@ def test_an_unlimited_link_has_no_bucket(up, on):
 
 def test_frames_are_no_larger_than_the_mtu(up, on):
     testbed = up(2, rate=200e6)
-    on(testbed, "h2", "iperf3 -s -1 -D")
+    serve_once(on, testbed, "h2")
     capture = (
         "cd /run/orch; tcpdump -Z root -i eth0 -s 96 -w c.pcap tcp 2>err & until grep -q listening err; do sleep 0.02; "
         "done 2>/dev/null; iperf3 -c h2 -t 1 >/dev/null; sleep 1.3; kill -INT %1 || kill -INT $!; wait; "
@@ -159,7 +159,7 @@ def lives(pid):
 
 
 def gone(run_id, pids=frozenset()):
-    Deadline.after(1.0).poll(
+    Deadline.after(10).poll(
         lambda: not processes_of(run_id) and not any(lives(pid) for pid in pids),
         every_s=0.01,
         waiting_for="the end of the sandbox",

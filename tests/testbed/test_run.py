@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import duckdb
@@ -80,9 +81,11 @@ def test_the_training_is_seen_in_its_traffic(finished):
     assert (pattern.shape, sorted(sealed.traffic.hosts[host] for host in pattern.hosts)) == ("pair", ["h1", "h2"])
     assert pattern.score > 0.9
     assert job.logged == 20
-    if job.iterations.period.found:  # twenty iterations on a busy machine need not show one, or show it each third time
-        periods = job.iterations.period.period_s / job.logged_s
-        assert periods == pytest.approx(max(1, round(periods)), rel=0.15)
+    (logged,) = run["windows"][0]["jobs"]
+    if logged["p99_s"] < 1.2 * logged["p50_s"]:  # a busy machine makes iterations that are not alike
+        assert job.iterations.period.found
+        periods = job.iterations.period.period_s / job.logged_s  # of twenty every second or third may be most alike
+        assert periods == pytest.approx(max(1, round(periods)), rel=0.1)
     (report,) = (results / "small").glob("report-*.html")
     figures = report.with_name(f"{report.stem}-figures")
     assert {"heatmap.svg", "flowchart.svg", "timeline.json.gz"} <= {path.name for path in figures.iterdir()}
@@ -176,7 +179,8 @@ def test_a_load_that_cannot_be_reached_is_refused_before_the_window_and_taken_wh
     path = write(tmp_path, experiment)
     status, out, err = orch("run", path, "--results", tmp_path / "a", "--json", "--no-report")
     assert status == 1
-    assert "h3 receives 4gbit of 8gbit" in err.replace("3.99gbit", "4gbit").replace("3.98gbit", "4gbit")
+    (got,) = set(re.findall(r"h3 receives ([\d.]+)gbit of 8gbit", err))
+    assert float(got) == pytest.approx(4, rel=0.1)
     assert last_json(out)["runs"][0]["stage"] == "preflight"
     taken = ("--set", "validity.load=as-achieved", "--set", "measure.iterations=20")
     summary, _ = measured(path, tmp_path / "b", *taken, "--no-report")

@@ -24,6 +24,13 @@ for step in range(10**6):
     print(f"step {step} took {time.perf_counter() - began:.6f} s, loss {float(gradients.mean()):.3f}")
 """
 
+PRINTING = """
+import time
+for step in range(10**6):
+    print(f"step {step} took long", flush=True)
+    time.sleep(0.02)
+"""
+
 
 def experiment(tmp_path, **changes):
     script = tmp_path / "train.py"
@@ -66,6 +73,7 @@ def test_its_rank_that_is_killed_ends_the_run(tmp_path):
 
 def test_a_pattern_that_never_matches_ends_the_run_with_what_was_printed(tmp_path):
     wrong = experiment(tmp_path, iterations={"pattern": "lasted", "first_within": "4s"})
+    (tmp_path / "train.py").write_text(PRINTING)  # at once: a busy machine may need 4 s to import torch
     status, out, err = orch("run", write(tmp_path, wrong), "--results", tmp_path / "results", "--json", "--no-report")
     assert (status, last_json(out)["runs"][0]["outcome"]) == (1, "failed")
     assert "4 s went by, and no line matched 'lasted'; the last lines: step " in err

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from orch_runs import wait_for
 
 from orchestrator import cli
 
@@ -44,6 +45,12 @@ def send(log, port, *options):
     return cli.main(["traffic", "send", "--to", HERE, "--from", HERE, "--port", str(port), "--log", str(log), *options])
 
 
+def counted(log, port):
+    """The sink's last counts."""
+    *_, last = csv.DictReader((log / f"received.{port}.csv").open())
+    return last
+
+
 def test_a_schedule_is_sent_received_and_checked(tmp_path, port, capfd):
     with serving(tmp_path / "sink", port):
         assert send(tmp_path / "log", port, "--load", "5gbit", "--scale", "100", "--duration", "1s") == 0
@@ -52,8 +59,7 @@ def test_a_schedule_is_sent_received_and_checked(tmp_path, port, capfd):
     told = capfd.readouterr().out
     assert "asked for" in told
     assert "us p99" in told
-    *_, last = csv.DictReader((tmp_path / "sink" / f"received.{port}.csv").open())
-    assert int(last["bytes"]) > 4_000_000
+    assert int(counted(tmp_path / "sink", port)["bytes"]) > 4_000_000
 
 
 def test_a_file_is_sent_as_it_says(tmp_path, port, capfd):
@@ -85,9 +91,9 @@ def test_a_sink_that_is_not_there_is_one_error(tmp_path, port, capfd):
 def test_a_sender_that_is_not_expected_is_turned_away(tmp_path, port, capfd):
     with serving(tmp_path / "sink", port, senders=("127.0.0.99",)):
         assert send(tmp_path / "log", port, "--load", "1gbit") == 1
-        time.sleep(0.3)  # until the sink has written its counts again
+        wait_for(lambda: counted(tmp_path / "sink", port)["refused"] == "1", 10, "the sink's count")
     assert "takes no flows from this address" in capfd.readouterr().err
-    *_, last = csv.DictReader((tmp_path / "sink" / f"received.{port}.csv").open())
+    last = counted(tmp_path / "sink", port)
     assert (last["bytes"], last["refused"]) == ("0", "1")
 
 

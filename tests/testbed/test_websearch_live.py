@@ -108,20 +108,28 @@ def gates(folder, window):
     return next(entry["gates"] for entry in manifest["windows"] if entry["window"] == window)
 
 
-def test_bursts_are_seen_in_the_capture(finished):
-    """Three times the mean in the first of ten milliseconds, here in two bins, since those are not aligned with it."""
+def test_bursts_are_planned_and_seen_in_the_capture_when_they_were_sent(finished):
+    """Three times the mean in the first of ten milliseconds; where it was sent later, it is seen later."""
     _, folder = finished
-    rows = ask(
-        folder,
-        "with plan as (select zero_ns from {schedules} where \"window\" = 'burst'),"
-        " span as (select start_ns, end_ns from {windows} where \"window\" = 'burst')"
-        " select ((bin_ns - zero_ns) // 1000000) % 10 as phase, sum(wire_bytes) from {cross_packets}, plan, span"
-        " where node = 'h1' and direction = 'out' and bin_ns between greatest(start_ns, zero_ns) and end_ns"
-        " group by 1 order by 1",
+    within = (
+        "with plan as (select zero_ns from {{schedules}} where \"window\" = 'burst'),"
+        " span as (select start_ns, end_ns from {{windows}} where \"window\" = 'burst')"
+        " select (({at} - zero_ns) // 1000000) % 10 as phase, sum({amount}) from {rows}, plan, span"
+        " where {at} between greatest(span.start_ns, zero_ns) and span.end_ns and {which} group by 1 order by 1"
     )
-    share = [amount / sum(row[1] for row in rows) * 10 for _, amount in rows]
-    assert len(share) == 10
-    assert share[9] + share[0] + share[1] == pytest.approx(3 + 2 * 0.78, rel=0.15)
+    sent = {"rows": "{flows} flows", "amount": "bytes", "which": "\"window\" = 'burst' and error = ''"}
+    seen = {"rows": "{cross_packets}", "amount": "wire_bytes", "which": "node = 'h1' and direction = 'out'"}
+
+    def shares(**what):
+        amounts = [amount for _, amount in ask(folder, within.format(**what))]
+        assert len(amounts) == 10
+        return [amount / sum(amounts) * 10 for amount in amounts]
+
+    assert shares(**sent, at="planned_start_ns")[0] == pytest.approx(3, rel=0.1)
+    # Bins begin at whole milliseconds, wherever in one the schedule began.
+    share, said = shares(**seen, at="bin_ns"), shares(**sent, at="last_byte_ns // 1000000 * 1000000")
+    for around in ((9, 0, 1), (4, 5, 6)):
+        assert sum(share[phase] for phase in around) == pytest.approx(sum(said[phase] for phase in around), rel=0.15)
 
 
 def test_the_report_shows_schedule_and_capture(finished):
