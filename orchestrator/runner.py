@@ -321,9 +321,10 @@ def run(
         except Interrupted as late:  # a signal between the end of the attempt and here
             error = late
         reducer = Reducer()
+        locked = isinstance(error, LockedError)  # before anything was touched
         try:
             error = _put_back(this, error)
-            if isinstance(error, LockedError):
+            if locked and error is not None:
                 events.close()
                 shutil.rmtree(folder.path)
                 raise error

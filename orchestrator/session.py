@@ -206,15 +206,15 @@ class Session:
         self.each(self._applied, undo_all, what="restoring conditions", seconds=CALL_S * (1 + total))
 
     def _undo(self, leash: Leash, change: Change, old: str) -> None:
-        if self._state(leash, change) == old:
-            return  # it failed to apply, and its agent took it back at once
-        if change.count is not None:
+        changed = self._state(leash, change) != old
+        if changed and change.count is not None:
             self._count(leash, change, change.count)
-        leash.undo(change.name, Deadline.after(CALL_S))
+        leash.undo(change.name, Deadline.after(CALL_S))  # one that changed nothing is in the agent's journal, too
         now = self._state(leash, change)
         if now != old:
             raise TestbedError(f"{change.name} is {now} after it was undone, not {old} as before", node=change.node)
-        self._events.write("restored", node=change.node, name=change.name, value=now)
+        if changed:
+            self._events.write("restored", node=change.node, name=change.name, value=now)
 
     def _count(self, leash: Leash, change: Change, count: Count) -> None:
         """Keep how often a change did what it does; one that cannot be counted is undone all the same."""

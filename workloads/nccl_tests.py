@@ -109,7 +109,7 @@ def launches(benchmark: Benchmark, job: Job, topology: Topology) -> list[Launch]
         "grace_s": _GRACE_S,
         "join_s": mpi_ranks.MEET_S,
         "operation": benchmark.operation,
-        "sizes": len(benchmark.sizes),
+        "sizes": benchmark.sizes,
         "repeats": benchmark.repeats,
         "world": len(job.ranks),
         "link_bps": min(topology.link(rank.node).rate / topology.scale for rank in job.ranks),

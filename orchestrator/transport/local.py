@@ -12,7 +12,7 @@ import tempfile
 from orchestrator.errors import TransportError
 from orchestrator.transport.bootstrap import agent_argv, agent_source
 
-_EXIT_S = 8.0  # an agent needs up to five seconds to put everything down
+_EXIT_S = 20.0  # an agent may have a change to make whole, and then everything to put down
 
 
 class LocalChannel:

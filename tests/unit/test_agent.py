@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.agents.agent import launches
+from orchestrator.agents.agent import checks, launches
 from orchestrator.agents.agent.proc import Row
 from orchestrator.answers import AgentLost
 from orchestrator.deadline import Deadline
@@ -233,6 +233,26 @@ def test_a_parent_is_asked_to_end_before_its_child(monkeypatch):
     monkeypatch.setattr(launches, "process_table", lambda: table)
     made = launches.Launches(None, None, SimpleNamespace(living={1041: child}))
     assert made.members(launches.Process("p", "/", child)) == [1041, 1040]
+
+
+@pytest.mark.parametrize(
+    ("place", "speed", "found"),
+    [
+        ("pci/mlx5_core", "25000", True), ("pci/mlx5_core", "10000", False), ("pci/mlx5_core", "-1", True),
+        ("pci/vmxnet3", "10000", True), ("virtual/", "10000", True),
+    ],
+)  # fmt: skip
+def test_a_speed_counts_where_it_is_more_than_a_name(tmp_path, monkeypatch, place, speed, found):
+    folder, driver = place.split("/")
+    device = tmp_path / "devices" / folder / "net/eth0"
+    (device / "device").mkdir(parents=True)
+    (device / "speed").write_text(f"{speed}\n")
+    if driver:
+        (device / "device/driver").symlink_to(tmp_path / "drivers" / driver)
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class/eth0").symlink_to(device)
+    monkeypatch.setattr(checks, "NET", str(tmp_path / "class"))
+    assert checks.check_device("speed", "25000 Mbit/s on eth0")[0] is found
 
 
 def test_whoever_waits_for_a_lost_agent_finds_the_loss_told(tether):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -131,7 +132,7 @@ def test_requirements_are_found_or_not_in_the_order_asked(tether):
         need("mtu", "65536 on lo"),
         need("mtu", "1500 on lo"),
         need("mtu", "1500 on nope0"),
-        need("speed", "100000 Mbit/s on lo"),  # which says of itself that it has none
+        need("speed", "100000 Mbit/s on lo"),  # of a virtual device that is a name
     ]
     findings = tether().check(asked, soon())
     assert [finding.requirement for finding in findings] == asked
@@ -357,8 +358,17 @@ def test_a_change_is_journaled_before_it_is_made_and_undone(tether, tmp_path):
     assert '"rm"' in state.read_text()
     leash.undo("rate", soon())
     assert not state.exists()
-    with pytest.raises(AgentError, match="nothing to undo"):
-        leash.undo("rate", soon())
+    leash.undo("rate", soon())  # once more: there is nothing to do
+
+
+@pytest.mark.parametrize("apply", [[], [["false"]]])
+def test_a_change_that_changed_nothing_keeps_no_folder(tether, apply):
+    """It was in force already, or the node refuses it; its undo has nothing to find."""
+    leash = tether()
+    with contextlib.suppress(AgentError):
+        leash.change("rate", soon(), undo=[["false"]] if apply else [], apply=apply)
+    leash.undo("rate", soon())
+    leash.remove(soon())
 
 
 def test_a_change_that_fails_halfway_is_taken_back_at_once(tether, tmp_path):

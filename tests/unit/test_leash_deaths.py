@@ -17,7 +17,7 @@ import pytest
 
 from orchestrator.answers import AgentLost
 from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, LockedError, OrchError, TransportError
+from orchestrator.errors import AgentError, DeadlineExceeded, LockedError, OrchError, TransportError
 from orchestrator.launch import Launch, Line
 from orchestrator.leash import come_back
 
@@ -186,6 +186,30 @@ def test_a_change_that_a_killed_agent_left_half_made_is_taken_back_as_far_as_it_
     assert not one.exists()
     assert not two.exists()
     assert swept.kept == ()
+
+
+@pytest.mark.parametrize("rebooted", [False, True])
+def test_a_run_that_comes_back_takes_back_what_its_killed_agent_could_not(tether, tmp_path, run_name, rebooted):
+    killed_agent(tether, tmp_path, children=False)
+    marker = tmp_path / "work" / run_name / ".orch-run.json"
+    if rebooted:
+        marker.write_text(json.dumps({**json.loads(marker.read_text()), "boot": "another"}) + "\n")
+    leash = tether()
+    swept = leash.sweep(soon(), keep_data=True)
+    assert swept.undone == (() if rebooted else ("two", "one"))
+    assert (tmp_path / "undone").exists() is not rebooted
+    leash.remove(soon())
+
+
+def test_a_change_in_doubt_whose_undo_cannot_be_run_stays(tether, tmp_path):
+    leash = tether()
+    undo = [["orch-no-such-program"], ["touch", str(tmp_path / "undone")]]
+    with contextlib.suppress(OrchError):
+        leash.change("rules", soon(), undo=undo, apply=[["false"]])
+    with pytest.raises(AgentError, match="1 changes could not be taken back") as caught:
+        leash.close(soon())
+    assert "no program named" in caught.value.tail
+    assert (tmp_path / "undone").exists(), "the other one is tried all the same"
 
 
 def test_a_run_that_comes_back_waits_for_its_agent_that_is_still_ending(tether):

@@ -26,7 +26,7 @@ HEAD = """# nThread 1 nGpus 1 minBytes 1024 maxBytes 4096 step: 4(factor) warmup
 #        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)"""
 FIRST = "  1024     256     float     sum      -1    20.00    0.05    0.05      0    10.00    0.10    0.10      0"
 SECOND = "  4096    1024     float     sum      -1   1.2e+05    0.05    0.05      0    40.50    0.10    0.10    N/A"
-TOLD = {"operation": "all-reduce", "sizes": 2, "repeats": 3, "world": 2, "link_bps": 25e9}
+TOLD = {"operation": "all-reduce", "sizes": [1024, 4096], "repeats": 3, "world": 2, "link_bps": 25e9}
 
 
 def topology(*, gpus: int = 4, scale: int = 1) -> Topology:
@@ -153,6 +153,7 @@ def test_an_iteration_is_a_pass_over_all_sizes(tmp_path, monkeypatch) -> None:
         (["invalid option 'N'"], "too old"),
         ([*HEAD.splitlines()[:3], FIRST], "runs with 1 of 2 ranks: was it built with MPI=1"),
         ([*HEAD.splitlines(), FIRST.replace("0.05      0", "0.05      7")], "7 wrong values after all-reduce of 1024"),
+        ([*HEAD.splitlines(), FIRST, FIRST], "measured 1024 bytes where 4096 were due"),
     ],
 )  # fmt: skip
 def test_what_would_be_a_wrong_result_ends_it(tmp_path, monkeypatch, lines, reason) -> None:

@@ -60,7 +60,7 @@ class Passes:
     @property
     def count(self) -> int:
         """Passes that have ended."""
-        return self._rows // int(self._told["sizes"])
+        return self._rows // len(self._told["sizes"])
 
     def take(self, lines: list[str]) -> None:
         for line in lines:
@@ -78,6 +78,9 @@ class Passes:
         world, operation = self._told["world"], self._told["operation"]
         if self._ranks != world:
             fail(f"nccl-tests runs with {self._ranks} of {world} ranks: was it built with MPI=1, for this Open MPI?")
+        expected = self._told["sizes"][self._rows % len(self._told["sizes"])]
+        if size != expected:  # it goes on with other sizes than were asked for
+            fail(f"nccl-tests measured {size} bytes where {expected} were due: do three as large fit each GPU?")
         iteration = self.count
         for seconds, wrong in told:
             if wrong:
@@ -100,7 +103,7 @@ class Passes:
                 "iteration": iteration, "start_ns": before[1], "end_ns": wall_ns,
                 "mono_start_ns": before[0], "mono_end_ns": mono_ns,
                 "forward_s": 0.0, "backward_s": 0.0, "wait_s": (mono_ns - before[0]) / 1e9, "loss": 0.0,
-                "samples": 2 * self._told["sizes"] * self._told["repeats"],
+                "samples": 2 * len(self._told["sizes"]) * self._told["repeats"],
             }
         )  # fmt: skip
 

@@ -36,7 +36,7 @@ class Journal:
                 self.pending.pop(key, None)
             elif "undo" in entry:
                 self.pending[key] = argvs(entry["undo"])
-            if entry.get("whole"):
+            if entry.get("whole", True):  # an older agent wrote none of it
                 self.doubtful.discard(key)
             else:
                 self.doubtful.add(key)
@@ -59,7 +59,7 @@ class Journal:
             os.close(folder)
 
     def add(self, key: str, undo: List[List[str]]) -> None:
-        self.append({"id": key, "undo": undo})
+        self.append({"id": key, "undo": undo, "whole": False})
         self.pending[key] = undo
         self.doubtful.add(key)
 
@@ -77,13 +77,16 @@ class Journal:
 def put_back(journal: Journal, commands: Commands, key: str) -> Steps[Optional[Dict[str, Any]]]:
     """Carry out the undo commands of a change; what went wrong with it, or None.
 
-    Of one in doubt each command is tried, and none has to find anything to undo.
+    Of one in doubt each command is tried, and none has to find anything to undo; but each has to run to its end.
     """
     undo = journal.pending[key]
     if key in journal.doubtful:
+        first = None
         for argv in undo:
-            yield from commands.each([argv])
-        return None
+            wrong = yield from commands.each([argv])
+            if wrong and (wrong["status"] is None or wrong["status"] < 0):
+                first = first or wrong
+        return first
     journal.mark(key, whole=False)
     wrong = yield from commands.each(undo)
     if wrong:
@@ -91,10 +94,12 @@ def put_back(journal: Journal, commands: Commands, key: str) -> Steps[Optional[D
     return wrong
 
 
-def take_back(journal: Journal, commands: Commands) -> Steps[Tuple[List[str], List[Dict[str, Any]]]]:
-    """Carry out the undo commands of a journal, last change first; which went well, and what did not."""
+def take_back(
+    journal: Journal, commands: Commands, keys: Optional[Set[str]] = None
+) -> Steps[Tuple[List[str], List[Dict[str, Any]]]]:
+    """Undo what a journal holds, or some keys of it, the last change first; what went well, and what did not."""
     undone, failed = [], []
-    for key in reversed(list(journal.pending)):
+    for key in [key for key in reversed(list(journal.pending)) if keys is None or key in keys]:
         wrong = yield from put_back(journal, commands, key)
         if wrong:
             failed.append(dict(wrong, id=key))
@@ -113,6 +118,7 @@ class Changes:
     def __init__(self, commands: Commands) -> None:
         self.commands = commands
         self.journal: Optional[Journal] = None
+        self.inherited: Set[str] = set()  # of an agent of this run that is gone
         self.busy: Set[str] = set()  # with what is being changed or undone
 
     def book(self) -> Journal:
@@ -130,7 +136,7 @@ class Changes:
         try:
             wrong = yield from self.commands.each(apply)
             if wrong:
-                also = yield from self.commands.each(undo)
+                also = yield from put_back(journal, self.commands, key)
                 if not also:
                     journal.done(key)
                 raise Refusal("failed", "cannot apply %s" % key, undo_failed=also, **wrong)
@@ -144,7 +150,7 @@ class Changes:
         while key in self.busy:  # whoever asked for it went away before it was answered
             yield 0.01
         if key not in journal.pending:
-            raise Refusal("bad-request", "nothing to undo for %s" % key)
+            return {}  # it could not be made, and was taken back at once
         self.busy.add(key)
         try:
             wrong = yield from put_back(journal, self.commands, key)

@@ -11,6 +11,7 @@ from .children import find_program
 from .commands import Commands
 from .steps import Refusal, Steps
 
+NET = "/sys/class/net"
 FIND_MODULES = """
 import importlib.util, json, sys
 sys.path = [entry for entry in sys.path if entry]
@@ -59,20 +60,27 @@ def check(commands: Commands, *, requirements: List[Dict[str, str]]) -> Steps[Di
 def check_device(kind: str, what: str) -> Tuple[bool, str]:
     """Whether there is such a device, or the one that the last word names has the MTU or speed that the first is."""
     if kind == "device":
-        return os.path.exists("/sys/class/net/" + what), "devices: " + ", ".join(sorted(os.listdir("/sys/class/net")))
+        return os.path.exists(os.path.join(NET, what)), "devices: " + ", ".join(sorted(os.listdir(NET)))
     words = what.split()
     wanted, device = int(words[0]), words[-1]
     try:
-        with open("/sys/class/net/%s/%s" % (device, kind)) as file:
+        with open(os.path.join(NET, device, kind)) as file:
             number = int(file.read())
     except (OSError, ValueError) as error:
         number = -1
         detail = str(error)
     else:
         detail = "it is %d" % number
-    if kind == "speed" and number <= 0:  # a virtual device, or one without a link: that shows elsewhere
+    if kind == "speed" and (number <= 0 or nominal(device)):  # without a link, which shows elsewhere, or virtual
         return True, "not told"
     return (number == wanted if kind == "mtu" else number >= wanted), detail
+
+
+def nominal(device: str) -> bool:
+    """Whether the speed that a device tells is a number that its driver made up."""
+    path = os.path.join(NET, device)
+    driver = os.path.basename(os.path.realpath(os.path.join(path, "device/driver")))
+    return "/devices/virtual/" in os.path.realpath(path) or driver in ("vmxnet3", "virtio_net", "xen_netfront")
 
 
 def find_modules(commands: Commands, python: str, names: List[str]) -> Steps[List[Tuple[str, Any]]]:

@@ -50,7 +50,7 @@ class Launches:
         if name in self.processes:
             raise Refusal("bad-request", "%s was started before" % name)
         if name in self.called_off:
-            raise Refusal("bad-request", "%s was asked to end before it was started" % name)
+            raise Refusal("bad-request", "was asked to end before it was started")
         if ready["kind"] == "listening" and listening(ready["port"]):
             raise Refusal("port", "something listens on TCP port %d already" % ready["port"])
         user = None if privileged else self.home.user

@@ -141,7 +141,7 @@ class Agent:
             fcntl.flock(self.marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Refusal("locked", "another agent works in %s" % folder, holder={}) from None
-        self.changes.journal = Journal(os.path.join(folder, JOURNAL))
+        self.inherit(Journal(os.path.join(folder, JOURNAL)), os.pread(self.marker, 1 << 16, 0))
         about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid())
         os.ftruncate(self.marker, 0)
         os.pwrite(self.marker, json.dumps(about).encode() + b"\n", 0)
@@ -152,11 +152,27 @@ class Agent:
             "boot": about["boot"], "wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns(),
         }  # fmt: skip
 
+    def inherit(self, journal: Journal, marker: bytes) -> None:
+        """Take over what the run's agent before this one has not taken back, unless a reboot has."""
+        try:
+            before = json.loads(marker.decode())
+        except ValueError:
+            before = {}
+        self.changes.journal, self.changes.inherited = journal, set(journal.pending)
+        if before and any(before.get(key) != value for key, value in identity().items()):
+            for key in self.changes.inherited:
+                journal.done(key)
+
     def ping(self) -> Dict[str, Any]:
         return {"wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
 
     def sweep(self, *, work: str, keep_data: bool) -> Steps[Dict[str, Any]]:
-        return Sweep(self.home, self.commands, work=work, keep_data=keep_data).carry_out()
+        report = yield from Sweep(self.home, self.commands, work=work, keep_data=keep_data).carry_out()
+        if self.changes.journal is not None:
+            undone, failed = yield from take_back(self.changes.journal, self.commands, self.changes.inherited)
+            report["undone"] += undone
+            report["failed"] += failed
+        return report
 
     def remove(self) -> Dict[str, Any]:
         alive = descendants(process_table(), os.getpid())
