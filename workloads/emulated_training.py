@@ -15,7 +15,7 @@ from workloads.modelled import ModelName
 from workloads.placement import WorkloadConfig, placement_problems
 
 TRAINING = Path(__file__).parent / "training"
-SIBLINGS = ("iteration_log.py", "lifecycle.py", "pace.py", "stepping.py", "worker.py")
+SIBLINGS = ("iteration_log.py", "lifecycle.py", "pace.py", "scratch.py", "stepping.py", "worker.py")
 READY_S = 180.0  # for all ranks to import their framework and to meet
 
 

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from lifecycle import end_on_signal, fail, first_line
 from pace import sharpen_timer
+from scratch import own_scratch
 from stepping import Step, timed
 from worker import LEARNING_RATE, main
 
@@ -29,7 +30,7 @@ def cluster() -> tuple[dict[str, list[str]], str, int]:
 
 def serve() -> NoReturn:
     """Be a parameter server for good."""
-    end_on_signal(lambda: None)
+    end_on_signal(own_scratch())
     try:
         import tensorflow as tf
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from iteration_log import IterationLog
 from lifecycle import end_on_signal, fail, first_line, peer_lost
+from scratch import own_scratch
 from stepping import Step, iterate
 
 LEARNING_RATE = 0.01
@@ -28,7 +29,13 @@ def main(description: str, build: Build, *, framework: str) -> None:
     parser.add_argument("--checksum", action="store_true", help="log the sum of all parameters after each iteration")
     arguments = parser.parse_args()
     log = IterationLog(Path("iterations.jsonl"))
-    end_on_signal(log.close)
+    tidy = own_scratch()
+
+    def flush() -> None:
+        log.close()
+        tidy()
+
+    end_on_signal(flush)
     config: dict[str, Any] = json.loads(Path("config.json").read_text())
     try:
         step = build(config, checksum=arguments.checksum)
