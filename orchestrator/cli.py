@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from orchestrator import (
     capture_cli,
     compare_cli,
+    console,
     listing,
     prepare_cli,
     prune_cli,
@@ -225,17 +225,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        status = arguments.action(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: no complaint at exit
-        return 1
+        status = int(arguments.action(arguments))
+    except BrokenPipeError:  # the reader has gone
+        status = 1
     except OrchError as error:
-        print(f"orch: {error}" if not isinstance(error, ConfigError) else str(error), file=sys.stderr)
-        return error.exit_code
+        told = f"orch: {error}" if not isinstance(error, ConfigError) else str(error)
+        console.tell(told, stream=sys.stderr)
+        status = error.exit_code
     except KeyboardInterrupt:
-        return 130
-    return int(status)
+        status = 130
+    console.let_go()
+    return status
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from orchestrator import describe, loading, lock, plan, runner, session
+from orchestrator import console, describe, loading, lock, plan, runner, session
 from orchestrator.deadline import Deadline
 from orchestrator.errors import ConfigError, Interrupted, LockedError, last_lines
 from orchestrator.experiment import Experiment, LocalTestbed
@@ -56,19 +56,17 @@ def run_file(
         progress.done()
         outcomes.append(outcome)
         if outcome.error is not None:
-            print(f"orch: {outcome.error}", file=sys.stderr)
-            print(f"  results: {outcome.path}", file=sys.stderr)
+            console.tell(f"orch: {outcome.error}\n  results: {outcome.path}", stream=sys.stderr)
         if isinstance(outcome.error, Interrupted):
             break
     page = _report(outcomes, progress) if report and any(o.manifest["windows"] for o in outcomes) else None
     progress.done()
-    print(
-        describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page),
-        file=sys.stderr if as_json else sys.stdout,
-    )
+    told = describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
+    console.tell(told, stream=sys.stderr if as_json else sys.stdout)
     if as_json:
         summaries = [describe.run_summary(o.manifest, o.path, outcome=o.manifest["outcome"]) for o in outcomes]
-        print(json.dumps({"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}))
+        about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
+        console.tell(json.dumps(about))
     return _status(outcomes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -71,15 +72,14 @@ class Progress:
 
     def _rewrite(self, line: str) -> None:
         shown = self._fitting(f"  {line}", f" [{time.monotonic() - self._began:.0f} s]")
-        self._stream.write("\r" + shown.ljust(self._width))
-        self._stream.flush()
+        self._write("\r" + shown.ljust(self._width))
         self._width = len(shown)
 
     def _fitting(self, line: str, ending: str) -> str:
         """Both in one row of the terminal: a longer line would wrap, and stay behind when it is rewritten."""
         try:
             columns = os.get_terminal_size(self._stream.fileno()).columns
-        except OSError:
+        except (OSError, ValueError):
             columns = 0
         room = (columns or USUAL_COLUMNS) - 1  # in the last column some terminals wrap already
         if len(line) + len(ending) > room:
@@ -90,9 +90,14 @@ class Progress:
 
     def _clear(self) -> None:
         if self._live and self._width:
-            self._stream.write("\r" + " " * self._width + "\r")
+            self._write("\r" + " " * self._width + "\r")
             self._width = 0
 
     def _print(self, line: str) -> None:
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        self._write(line + "\n")
+
+    def _write(self, text: str) -> None:
+        """Without an error: steps of putting things back are told, too, and a closed terminal must not end them."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from orchestrator import console
 from orchestrator.compare_cli import NAMES
 from orchestrator.errors import ConfigError, Interrupted, StoreError
 
@@ -56,18 +57,18 @@ def _measured(arguments: argparse.Namespace) -> int:
     found = studyfile.load(path, arguments.overrides, quick=arguments.quick, dry_run=arguments.dry_run)
     outcome = study.carry_out(found, results=arguments.results, new=arguments.new, wait_s=wait_s, progress=Progress())
     for one in outcome.sweeps:
-        print(sweeptext.summary_text(one.sweep, one.ledger, one.keys))
+        console.tell(sweeptext.summary_text(one.sweep, one.ledger, one.keys))
     if outcome.runs_s:
         share = outcome.measured_s / outcome.runs_s
-        print(f"the runs took {sweeptext.time_text(outcome.runs_s)}, {share:.1%} of it measured windows")
+        console.tell(f"the runs took {sweeptext.time_text(outcome.runs_s)}, {share:.1%} of it measured windows")
     if outcome.status == Interrupted.exit_code:
-        print("interrupted: the same command goes on from here", file=sys.stderr)
+        console.tell("interrupted: the same command goes on from here", stream=sys.stderr)
         return outcome.status
     try:
         _page([one.sweep.id for one in outcome.sweeps], arguments.results,
               arguments.output or Path(f"study-{found.name}.html"))  # fmt: skip
     except StoreError as error:
-        print(f"orch: {error}", file=sys.stderr)
+        console.tell(f"orch: {error}", stream=sys.stderr)
         return sweep.FAILED
     return outcome.status
 

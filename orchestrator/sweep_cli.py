@@ -8,7 +8,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-from orchestrator import compare_cli
+from orchestrator import compare_cli, console
 from orchestrator.errors import Interrupted
 
 
@@ -52,13 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
         metrics.write_results(arguments.metrics_file, outcome.sweep, found, status=outcome.status)
     told = sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys)
     out = sys.stderr if arguments.json else sys.stdout
-    print(told, file=out)
+    console.tell(told, stream=out)
     if outcome.runs_s:
         share = outcome.measured_s / outcome.runs_s
-        print(f"the runs took {sweeptext.time_text(outcome.runs_s)}, {share:.1%} of it measured windows", file=out)
+        took = f"the runs took {sweeptext.time_text(outcome.runs_s)}, {share:.1%} of it measured windows"
+        console.tell(took, stream=out)
     if arguments.json:
         data = sweeptext.summary_data(outcome.sweep, outcome.ledger, outcome.keys)
-        print(json.dumps({**data, "runs_s": outcome.runs_s, "measured_s": outcome.measured_s}))
+        console.tell(json.dumps({**data, "runs_s": outcome.runs_s, "measured_s": outcome.measured_s}))
     if arguments.baseline and outcome.status != Interrupted.exit_code:
         swept = outcome.sweep
         return compare_cli.judge_sweep(arguments, sweep=swept.id, folder=swept.path, status=outcome.status)
