@@ -104,6 +104,10 @@ def build_parser() -> argparse.ArgumentParser:
                       "orch recover")  # fmt: skip
     _results_option(recover)
     recover.add_argument("runs", metavar="RUN", nargs="*", help="unfinished runs; default: every one")
+    recover.add_argument("--without", metavar="HOST", action="append", default=[],
+                         help="a host that will not come back: what it has of a run is given up")  # fmt: skip
+    recover.add_argument("--force", action="store_true",
+                         help="a named run that another machine began has ended, whatever it looks like")  # fmt: skip
 
     clean = command("clean", _clean, "end what runs of ours left behind on hosts, by their tag and never by name",
                     "orch clean playbooks/testbeds/example-rack.yaml --data")  # fmt: skip
@@ -326,7 +330,7 @@ def _report(arguments: argparse.Namespace) -> int:
 def _recover(arguments: argparse.Namespace) -> int:
     from orchestrator import recovery
 
-    return recovery.recover(arguments.results, arguments.runs)
+    return recovery.recover(arguments.results, arguments.runs, without=arguments.without, force=arguments.force)
 
 
 def _clean(arguments: argparse.Namespace) -> int:

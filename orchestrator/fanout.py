@@ -19,17 +19,20 @@ _SETTLE_S = 1.0
 _WAKE_S = 0.5  # how often a waiting main thread lets a signal handler run
 
 
-def each(items: Iterable[T], action: Callable[[T], R], *, deadline: Deadline, what: str) -> dict[T, R]:
+def each(
+    items: Iterable[T], action: Callable[[T], R], *, deadline: Deadline, what: str, together: bool = False
+) -> dict[T, R]:
     """Call `action` for every item in threads of their own and give the results in the items' order.
 
-    When some fail, the first error in the items' order is raised and the others are its notes. Past the deadline,
-    DeadlineExceeded names the items that have not answered; their threads are left behind as daemons.
+    At most MOST_AT_ONCE go on at a time; all of them where they wait for each other (`together`). When some fail, the
+    first error in the items' order is raised and the others are its notes. Past the deadline, DeadlineExceeded names
+    the items that have not answered: their threads are left behind as daemons, and no other one begins.
     """
     todo = list(items)
     if len(todo) == 1:
         return {todo[0]: action(todo[0])}
     done: queue.SimpleQueue[tuple[T, R | None, Exception | None]] = queue.SimpleQueue()
-    slots = threading.BoundedSemaphore(MOST_AT_ONCE)
+    slots = threading.BoundedSemaphore(max(1, len(todo)) if together else MOST_AT_ONCE)
     called_off = threading.Event()
 
     def work(item: T) -> None:
@@ -46,6 +49,9 @@ def each(items: Iterable[T], action: Callable[[T], R], *, deadline: Deadline, wh
         for thread in threads:
             thread.start()
         return _collected(todo, done, deadline=deadline, what=what)
+    except DeadlineExceeded:
+        called_off.set()
+        raise
     except Interrupted:
         # What is under way gets a moment to end, so that what is put back is not what is still being done.
         called_off.set()

@@ -12,7 +12,7 @@ from orchestrator.answers import Completed
 from orchestrator.deadline import Deadline
 from orchestrator.errors import ConfigError, OrchError
 from orchestrator.leash import Leash
-from orchestrator.session import holder
+from orchestrator.session import MEASURING, holder
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed, topology
 from orchestrator.topology import Node
 
@@ -103,6 +103,7 @@ def _on(leash: Leash, run: str, files: dict[str, Path], step: Step, *, check: bo
             return Outcome((), trouble=_failure(looked))
         if check or looked.status == 0:
             return Outcome(lacks if looked.status else (), lacks if not looked.status else ())
+        leash.lock(MEASURING, Deadline.after(_CALL_S))  # compilers beside a run would be measured
         print(*(f"{leash.node.name}: {line}" for line in lacks), sep="\n", flush=True)
         done = leash.run(step.argv(folder, check=False), deadline, privileged=False)
         return Outcome((), _lines(done), _failure(done) if done.status else "")

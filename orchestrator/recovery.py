@@ -24,14 +24,20 @@ REACH_S = 60.0
 FETCH_S = 24 * 3600.0
 
 
-def recover(results: Path, wanted: Sequence[str]) -> int:
-    """Seal unfinished runs whose controller is gone; gives the exit status."""
+def recover(results: Path, wanted: Sequence[str], *, without: Sequence[str] = (), force: bool = False) -> int:
+    """Seal unfinished runs whose controller is gone; gives the exit status.
+
+    `without` names hosts that will not come back, and whose files are given up. With `force` a run that was begun by
+    another machine is taken for ended.
+    """
     if wanted:
         chosen = [rundir.find(results, name) for name in wanted]
         for entry in chosen:
-            if entry.sealed or entry.alive:
+            elsewhere = "" if entry.sealed else entry.elsewhere
+            if entry.sealed or (entry.alive and not (force and elsewhere)):
                 raise StoreError(
-                    f"{entry.run} needs no recovery: it is {describe.verdict(entry.manifest, entry.outcome)}"
+                    f"{entry.run} needs no recovery: it is {describe.verdict(entry.manifest, entry.outcome)}",
+                    hint=f"if {elsewhere} is gone, or has ended it: --force" if elsewhere else None,
                 )
     else:
         chosen = [entry for entry in rundir.entries(results) if not entry.sealed and not entry.alive]
@@ -40,20 +46,23 @@ def recover(results: Path, wanted: Sequence[str]) -> int:
     failed = 0
     for entry in chosen:
         try:
-            print(f"{entry.run}: sealed as lost: {seal(entry)}")
+            print(f"{entry.run}: sealed as lost: {seal(entry, without=without)}")
         except OrchError as error:
             failed += 1
             print(f"{entry.run}: {error}")
     return 1 if failed else 0
 
 
-def seal(entry: Entry) -> Path:
-    """Bring home what lies on the hosts of an unfinished run, and seal it; gives its folder. One at a time may."""
+def seal(entry: Entry, *, without: Sequence[str] = ()) -> Path:
+    """Bring home what lies on the hosts of an unfinished run, and seal it; gives its folder. One at a time may.
+
+    What hosts named in `without` have is given up.
+    """
     with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)):
-        return _seal(entry)
+        return _seal(entry, without)
 
 
-def _seal(entry: Entry) -> Path:
+def _seal(entry: Entry, without: Sequence[str]) -> Path:
     folder = RunFolder(entry.path, dict(entry.manifest))
     experiment, _ = loading.checked(entry.path / "experiment.yaml", (), dry_run=False)
     reducer = Reducer()
@@ -64,16 +73,23 @@ def _seal(entry: Entry) -> Path:
             if experiment.testbed.inventory is None:
                 bring_up(hosts / node.name / entry.run, hosts / node.name)
         if experiment.testbed.inventory is not None:
-            names = sorted({launch["node"] for launch in entry.manifest["launches"]})
-            fanout.each(
-                names,
-                lambda name: _bring_home(testbed.topology.node(name), testbed.connect, entry.run, hosts / name),
-                deadline=Deadline.after(FETCH_S),
-                what="recovering",
-            )
+            names = sorted({launch["node"] for launch in entry.manifest["launches"]} - set(without))
+            try:
+                fanout.each(
+                    names,
+                    lambda name: _bring_home(testbed.topology.node(name), testbed.connect, entry.run, hosts / name),
+                    deadline=Deadline.after(FETCH_S),
+                    what="recovering",
+                )
+            except OrchError as error:
+                if error.node is not None:
+                    error.hint = f"{error.hint or ''}; once it will not come back: --without {error.node}".lstrip("; ")
+                raise
         manifest = folder.manifest
         told = manifest.get("error") or "the controller ended without putting the run down"
         manifest.update(outcome="lost", error=told)
+        if without:
+            manifest["notes"] = [*manifest.get("notes", []), f"given up: what {', '.join(without)} had of the run"]
         folder.save()
         try:
             reducer.reduce(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -55,27 +56,29 @@ def window_records(plan: RunPlan, measured: Sequence[Window]) -> list[dict[str, 
 
 
 class Reducer:
-    """The process that makes tables; started early, so that it is warm when the data is home."""
+    """The process that makes tables; started early, so that it is warm when the data is home.
+
+    Where it cannot be started then, as on a machine that has no room for a process, it is started when it is needed.
+    """
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator.reduction"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C is the controller's to handle
-        )
+        self._process: subprocess.Popen[str] | None = None
+        with contextlib.suppress(OSError):
+            self._process = _reducing()
 
     def reduce(self, folder: RunFolder) -> None:
         """Make the run's tables and take windows, verdicts and notes into its manifest (not saved again yet)."""
         deadline = Deadline.after(REDUCE_S)
         try:
-            out, err = self._process.communicate(json.dumps(str(folder.path.resolve())) + "\n", deadline.remaining)
+            process = self._process = self._process or _reducing()
+        except OSError as error:
+            raise StoreError(f"the tables of {folder.path} could not be made: no process starts: {error}") from None
+        try:
+            out, err = process.communicate(json.dumps(str(folder.path.resolve())) + "\n", deadline.remaining)
         except subprocess.TimeoutExpired:
             self.close()
             raise StoreError(f"the tables of {folder.path} were not made within {REDUCE_S:.0f} s") from None
-        crashed = self._process.returncode != 0 or not out.strip()
+        crashed = process.returncode != 0 or not out.strip()
         result: dict[str, Any] = {"error": "it crashed"} if crashed else json.loads(out)
         if "ok" not in result:
             raise StoreError(
@@ -85,8 +88,20 @@ class Reducer:
 
     def close(self) -> None:
         """End the process, whatever it does."""
-        self._process.kill()
-        self._process.communicate()
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+
+def _reducing() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "orchestrator.reduction"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is the controller's to handle
+    )
 
 
 def judge(manifest: dict[str, Any], planned_windows: int) -> None:

@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 
 from orchestrator import facts, fanout, routes
 from orchestrator.deadline import Deadline
-from orchestrator.errors import Interrupted, MissingRequirement, NeverStartedError, OrchError, TestbedError
+from orchestrator.errors import (
+    Interrupted,
+    MissingRequirement,
+    NeverStartedError,
+    OrchError,
+    TestbedError,
+    TransportError,
+)
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Change, Count, Launch, Requirement
@@ -32,6 +39,7 @@ SLOWEST_FETCH = 1e6  # bytes a second below which a file's transfer is given up
 RESIDUE_S = 2.0
 RESIDUE_EVERY_S = 0.1
 TAIL_BYTES = 4000
+MEASURING = "testbed"  # the lock of a node that a run measures on
 AGENT_MARKER = ".orch-run.json"  # how an agent says that a folder is a run's; nothing of the results
 
 
@@ -79,7 +87,7 @@ class Session:
                 leash.close(deadline)
                 raise
             self.leashes[name] = leash  # from here on it has a folder to remove
-            leash.lock("testbed", deadline)
+            leash.lock(MEASURING, deadline)
             return leash
 
         fanout.each(nodes, connect, deadline=deadline, what="connecting")
@@ -246,8 +254,9 @@ class Session:
             batch = [launch for launch in launches if launch.order == order]
             for launch in batch:
                 self.watch.add(launch)
-            longest = max(launch.ready_within_s for launch in batch)
-            fanout.each(batch_keys(batch), self._start_one(batch), deadline=Deadline.after(longest + CALL_S), what=what)
+            within = Deadline.after(max(launch.ready_within_s for launch in batch) + CALL_S)
+            # Ranks are ready when all have met, so the last one must not wait for the others to be ready.
+            fanout.each(batch_keys(batch), self._start_one(batch), deadline=within, what=what, together=True)
 
     def _start_one(self, batch: Sequence[Launch]) -> Callable[[tuple[str, str]], None]:
         by_key = {(launch.node, launch.name): launch for launch in batch}
@@ -364,9 +373,7 @@ class Session:
         settled = Deadline.after(RESIDUE_S)
         while (strays := self._strays()) and not settled.expired:  # a command that was asked for may be about to end
             self._interrupts.rest(time.monotonic() + RESIDUE_EVERY_S)
-        for name in list(self.watch.lost):
-            strays += self._sweep_lost(name)
-        return strays
+        return strays + self._sweep_lost()
 
     def _strays(self) -> list[str]:
         left = self.each(
@@ -374,22 +381,39 @@ class Session:
         )
         return [f"{node}: {' '.join(process.argv)}" for node, processes in left.items() for process in processes]
 
-    def _sweep_lost(self, name: str) -> list[str]:
+    def _sweep_lost(self) -> list[str]:
+        """Put down what runs on nodes whose agents are gone, on all at once; what could not be put down.
+
+        One that cannot be reached keeps nobody from the others; it stays lost.
+        """
+        lost = list(self.watch.lost)
+        left = fanout.each(lost, self._sweep_one, deadline=Deadline.after(2 * CALL_S), what="sweeping")
+        for error in (one for one in left.values() if isinstance(one, OrchError)):
+            self.watch.notes.append(f"{error.node}: what runs there could not be put down: {error.message}")
+        return [line for lines in left.values() if not isinstance(lines, OrchError) for line in lines]
+
+    def _sweep_one(self, name: str) -> list[str] | OrchError:
         deadline = Deadline.after(CALL_S)
-        leash = come_back(partial(self._leash, name, deadline), deadline)
+        try:
+            leash = come_back(partial(self._leash, name, deadline), deadline)
+        except OrchError as error:
+            return error
         try:
             swept = leash.sweep(deadline, keep_data=True)
-        except OrchError:
+        except OrchError as error:
             leash.close(deadline)
-            raise
+            return error
         self.leashes[name] = leash
         del self.watch.lost[name]
         self._events.write("swept", node=name, killed=len(swept.killed), undone=list(swept.undone))
         return [f"{name}: process {pid}" for pid in swept.left] + [f"{name}: {what}" for what in swept.failed]
 
     def fetch(self, run_folder: Path) -> None:
-        """Bring every file of the run home, and remove the run's folders from the nodes."""
+        """Bring every file of the run home, and remove the run's folders from the nodes; an error names who is lost."""
         self.each(self.leashes, lambda leash: self._fetch_one(leash, run_folder), what="fetching", seconds=FETCH_S)
+        lost = [name for name in self.watch.lost if self.testbed.home_of(name) is None]
+        if lost:
+            raise TransportError(f"what {', '.join(lost)} had of the run is not home: {self.watch.lost[lost[0]]}")
 
     def _fetch_one(self, leash: Leash, run_folder: Path) -> None:
         home = run_folder / "hosts" / leash.node.name

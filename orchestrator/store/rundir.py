@@ -19,6 +19,8 @@ from orchestrator.errors import StoreError
 
 MANIFEST = "manifest.json"
 PARTIAL = ".partial"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+PID_NAMESPACE = Path("/proc/self/ns/pid")
 FORMAT = 1
 SYNCED_BYTES = 16 << 20  # larger files (captures) are flushed by the kernel in its time; their hashes tell of a loss
 
@@ -40,8 +42,13 @@ def process_start(pid: int) -> int | None:
 
 
 def controller() -> dict[str, Any]:
-    """Who runs: enough for another `orch` to tell whether this one still lives."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "start": process_start(os.getpid())}
+    """Who runs: enough for another `orch` to tell whether this one still lives, also once the machine is renamed."""
+    return {"host": socket.gethostname(), **_here(), "pid": os.getpid(), "start": process_start(os.getpid())}
+
+
+def _here() -> dict[str, str]:
+    """Where a process's number means what it means here: the boot of the machine and the PID namespace."""
+    return {"boot": BOOT_ID.read_text(encoding="ascii").strip(), "pids": str(PID_NAMESPACE.readlink())}
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -152,11 +159,23 @@ class Entry:
 
     @property
     def alive(self) -> bool:
-        """Whether the controller of an unsealed run still works on it (on this machine; elsewhere it is taken to)."""
+        """Whether the controller of an unsealed run still works on it; one of another machine is taken to."""
         owner = self.manifest.get("controller", {})
-        if owner.get("host") != socket.gethostname():
+        if self.elsewhere:
             return True
-        return bool(process_start(owner.get("pid", 0)) == owner.get("start", -1))
+        booted_since = owner.get("boot", _here()["boot"]) != _here()["boot"]
+        return not booted_since and process_start(owner.get("pid", 0)) == owner.get("start", -1)
+
+    @property
+    def elsewhere(self) -> str:
+        """The machine whose controller made the run, where it cannot be told from here whether that still lives."""
+        owner = self.manifest.get("controller", {})
+        name, here = str(owner.get("host", "another machine")), _here()
+        if "boot" not in owner:  # made before it was recorded
+            return "" if name == socket.gethostname() else name
+        if owner["boot"] == here["boot"]:  # the name may have changed meanwhile
+            return "" if owner["pids"] == here["pids"] else name
+        return "" if name == socket.gethostname() else name
 
     @property
     def outcome(self) -> str:

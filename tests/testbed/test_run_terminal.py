@@ -1,4 +1,4 @@
-"""The terminal goes in the middle of a run: it ends as by Ctrl-C, everything is put back, and its results are sealed."""
+"""The terminal goes in the middle of a run: it ends as by Ctrl-C, all is put back, and its results are sealed."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from orchestrator.errors import DeadlineExceeded, Interrupted, OrchError
 from orchestrator.interrupts import Interrupts
 
 
-def each(items, action, seconds=5.0):
-    return fanout.each(items, action, deadline=Deadline.after(seconds), what="asking")
+def each(items, action, seconds=60.0, **more):
+    return fanout.each(items, action, deadline=Deadline.after(seconds), what="asking", **more)
 
 
 def test_results_come_in_the_items_order_whoever_answers_first():
@@ -39,7 +39,14 @@ def test_few_are_as_good_as_many(items):
 
 def test_they_are_asked_at_once():
     together = threading.Barrier(20)
-    assert len(each(range(20), lambda _: together.wait(3))) == 20
+    assert len(each(range(20), lambda _: together.wait(60))) == 20
+
+
+def test_those_who_wait_for_each_other_all_begin():
+    """As ranks do, which are ready when all have met."""
+    count = 2 * fanout.MOST_AT_ONCE + 1
+    meeting = threading.Barrier(count)
+    assert len(each(range(count), lambda _: meeting.wait(60), together=True)) == count
 
 
 def test_more_than_may_run_at_once_all_have_their_turn():
@@ -86,6 +93,23 @@ def test_the_deadline_names_who_is_late():
         each("abcd", lambda name: name in "bd" and release.wait(20), seconds=0.2)
     release.set()
     assert time.monotonic() - began < 15
+
+
+def test_past_the_deadline_nothing_more_begins():
+    begun, release = [], threading.Event()
+
+    def work(number):
+        begun.append(number)
+        release.wait(60)
+
+    count = fanout.MOST_AT_ONCE + 20
+    with pytest.raises(DeadlineExceeded):
+        each(range(count), work, seconds=0.5)
+    workers = [thread for thread in threading.enumerate() if thread.name.startswith("asking ")]
+    release.set()
+    for thread in workers:
+        thread.join(60)
+    assert len(begun) <= fanout.MOST_AT_ONCE
 
 
 def test_an_interrupt_lets_what_is_under_way_end_and_begins_nothing_more():

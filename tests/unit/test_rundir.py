@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import recovery
 from orchestrator.errors import StoreError
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry, RunFolder, entries, find, new_run_id, process_start
@@ -109,8 +110,40 @@ def test_a_controller_that_says_nothing_sensible_is_gone(tmp_path, controller):
     assert unsealed(tmp_path, **controller).outcome == "lost"
 
 
-def test_a_run_of_another_machine_is_taken_to_go_on(tmp_path):
-    assert unsealed(tmp_path, host="elsewhere", pid=1, start=1).outcome == "running"
+GONE = {"pid": 1, "start": 1}
+
+
+@pytest.mark.parametrize(
+    ("controller", "outcome", "elsewhere"),
+    [
+        ({"host": "desk", "boot": "another"}, "running", "desk"),
+        ({"host": "desk"}, "lost", ""),  # renamed meanwhile
+        ({"boot": "another"}, "lost", ""),  # booted again
+        ({"pids": "pid:[1]"}, "running", None),  # a container of the same name: its numbers are not ours
+        ({"host": "box", "pids": "pid:[1]"}, "running", "box"),
+    ],
+)
+def test_a_run_of_another_machine_is_taken_to_go_on(tmp_path, controller, outcome, elsewhere):
+    entry = unsealed(tmp_path, **{**GONE, **controller})
+    assert entry.outcome == outcome
+    assert entry.elsewhere == (rundir.controller()["host"] if elsewhere is None else elsewhere)
+
+
+@pytest.mark.parametrize(("host", "outcome"), [("desk", "running"), (None, "lost")])
+def test_a_run_that_does_not_tell_its_boot_is_told_by_its_host(tmp_path, host, outcome):
+    folder = made(tmp_path, "r1")
+    folder.save(controller={"host": host or rundir.controller()["host"], **GONE})
+    (entry,) = entries(tmp_path)
+    assert entry.outcome == outcome
+
+
+def test_only_force_recovers_a_run_of_another_machine(tmp_path, capsys):
+    unsealed(tmp_path, host="desk", boot="another")
+    with pytest.raises(StoreError, match="r1 needs no recovery") as caught:
+        recovery.recover(tmp_path, ["r1"])
+    assert caught.value.hint == "if desk is gone, or has ended it: --force"
+    assert recovery.recover(tmp_path, ["r1"], force=True) == 1  # taken on: it has no experiment in it
+    assert "experiment.yaml" in capsys.readouterr().out
 
 
 def test_a_sealed_run_is_what_it_says_whoever_is_alive(tmp_path):
