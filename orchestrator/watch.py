@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.answers import AgentEvent, AgentLost, LineRead, ProcessExited
-from orchestrator.errors import LaunchError, OrchError, TransportError
+from orchestrator.errors import LaunchError, OrchError, TestbedError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.launch import Launch
 from orchestrator.observing import Observer
 
 _PAUSE_S = 0.25  # the longest that a wait keeps a signal handler from running
+_SET_S = 0.5  # by which the wall clock must leave the monotonic one to have been set; slewing moves both alike
+_AHEAD_S = 5.0  # by which a node may say something in our future: more than any clock drifts in a run
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class JobProgress:
     """The iterations of a job so far, as rank 0 logged them, and when the last one was heard of (monotonic clock)."""
 
     ranks: dict[int, int] = field(default_factory=dict)  # rank -> number of the last iteration that it logged
+    began: dict[int, int] = field(default_factory=dict)  # rank -> when that began, in nanoseconds of its own clock
     iterations: list[Iteration] = field(default_factory=list)
     heard: float = field(default_factory=time.monotonic)
 
@@ -73,6 +76,7 @@ class Watch:
         self.lost: dict[str, str] = {}
         self.notes: list[str] = []
         self._events = events
+        self._clock_ns = _wall_beyond_monotonic()
 
     def add(self, launch: Launch) -> None:
         self.processes[launch.node, launch.name] = Process(launch)
@@ -90,6 +94,7 @@ class Watch:
         """Take events until this instant of the monotonic clock, at least those that wait; raise on a failure."""
         while True:
             wait_s = min(_PAUSE_S, until - time.monotonic())
+            self._check_clock()
             try:
                 event = self.inbox.get(timeout=wait_s) if wait_s > 0 else self.inbox.get_nowait()
             except queue.Empty:
@@ -128,12 +133,38 @@ class Watch:
             return LaunchError(f"{event.name} logged what is no iteration: {event.text[:100]}", node=event.node)
         progress = self.jobs[process.launch.job]
         rank = process.launch.rank or 0
+        if (moved := self._clock_moved(event, int(row["start_ns"]), progress.began.get(rank))) is not None:
+            return moved
+        progress.began[rank] = int(row["start_ns"])
         progress.ranks[rank] = entry.number
         self.observer.iteration(job=process.launch.job, rank=rank, seconds=entry.seconds)
         if rank == 0:
             progress.iterations.append(entry)
             progress.heard = time.monotonic()
         return None
+
+    def _check_clock(self) -> None:
+        """Raise where the clock that windows are cut by has been set: they would end never, or hold nothing."""
+        moved_s = (_wall_beyond_monotonic() - self._clock_ns) / 1e9
+        if abs(moved_s) > _SET_S:
+            raise TestbedError(
+                f"this machine's clock was set {'forward' if moved_s > 0 else 'back'} by {abs(moved_s):,.1f} s during "
+                "the run, or the machine slept",
+                hint="measure again while its clock is kept by slewing (chrony, systemd-timesyncd)",
+            )
+
+    def _clock_moved(self, event: LineRead, start_ns: int, before_ns: int | None) -> OrchError | None:
+        """An error where a rank's clock was set: an iteration begins before the last one, or is told in our future."""
+        ahead_s = (event.wall_ns + self.offsets_ns.get(event.node, 0) - time.time_ns()) / 1e9
+        if before_ns is not None and start_ns < before_ns:
+            told = (
+                f"set back: iterations of {event.name} begin {(before_ns - start_ns) / 1e9:,.1f} s before earlier ones"
+            )
+        elif ahead_s > _AHEAD_S:
+            told = f"set forward: it is {ahead_s:,.1f} s ahead of where it was"
+        else:
+            return None
+        return TestbedError(f"its clock was {told}", node=event.node, hint="keep clocks by slewing while you measure")
 
     def _exit(self, event: ProcessExited) -> OrchError | None:
         process = self.processes.get((event.node, event.name))
@@ -150,3 +181,7 @@ class Watch:
             self.notes.append(f"{event.node}: {event.name} {process.failed}")
             return None
         return LaunchError(f"{event.name} {process.failed}", node=event.node, argv=launch.argv)
+
+
+def _wall_beyond_monotonic() -> int:
+    return time.time_ns() - time.monotonic_ns()

@@ -60,9 +60,9 @@ def session_of(tmp_path):
     return make
 
 
-def log(session, run, number, start_ns, end_ns, *, job=0, ranks=None):
+def log(session, run, number, start_ns, end_ns, *, job=0, ranks=slice(None)):
     text = f'{{"iteration": {number}, "start_ns": {start_ns}, "end_ns": {end_ns}}}'
-    for rank in run.jobs[job].launches[:ranks]:
+    for rank in run.jobs[job].launches[ranks]:
         session.watch.inbox.put(LineRead(rank.node, rank.name, text, 1))
 
 
@@ -136,7 +136,7 @@ def test_a_rank_that_is_a_little_behind_is_waited_for(session_of):
     run = planned("{warmup: 0, iterations: 2, stall: 5s}")
     session = session_of(run)
     for number in range(3):
-        log(session, run, number, number * MS, (number + 1) * MS, ranks=1)
+        log(session, run, number, number * MS, (number + 1) * MS, ranks=slice(1))
     measured = measurement(run, session)
     window = []
     thread = threading.Thread(target=lambda: window.append(measured.measure()))
@@ -144,8 +144,8 @@ def test_a_rank_that_is_a_little_behind_is_waited_for(session_of):
     thread.join(0.1)
     assert thread.is_alive()
     for number in range(2):
-        log(session, run, number, number * MS, (number + 1) * MS)
-    thread.join(2)
+        log(session, run, number, number * MS, (number + 1) * MS, ranks=slice(1, None))
+    thread.join(60)
     assert not thread.is_alive()
     assert window[0].iterations == {"training": (0, 1)}
 

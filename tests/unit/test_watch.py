@@ -8,7 +8,7 @@ import time
 import pytest
 
 from orchestrator.answers import AgentLost, LineRead, ProcessExited
-from orchestrator.errors import LaunchError, TransportError
+from orchestrator.errors import LaunchError, TestbedError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.launch import Launch
 from orchestrator.watch import Watch
@@ -136,3 +136,51 @@ def test_it_waits_no_longer_than_it_was_told(watch):
     began = time.monotonic()
     watch.take(began + 0.05)
     assert 0.05 <= time.monotonic() - began < 5
+
+
+HOUR_NS = 3600 * 10**9
+
+
+def told_at(watch: Watch, number: int, start_ns: int, wall_ns: int):
+    text = f'{{"iteration": {number}, "start_ns": {start_ns}, "end_ns": {start_ns + 1000}}}'
+    watch.inbox.put(LineRead("h1", "p", text, wall_ns))
+    watch.take(time.monotonic())
+
+
+def test_a_ranks_clock_that_is_set_back_ends_the_run(watch):
+    started(watch, job="j")
+    now = time.time_ns()
+    told_at(watch, 1, now, now)
+    with pytest.raises(
+        TestbedError, match="h1: its clock was set back: iterations of p begin 3,600.0 s before"
+    ) as told:
+        told_at(watch, 2, now - HOUR_NS, now - HOUR_NS)
+    assert told.value.node == "h1"
+    assert watch.jobs["j"].last == 1
+
+
+def test_a_ranks_clock_that_is_set_forward_ends_the_run(watch):
+    started(watch, job="j")
+    now = time.time_ns()
+    watch.offsets_ns["h1"] = -HOUR_NS  # it was an hour ahead all the time
+    told_at(watch, 1, now + HOUR_NS, now + HOUR_NS)
+    with pytest.raises(TestbedError, match="h1: its clock was set forward: it is 3,600.0 s ahead of where it was"):
+        told_at(watch, 2, now + 2 * HOUR_NS, now + 2 * HOUR_NS)
+
+
+@pytest.mark.parametrize(("by_ns", "told"), [(HOUR_NS, "forward"), (-HOUR_NS, "back"), (-(10**9), "back")])
+def test_this_machines_clock_that_is_set_ends_the_run(watch, monkeypatch, by_ns, told):
+    true = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: true() + by_ns)
+    with pytest.raises(TestbedError, match=f"this machine's clock was set {told} by"):
+        watch.take(time.monotonic())
+    watch.settle()
+
+
+def test_lines_that_come_late_are_no_clock_that_was_set(watch):
+    """As after a cut of the control network that healed: they were read long ago."""
+    started(watch, job="j")
+    then = time.time_ns() - 90 * 10**9
+    for number in range(3):
+        told_at(watch, number, then + number, then + number)
+    assert watch.jobs["j"].last == 2
