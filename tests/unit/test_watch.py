@@ -152,7 +152,7 @@ def test_a_ranks_clock_that_is_set_back_ends_the_run(watch):
     now = time.time_ns()
     told_at(watch, 1, now, now)
     with pytest.raises(
-        TestbedError, match="h1: its clock was set back: iterations of p begin 3,600.0 s before"
+        TestbedError, match=r"h1: its clock was set back: iterations of p begin 3,600.0 s before"
     ) as told:
         told_at(watch, 2, now - HOUR_NS, now - HOUR_NS)
     assert told.value.node == "h1"
@@ -164,7 +164,7 @@ def test_a_ranks_clock_that_is_set_forward_ends_the_run(watch):
     now = time.time_ns()
     watch.offsets_ns["h1"] = -HOUR_NS  # it was an hour ahead all the time
     told_at(watch, 1, now + HOUR_NS, now + HOUR_NS)
-    with pytest.raises(TestbedError, match="h1: its clock was set forward: it is 3,600.0 s ahead of where it was"):
+    with pytest.raises(TestbedError, match=r"h1: its clock was set forward: it is 3,600.0 s ahead of where it was"):
         told_at(watch, 2, now + 2 * HOUR_NS, now + 2 * HOUR_NS)
 
 

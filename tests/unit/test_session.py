@@ -1,0 +1,137 @@
+"""A run's nodes while it goes on, with real agents on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from orchestrator import fanout
+from orchestrator.deadline import Deadline
+from orchestrator.errors import TransportError
+from orchestrator.events import EventLog
+from orchestrator.interrupts import Interrupts
+from orchestrator.launch import Launch, Line
+from orchestrator.leash import Leash
+from orchestrator.session import Session
+from orchestrator.topology import Node, Topology
+from orchestrator.transport.local import LocalChannel
+from orchestrator.watch import Watch
+
+PATIENCE_S = 120.0
+
+# Ready when all of them have come to the same folder, as ranks are when all have met.
+MEETS = 'touch "$0/$1"; while [ "$(ls "$0" | wc -l)" -lt "$2" ]; do sleep 0.1; done; echo ready; exec sleep 600'
+
+
+class Here:
+    """A testbed whose nodes are this machine, each with an agent of its own; `down` ones are not reached again."""
+
+    def __init__(self, tmp_path, names):
+        nodes = tuple(Node(name=name, work=str(tmp_path / name), python=sys.executable) for name in names)
+        self.topology = Topology(kind="inventory", nodes=nodes, links=())
+        self.agents: dict[str, int] = {}
+        self.down: set[str] = set()
+
+    def connect(self, node, deadline):
+        if node in self.down:
+            raise TransportError("no route", node=node)
+        channel = LocalChannel(sys.executable)
+        self.agents[node] = channel.pid
+        return channel
+
+    def home_of(self, node):
+        return None
+
+
+@pytest.fixture
+def session_on(tmp_path, run_name, monkeypatch):
+    monkeypatch.setattr(Leash, "lock", lambda *_: None)  # the nodes share a machine, and would keep each other out
+    made = []
+
+    def make(*names):
+        events = EventLog(tmp_path / "events.jsonl")
+        session = Session(
+            Here(tmp_path, names), run=run_name, events=events, watch=Watch(events), interrupts=Interrupts()
+        )
+        made.append(session)
+        session.open(names)
+        return session
+
+    yield make
+    for session in made:
+        session.testbed.down.clear()
+        session.residue()  # what the test left on a host that was down
+        session.close()
+
+
+def killed(session, *names):
+    for name in names:
+        os.kill(session.testbed.agents[name], signal.SIGKILL)
+
+    def noticed():
+        session.watch.settle()
+        return set(names) <= set(session.watch.lost)
+
+    Deadline.after(PATIENCE_S).poll(noticed, every_s=0.02, waiting_for="the loss to be noticed")
+
+
+def test_more_ranks_than_are_asked_at_once_get_ready_together(session_on, tmp_path):
+    session = session_on("n1", "n2")
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    count = fanout.MOST_AT_ONCE + 6
+    launches = [
+        Launch(
+            name=f"rank{number}",
+            node=f"n{1 + number % 2}",
+            role="rank",
+            argv=("sh", "-c", MEETS, str(meeting), str(number), str(count)),
+            ready=Line("ready"),
+            ready_within_s=PATIENCE_S,
+        )
+        for number in range(count)
+    ]
+    session.start(launches, what="starting ranks")
+    assert len(session.up(launches)) == count
+    session.stop(launches, measured_until=time.monotonic())
+    assert session.residue() == []
+
+
+def test_a_lost_host_keeps_nobody_from_sweeping_the_others(session_on):
+    """Two agents die, and one of their hosts with its agent: the other one is swept and brought home."""
+    names = ("n1", "n2", "n3")
+    session = session_on(*names)
+    stays = ("sh", "-c", "setsid sleep 600 & echo $! > pid; echo ready; wait")
+    launches = [Launch(name="p", node=name, role="rank", argv=stays, ready=Line("ready")) for name in names]
+    session.start(launches, what="starting")
+    session.testbed.down.add("n1")
+    killed(session, "n1", "n2")
+    session.stop(launches, measured_until=time.monotonic())
+    assert session.residue() == []
+    assert set(session.watch.lost) == {"n1"}
+    assert any("n1: what runs there could not be put down" in note for note in session.watch.notes)
+
+
+def test_what_a_lost_host_had_is_not_taken_for_fetched(session_on, tmp_path):
+    session = session_on("n1", "n2")
+    session.testbed.down.add("n1")
+    killed(session, "n1")
+    session.residue()
+    with pytest.raises(TransportError, match="what n1 had of the run is not home"):
+        session.fetch(tmp_path / "results")
+    assert not (tmp_path / "n2" / session.run).exists(), "the other one was fetched, and its folder removed"
+
+
+def test_a_host_that_is_reached_again_is_swept_and_brought_home(session_on, tmp_path):
+    session = session_on("n1", "n2")
+    stays = Launch(name="p", node="n2", role="rank", argv=("sh", "-c", "echo ready; sleep 600"), ready=Line("ready"))
+    session.start([stays], what="starting")
+    killed(session, "n2")
+    assert session.residue() == []
+    assert session.watch.lost == {}
+    session.fetch(tmp_path / "results")
+    assert (tmp_path / "results/hosts/n2/p/stdout").read_text() == "ready\n"
