@@ -22,7 +22,7 @@ quickstart: setup ## run the first experiment on containers of this machine
 test: unit testbed-test ## every test, those on a local testbed too
 
 unit: setup ## the tests that need no testbed
-	$(BIN)/python -m pytest -m "not testbed" -n $$(($$(nproc) + 1)) --dist worksteal
+	$(BIN)/python -m pytest -m "not testbed" -n $$(($$(nproc) + 1)) --dist loadgroup
 
 testbed-test: setup ## the tests on a local testbed
 	$(BIN)/python -m pytest -m '$(TESTBED_TESTS)' --durations 30

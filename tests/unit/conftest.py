@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.answers import AgentEvent
+from orchestrator.answers import AgentEvent, Swept
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError
 from orchestrator.leash import Leash
 from orchestrator.report import style
 from orchestrator.topology import Node
 from orchestrator.transport.local import LocalChannel
+from tests.machine import PATIENCE_S
+
+NOT_ALLOWED = "a test that kills an agent or sweeps takes turns with the others: it has to ask for the fixture `strays`"
 
 
 class Tethered(Leash):
@@ -30,7 +34,9 @@ class Tethered(Leash):
         env: dict[str, str] | None = None,
         silence_s: float = 120.0,
         run_key: str = "",
+        strays: bool = False,
     ) -> None:
+        self.strays = strays
         self.channel = LocalChannel(sys.executable, env=env)
         self.events: list[AgentEvent] = []
         node = Node(name=name, work=str(work), python=sys.executable)
@@ -45,9 +51,13 @@ class Tethered(Leash):
             run_key=run_key,
         )
 
-    def await_event(self, wanted: Callable[[AgentEvent], bool], within_s: float = 3.0) -> AgentEvent:
-        Deadline.after(within_s).poll(lambda: any(map(wanted, self.events)), every_s=0.005, waiting_for="an event")
+    def await_event(self, wanted: Callable[[AgentEvent], bool]) -> AgentEvent:
+        Deadline.after(PATIENCE_S).poll(lambda: any(map(wanted, self.events)), every_s=0.005, waiting_for="an event")
         return next(filter(wanted, self.events))
+
+    def sweep(self, deadline: Deadline, *, keep_data: bool, work: str | None = None) -> Swept:
+        assert self.strays, NOT_ALLOWED
+        return super().sweep(deadline, keep_data=keep_data, work=work)
 
 
 @pytest.fixture(autouse=True)
@@ -62,20 +72,24 @@ def run_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def tether(tmp_path: Path, run_name: str) -> Iterator[Callable[..., Tethered]]:
+def tether(request: pytest.FixtureRequest, tmp_path: Path, run_name: str) -> Iterator[Callable[..., Tethered]]:
     made: list[Tethered] = []
+    strays = "strays" in request.fixturenames
+    if strays:
+        request.getfixturevalue("strays")  # held until the last agent is gone
 
     def make(**options: object) -> Tethered:
         hello = options.pop("hello", True)
-        leash = Tethered(tmp_path / "work", **{"run": run_name, **options})  # type: ignore[arg-type]
+        leash = Tethered(tmp_path / "work", **{"run": run_name, "strays": strays, **options})  # type: ignore[arg-type]
         made.append(leash)
         if hello:
-            leash.hello(Deadline.after(5))
+            leash.hello(Deadline.after(PATIENCE_S))
         return leash
 
     yield make
     for leash in made:
         try:
-            leash.close(Deadline.after(6))
+            leash.close(Deadline.after(PATIENCE_S))
         except OrchError:
             leash.channel.close()
+        assert strays or leash.channel._process.returncode != -signal.SIGKILL, NOT_ALLOWED

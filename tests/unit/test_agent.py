@@ -256,6 +256,7 @@ def test_a_speed_counts_where_it_is_more_than_a_name(tmp_path, monkeypatch, plac
     assert checks.check_device("speed", "25000 Mbit/s on eth0")[0] is found
 
 
+@pytest.mark.usefixtures("strays")
 def test_whoever_waits_for_a_lost_agent_finds_the_loss_told(tether):
     leash = tether()
     told = []

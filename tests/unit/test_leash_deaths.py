@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,9 @@ from orchestrator.deadline import Deadline
 from orchestrator.errors import AgentError, DeadlineExceeded, LockedError, OrchError, TransportError
 from orchestrator.launch import Launch, Line
 from orchestrator.leash import come_back
+from tests.machine import PATIENCE_S
+
+pytestmark = pytest.mark.usefixtures("strays")
 
 CHILDREN = r"""
 import os, signal, subprocess, sys, time
@@ -57,18 +59,18 @@ from orchestrator.transport.local import LocalChannel
 work, run, children, undone, *how = sys.argv[1:]
 channel = LocalChannel()
 leash = Leash(Node(name="n1", work=work), channel, run=run, holder={"run": run}, on_event=lambda event: None)
-leash.hello(Deadline.after(5))
-leash.change("rate", Deadline.after(5), undo=[["touch", undone]], apply=[["true"]])
+leash.hello(Deadline.after(60))
+leash.change("rate", Deadline.after(60), undo=[["touch", undone]], apply=[["true"]])
 for name in ("p", "q"):
     leash.start(Launch(name=name, node="n1", role="rank", argv=(sys.executable, "-c", children, *how),
-                       ready=Line("up")), Deadline.after(10))
+                       ready=Line("up")), Deadline.after(60))
 print(channel.pid, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
 def soon() -> Deadline:
-    return Deadline.after(5)
+    return Deadline.after(PATIENCE_S)
 
 
 def gone(pid: int) -> bool:
@@ -95,7 +97,7 @@ def test_a_dead_controller_takes_everything_along_and_changes_are_undone(tmp_pat
     assert not any(map(gone, pids))
     controller.send_signal(number)
     controller.wait()
-    Deadline.after(5).poll(lambda: all(map(gone, [*pids, agent])), every_s=0.02, waiting_for="all to be gone")
+    soon().poll(lambda: all(map(gone, [*pids, agent])), every_s=0.02, waiting_for="all to be gone")
     assert undone.exists()
     assert (tmp_path / run_name / "p/stdout").read_text() == "up\n"  # the data stays
 
@@ -105,7 +107,7 @@ def test_an_agent_that_is_asked_to_end_puts_everything_down(tether, tmp_path, nu
     leash = tether()
     undone = tmp_path / "undone"
     leash.change("rate", soon(), undo=[["touch", str(undone)]], apply=[["true"]])
-    leash.start(Launch(name="p", node="n1", role="rank", argv=("sleep", "60")), soon())
+    leash.start(Launch(name="p", node="n1", role="rank", argv=("sleep", "600")), soon())
     pid = leash.processes(soon())[0].pid
     os.kill(leash.channel.pid, number)
     event = leash.await_event(lambda event: isinstance(event, AgentLost))
@@ -134,10 +136,10 @@ def killed_agent(tether, tmp_path, *, children=True):
 
 def test_a_new_agent_sweeps_what_a_killed_one_left(tether, tmp_path, run_name):
     pids = killed_agent(tether, tmp_path)
-    Deadline.after(1).poll(lambda: gone(pids["polite"]), every_s=0.01, waiting_for="the direct child to die")
+    soon().poll(lambda: gone(pids["polite"]), every_s=0.01, waiting_for="the direct child to die")
     assert not gone(pids["daemon"])
     living = tether(run=run_name + "-living")
-    living.start(Launch(name="p", node="n1", role="rank", argv=("sleep", "60")), soon())
+    living.start(Launch(name="p", node="n1", role="rank", argv=("sleep", "600")), soon())
 
     swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=True)
     assert all(map(gone, pids.values()))
@@ -160,7 +162,7 @@ def test_a_change_that_a_killed_agent_left_half_made_is_taken_back_as_far_as_it_
     """Of two rules the second is not there yet, or the first no more: that keeps neither from being removed."""
     leash = tether()
     one, two = tmp_path / "one", tmp_path / "two"
-    stuck = ["sh", "-c", f"touch {tmp_path / 'stuck'}; sleep 60"]
+    stuck = ["sh", "-c", f"touch {tmp_path / 'stuck'}; sleep 600"]
     if during == "change":
         asked = {"apply": [["touch", str(one)], stuck], "undo": [["rm", str(two)], ["rm", str(one)]]}
     else:
@@ -174,13 +176,13 @@ def test_a_change_that_a_killed_agent_left_half_made_is_taken_back_as_far_as_it_
 
     thread = threading.Thread(target=ask)
     thread.start()
-    Deadline.after(5).poll((tmp_path / "stuck").exists, every_s=0.01, waiting_for="the middle of it")
+    soon().poll((tmp_path / "stuck").exists, every_s=0.01, waiting_for="the middle of it")
     os.kill(leash.channel.pid, signal.SIGKILL)
     thread.join()
     (tmp_path / "stuck").unlink()
     asked["undo"][:] = [argv for argv in asked["undo"] if argv is not stuck]
     journal = Path(leash.node.work) / leash._run / "undo.jsonl"
-    journal.write_text(journal.read_text().replace("sleep 60", "true"))  # what held it up is over
+    journal.write_text(journal.read_text().replace("sleep 600", "true"))  # what held it up is over
     swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=False)
     assert (swept.undone, swept.failed) == (("rules",), ())
     assert not one.exists()
@@ -214,11 +216,11 @@ def test_a_change_in_doubt_whose_undo_cannot_be_run_stays(tether, tmp_path):
 
 def test_a_run_that_comes_back_waits_for_its_agent_that_is_still_ending(tether):
     first = tether()
-    script = "trap '' TERM; echo up; sleep 60"
+    script = "trap '' TERM; echo up; sleep 600"
     deaf = Launch(name="p", node="n1", role="rank", argv=("sh", "-c", script), ready=Line("up"))
     first.start(deaf, soon())
     first.channel._socket.shutdown(socket.SHUT_WR)  # as when the network between them is cut
-    leash = come_back(lambda: tether(hello=False), Deadline.after(10))
+    leash = come_back(lambda: tether(hello=False), soon())
     assert leash.processes(soon()) == []
 
 
@@ -298,7 +300,7 @@ def test_two_agents_cannot_work_in_one_folder(tether, run_name):
 
 def test_an_agent_that_hears_nothing_for_too_long_ends(tether, tmp_path, run_name):
     quiet = tether(hello=False)  # it would speak up every 20 s
-    hello = {"node": "n1", "run": run_name, "folder": str(tmp_path / "run"), "holder": {}, "silence_s": 1.0}
+    hello = {"node": "n1", "run": run_name, "folder": str(tmp_path / "run"), "holder": {}, "silence_s": 4.0}
     quiet._connection.ask("hello", soon(), hello)
     undone = tmp_path / "undone"
     quiet.change("rate", soon(), undo=[["touch", str(undone)]], apply=[["true"]])
@@ -307,19 +309,17 @@ def test_an_agent_that_hears_nothing_for_too_long_ends(tether, tmp_path, run_nam
 
 
 def test_an_idle_leash_keeps_its_agent(tether):
-    leash = tether(silence_s=1.0)
+    leash = tether(silence_s=4.0)
     with pytest.raises(DeadlineExceeded):
-        Deadline.after(1.5).poll(lambda: bool(leash.events), every_s=0.05, waiting_for="nothing")
+        Deadline.after(5).poll(lambda: bool(leash.events), every_s=0.05, waiting_for="nothing")
     assert leash.run(["echo", "here"], soon()).stdout == "here\n"
 
 
-def test_closing_is_quick_and_final(tether):
+def test_closing_waits_for_nothing_and_is_final(tether):
     leash = tether()
-    leash.start(Launch(name="p", node="n1", role="rank", argv=("sleep", "60")), soon())
+    leash.start(Launch(name="p", node="n1", role="rank", argv=("sleep", "600")), soon())
     pid = leash.processes(soon())[0].pid
-    began = time.monotonic()
     leash.close(soon())
-    assert time.monotonic() - began < 10
     assert gone(pid)
     assert gone(leash.channel.pid)
     assert not any(isinstance(event, AgentLost) for event in leash.events)
