@@ -48,7 +48,7 @@ class Here:
 
 
 @pytest.fixture
-def session_on(tmp_path, run_name, monkeypatch):
+def session_on(tmp_path, run_name, monkeypatch, strays):
     monkeypatch.setattr(Leash, "lock", lambda *_: None)  # the nodes share a machine, and would keep each other out
     made = []
 
