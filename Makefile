@@ -3,9 +3,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TESTBED_TESTS ?= testbed
 EXPERIMENT ?= playbooks/experiments/quickstart.yaml
+PYTEST ?= $(BIN)/python -m pytest
+# `make test FRAMEWORKS=` leaves out the environments of Horovod and TensorFlow; their tests are skipped then.
+FRAMEWORKS ?= frameworks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup frameworks quickstart test unit testbed-test check bench clean
+.NOTPARALLEL:
+.PHONY: help setup setup-tests frameworks quickstart test unit testbed-test check bench clean
 
 help: ## tell what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,19 +17,22 @@ help: ## tell what there is
 setup: ## install what is missing: system packages, $(VENV), Python packages
 	@VENV=$(VENV) playbooks/hosts/prepare-this-machine
 
+setup-tests: ## install also what the tests need
+	@VENV=$(VENV) playbooks/hosts/prepare-this-machine --tests
+
 frameworks: ## build the environments of Horovod and TensorFlow into a cache, once (minutes)
 	@playbooks/hosts/prepare-frameworks
 
 quickstart: setup ## run the first experiment on containers of this machine
 	$(BIN)/orch run $(EXPERIMENT) --dry-run
 
-test: unit testbed-test ## every test, those on a local testbed too
+test: setup-tests $(FRAMEWORKS) unit testbed-test ## every test, those on a local testbed too
 
-unit: setup ## the tests that need no testbed
-	$(BIN)/python -m pytest -m "not testbed" -n $$(($$(nproc) + 1)) --dist loadgroup
+unit: setup-tests ## the tests that need no testbed
+	$(PYTEST) -m "not testbed" -n $$(($$(nproc) + 1)) --dist loadgroup
 
-testbed-test: setup ## the tests on a local testbed
-	$(BIN)/python -m pytest -m '$(TESTBED_TESTS)' --durations 30
+testbed-test: setup-tests ## the tests on a local testbed
+	$(PYTEST) -m '$(TESTBED_TESTS)' --durations 30
 
 check: setup ## lints, types, import contracts
 	$(BIN)/ruff check .

@@ -135,7 +135,8 @@ def _told(host: str, outcome: Outcome, *, check: bool) -> int:
 
 def _playbook() -> dict[str, Path]:
     """The playbook and what it needs, by their names below a folder on the host."""
-    found = [path for path in (PLAYBOOKS / SCRIPT, *sorted((PLAYBOOKS / "frameworks").glob("*"))) if path.is_file()]
+    beside = (PLAYBOOKS / "install-packages", PLAYBOOKS / "packages.txt", *sorted((PLAYBOOKS / "frameworks").glob("*")))
+    found = [path for path in (PLAYBOOKS / SCRIPT, *beside) if path.is_file()]
     if not found or found[0].name != SCRIPT:
         raise OrchError(
             f"the playbook {PLAYBOOKS / SCRIPT} is not there",

@@ -1,0 +1,120 @@
+"""Set-up installs every program that our sources start, and CI begins where a new user begins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from started import programs, skip_reasons
+from test_parts import ALL, TOPOLOGIES, made
+
+from tests import skipping
+
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "playbooks/hosts/packages.txt"
+SETS = ("run", "tests", "frameworks")
+
+# What every system has that is no more than a shell, coreutils and what installs packages.
+ALWAYS = {"bash", "cat", "chown", "cp", "echo", "env", "false", "head", "id", "ls", "printf", "rm", "sh", "sleep",
+          "touch", "true"}  # fmt: skip
+# Programs of hosts that have what no package set of ours brings, and why.
+OF_HOSTS = {
+    "nvidia-smi": "comes with NVIDIA's driver",
+    "kungfu-run": "is built where KungFu is",
+    "all_reduce_perf": "is built where nccl-tests are",
+}
+NO_PROGRAMS = {"capture", "train", "prog", "orch-no-such", "orch-no-such-program"}  # made up, or made, by tests
+
+
+class Row(NamedTuple):
+    set: str
+    program: str
+    debian: str
+    rhel: str
+    what: str
+
+
+def rows() -> list[Row]:
+    lines = TABLE.read_text().splitlines()
+    return [Row(*line.split(maxsplit=4)) for line in lines if not line.startswith("#")]
+
+
+def listed(*sets: str) -> set[str]:
+    return {row.program for row in rows() if row.set in sets}
+
+
+def needed(*kinds: str) -> Iterator[str]:
+    """Names of the programs that parts of these kinds ask for on any testbed."""
+    for kind, name in ALL:
+        for topology in TOPOLOGIES.values() if kind in kinds else ():
+            yield from (Path(need.what).name for need in made(kind, name, topology)[1] if need.kind == "program")
+
+
+def test_every_line_of_the_table_is_whole_and_said_once():
+    table = rows()
+    assert {row.set for row in table} == set(SETS)
+    assert len({(row.set, row.program) for row in table}) == len(table)
+    package = re.compile(r"-|[a-z0-9][a-z0-9+.-]+")
+    for row in table:
+        assert package.fullmatch(row.debian), row
+        assert package.fullmatch(row.rhel), row
+        assert row.what[0].islower() or row.what[:2].isupper() or row.what.startswith("Horovod"), row
+
+
+def test_what_conditions_traffic_and_collectors_ask_for_is_installed_for_a_run():
+    asked = set(needed("condition", "traffic", "collector"))
+    assert {"nft", "iptables", "tcpdump", "iperf3"} <= asked
+    assert asked - OF_HOSTS.keys() <= listed("run")
+
+
+def test_what_workloads_ask_for_is_installed_for_a_run_or_with_the_frameworks():
+    assert set(needed("workload")) - OF_HOSTS.keys() <= listed("run", "frameworks")
+
+
+@pytest.mark.parametrize("folder", ["orchestrator", "workloads", "cross_traffic"])
+def test_what_the_sources_start_is_installed_for_a_run(folder):
+    started = programs(ROOT / folder)
+    lacking = {name: where for name, where in started.items() if not name.endswith(".py")}.keys() - ALWAYS
+    assert lacking <= listed("run"), {name: started[name] for name in lacking - listed("run")}
+
+
+def test_what_the_tests_start_is_installed_for_them():
+    started = programs(ROOT / "tests")
+    assert {"tshark", "prometheus", "ssh-keygen", "useradd"} <= started.keys()
+    lacking = started.keys() - ALWAYS - NO_PROGRAMS - OF_HOSTS.keys() - listed(*SETS)
+    assert not lacking, {name: started[name] for name in lacking}
+
+
+def test_every_reason_to_skip_says_whether_an_installation_would_mend_it():
+    reasons = skip_reasons(ROOT / "tests")
+    assert len(reasons) > 10
+    for reason, where in reasons.items():
+        assert skipping.of_machine(reason) != bool(skipping.INSTALLATION.search(reason)), (reason, where)
+
+
+def section(heading: str) -> str:
+    text = (ROOT / "README.md").read_text()
+    return text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def steps() -> str:
+    """What CI does, without comments."""
+    return "\n".join(line for line in (ROOT / ".ci/run").read_text().splitlines() if not line.lstrip().startswith("#"))
+
+
+def test_ci_installs_what_readme_asks_for_and_nothing_else():
+    (asked,) = re.findall(r"apt-get install ([a-z0-9 -]+)", section("Two commands"))
+    installed = re.findall(r"apt-get install ([^>|;&\n]+)", steps())
+    assert [[word for word in line.split() if not word.startswith("-")] for line in installed] == [asked.split()]
+    assert "pip install" not in steps()
+
+
+def test_ci_calls_readmes_commands_as_they_are_written_and_in_their_order():
+    written = re.findall(r"^    (make [a-z-]+)$", section("Two commands"), re.MULTILINE)
+    assert written == ["make quickstart", "make test"]
+    commands = [line for line in steps().splitlines() if "apt-get" not in line]
+    called = re.findall(r"\bmake (?:-C \S+ )?([a-z-]+)", "\n".join(commands))
+    assert [f"make {target}" for target in called[:2]] == written

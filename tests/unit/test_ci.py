@@ -1,0 +1,125 @@
+"""What CI adds: a second try for tests that failed, red for what is skipped because something is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TWICE = ROOT / ".ci/pytest-twice"
+
+PASSES = "def test_passes(): pass\n"
+FAILS = "def test_fails(): assert False\n"
+FLAKY = """
+import os, pathlib
+def test_flaky():
+    mark = pathlib.Path(__file__).with_name("tried")
+    before = mark.read_text().split() if mark.exists() else []
+    mark.write_text(" ".join([*before, str(os.getpid())]))
+    assert before
+"""
+SKIPPED = """
+import pytest
+@pytest.mark.skipif(True, reason="dropping rights needs root")
+def test_root(): pass
+@pytest.mark.skipif(True, reason="tshark is not installed")
+def test_marked(): pass
+def test_called(): pytest.skip("torchvision is not installed")
+@pytest.mark.xfail(run=False)
+def test_not_run(): pass
+"""
+NOT_COLLECTED = "import pytest\npytest.importorskip('no_such_module')\n"
+
+
+def project(folder: Path, *texts: str) -> Path:
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    for number, text in enumerate(texts):
+        (folder / f"test_{number}.py").write_text(text)
+    return folder
+
+
+def start(argv: list[str], folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    keep = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "ORCH"))}
+    return subprocess.run(
+        argv, cwd=folder, env={**keep, "VENV": sys.prefix, "PYTHONPATH": str(ROOT), **env}, capture_output=True,
+        text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [[], ["-n", "2", "--dist", "worksteal"]], ids=["serial", "parallel"])
+def test_a_test_that_passes_at_its_second_try_is_told_and_not_red(tmp_path: Path, options: list[str]) -> None:
+    log = tmp_path / "flaky.log"
+    done = start([str(TWICE), *options], project(tmp_path, PASSES, FLAKY), FLAKY_LOG=str(log))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert log.read_text() == "FLAKY: test_1.py::test_flaky\n"
+    assert "FLAKY: test_1.py::test_flaky" in done.stdout
+    first, second = (tmp_path / "tried").read_text().split()
+    assert first != second, "the second try is in a process of its own"
+
+
+def test_a_test_that_fails_twice_is_red(tmp_path: Path) -> None:
+    done = start([str(TWICE)], project(tmp_path, PASSES, FLAKY, FAILS))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "FLAKY" not in done.stdout
+
+
+@pytest.mark.parametrize(("text", "status"), [("import no_such_module\n", 2), ("", 5)], ids=["broken", "empty"])
+def test_what_is_no_failed_test_gets_no_second_try(tmp_path: Path, text: str, status: int) -> None:
+    done = start([str(TWICE)], project(tmp_path, text))
+    assert done.returncode == status
+    assert "one more try" not in done.stdout
+
+
+def test_skips_for_lack_of_an_installation_fail_where_all_tests_have_to_run(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "pytest", "-p", "tests.skipping", "-rA"]
+    project(tmp_path, SKIPPED)
+    assert start(argv, tmp_path).returncode == 0
+    done = start(argv, tmp_path, ORCH_TESTS="all")
+    assert done.returncode == 1
+    assert "1 failed, 1 skipped, 1 xfailed, 1 error" in done.stdout
+    assert "tshark is not installed (ORCH_TESTS=all" in done.stdout
+
+
+def test_a_module_that_is_skipped_as_a_whole_fails_too(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "pytest", "-p", "tests.skipping"]
+    project(tmp_path, PASSES, NOT_COLLECTED)
+    assert start(argv, tmp_path).returncode == 0
+    done = start(argv, tmp_path, ORCH_TESTS="all")
+    assert done.returncode == 2
+    assert "could not import 'no_such_module'" in done.stdout
+
+
+def run_folder(results: Path, *failed: str, outcome: str = "completed") -> None:
+    gates = [{"name": name, "required": True, "passed": name not in failed} for name in ("load", "processor")]
+    folder = results / f"run{len(list(results.iterdir()))}"
+    folder.mkdir()
+    (folder / "manifest.json").write_text(json.dumps({"outcome": outcome, "windows": [{"gates": gates}]}))
+
+
+@pytest.mark.parametrize(
+    ("runs", "accepted"),
+    [
+        ([("processor",), ()], True),
+        ([("processor", "load")], False),
+        ([("processor",), ("load",)], False),
+        ([()], False),
+    ],
+)
+def test_a_quickstart_is_accepted_only_where_processors_alone_made_it_invalid(
+    tmp_path: Path, runs: list[tuple[str, ...]], accepted: bool
+) -> None:
+    for failed in runs:
+        run_folder(tmp_path, *failed)
+    done = start([str(ROOT / ".ci/only-processors"), str(tmp_path)], tmp_path)
+    assert (done.returncode == 0) == accepted == ("took this machine's processors" in done.stdout)
+
+
+def test_a_quickstart_that_failed_is_not_accepted_for_its_processors(tmp_path: Path) -> None:
+    run_folder(tmp_path, "processor")
+    run_folder(tmp_path, "processor", outcome="failed")
+    assert start([str(ROOT / ".ci/only-processors"), str(tmp_path)], tmp_path).returncode == 1
