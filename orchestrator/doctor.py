@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator import fanout, loading, plan
+from orchestrator import fanout, loading, packages, plan
 from orchestrator.answers import Finding
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError
@@ -25,12 +25,7 @@ CALL_S = 30.0
 DOCTOR = "doctor"
 
 # What every experiment can make use of; an experiment file says more exactly what it needs.
-USUAL_PROGRAMS = {
-    "tcpdump": "sudo apt-get install tcpdump",
-    "iperf3": "sudo apt-get install iperf3",
-    "ethtool": "sudo apt-get install ethtool",
-    "tc": "sudo apt-get install iproute2",
-}
+USUAL_PROGRAMS = ("tcpdump", "iperf3", "ethtool", "tc")
 USUAL_MODULES = {"torch": "pip install torch==2.13.0"}
 
 
@@ -68,8 +63,10 @@ def usual(topology: Topology) -> tuple[Requirement, ...]:
     wanted: list[Requirement] = []
     for host in topology.hosts:
         wanted += [
-            Requirement(node=host.name, kind="program", what=what, remedy=remedy, needed_by="most experiments")
-            for what, remedy in USUAL_PROGRAMS.items()
+            Requirement(
+                node=host.name, kind="program", what=what, remedy=packages.remedy(what), needed_by="most experiments"
+            )
+            for what in USUAL_PROGRAMS
         ]
         wanted += [
             Requirement(

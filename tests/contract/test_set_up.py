@@ -11,6 +11,7 @@ import pytest
 from started import programs, skip_reasons
 from test_parts import ALL, TOPOLOGIES, made
 
+from orchestrator import packages
 from tests import skipping
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +94,13 @@ def test_every_reason_to_skip_says_whether_an_installation_would_mend_it():
     assert len(reasons) > 10
     for reason, where in reasons.items():
         assert skipping.of_machine(reason) != bool(skipping.INSTALLATION.search(reason)), (reason, where)
+
+
+def test_hosts_are_told_the_names_of_the_table_for_their_family():
+    assert {program: (row.debian, row.rhel) for row in rows() for program in [row.program]}.items() >= (
+        packages.NAMES.items()
+    )
+    assert packages.remedy("tc") == "sudo apt-get install iproute2 (RHEL's family: sudo dnf install iproute-tc)"
 
 
 def section(heading: str) -> str:
