@@ -169,7 +169,7 @@ def hold_testbed(*, hosts: int, link: str, wait: str | None) -> int:
 def _hold(local: LocalTestbed) -> None:
     run_id = f"testbed-{time.time_ns()}"
     testbed = NetnsTestbed(plan.local_spec(local), run_id)
-    with Interrupts(), lock.machine("local-testbed", session.holder(run_id)):
+    with Interrupts(), lock.machine(lock.local_testbed(), session.holder(run_id)):
         try:
             folder = testbed.front_door().folder  # it goes when this process does, or when the next one comes
             testbed.open(folder / "nodes", Deadline.after(runner.OPEN_S))

@@ -429,9 +429,8 @@ def _sealed(this: Run, error: Exception | None, reducer: Reducer, *, began: floa
 
 @contextmanager
 def _locked(plan: RunPlan, run_id: str) -> Iterator[None]:
-    """A local testbed is the whole machine's: one at a time, or they would measure each other."""
     if plan.topology.kind == "local":
-        with lock.machine("local-testbed", holder(run_id)):
+        with lock.machine(lock.local_testbed(), holder(run_id)):
             yield
     else:
         yield

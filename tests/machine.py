@@ -1,7 +1,6 @@
 """What tests share of the machine they run on, and how they take turns at it.
 
-Tests run side by side in several processes, and several people may run them on one machine. Three things keep them
-apart: the marker `alone`, groups of xdist, and locks between processes.
+Tests run side by side in several processes, and several people may run them on one machine.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ PATIENCE_S = 60.0  # for what is certain to come, however busy the machine is
 
 
 @contextmanager
-def exclusively(what: str) -> Iterator[None]:
+def held(what: str, *, shared: bool = False) -> Iterator[None]:
     """Hold `what` of this machine against this user's other test processes; wait for it as long as it takes.
 
     The kernel frees it when the holder dies. The file stays: whoever removed it would split those who wait.
     """
     with Path(tempfile.gettempdir(), f"orch-tests-{os.geteuid()}.{what}").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield

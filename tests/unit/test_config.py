@@ -425,7 +425,7 @@ def test_what_may_not_be_read_is_said():
     program = f"import sys; from orchestrator import config; {drop} from pathlib import Path\ntry: config.load_experiment(Path(sys.argv[1]))\nexcept Exception as error: print(type(error).__name__, error)"  # noqa: E501
     argv = [sys.executable, "-c", program, "e.yaml"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=10, check=True)
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120, check=True)
     assert done.stdout.startswith("ConfigError e.yaml: cannot be read: Permission denied")
 
 

@@ -24,7 +24,7 @@ def test_results_come_in_the_items_order_whoever_answers_first():
 
     def answer(name):
         if name == "a":
-            assert first.wait(2)
+            assert first.wait(60)
         else:
             first.set()
         return name.upper()
@@ -71,7 +71,7 @@ def test_every_failure_is_told_the_first_in_the_items_order_first():
 
     def fail(name):
         if name == "a":
-            later.wait(2)
+            later.wait(60)
             raise OrchError("broken\nmore of it", node="a")
         if name == "c":
             later.set()
@@ -88,11 +88,10 @@ def test_every_failure_is_told_the_first_in_the_items_order_first():
 
 def test_the_deadline_names_who_is_late():
     release = threading.Event()
-    began = time.monotonic()
     with pytest.raises(DeadlineExceeded, match="gave up waiting for asking: no answer from b, d"):
-        each("abcd", lambda name: name in "bd" and release.wait(20), seconds=0.2)
+        each("abcd", lambda name: name in "bd" and release.wait(600), seconds=0.2)
+    assert not release.is_set()
     release.set()
-    assert time.monotonic() - began < 15
 
 
 def test_past_the_deadline_nothing_more_begins():
@@ -118,18 +117,18 @@ def test_an_interrupt_lets_what_is_under_way_end_and_begins_nothing_more():
 
     def work(number):
         begun.append(number)
-        go.wait(5)
-        Deadline.after(5).poll(lambda: interrupts.is_unwinding, every_s=0.005, waiting_for="the signal")
+        go.wait(60)
+        Deadline.after(60).poll(lambda: interrupts.is_unwinding, every_s=0.005, waiting_for="the signal")
         time.sleep(0.05)
         ended.append(number)
 
     def interrupt():
-        Deadline.after(5).poll(lambda: len(begun) == fanout.MOST_AT_ONCE, every_s=0.005, waiting_for="the threads")
+        Deadline.after(60).poll(lambda: len(begun) == fanout.MOST_AT_ONCE, every_s=0.005, waiting_for="the threads")
         os.kill(os.getpid(), signal.SIGINT)
         go.set()
 
     threading.Thread(target=interrupt).start()
     with Interrupts() as interrupts, pytest.raises(Interrupted):
-        each(range(fanout.MOST_AT_ONCE + 20), work, seconds=10)
+        each(range(fanout.MOST_AT_ONCE + 20), work, seconds=60)
     assert len(ended) == len(begun)
     assert len(begun) < fanout.MOST_AT_ONCE + 20

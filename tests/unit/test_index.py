@@ -87,7 +87,7 @@ def test_several_controllers_write_at_once(tmp_path):
     for other in others:
         other.start()
     for other in others:
-        other.join(30)
+        other.join(60)
     assert [other.exitcode for other in others] == [0] * 4
     assert len(index.entries(tmp_path)) == 40
     assert len(index.entries(tmp_path)) == len(list(rundir.entries(tmp_path)))

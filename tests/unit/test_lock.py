@@ -40,6 +40,13 @@ def test_another_lock_is_another_lock(name):
         pass
 
 
+def test_a_local_testbed_has_the_machines_lock_unless_another_is_named(monkeypatch):
+    monkeypatch.delenv(lock.OTHER_TESTBED, raising=False)
+    assert lock.local_testbed() == "local-testbed"
+    monkeypatch.setenv(lock.OTHER_TESTBED, "gw1")
+    assert lock.local_testbed() == "local-testbed-gw1"
+
+
 def test_it_is_given_back_when_what_it_guards_fails(name):
     with pytest.raises(KeyError), lock.machine(name, HOLDER):
         raise KeyError
@@ -50,14 +57,14 @@ def test_it_is_given_back_when_what_it_guards_fails(name):
 def test_it_is_free_when_its_holder_was_killed(name):
     program = (
         "import sys, time; from orchestrator import lock\n"
-        "with lock.machine(sys.argv[1], {'user': 'eve', 'pid': 1}): print('held', flush=True); time.sleep(60)"
+        "with lock.machine(sys.argv[1], {'user': 'eve', 'pid': 1}): print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program, name], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(LockedError, match=r"taken by eve@\?, process 1"), lock.machine(name, HOLDER):
             pass
         holder.send_signal(signal.SIGKILL)
-        holder.wait(5)
+        holder.wait()
     with lock.machine(name, HOLDER):
         pass
 
@@ -88,7 +95,7 @@ def test_whoever_answers_nonsense_is_somebody_unknown(name, said):
         thread.start()
         with pytest.raises(LockedError, match="another orch"), lock.machine(name, HOLDER):
             pass
-        thread.join(2)
+        thread.join(60)
 
 
 def test_who_asks_and_goes_away_does_not_silence_it(name):
@@ -96,7 +103,7 @@ def test_who_asks_and_goes_away_does_not_silence_it(name):
         for _ in range(3):
             with socket.socket(socket.AF_UNIX) as asks:
                 asks.connect(f"\0orch-lock-{name}")
-        Deadline.after(3).poll(lambda: _answers(name), every_s=0.01, waiting_for="an answer")
+        Deadline.after(60).poll(lambda: _answers(name), every_s=0.01, waiting_for="an answer")
 
 
 def _answers(name):

@@ -69,7 +69,7 @@ def test_the_endpoint_is_of_this_machine_and_goes_with_the_run():
     port = free_port()
     with metrics.served(str(port)) as live:
         a_run(live)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             assert 'orch_runs_total{outcome="completed"} 1.0' in answer.read().decode()
         with pytest.raises(ConfigError, match="accepted: a port that is free"), metrics.served(f"127.0.0.1:{port}"):
             pass

@@ -136,12 +136,12 @@ def test_one_prunes_at_a_time(tmp_path):
     def hold():
         with retention._alone(run):
             inside.set()
-            done.wait(10)
+            done.wait(60)
 
     holder = threading.Thread(target=hold)
     holder.start()
     try:
-        assert inside.wait(10)
+        assert inside.wait(60)
         with pytest.raises(StoreError, match="another process"):
             retention.carry_out(run, [])
     finally:

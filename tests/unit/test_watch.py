@@ -85,11 +85,12 @@ def test_iterations_come_in_the_controllers_time(watch):
     started(watch, job="j")
     watch.offsets_ns["h1"] = 1000
     assert watch.jobs["j"].last == -1
+    before = time.monotonic()
     line(watch, '{"iteration": 4, "start_ns": 10, "end_ns": 5000000010, "more": 1}')
     (iteration,) = watch.jobs["j"].iterations
     assert (iteration.number, iteration.start_ns, iteration.end_ns, iteration.seconds) == (4, 1010, 5000001010, 5.0)
     assert watch.jobs["j"].last == 4
-    assert time.monotonic() - watch.jobs["j"].heard < 30
+    assert before <= watch.jobs["j"].heard <= time.monotonic()
 
 
 @pytest.mark.parametrize(
@@ -133,9 +134,9 @@ def test_settling_raises_nothing(watch):
 
 
 def test_it_waits_no_longer_than_it_was_told(watch):
-    began = time.monotonic()
-    watch.take(began + 0.05)
-    assert 0.05 <= time.monotonic() - began < 5
+    until = time.monotonic() + 0.05
+    watch.take(until)  # for ever, if it did not look at the time
+    assert time.monotonic() >= until
 
 
 HOUR_NS = 3600 * 10**9
