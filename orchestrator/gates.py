@@ -347,7 +347,8 @@ def _clocks(clocks: Iterable[tuple[str, float]], tolerances: Tolerances) -> Iter
         if math.isnan(uncertainty):
             yield _gate("clock", None, f"{node}: its clock was not measured", measured=math.nan, limit=limit)
             continue
-        text = f"{node}: its clock is known to {uncertainty * 1e3:.3g} ms"
+        known = f"known to {uncertainty * 1e3:.3g} ms" if uncertainty else "the controller's own"
+        text = f"{node}: its clock is {known}"
         text += f", not to {limit * 1e3:.3g} ms" if uncertainty > limit else ""
         yield _gate("clock", uncertainty <= limit, text, measured=uncertainty, limit=limit)
 
