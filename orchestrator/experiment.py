@@ -234,6 +234,8 @@ class Validity(Model):
     """Fewest iterations of a window (or what `measure` asks for, where that is fewer)."""
     clock: Duration = 0.001
     """Largest uncertainty of a node's clock offset."""
+    processor: Share | Literal["ignore"] = 0.05
+    """Largest share of a window for which other work may keep a job from processors; "ignore" only tells it."""
     launch_late: Duration = 0.01
     """Latest that flows of generated cross traffic may start (99th percentile)."""
 

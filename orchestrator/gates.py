@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from orchestrator.judgement import Gate, gate
+from orchestrator.waiting import Processors, Waiting, judge_waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,30 +25,8 @@ class Tolerances:
     launch_late_s: float = 0.01  # largest 99th percentile of how late a generated flow starts
     lost_flows: float = 0.001  # largest share of generated flows that fail; none may be shed
     theory: float = 0.02  # largest |sent / theory - 1| of a training's bytes that is not remarked upon
+    processor: float | None = 0.05  # largest share of a window that a job is kept from processors; None: only told
     gap_distance: float = 0.1  # largest Kolmogorov-Smirnov distance of the gaps between flows from the planned ones
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
-    """One judgement: `passed` is None where it could not be made; a `required` gate must pass for a window to be valid.
-
-    `measured` and `limit` are in the unit that the message says.
-    """
-
-    name: str
-    passed: bool | None
-    required: bool
-    measured: float | None
-    limit: float | None
-    message: str
-
-    def as_data(self) -> dict[str, Any]:
-        """For JSON; what is not a finite number becomes null."""
-        data = asdict(self)
-        for key in ("measured", "limit"):
-            if data[key] is not None and not math.isfinite(data[key]):
-                data[key] = None
-        return data
 
 
 HIT_SIGNIFICANCE = 4.0  # standard deviations that the hits of a random share may lie off; one run in 16,000 does
@@ -181,6 +161,8 @@ class Evidence:
     problems: tuple[str, ...] = ()  # of reading captures
     hits: tuple[Hits, ...] = ()
     held: tuple[Held, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    processors: tuple[Processors, ...] = ()
 
 
 def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
@@ -198,9 +180,10 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
         *_collectors(evidence),
         *_hits(evidence.hits),
         *_held(evidence.held),
+        *judge_waiting(evidence.waiting, evidence.processors, tolerances.processor),
     ]
     order = {False: 0, None: 1, True: 2}
-    return sorted(gates, key=lambda gate: (order[gate.passed], not gate.required))
+    return sorted(gates, key=lambda one: (order[one.passed], not one.required))
 
 
 def valid(gates: Iterable[Gate]) -> bool:
@@ -210,16 +193,7 @@ def valid(gates: Iterable[Gate]) -> bool:
 
 def reasons(gates: Iterable[Gate]) -> list[str]:
     """Why a window is invalid."""
-    return [gate.message for gate in gates if gate.required and not gate.passed]
-
-
-def _gate(
-    name: str, passed: bool | None, message: str, *, measured: float, limit: float | None, required: bool = True
-) -> Gate:
-    return Gate(
-        name=name, passed=passed, required=required, measured=None if math.isnan(measured) else measured, limit=limit,
-        message=message,
-    )  # fmt: skip
+    return [one.message for one in gates if one.required and not one.passed]
 
 
 def _iterations(jobs: Iterable[Job], tolerances: Tolerances) -> Iterator[Gate]:
@@ -227,28 +201,28 @@ def _iterations(jobs: Iterable[Job], tolerances: Tolerances) -> Iterator[Gate]:
         fewest = tolerances.min_iterations
         enough = job.iterations >= fewest
         text = f"job {job.name}: {job.iterations} iterations, {'' if enough else 'fewer than the '}{fewest} needed"
-        yield _gate("iterations", enough, text, measured=job.iterations, limit=fewest)
+        yield gate("iterations", enough, text, measured=job.iterations, limit=fewest)
         together = job.ranks_seen == job.ranks and job.incomplete == 0 and job.iterations > 0
         text = f"job {job.name}: every iteration was logged by {job.ranks} of {job.ranks} ranks that log"
         if job.ranks_seen < job.ranks:
             text = f"job {job.name}: only {job.ranks_seen} of {job.ranks} ranks logged iterations"
         elif not together:
             text = f"job {job.name}: {job.incomplete} iterations were not logged by all {job.ranks} ranks"
-        yield _gate("overlap", together, text, measured=job.incomplete, limit=0)
+        yield gate("overlap", together, text, measured=job.incomplete, limit=0)
 
 
 def _sent(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
     for one, other, hosts in evidence.shared_hosts:
         names = f"{', '.join(hosts[:-1])} and {hosts[-1]}"
         text = f"jobs {one} and {other} share hosts {names}: their bytes cannot be told apart"
-        yield _gate("shared-hosts", None, text, measured=math.nan, limit=None, required=False)
+        yield gate("shared-hosts", None, text, measured=math.nan, limit=None, required=False)
     for job in evidence.jobs:
         if math.isnan(job.sent_bytes) or not job.theory_bytes > 0:
             continue
         off, limit = job.sent_bytes / job.theory_bytes - 1, tolerances.theory + job.edges
         text = f"job {job.name}: a rank sent {job.sent_bytes / 1e6:.5g} MB an iteration, {off:+.1%} of theory"
         text += "" if abs(off) <= limit else f": off by more than {limit:.3g} of it"
-        yield _gate("theory", abs(off) <= limit, text, measured=off, limit=limit, required=False)
+        yield gate("theory", abs(off) <= limit, text, measured=off, limit=limit, required=False)
 
 
 def _loads(loads: Iterable[Load], tolerances: Tolerances) -> Iterator[Gate]:
@@ -256,7 +230,7 @@ def _loads(loads: Iterable[Load], tolerances: Tolerances) -> Iterator[Gate]:
         name = f"{load.source} from {load.src} to {load.dst}"
         if math.isnan(load.achieved_bps):
             text = f"{name}: there is no whole capture at {load.dst}, so the load that arrived is not known"
-            yield _gate(
+            yield gate(
                 "load", None, text, measured=math.nan, limit=tolerances.load, required=tolerances.load is not None
             )
             continue
@@ -268,12 +242,12 @@ def _loads(loads: Iterable[Load], tolerances: Tolerances) -> Iterator[Gate]:
             text += "; taken as achieved"
         elif not passed:
             text += f", off by more than {asked:.3g} of it"
-        yield _gate("load", passed, text, measured=off, limit=asked, required=asked is not None)
+        yield gate("load", passed, text, measured=off, limit=asked, required=asked is not None)
         if tolerances.gap_s is not None:
             steady = load.longest_gap_s <= tolerances.gap_s
             text = f"{name}: longest pause {load.longest_gap_s:.3g} s"
             text += "" if steady else f", above {tolerances.gap_s:.3g} s: it did not run throughout the window"
-            yield _gate("gap", steady, text, measured=load.longest_gap_s, limit=tolerances.gap_s)
+            yield gate("gap", steady, text, measured=load.longest_gap_s, limit=tolerances.gap_s)
 
 
 def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Iterator[Gate]:
@@ -282,28 +256,28 @@ def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Itera
         share = lost / made.flows if made.flows else math.inf
         text = f"{made.source}: {made.flows} flows, {made.failed} failed, {made.shed} shed because too many were open"
         text += "" if made.flows else ": it planned none in the window"
-        yield _gate("flows", share <= limit and not made.shed, text, measured=share, limit=limit)
+        yield gate("flows", share <= limit and not made.shed, text, measured=share, limit=limit)
         if not made.flows:
             continue
         text = f"{made.source}: flows started {made.late_p50_s * 1e6:.3g} us late (p50), {made.late_p99_s * 1e6:.4g} us"
         text += f" (p99), {made.late_max_s * 1e6:.4g} us at most"
         punctual = made.late_p99_s <= tolerances.launch_late_s
         text += "" if punctual else f"; the p99 is above {tolerances.launch_late_s * 1e6:.4g} us"
-        yield _gate("launch", punctual, text, measured=made.late_p99_s, limit=tolerances.launch_late_s)
+        yield gate("launch", punctual, text, measured=made.late_p99_s, limit=tolerances.launch_late_s)
         for name, what, distance, most in (
             ("flow-sizes", "their sizes are off their distribution", made.size_distance, made.size_limit),
             ("flow-gaps", "the gaps between them are off the planned ones", made.gap_distance, tolerances.gap_distance),
         ):
             if not math.isnan(distance):
                 text = f"{made.source}: {what} by {distance:.3g} (Kolmogorov-Smirnov, at most {most:.3g})"
-                yield _gate(name, distance <= most, text, measured=distance, limit=most)
+                yield gate(name, distance <= most, text, measured=distance, limit=most)
 
 
 def _captures(captures: Iterable[Capture]) -> Iterator[Gate]:
     for capture in captures:
         if capture.gap:
             text = f"capture at {capture.node}:{capture.port} {capture.gap}: no figure is taken from it"
-            yield _gate("capture", False, text, measured=math.nan, limit=None, required=capture.needed)
+            yield gate("capture", False, text, measured=math.nan, limit=None, required=capture.needed)
 
 
 def _drops(captures: Iterable[Capture], tolerances: Tolerances) -> Iterator[Gate]:
@@ -311,14 +285,14 @@ def _drops(captures: Iterable[Capture], tolerances: Tolerances) -> Iterator[Gate
         if capture.captured is None or capture.received is None or capture.dropped is None:
             text = f"capture at {capture.node}:{capture.port} did not say what it dropped"
             limit = tolerances.capture_drops
-            yield _gate("capture-drops", None, text, measured=math.nan, limit=limit, required=False)
+            yield gate("capture-drops", None, text, measured=math.nan, limit=limit, required=False)
             continue
         seen = max(capture.received, capture.captured + capture.dropped)
         share = capture.dropped / seen if seen else 0.0
         limit = tolerances.capture_drops
         text = f"capture at {capture.node}:{capture.port} dropped {capture.dropped} of {seen} packets ({share:.2%})"
         text += f", above {limit:.2%}" if share > limit else ""
-        yield _gate("capture-drops", share <= limit, text, measured=share, limit=limit)
+        yield gate("capture-drops", share <= limit, text, measured=share, limit=limit)
 
 
 def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[Gate]:
@@ -329,55 +303,56 @@ def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[
         name = f"{port.node}:{port.port} {port.direction}"
         if math.isnan(port.captured):
             text = f"{name}: no whole capture to hold against the interface's counters"
-            yield _gate("capture-nic", None, text, measured=math.nan, limit=limit, required=False)
+            yield gate("capture-nic", None, text, measured=math.nan, limit=limit, required=False)
         elif math.isnan(port.counted):
             text = f"{name}: no interface counters to hold the capture against"
-            yield _gate("capture-nic", None, text, measured=math.nan, limit=limit, required=False)
+            yield gate("capture-nic", None, text, measured=math.nan, limit=limit, required=False)
         elif max(port.counted, port.captured) >= tolerances.capture_nic_floor_bytes:
             off = port.captured / port.counted - 1 if port.counted > 0 else math.inf
             text = f"{name}: captured {port.captured / 1e6:.4g} MB, the interface counted {port.counted / 1e6:.4g} MB"
             text += f" ({off:+.1%})"
             near = abs(port.captured - port.counted) <= limit * port.counted + port.edges
-            yield _gate("capture-nic", near, text, measured=off, limit=limit)
+            yield gate("capture-nic", near, text, measured=off, limit=limit)
 
 
 def _clocks(clocks: Iterable[tuple[str, float]], tolerances: Tolerances) -> Iterator[Gate]:
     for node, uncertainty in clocks:
         limit = tolerances.clock_s
         if math.isnan(uncertainty):
-            yield _gate("clock", None, f"{node}: its clock was not measured", measured=math.nan, limit=limit)
+            yield gate("clock", None, f"{node}: its clock was not measured", measured=math.nan, limit=limit)
             continue
-        text = f"{node}: its clock is known to {uncertainty * 1e3:.3g} ms"
+        known = f"known to {uncertainty * 1e3:.3g} ms" if uncertainty else "the controller's own"
+        text = f"{node}: its clock is {known}"
         text += f", not to {limit * 1e3:.3g} ms" if uncertainty > limit else ""
-        yield _gate("clock", uncertainty <= limit, text, measured=uncertainty, limit=limit)
+        yield gate("clock", uncertainty <= limit, text, measured=uncertainty, limit=limit)
 
 
 def _hosts(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
     for node, pages in evidence.swapped_pages:
         if math.isnan(pages):
             text = f"{node}: not known whether it swapped (collect its CPU counters)"
-            yield _gate("swap", None, text, measured=pages, limit=0, required=False)
+            yield gate("swap", None, text, measured=pages, limit=0, required=False)
         else:
             text = f"{node}: swapped {pages:.0f} pages in the window" if pages > 0 else f"{node}: did not swap"
-            yield _gate("swap", pages <= 0, text, measured=pages, limit=0)
+            yield gate("swap", pages <= 0, text, measured=pages, limit=0)
     for node, times in evidence.throttles:
         if not math.isnan(times):
             text = (
                 f"{node}: its processors were throttled {times:.0f} times" if times > 0 else f"{node}: did not throttle"
             )
-            yield _gate("throttle", times <= 0, text, measured=times, limit=0)
+            yield gate("throttle", times <= 0, text, measured=times, limit=0)
     for node, free in evidence.free_disk_bytes:
         limit = tolerances.free_disk_bytes
         text = f"{node}: {free / 1e6:.0f} MB of disk were free"
         text += f", less than {limit / 1e6:.0f} MB" if free < limit else ""
-        yield _gate("disk", free >= limit, text, measured=free, limit=limit)
+        yield gate("disk", free >= limit, text, measured=free, limit=limit)
 
 
 def _collectors(evidence: Evidence) -> Iterator[Gate]:
     for launch, why, required in evidence.failed_collectors:
-        yield _gate("collector", False, f"{launch} failed: {why}", measured=math.nan, limit=None, required=required)
+        yield gate("collector", False, f"{launch} failed: {why}", measured=math.nan, limit=None, required=required)
     for problem in evidence.problems:
-        yield _gate("capture-file", False, problem, measured=math.nan, limit=None)
+        yield gate("capture-file", False, problem, measured=math.nan, limit=None)
 
 
 def _hits(conditions: Iterable[Hits]) -> Iterator[Gate]:
@@ -392,7 +367,7 @@ def _hits(conditions: Iterable[Hits]) -> Iterator[Gate]:
         elif off > limit:
             text += f", off by more than {HIT_SIGNIFICANCE:g} standard deviations"
         passed = off <= limit if enough else None
-        yield _gate("hits", passed, text, measured=one.hit, limit=expected, required=enough)
+        yield gate("hits", passed, text, measured=one.hit, limit=expected, required=enough)
 
 
 def _held(conditions: Iterable[Held]) -> Iterator[Gate]:
@@ -402,4 +377,4 @@ def _held(conditions: Iterable[Held]) -> Iterator[Gate]:
         if one.dropped:
             text += f"; {one.dropped} of {one.packets + one.dropped} were dropped: more came than can be held"
         passed = not one.dropped and abs(one.p50_s - one.asked_s) <= HELD_S + HELD_SHARE * one.asked_s
-        yield _gate("delay", passed, text, measured=one.p50_s, limit=one.asked_s)
+        yield gate("delay", passed, text, measured=one.p50_s, limit=one.asked_s)

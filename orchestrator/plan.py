@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator import parts
+from orchestrator.collectors import processor
 from orchestrator.errors import ConfigError
 from orchestrator.experiment import Choice, Experiment, LocalTestbed, Measure, Validity, WindowSpec
 from orchestrator.launch import Change, Launch, Requirement
@@ -236,8 +237,16 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, resolved: 
         jobs=jobs,
         windows=windows,
     )
+    plan = dataclasses.replace(plan, collectors=(*collectors, *_processors(experiment, plan)))
     _refuse_twins(plan)
     return plan
+
+
+def _processors(experiment: Experiment, plan: RunPlan) -> Iterator[Launch]:
+    """What watches the processors of every node that takes part, unless the experiment says itself how it is to."""
+    if processor.NAME not in {choice.name for choice in experiment.collect}:
+        for launch in processor.launches(processor.Config(hosts=plan.nodes()), plan.topology):
+            yield dataclasses.replace(launch, part=f"collector.{processor.NAME}")
 
 
 def _changes(experiment: Experiment, topology: Topology) -> tuple[Change, ...]:

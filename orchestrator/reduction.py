@@ -204,15 +204,21 @@ def _tolerances(manifest: Mapping[str, Any]) -> dict[str, Tolerances]:
     asked = manifest["validity"]
     return {
         window["window"]: Tolerances(
-            load=None if asked["load"] == "as-achieved" else asked["load"],
+            load=_share(asked["load"]),
             capture_drops=asked["capture_drops"],
             capture_nic=asked["capture_nic"],
             min_iterations=min(asked["min_iterations"], window["wanted_iterations"] or asked["min_iterations"]),
             clock_s=asked["clock"],
+            processor=_share(asked.get("processor", Tolerances().processor)),
             launch_late_s=asked.get("launch_late", 0.01),
         )
         for window in manifest["windows"]
     }
+
+
+def _share(asked: float | str) -> float | None:
+    """A limit, or None for the word that switches its gate off."""
+    return None if isinstance(asked, str) else asked
 
 
 def _window(window: Mapping[str, Any], outcome: windows.Outcome) -> dict[str, Any]:
@@ -229,6 +235,7 @@ def _window(window: Mapping[str, Any], outcome: windows.Outcome) -> dict[str, An
         "loads": rows("loads"),
         "training": rows("training"),
         "variation": rows("variation"),
+        "processors": rows("processors"),
         "gates": [gate.as_data() for gate in outcome.gates[name]],
         "valid": verdict["valid"],
         "reasons": verdict["reasons"].splitlines(),

@@ -133,6 +133,13 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "counter": "string",
         "value": "float64",
     },
+    "tasks": {  # what the threads of each process of the run on the node did since it began, cumulative
+        "time_ns": "int64",
+        "process": "string",  # name of its launch; empty for what the agent runs for itself
+        "threads": "int64",
+        "run_s": "float64",  # processor time used
+        "wait_s": "float64",  # time for which a thread was ready to run and had to wait; missing where not counted
+    },
     "sockets": {
         "time_ns": "int64",
         "src": "string",
@@ -217,6 +224,19 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "end_ns": "int64",  # of the last one
         "valid": "bool",
         "reasons": "string",  # one a line
+    },
+    "processors": {  # per window and node; shares of the time of all processors that the node's kernel has
+        "window": "string",
+        "host": "string",  # name of the node
+        "count": "float64",
+        "own_share": "float64",  # used by this node's processes of the run
+        "others_share": "float64",  # by processes that are of no node of the run
+        "interrupt_share": "float64",
+        "steal_share": "float64",  # taken by the hypervisor
+        "pressure_share": "float64",  # of the window: some process waited for a processor
+        "throttled_share": "float64",  # of the window: a control group's limit stopped processes, on all processors
+        "wait_share": "float64",  # of the window: the process of a job that waited longest, with all its threads
+        "kept_share": "float64",  # likewise, by work that is not the run's: what the gate `processor` judges by second
     },
     "loads": {  # cross traffic, per window and pair of hosts
         "window": "string",

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator import lock, provenance, routes, sealing
+from orchestrator import clocks, lock, provenance, routes, sealing
 from orchestrator.deadline import Deadline
 from orchestrator.errors import Interrupted, LockedError, OrchError, ShortOfLoad, StoreError, last_lines
 from orchestrator.events import EventLog
@@ -108,6 +108,7 @@ class Run:
             self.unwind.push("fetch", self._fetch)
             self.unwind.push("residue", self._residue)
             session.open(plan.nodes())
+            self.record(kernels={"nodes": dict(session.kernels), "controller": clocks.own_kernel()})
         with self.phase("check"):
             session.check(plan.requirements)
             session.check_routes(routes.peers(plan))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.topology import Node, Topology
 
 AGENTS = Path(__file__).parent / "agents"
-TEXTS = ("src", "dst", "congestion")  # columns that hold no numbers
+TEXTS = ("src", "dst", "congestion", "process")  # columns that hold no numbers
 SHORTEST_S, LONGEST_S = 0.001, 10.0
 
 
@@ -115,18 +115,23 @@ def floats(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def counters(home: Home) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Column ("PORT|COUNTER"), instants and values of every counter that a sampler wrote.
+    """Column ("PORT|COUNTER"), instants and values of every counter that a sampler wrote; see `series`."""
+    for stem, table in csv_tables(home):
+        yield from series(stem, table, home)
+
+
+def series(stem: str, table: pa.Table, home: Home) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Column, instants and values of every counter in one file of a sampler.
 
     Instants are int64 nanoseconds in the controller's time base, values float64 without gaps. How late samples were
     comes as the counter "sampler.FILE.late_s" of the node as a whole.
     """
-    for stem, table in csv_tables(home):
-        instants = table.column("time_ns").to_numpy() + home.offset_ns
-        yield f"|sampler.{stem}.late_s", instants, floats(table.column("late_ns")) / 1e9
-        for name in table.column_names[2:]:
-            values = floats(table.column(name))
-            there = ~np.isnan(values)
-            yield name, instants[there], values[there]
+    instants = table.column("time_ns").to_numpy() + home.offset_ns
+    yield f"|sampler.{stem}.late_s", instants, floats(table.column("late_ns")) / 1e9
+    for name in table.column_names[2:]:
+        values = floats(table.column(name))
+        there = ~np.isnan(values)
+        yield name, instants[there], values[there]
 
 
 def turning_points(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from orchestrator import facts, fanout, routes
+from orchestrator import clocks, facts, fanout, routes
 from orchestrator.deadline import Deadline
 from orchestrator.errors import (
     Interrupted,
@@ -61,6 +61,7 @@ class Session:
         self.testbed = testbed
         self.run = run
         self.leashes: dict[str, Leash] = {}
+        self.kernels: dict[str, str] = {}  # which kernel each node runs on: its boot's own name
         self.watch = watch
         self._applied: dict[str, list[tuple[Change, str]]] = {}
         self.hits: list[dict[str, Any]] = []  # of changes that hit single packets: how many they saw, and hit
@@ -82,7 +83,7 @@ class Session:
         def connect(name: str) -> Leash:
             leash = self._leash(name, deadline)
             try:
-                leash.hello(deadline)
+                self.kernels[name] = leash.hello(deadline).boot
             except OrchError:
                 leash.close(deadline)
                 raise
@@ -159,13 +160,13 @@ class Session:
         )
 
     def clocks(self) -> dict[str, dict[str, int]]:
-        """Offset (controller minus node) and its uncertainty of every node, in nanoseconds."""
+        """Offset (controller minus node) and its uncertainty of every node, in nanoseconds; 0 on our own kernel."""
         samples = self.each(
             self.leashes, lambda leash: leash.clock(8, Deadline.after(CALL_S)), what="clocks", seconds=CALL_S
         )
         return {
             node: {"offset_ns": sample.offset_ns, "uncertainty_ns": sample.uncertainty_ns}
-            for node, sample in samples.items()
+            for node, sample in clocks.agreed(samples, self.kernels, clocks.own_kernel()).items()
         }
 
     def disks(self) -> dict[str, int]:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import gates
-from orchestrator.analysis import generated, throughput, trust, variation
+from orchestrator.analysis import generated, serving, throughput, trust, variation
 from orchestrator.analysis.iterations import JobSeries, series, spent
-from orchestrator.gates import Evidence, Gate, Tolerances
+from orchestrator.gates import Evidence, Tolerances
+from orchestrator.judgement import Gate
 from orchestrator.rows import TABLES, Columns
 from orchestrator.store import tables
 
@@ -40,6 +41,7 @@ class _Tables:
     jobs: Mapping[str, JobSeries]
     planned: tuple[trust.Planned, ...]
     delays: Any
+    served: serving.Samples
 
     def partial(self, node: str, device: str | None) -> bool:
         """Whether a capture there was to be made (at any device: None) and is not whole."""
@@ -51,25 +53,27 @@ def measure(
 ) -> Outcome:
     """Judge every window of a run whose other tables lie in `folder`; `tolerances` by window.
 
-    Of the manifest it reads seed, topology, jobs, windows (without their verdicts), launches, clocks and, where it is
-    there, free_disk_bytes (of each node, the least seen). `problems` are those of reading captures, and count against
-    every window.
+    Of the manifest it reads seed, topology, jobs, windows (without their verdicts), launches, clocks and, where they
+    are there, kernels and free_disk_bytes (of each node, the least seen). `problems` are those of reading captures, and
+    count against every window.
     """
     import pyarrow.compute as pc
 
     iterations = tables.read(folder, "iterations")
-    needed = pc.field("counter").isin([*_NIC.values(), *_SWAP, *_THROTTLES])
+    needed = pc.field("counter").isin([*_NIC.values(), *_SWAP, *_THROTTLES, *serving.NEEDED])
     packets = tables.read(folder, "packets")
+    counters = throughput.Kept(tables.read(folder, "counters", where=needed))
     data = _Tables(
         throughput.Kept(packets), tables.read(folder, "capture_flows"),
-        throughput.Kept(tables.read(folder, "counters", where=needed)),
+        counters,
         iterations,
         {job["name"]: series(iterations, job["name"]) for job in manifest["jobs"]},
         trust.planned(manifest, tables.read(folder, "captures"), packets),
         tables.read(folder, "delays"),
+        serving.samples(counters, tables.read(folder, "tasks"), manifest),
     )  # fmt: skip
-    rows: dict[str, list[dict[str, Any]]] = {"windows": [], "loads": [], "generated": [], "training": [],
-                                             "variation": []}  # fmt: skip
+    rows: dict[str, list[Mapping[str, Any]]] = {"windows": [], "loads": [], "generated": [], "training": [],
+                                             "variation": [], "processors": []}  # fmt: skip
     moved = tables.read(folder, "spans", where=pc.field("lane") == "communication")
     logged = {"iterations": iterations, "overlaps": tables.read(folder, "overlaps"), "spans": moved}
     verdicts = {}
@@ -92,7 +96,11 @@ def measure(
             row for part in within.values() for row in variation.rows(part, logged, window=window["window"])
         ]
         jobs = tuple(_job(manifest, part, sizes[job]) for job, part in within.items())
-        evidence = _evidence(data, manifest, window, loads=loads, made=made, jobs=jobs, problems=problems)
+        served = data.served.window(window)
+        rows["processors"] += served.rows
+        evidence = _evidence(
+            data, manifest, window, loads=loads, made=made, jobs=jobs, served=served, problems=problems
+        )
         judged = gates.judge(evidence, tolerances[window["window"]])
         verdicts[window["window"]] = judged
         rows["windows"].append(
@@ -188,7 +196,7 @@ def _training(manifest: Manifest, window: Mapping[str, Any], part: JobSeries, se
 
 def _evidence(
     data: _Tables, manifest: Manifest, window: Mapping[str, Any], *, loads: tuple[gates.Load, ...],
-    made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...], problems: Sequence[str],
+    made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...], served: serving.Served, problems: Sequence[str],
 ) -> Evidence:  # fmt: skip
     span = (window["start_ns"], window["end_ns"])
     taking_part = sorted({launch["node"] for launch in manifest["launches"]})
@@ -221,6 +229,8 @@ def _evidence(
             )
             for row in data.delays.to_pylist()
         ),
+        waiting=served.waiting,
+        processors=served.processors,
     )  # fmt: skip
 
 

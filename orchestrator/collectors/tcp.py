@@ -15,6 +15,7 @@ from orchestrator.units import Duration, Model
 
 NAME = "tcp"
 
+TEXTS = ("src", "dst", "congestion")
 WHOLE = ("src_port", "dst_port", "cwnd_segments", "retransmits", "bytes_acked", "unacked_segments")
 
 
@@ -49,7 +50,7 @@ def read(home: Home) -> Mapping[str, Columns]:
     """Rows of `sockets`: one a connection and sample, `src` being the node's end."""
     for _, table in samplers.csv_tables(home):
         known = ~np.isnan(samplers.floats(table.column("rtt_us")))  # a kernel before 4.1 tells too little
-        texts = {name: table.column(name).to_numpy(zero_copy_only=False)[known] for name in samplers.TEXTS}
+        texts = {name: table.column(name).to_numpy(zero_copy_only=False)[known] for name in TEXTS}
         whole = {name: samplers.floats(table.column(name))[known].astype(np.int64) for name in WHOLE}
         instants = (table.column("time_ns").to_numpy() + home.offset_ns)[known]
         rtt_s = samplers.floats(table.column("rtt_us"))[known] / 1e6

@@ -26,7 +26,7 @@ READERS = 8  # a store on a network answers several at once
 
 # Of a manifest everything but these: they are what makes it large.
 _LEFT_OUT = frozenset(
-    {"launches", "artifacts", "topology", "versions", "clocks", "argv", "free_disk_bytes", "validity"}
+    {"launches", "artifacts", "topology", "versions", "clocks", "kernels", "argv", "free_disk_bytes", "validity"}
 )
 _LEFT_OUT_OF_WINDOWS = frozenset({"gates"})
 

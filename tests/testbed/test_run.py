@@ -69,7 +69,10 @@ def test_the_sealed_folder_is_whole(finished):
     before = json.loads((folder / "hosts/h1/before.json").read_bytes())
     assert any(qdisc["kind"] == "tbf" for qdisc in before["qdiscs"])
     assert "tcp-segmentation-offload: off" in before["offloads"]
-    assert all(clock["before"]["uncertainty_ns"] > 0 for clock in manifest["clocks"].values())
+    one_kernel = {"offset_ns": 0, "uncertainty_ns": 0}
+    assert {tuple(clock) for clock in manifest["clocks"].values()} == {("before", "after")}
+    assert all(clock[when] == one_kernel for clock in manifest["clocks"].values() for when in clock)
+    assert set(manifest["kernels"]["nodes"].values()) == {manifest["kernels"]["controller"]}
 
 
 def test_the_training_is_seen_in_its_traffic(finished):

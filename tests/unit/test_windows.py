@@ -8,11 +8,13 @@ import pyarrow as pa
 import pytest
 from sealed_run import SENT_BYTES, THEORY_BYTES, loose, make_run
 
-from orchestrator.analysis import throughput, trust, windows
+from orchestrator.analysis import serving, throughput, trust, windows
 from orchestrator.analysis.iterations import series, spent
 from orchestrator.analysis.throughput import Bins
 from orchestrator.gates import Evidence, Tolerances, judge
 from orchestrator.store import tables
+
+NOT_SAMPLED = serving.Samples({}, {}, {})
 
 
 def manifest(run):
@@ -273,7 +275,7 @@ def test_counters_sampled_seldom_do_not_fail_a_short_window_of_bursts():
         "time_ns": [begin + at * second for at in range(4)], "value": [0.0, 1e8, 1e8, 1e8],
     })  # fmt: skip
     planned = trust.Planned(node="h1", port="eth0", state="complete", why="", counts=None)
-    data = windows._Tables(packets, None, counters, None, {}, (planned,), None)
+    data = windows._Tables(packets, None, counters, None, {}, (planned,), None, NOT_SAMPLED)
     inward, _ = windows._port_bytes(data, (begin + second // 2, begin + 3 * second // 2))
     assert (inward.captured, inward.counted) == (1e8, 5e7)
     (told,) = judge(Evidence(window="w", port_bytes=(inward,)), Tolerances())

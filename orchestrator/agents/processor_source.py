@@ -1,0 +1,193 @@
+"""Whose work the processors do, and how long processes of this run wait for one, for the sampler.
+
+Arguments: seconds between samples, then the folders where procfs and the control groups are mounted. The processes of
+the run are those below the agent, which is the sampler's parent; each belongs to the launch that it descends from.
+"""
+
+# ruff: noqa: PTH208 - importing pathlib would take as long as starting the interpreter
+
+from __future__ import annotations
+
+import os
+
+MYPY = False
+if MYPY:
+    from typing import Iterator
+
+TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+NOT_COUNTED = [b"0", b"0", b"0"]  # what a kernel prints that could count waiting, and was told not to
+TAG = b"ORCH_LAUNCH="
+
+
+def read(path: str) -> bytes:
+    """A small file; empty where it cannot be read, as of a process that has ended."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 65536)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+class Tasks:
+    """The processor time that the threads of each launch have used and have waited for, in nanoseconds.
+
+    What a thread does between the last sample and its end is not seen.
+    """
+
+    name = "tasks"
+    columns = ("process", "threads", "run_ns", "wait_ns")
+
+    def __init__(self, proc: str, every_s: float, agent: int) -> None:
+        self.proc, self.every_s, self.agent = proc, every_s, agent
+        self.counted = read(proc + "/self/schedstat").split() not in ([], NOT_COUNTED)
+        self.names: dict[int, str] = {}  # of the processes right below the agent
+        self.seen: dict[tuple[int, int], tuple[int, int]] = {}  # of each process and thread: used, waited for
+        self.totals: dict[str, list[int]] = {}
+        self.own_ticks = 0  # of all processes of the run together, also those that have ended
+
+    def rows(self) -> list[tuple[object, ...]]:
+        table = processes(self.proc)
+        below = leaders(table, self.agent)
+        self.own_ticks = sum(table[pid][1] for pid in (self.agent, *below) if pid in table)
+        self.names = {pid: self.names.get(pid) or launch_name(self.proc, pid) for pid in set(below.values())}
+        before, self.seen = self.seen, {}
+        threads = dict.fromkeys(self.totals, 0)
+        for pid, leader in below.items():
+            total = self.totals.setdefault(self.names[leader], [0, 0])
+            for thread, spent in times(self.proc, pid):
+                self.seen[pid, thread] = spent
+                old = before.get((pid, thread), (0, 0))
+                if spent[0] < old[0] or spent[1] < old[1]:
+                    old = (0, 0)  # another thread of the same number
+                total[0] += spent[0] - old[0]
+                total[1] += spent[1] - old[1]
+                threads[self.names[leader]] = threads.get(self.names[leader], 0) + 1
+        return [
+            (name, threads[name], run_ns, wait_ns if self.counted else "")
+            for name, (run_ns, wait_ns) in sorted(self.totals.items())
+            if name in threads
+        ]
+
+
+def processes(proc: str) -> dict[int, tuple[int, int]]:
+    """Parent of every process, and ticks that it and the children that it has waited for have used."""
+    table = {}
+    for entry in os.listdir(proc):
+        if entry.isdigit():
+            fields = read(proc + "/" + entry + "/stat").rpartition(b")")[2].split()
+            if fields:
+                table[int(entry)] = (int(fields[1]), sum(int(field) for field in fields[11:15]))
+    return table
+
+
+def leaders(table: dict[int, tuple[int, int]], agent: int) -> dict[int, int]:
+    """Every process below the agent, and the one right below it that it descends from."""
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in table.items():
+        children.setdefault(parent, []).append(pid)
+    found: dict[int, int] = {}
+    todo = [(pid, pid) for pid in children.get(agent, [])]
+    while todo:
+        pid, leader = todo.pop()
+        found[pid] = leader
+        todo += [(child, leader) for child in children.get(pid, [])]
+    return found
+
+
+def launch_name(proc: str, pid: int) -> str:
+    """The launch that a process is tagged with; empty where it has none, or may not be looked at."""
+    for entry in read("%s/%d/environ" % (proc, pid)).split(b"\0"):
+        if entry.startswith(TAG):
+            return entry[len(TAG) :].decode(errors="replace").replace(",", ";")
+    return ""
+
+
+def times(proc: str, pid: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Each thread of a process, with the nanoseconds that it has run and has waited for a processor."""
+    folder = "%s/%d/task" % (proc, pid)
+    try:
+        threads = os.listdir(folder)
+    except OSError:
+        return
+    for thread in threads:
+        fields = read("%s/%s/schedstat" % (folder, thread)).split()
+        if len(fields) >= 2:
+            yield int(thread), (int(fields[0]), int(fields[1]))
+
+
+class Machine:
+    """What all processors of the kernel did, in seconds since it booted, and what of it this node's processes did."""
+
+    name = "machine"
+    columns = tuple(
+        "|processor." + name
+        for name in ("count", "busy_s", "interrupt_s", "steal_s", "own_s", "pressure_s", "throttled_s")
+    )
+
+    def __init__(self, proc: str, groups: str, tasks: Tasks) -> None:
+        self.every_s = tasks.every_s
+        self.proc, self.tasks = proc, tasks
+        self.limits = limits(read(proc + "/self/cgroup").decode(), groups)
+
+    def rows(self) -> list[list[object]]:
+        stat = read(self.proc + "/stat")
+        user, nice, system, _, _, irq, softirq, steal = (int(word) for word in stat.split(b"\n", 1)[0].split()[1:9])
+        ticks = (user + nice + system, irq + softirq, steal, self.tasks.own_ticks)
+        shown = ["%.2f" % (TICK_S * count) for count in ticks]
+        return [[processors(stat), *shown, pressure_s(self.proc), throttled_s(self.limits)]]
+
+
+def processors(stat: bytes) -> int:
+    """How many processors /proc/stat has a line of: those that are online."""
+    return sum(line.startswith(b"cpu") for line in stat.split(b"\n")) - 1
+
+
+def pressure_s(proc: str) -> str:
+    """The time during which some process waited for a processor (PSI); empty where the kernel does not count it."""
+    for word in read(proc + "/pressure/cpu").split(b"\n", 1)[0].split():
+        if word.startswith(b"total="):
+            return "%.6f" % (int(word[6:]) / 1e6)
+    return ""
+
+
+def limits(group: str, mounted: str) -> list[str]:
+    """The files that tell how long limits of this process' control groups, and of those above, held their members up.
+
+    Version 1 of the groups counts nanoseconds ("throttled_time"), version 2 microseconds ("throttled_usec").
+    """
+    found = []
+    for line in group.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        at = path.rstrip("/")
+        while True:
+            file = "%s%s%s/cpu.stat" % (mounted, "/" + controllers if controllers else "", at)
+            if b"throttled_" in read(file):
+                found.append(file)
+            if not at:
+                break
+            at = at.rpartition("/")[0]
+    return found
+
+
+def throttled_s(files: list[str]) -> str:
+    """How long the limit that held most was in force, summed over processors; empty where there is none."""
+    held = [0.0] if files else []
+    for file in files:
+        for line in read(file).split(b"\n"):
+            if line.startswith(b"throttled_usec "):
+                held.append(int(line.split()[1]) / 1e6)
+            elif line.startswith(b"throttled_time "):
+                held.append(int(line.split()[1]) / 1e9)
+    return "%.6f" % max(held) if held else ""
+
+
+def open_streams(arguments: list[str]) -> list[object]:
+    tasks = Tasks(arguments[1], float(arguments[0]), os.getppid())
+    return [tasks, Machine(arguments[1], arguments[2], tasks)]

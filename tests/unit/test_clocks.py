@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from orchestrator.answers import ClockSample
+from orchestrator.clocks import agreed, own_kernel
+from orchestrator.deadline import Deadline
+from orchestrator.leash import Leash
+from orchestrator.topology import Node
+from orchestrator.transport import local
+
+SAMPLES = {"h1": ClockSample(120_000, 90_000), "h2": ClockSample(600_000, 1_060_000), "h3": ClockSample(-5_000, 40_000)}
+
+
+def test_hosts_on_the_controllers_own_kernel_have_its_clock_however_slowly_they_answered():
+    found = agreed(SAMPLES, {"h1": "here", "h2": "here", "h3": "there"}, "here")
+    assert found == {"h1": ClockSample(0, 0), "h2": ClockSample(0, 0), "h3": SAMPLES["h3"]}
+
+
+def test_hosts_that_share_another_kernel_share_the_offset_that_is_known_best():
+    found = agreed(SAMPLES, {"h1": "there", "h2": "there", "h3": "elsewhere"}, "here")
+    assert found == {"h1": SAMPLES["h1"], "h2": SAMPLES["h1"], "h3": SAMPLES["h3"]}
+    turned = agreed(dict(reversed(SAMPLES.items())), {"h1": "there", "h2": "there", "h3": "elsewhere"}, "here")
+    assert turned == found
+
+
+def test_hosts_of_different_kernels_keep_what_was_measured_of_each():
+    assert agreed(SAMPLES, {"h1": "a", "h2": "b", "h3": "c"}, "here") == SAMPLES
+
+
+def test_an_agent_of_this_machine_tells_the_kernel_that_the_controller_runs_on(tmp_path):
+    leash = Leash(
+        Node(name="here", work=str(tmp_path)), local.connect(), run="clocks", holder={}, on_event=lambda _: None
+    )
+    try:
+        assert leash.hello(Deadline.after(60)).boot == own_kernel()
+    finally:
+        leash.close(Deadline.after(60))
