@@ -76,6 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     _results_option(run)
     _wait_option(run)
     _metrics_option(run)
+    _force_option(run)
     run.add_argument("--no-report", action="store_true", help="seal the results and render no report")
 
     plan = command("plan", _plan, "print every run, process, flag and file of an experiment; touches nothing",
@@ -89,6 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
     _results_option(sweep)
     _wait_option(sweep)
     _metrics_option(sweep)
+    _force_option(sweep)
     sweep_cli.options(sweep)
 
     doctor = command("doctor", _doctor, "say what a testbed lacks, host by host, and what would mend it",
@@ -202,6 +204,10 @@ def _metrics_option(parser: argparse.ArgumentParser) -> None:
                         help="serve live metrics for Prometheus there; without ADDRESS to this machine")  # fmt: skip
 
 
+def _force_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--force", action="store_true", help="start even where processors or memory are too few")
+
+
 def _results_option(parser: argparse.ArgumentParser, *, reading: bool = False) -> None:
     told = ", or a URL such as s3://bucket/results" if reading else ""
     parser.add_argument(
@@ -254,6 +260,7 @@ def _run(arguments: argparse.Namespace) -> int:
             wait=arguments.wait,
             as_json=arguments.json,
             report=not arguments.no_report,
+            force=arguments.force,
             observer=observer,
         )
 
@@ -267,7 +274,7 @@ def _observed(address: str | None) -> contextlib.AbstractContextManager[Any]:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from orchestrator import describe, loading, plan, plandata, sweepfile
+    from orchestrator import beforehand, describe, loading, plan, plandata, sweepfile
 
     if sweepfile.is_sweep(arguments.file):
         return sweep_cli.plan(
@@ -283,7 +290,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         print(json.dumps({"runs": [plandata.plan_data(run) for run in runs]}, indent=1))
     else:
         print(describe.plan_text(runs))
-    return 0
+    return beforehand.tell(runs[:1])
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

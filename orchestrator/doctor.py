@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import fanout, loading, packages, plan
+from orchestrator import beforehand, capacity, fanout, loading, machine, packages, plan
 from orchestrator.answers import Finding
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError
 from orchestrator.experiment import Experiment, for_dry_run
 from orchestrator.launch import Requirement
 from orchestrator.leash import Leash
+from orchestrator.machine import Machine
+from orchestrator.plan import RunPlan
 from orchestrator.protocols import Testbed
-from orchestrator.session import holder
+from orchestrator.session import holder, machine_of
 from orchestrator.testbed import netns_needs
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.inventory import requirements as inventory_requirements
@@ -27,6 +30,15 @@ DOCTOR = "doctor"
 # What every experiment can make use of; an experiment file says more exactly what it needs.
 USUAL_PROGRAMS = ("tcpdump", "iperf3", "ethtool", "tc")
 USUAL_MODULES = {"torch": "pip install torch==2.13.0"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a host said: its `trouble` alone where it cannot be used."""
+
+    findings: tuple[Finding, ...] = ()
+    machine: Machine | None = None
+    trouble: str = ""
 
 
 def examine(target: str | None, *, dry_run: bool) -> int:
@@ -46,16 +58,24 @@ def _this_machine() -> int:
         print(f"missing  {what}\n         remedy: {remedy}")
     if missing:
         return 1
-    print("ok       this machine can carry a local testbed")
+    print(f"ok       this machine can carry a local testbed; {_figures(machine.here())}")
     return 0
 
 
 def _experiment(experiment: Experiment) -> int:
-    topology = plan.topology_of(experiment)
-    if topology.kind == "local" and _this_machine() != 0:
-        return 1
-    requirements = plan.build(experiment)[0].requirements
-    return _hosts(loading.testbed_of(experiment.testbed, DOCTOR), topology, requirements)
+    run = plan.build(experiment)[0]
+    bad = 0
+    if run.topology.kind == "local":
+        if _this_machine() != 0:
+            return 1
+        findings = beforehand.look([run])
+        for line in findings.lines:
+            print(line)
+        if findings.lacking:
+            return 1
+        bad = len(findings.room.refused)
+    status = _hosts(loading.testbed_of(experiment.testbed, DOCTOR), run.topology, run.requirements, run)
+    return 1 if bad else status
 
 
 def usual(topology: Topology) -> tuple[Requirement, ...]:
@@ -89,7 +109,9 @@ def usual(topology: Topology) -> tuple[Requirement, ...]:
     return (*wanted, *inventory_requirements(topology, [host.name for host in topology.hosts]))
 
 
-def _hosts(testbed: Testbed, topology: Topology, requirements: tuple[Requirement, ...]) -> int:
+def _hosts(
+    testbed: Testbed, topology: Topology, requirements: tuple[Requirement, ...], run: RunPlan | None = None
+) -> int:
     import tempfile
 
     bad = 0
@@ -104,27 +126,41 @@ def _hosts(testbed: Testbed, topology: Topology, requirements: tuple[Requirement
             )
         finally:
             testbed.close()
-    for host, (findings, trouble) in results.items():
-        lacking = [finding for finding in findings if not finding.found]
-        bad += bool(trouble) + len(lacking)
-        if trouble:
-            print(f"{host}: cannot be used: {trouble}")
+    for host, answer in results.items():
+        lacking = [finding for finding in answer.findings if not finding.found]
+        bad += bool(answer.trouble) + len(lacking)
+        if answer.machine is None:
+            print(f"{host}: cannot be used: {answer.trouble}")
         elif not lacking:
-            print(f"{host}: ok, {len(findings)} things looked for")
+            print(f"{host}: ok, {len(answer.findings)} things looked for; {_figures(answer.machine)}")
         for finding in lacking:
             need = finding.requirement
             print(f"{host}: missing {need.kind} {need.what}, needed by {need.needed_by}"
                   + (f" ({finding.detail})" if finding.detail else ""))  # fmt: skip
             print(f"    remedy: {need.remedy}")
+    if run is not None and topology.kind == "inventory":
+        bad += _room(run, {host: answer.machine for host, answer in results.items() if answer.machine is not None})
     return 1 if bad else 0
 
 
-def _asker(
-    testbed: Testbed, topology: Topology, requirements: tuple[Requirement, ...]
-) -> Callable[[str], tuple[list[Finding], str]]:
+def _room(run: RunPlan, machines: Mapping[str, Machine]) -> int:
+    """Print which hosts are too small for a run, and which will be slow; how many are too small."""
+    room = beforehand.of_hosts(run, machines)
+    for told in room.refused:
+        print(f"too small: {told}")
+    for told in room.told:
+        print(f"warning: {told}")
+    return len(room.refused)
+
+
+def _figures(found: Machine) -> str:
+    return f"{capacity.processors(found)}, {capacity.gib(found.memory)} of memory free"
+
+
+def _asker(testbed: Testbed, topology: Topology, requirements: tuple[Requirement, ...]) -> Callable[[str], Answer]:
     run = f"doctor-{time.time_ns()}"
 
-    def ask(host: str) -> tuple[list[Finding], str]:
+    def ask(host: str) -> Answer:
         deadline = Deadline.after(CALL_S)
         try:
             leash = Leash(
@@ -137,12 +173,13 @@ def _asker(
             try:
                 leash.hello(deadline)
                 own = [requirement for requirement in requirements if requirement.node == host]
-                findings = leash.check(own, deadline)
+                findings = tuple(leash.check(own, deadline))
+                found = machine_of(leash)
                 leash.remove(deadline)
             finally:
                 leash.close(deadline)
         except OrchError as error:
-            return [], error.render()
-        return findings, ""
+            return Answer(trouble=error.render())
+        return Answer(findings=findings, machine=found)
 
     return ask

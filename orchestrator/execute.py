@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from orchestrator import console, describe, loading, lock, plan, runner, session
+from orchestrator import beforehand, console, describe, loading, lock, plan, runner, session
 from orchestrator.deadline import Deadline
 from orchestrator.errors import ConfigError, Interrupted, LockedError, last_lines
 from orchestrator.experiment import Experiment, LocalTestbed
@@ -41,18 +41,22 @@ def run_file(
     wait: str | None,
     as_json: bool,
     report: bool,
+    force: bool = False,
     observer: Observer | None = None,
 ) -> int:
-    """Carry out every run of an experiment file; gives the exit status."""
+    """Carry out every run of an experiment file, though a machine be too small if `force`; gives the exit status."""
     wait_s = patience(wait)
     experiment, _ = loading.checked(path, overrides, dry_run=dry_run)
     progress = Progress()
     outcomes: list[runner.Outcome] = []
-    for run in plan.build(experiment):
+    runs = plan.build(experiment)
+    about = beforehand.settle(runs[:1], force=force, say=progress.say)
+    for run in runs:
         label = f"run {run.repetition} of {experiment.repeat}"
         outcome = one(
-            experiment, run, results=results, wait_s=wait_s, progress=progress, label=label, observer=observer
-        )
+            experiment, run, results=results, wait_s=wait_s, progress=progress, label=label, about=about,
+            force=force, observer=observer,
+        )  # fmt: skip
         progress.done()
         outcomes.append(outcome)
         if outcome.error is not None:
@@ -79,9 +83,13 @@ def one(
     progress: Progress,
     label: str,
     about: Mapping[str, Any] = MappingProxyType({}),
+    force: bool = False,
     observer: Observer | None = None,
 ) -> runner.Outcome:
-    """Carry out one run, waiting for a testbed that somebody else holds; `about` is more for its manifest."""
+    """Carry out one run, waiting for a testbed that somebody else holds.
+
+    `about` is more for its manifest; `force` takes hosts that are too small.
+    """
 
     def attempt() -> runner.Outcome:
         run_id = runner.id_for(run)
@@ -94,6 +102,7 @@ def one(
             progress=progress,
             label=label,
             about=about,
+            force=force,
             observer=observer,
         )
 

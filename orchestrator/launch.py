@@ -68,6 +68,19 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """What a process takes of its machine, roughly.
+
+    `memory` of its own in bytes, `start_s` seconds of a processor until it is ready, and so many processors that it
+    keeps `busy` while it is measured.
+    """
+
+    memory: float = 10e6
+    start_s: float = 0.05
+    busy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """One process of a run on one node.
 
@@ -94,6 +107,7 @@ class Launch:
     job: str | None = None
     rank: int | None = None
     flows: tuple[Flow, ...] = ()
+    footprint: Footprint = field(default_factory=Footprint)
     # The plan fills these in.
     part: str = ""  # who made it and reads what it brings home: "traffic.iperf"
     window: str | None = None

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator import clocks, lock, provenance, routes, sealing
+from orchestrator import beforehand, clocks, lock, provenance, routes, sealing
 from orchestrator.deadline import Deadline
-from orchestrator.errors import Interrupted, LockedError, OrchError, ShortOfLoad, StoreError, last_lines
+from orchestrator.errors import Interrupted, LockedError, OrchError, ShortOfLoad, StoreError, TestbedError, last_lines
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Launch
@@ -61,6 +61,7 @@ class Run:
     interrupts: Interrupts
     session: Session
     watch: Watch
+    force: bool = False  # whether hosts that are too small are taken all the same
     unwind: Unwind = field(default_factory=Unwind)
     phases: dict[str, float] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
@@ -112,6 +113,7 @@ class Run:
         with self.phase("check"):
             session.check(plan.requirements)
             session.check_routes(routes.peers(plan))
+            self._check_room()
         with self.phase("conditions"):
             self.unwind.push("conditions", self._restore)
             session.apply(plan.changes)
@@ -133,6 +135,20 @@ class Run:
             if self.standing is None:
                 self._traffic_up(first, self.means[first.name].launches)
             session.go(ranks)
+
+    def _check_room(self) -> None:
+        """See that hosts elsewhere are large enough; this machine was asked before anything started."""
+        if self.plan.topology.kind == "local":
+            return
+        room = beforehand.of_hosts(self.plan, self.session.machines())
+        self.watch.notes += room.told
+        if room.refused and not self.force:
+            error = TestbedError(room.refused[0])
+            for other in room.refused[1:]:
+                add_note(error, other)
+            raise error
+        if room.refused:
+            self.record(forced=room.refused)
 
     def _check_loads(self) -> None:
         """See that the load of every window can be had, and by which means; of several, one that cannot is left out.
@@ -283,13 +299,14 @@ def run(
     progress: Progress,
     label: str,
     about: Mapping[str, Any] = MappingProxyType({}),
+    force: bool = False,
     observer: Observer | None = None,
 ) -> Outcome:
     """Carry out one run and seal its results; a run that fails is sealed too, with what it collected until then.
 
     `resolved` is the experiment's text as it is kept with the results, `label` what people see the run called, `about`
-    what else its manifest is to say, `observer` who is told how it goes. Raises only what keeps even a failed run from
-    being recorded.
+    what else its manifest is to say, `force` takes hosts that are too small, `observer` is told how it goes. Raises
+    only what keeps even a failed run from being recorded.
     """
     began = time.monotonic()
     with Interrupts() as interrupts, _locked(plan, run_id):
@@ -314,6 +331,7 @@ def run(
             interrupts=interrupts,
             session=session,
             watch=watch,
+            force=force,
         )
         error: Exception | None
         try:

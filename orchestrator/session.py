@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from orchestrator import clocks, facts, fanout, routes
+from orchestrator import clocks, facts, fanout, machine, routes
 from orchestrator.deadline import Deadline
 from orchestrator.errors import (
     Interrupted,
@@ -26,6 +26,7 @@ from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Change, Count, Launch, Requirement
 from orchestrator.leash import Leash, come_back
+from orchestrator.machine import Machine
 from orchestrator.protocols import Testbed
 from orchestrator.unwind import Unwind, add_note, combined
 from orchestrator.watch import Watch
@@ -173,6 +174,10 @@ class Session:
         """Free bytes where each node's run folder lies."""
         found = self.each(self.leashes, lambda leash: leash.disk(Deadline.after(CALL_S)), what="disks", seconds=CALL_S)
         return {node: disk.free_bytes for node, disk in found.items()}
+
+    def machines(self) -> dict[str, Machine]:
+        """Processors and free memory of every node."""
+        return self.each(self.leashes, machine_of, what="processors and memory", seconds=CALL_S)
 
     # Changes
 
@@ -428,6 +433,11 @@ class Session:
         """Let every agent go."""
         self.each(self.leashes, lambda leash: leash.close(Deadline.after(CALL_S)), what="closing", seconds=CALL_S)
         self.leashes.clear()
+
+
+def machine_of(leash: Leash) -> Machine:
+    """A node's processors and free memory, as its agent may use them."""
+    return machine.look(lambda paths: leash.read(paths, Deadline.after(CALL_S)).texts)
 
 
 def batch_keys(batch: Sequence[Launch]) -> list[tuple[str, str]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import execute, sweep, sweepplan, sweeptext
+from orchestrator import beforehand, execute, sweep, sweepplan, sweeptext
 from orchestrator.errors import Interrupted
 from orchestrator.ledger import Ledger
+from orchestrator.plan import RunPlan
 from orchestrator.progress import Progress
 from orchestrator.store import sweeps
 from orchestrator.studyfile import Study
@@ -44,12 +45,15 @@ class _State:
     left: Estimate
 
 
-def carry_out(study: Study, *, results: Path, new: bool, wait_s: float, progress: Progress) -> StudyOutcome:
+def carry_out(
+    study: Study, *, results: Path, new: bool, wait_s: float, progress: Progress, force: bool = False
+) -> StudyOutcome:
     """Measure what is missing of a study.
 
     Which sweeps belong to it is settled before the first of them: cut off at any moment and called again, it goes on
-    with these, also after `new`.
+    with these, also after `new`. What this machine cannot carry is told before anything is, unless `force`.
     """
+    beforehand.look(_first_runs(study)).refuse(force=force)
     for definition in study.sweeps:
         sweep.taken_up(definition, results, new=new)
     progress.say(_head_text(study, results))
@@ -57,12 +61,17 @@ def carry_out(study: Study, *, results: Path, new: bool, wait_s: float, progress
     for place, definition in enumerate(study.sweeps):
         outcome = sweep.carry_out(
             definition, results=results, new=False, wait_s=wait_s, conditions=(), progress=progress,
-            whole=_whole(study, place, results),
+            force=force, whole=_whole(study, place, results),
         )  # fmt: skip
         outcomes.append(outcome)
         if outcome.status == Interrupted.exit_code:
             break
     return StudyOutcome(sweeps=tuple(outcomes), status=_status([one.status for one in outcomes]))
+
+
+def _first_runs(study: Study) -> Iterator[RunPlan]:
+    for definition in study.sweeps:
+        yield from sweepplan.first_runs(sweepplan.batches(definition, sweepplan.in_order(definition)))
 
 
 def _whole(study: Study, place: int, results: Path) -> Whole:

@@ -11,7 +11,7 @@ from orchestrator.compare_cli import NAMES
 from orchestrator.errors import ConfigError, Interrupted, StoreError
 
 MEASURING = {"quick": "--quick", "new": "--new", "overrides": "--set", "wait": "--wait", "dry_run": "--dry-run",
-             "file": "--file"}  # fmt: skip
+             "file": "--file", "force": "--force"}  # fmt: skip
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +25,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="on containers of this machine instead of the inventory")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
                         help="replace one value of every experiment in it; may be repeated")  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="start even where processors or memory are too few")
     parser.add_argument("--wait", metavar="TIME", help="wait so long for a testbed that somebody else holds (10min)")
     parser.add_argument("--file", type=Path, metavar="FILE", help="another study file (playbooks/studies/STUDY.yaml)")
     parser.add_argument(
@@ -55,7 +56,9 @@ def _measured(arguments: argparse.Namespace) -> int:
     wait_s = execute.patience(arguments.wait)
     path = arguments.file or studyfile.find(arguments.study)
     found = studyfile.load(path, arguments.overrides, quick=arguments.quick, dry_run=arguments.dry_run)
-    outcome = study.carry_out(found, results=arguments.results, new=arguments.new, wait_s=wait_s, progress=Progress())
+    outcome = study.carry_out(
+        found, results=arguments.results, new=arguments.new, wait_s=wait_s, progress=Progress(), force=arguments.force
+    )
     for one in outcome.sweeps:
         console.tell(sweeptext.summary_text(one.sweep, one.ledger, one.keys))
     if outcome.runs_s:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import execute, lock, plan, provenance, recovery, sweepplan, sweeptext
+from orchestrator import beforehand, execute, lock, plan, provenance, recovery, sweepplan, sweeptext
 from orchestrator.errors import ConfigError, Interrupted, OrchError
 from orchestrator.ledger import Ledger
 from orchestrator.observing import Observer
@@ -60,6 +60,8 @@ class _Sweeping:
     earlier: list[sweeps.Measured]
     observer: Observer | None
     whole: Whole | None
+    force: bool
+    about: Mapping[str, Any]  # for every manifest
     runs_s: float = 0.0
     measured_s: float = 0.0
 
@@ -115,15 +117,20 @@ def carry_out(
     wait_s: float,
     conditions: Sequence[Condition],
     progress: Progress,
+    force: bool = False,
     observer: Observer | None = None,
     whole: Whole | None = None,
 ) -> SweepOutcome:
-    """Measure what is missing of a sweep; every run is sealed as it ends, so that it may be cut off at any moment."""
+    """Measure what is missing of a sweep; every run is sealed as it ends, so that it may be cut off at any moment.
+
+    `force` starts runs although machines are too small for them.
+    """
     keys = chosen_keys(definition, conditions)
+    about = settle(definition, keys, force=force, progress=progress)
     sweep = taken_up(definition, results, new=new)
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
     earlier = earlier_windows(results, sweep.name)
-    this = _Sweeping(definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer, whole)
+    this = _Sweeping(definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer, whole, force, about)
     with lock.machine(f"sweep-{sweep.id}", holder(sweep.id)):
         _recover(this)
         for entry in sweeps.runs(results, sweep):
@@ -135,6 +142,12 @@ def carry_out(
             if interrupted is not None:
                 return this.outcome(interrupted.exit_code)
     return this.outcome(_status(this))
+
+
+def settle(definition: Definition, keys: Sequence[Key], *, force: bool, progress: Progress) -> dict[str, Any]:
+    """Raise what keeps runs of a sweep from starting on this machine; gives what manifests are to say of it."""
+    runs = sweepplan.first_runs(sweepplan.batches(definition, keys))
+    return beforehand.settle(runs, force=force, say=progress.say)
 
 
 def earlier_windows(results: Path, name: str) -> list[sweeps.Measured]:
@@ -174,17 +187,18 @@ def _measure(this: _Sweeping, batch: Batch) -> Interrupted | None:
     """Carry out one run and enter it; gives the interrupt that ended it, if one did."""
     run = plan.single(batch.experiment, batch.repetition)
     about = {
+        **this.about,
         "sweep": {
             "id": this.sweep.id,
             "name": this.sweep.name,
             "definition": this.sweep.definition,
             "mode": this.definition.file.mode,
             "points": batch.about(),
-        }
+        },
     }
     outcome = execute.one(
         batch.experiment, run, results=this.results, wait_s=this.wait_s, progress=this.progress,
-        label=_label(this, batch), about=about, observer=this.observer,
+        label=_label(this, batch), about=about, force=this.force, observer=this.observer,
     )  # fmt: skip
     this.progress.done()
     this.ledger.take(outcome.path, outcome.manifest)

@@ -45,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
             wait_s=wait_s,
             conditions=conditions,
             progress=Progress(),
+            force=arguments.force,
             observer=observer,
         )
     if arguments.metrics_file is not None:
@@ -68,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def plan(path: Path, *, overrides: list[str], dry_run: bool, results: Path, as_json: bool) -> int:
     """Tell every run of a sweep, and how long it may take by what the store knows."""
-    from orchestrator import sweep, sweepfile, sweepplan, sweeptext
+    from orchestrator import beforehand, sweep, sweepfile, sweepplan, sweeptext
 
     definition = sweepfile.load(path, overrides, dry_run=dry_run)
     found = list(sweepplan.batches(definition, sweepplan.in_order(definition)))
@@ -77,4 +78,4 @@ def plan(path: Path, *, overrides: list[str], dry_run: bool, results: Path, as_j
         print(json.dumps(sweeptext.plan_data(definition, found, estimate), indent=1))
     else:
         print(sweeptext.plan_text(definition, found, estimate))
-    return 0
+    return beforehand.tell(sweepplan.first_runs(found))

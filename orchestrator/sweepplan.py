@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from orchestrator import config, documents, where
+from orchestrator import config, documents, plan, where
 from orchestrator.experiment import Experiment
 from orchestrator.experiment import model as experiment_model
+from orchestrator.plan import RunPlan
 from orchestrator.store.sweeps import Key, Measured
 from orchestrator.sweepfile import Definition, Point
 
@@ -95,6 +96,11 @@ def batches(definition: Definition, keys: Iterable[Key]) -> Iterator[Batch]:
             taken = [key for key in alike if key not in gone][: definition.file.windows_per_run]
         gone.update(taken)
         yield _batch(definition, [points[key[0]] for key in taken], taken)
+
+
+def first_runs(found: Iterable[Batch]) -> Iterator[RunPlan]:
+    """The plans of runs that differ in more than their repetition."""
+    return (plan.single(batch.experiment, batch.repetition) for batch in found if batch.repetition == 1)
 
 
 def _shared(point: Point) -> str:

@@ -15,7 +15,7 @@ from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import TABLES, Columns, Home
 from orchestrator.topology import Job, Topology
 from orchestrator.units import Size
-from workloads import between, environments, mpi_ranks, nccl_tests, torch_ranks
+from workloads import between, environments, footprints, mpi_ranks, nccl_tests, torch_ranks
 from workloads.between import Pairs
 from workloads.iterations import LOG as ITERATIONS
 from workloads.iterations import read_training
@@ -124,8 +124,9 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     if config.backend == "nccl-tests":
         return nccl_tests.launches(_benchmark(config, job, topology), job, topology)
     return torch_ranks.launches(
-        config, job, topology, program="collective.py", siblings=("passes.py",), told=told, seed=seed
-    )
+        config, job, topology, program="collective.py", siblings=("passes.py",), told=told, seed=seed,
+        footprint=footprints.unknown(len(job.ranks)),
+    )  # fmt: skip
 
 
 def _mpi_launches(config: Config, job: Job, topology: Topology, *, told: Mapping[str, Any]) -> list[Launch]:
@@ -158,6 +159,7 @@ def _mpi_launches(config: Config, job: Job, topology: Topology, *, told: Mapping
                 follow=ITERATIONS,
                 job=job.name,
                 rank=rank.rank,
+                footprint=footprints.unknown(len(job.ranks)),
             )
             for rank in job.ranks
             for node in (topology.node(rank.node),)

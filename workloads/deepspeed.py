@@ -132,8 +132,9 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
             "overlap_comm": config.overlap_comm,
         }
     started = torch_ranks.launches(
-        config, job, topology, program=program, siblings=(*_SIBLINGS, *siblings), told=told, seed=seed
-    )
+        config, job, topology, program=program, siblings=(*_SIBLINGS, *siblings), told=told, seed=seed,
+        footprint=modelled.footprint(config, topology, ranks=len(job.ranks), share=1 / config.stages),
+    )  # fmt: skip
     return [replace(launch, argv=(_python(config, launch.node, topology), *launch.argv[1:]),
                     env={**_env(config, job, launch.node), **launch.env}) for launch in started]  # fmt: skip
 

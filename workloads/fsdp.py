@@ -68,6 +68,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         siblings=("compute.py", "emulated.py", "pace.py"),
         told=told,
         seed=seed,
+        footprint=modelled.footprint(config, topology, ranks=len(job.ranks)),
     )
 
 

@@ -166,6 +166,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 follow=LOG,
                 job=job.name,
                 rank=rank.rank,
+                footprint=modelled.footprint(config, topology, ranks=len(job.ranks), framework=config.framework),
             )
             for rank in job.ranks
         ),

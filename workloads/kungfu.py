@@ -95,6 +95,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 stop=Stop(signals=((signal.SIGTERM, _GRACE_S + 2.0),)),
                 job=job.name,
                 rank=rank.rank,
+                footprint=modelled.footprint(config, topology, ranks=len(job.ranks)),
                 flows=(runners, *addresses) if rank.rank == 0 else (),
             )
         )

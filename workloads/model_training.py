@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from orchestrator.launch import Footprint
 from orchestrator.protocols import Problem
 from orchestrator.topology import Job, Topology
 from orchestrator.units import Duration
-from workloads import catalog, modelled
+from workloads import catalog, footprints, modelled
 from workloads.modelled import ModelName
 from workloads.placement import placement_problems
 from workloads.torch_ranks import TorchConfig, backend_of, backend_problems
@@ -113,6 +114,17 @@ def on_gpu(config: ModelConfig, job: Job) -> bool:
     """Gloo takes gradients from the CPU; only where real compute has a GPU for each rank does it run there."""
     with_gpus = all(rank.device != "cpu" for rank in job.ranks)
     return backend_of(config, job.ranks) == "nccl" or (config.compute == "real" and with_gpus)
+
+
+def footprint(config: ModelConfig, job: Job, topology: Topology) -> Footprint:
+    """What a rank takes of its machine, where it computes on processors."""
+    ranks = len(job.ranks)
+    if on_gpu(config, job):
+        return footprints.unknown(ranks)
+    if config.compute == "real":
+        held = modelled.parameters(config, topology) * modelled.BYTES_PER_PARAMETER
+        return footprints.computing(held, threads=config.threads + config.loaders, ranks=ranks)
+    return modelled.footprint(config, topology, ranks=ranks)
 
 
 def modules(config: ModelConfig) -> dict[str, str]:

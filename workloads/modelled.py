@@ -7,10 +7,12 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, WithJsonSchema
 
+from orchestrator.launch import Footprint
 from orchestrator.protocols import Problem
 from orchestrator.topology import Topology
 from orchestrator.units import Mistake
-from workloads import catalog
+from workloads import catalog, footprints
+from workloads.footprints import Framework
 
 BYTES_PER_PARAMETER = 4  # float32
 
@@ -62,6 +64,14 @@ def uncalibrated(config: Modelled) -> list[Problem]:
             accepted="compute_time: the time of one forward and backward pass, such as 150ms",
         )
     ]
+
+
+def footprint(
+    config: Modelled, topology: Topology, *, ranks: int, share: float = 1.0, framework: Framework = "torch"
+) -> Footprint:
+    """What a rank with this `share` of the emulated model takes; the configuration must be without problems."""
+    held = share * parameters(config, topology) * BYTES_PER_PARAMETER
+    return footprints.emulated(held, compute_s=compute_time(config) or 0.0, ranks=ranks, framework=framework)
 
 
 def layers(config: Modelled, topology: Topology) -> list[tuple[Any, ...]]:

@@ -13,11 +13,12 @@ from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import TABLES, Columns, Home
 from orchestrator.topology import Job, Topology
 from orchestrator.units import Duration
-from workloads import between, gpt, torch_ranks
+from workloads import between, footprints, gpt, torch_ranks
 from workloads.between import Pairs
 from workloads.catalog import FORWARD_SHARE
 from workloads.gpt import GptName, Shape
 from workloads.iterations import read_training
+from workloads.modelled import BYTES_PER_PARAMETER
 from workloads.placement import placement_problems
 from workloads.torch_ranks import TorchConfig
 
@@ -133,9 +134,11 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "backward": (1 - FORWARD_SHARE) / FORWARD_SHARE,
     }
     settled = config.model_copy(update={"backend": "gloo"})
+    held = told["dense"] * BYTES_PER_PARAMETER
     return torch_ranks.launches(
-        settled, job, topology, program="moe.py", siblings=("gating.py", "pace.py"), told=told, seed=seed
-    )
+        settled, job, topology, program="moe.py", siblings=("gating.py", "pace.py"), told=told, seed=seed,
+        footprint=footprints.emulated(held, compute_s=config.compute_time, ranks=len(job.ranks)),
+    )  # fmt: skip
 
 
 def requirements(config: Config, job: Job, topology: Topology) -> list[Requirement]:  # noqa: ARG001

@@ -96,7 +96,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     settled = config.model_copy(update={"backend": "gloo"})
     return torch_ranks.launches(
         settled, job, topology, program="p2p.py", siblings=(*_PROGRAMS, *model_training.SIBLINGS), told=told,
-        seed=seed,
+        seed=seed, footprint=model_training.footprint(settled, job, topology),
     )  # fmt: skip
 
 

@@ -15,11 +15,12 @@ from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Job, Topology
 from orchestrator.units import Duration
-from workloads import between, gpt, torch_ranks
+from workloads import between, footprints, gpt, torch_ranks
 from workloads.between import Pairs
 from workloads.catalog import FORWARD_SHARE
 from workloads.gpt import GptName, Shape, Stage
 from workloads.iterations import read_training
+from workloads.modelled import BYTES_PER_PARAMETER
 from workloads.placement import placement_problems
 from workloads.torch_ranks import TorchConfig
 from workloads.training import parallel
@@ -194,9 +195,11 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "embedding": sizes.embedding,
     }
     settled = config.model_copy(update={"backend": "gloo"})
+    held = max(sizes.gradients) * BYTES_PER_PARAMETER
     return torch_ranks.launches(
-        settled, job, topology, program="ptd.py", siblings=("parallel.py", "pace.py"), told=told, seed=seed
-    )
+        settled, job, topology, program="ptd.py", siblings=("parallel.py", "pace.py"), told=told, seed=seed,
+        footprint=footprints.emulated(held, compute_s=config.compute_time, ranks=len(job.ranks)),
+    )  # fmt: skip
 
 
 def _told(config: Config, stage: Stage) -> dict[str, Any]:

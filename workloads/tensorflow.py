@@ -156,6 +156,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 follow=LOG,
                 job=job.name,
                 rank=rank.rank,
+                footprint=modelled.footprint(config, topology, ranks=len(job.ranks), framework="tensorflow"),
                 flows=flows if rank.rank == 0 else (),
             )
             for rank in job.ranks

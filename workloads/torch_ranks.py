@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from orchestrator.launch import Launch, Line, Requirement
+from orchestrator.launch import Footprint, Launch, Line, Requirement
 from orchestrator.protocols import Problem
 from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from workloads.between import flows
@@ -97,6 +97,7 @@ def launches(
     siblings: tuple[str, ...],
     told: Mapping[str, Any],
     seed: int,
+    footprint: Footprint,
     on_gpu: bool | None = None,
 ) -> list[Launch]:
     """A launch for each rank of `program`; training and rendezvous flows stand on that of rank 0.
@@ -146,6 +147,7 @@ def launches(
                 follow=LOG,
                 job=job.name,
                 rank=rank.rank,
+                footprint=footprint,
                 flows=flows(job, topology, port=port) if rank.rank == 0 else (),
             )
         )

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import packages, samplers
-from orchestrator.launch import Launch, Line, Requirement, Stop
+from orchestrator.launch import Footprint, Launch, Line, Requirement, Stop
 from orchestrator.protocols import Problem
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Topology
@@ -25,6 +25,7 @@ HEADERS = 94  # Ethernet, IPv4 and TCP with all the options that TCP can carry
 ROTATE_UNIT = 1_000_000
 RING_S = 2.0
 SMALLEST_RING, LARGEST_RING = 1 << 22, 1 << 26
+OWN_BYTES = 10e6  # of memory that tcpdump takes beside its ring
 RING_HEADER = 96  # bytes that the kernel puts before each packet in its ring, rounded up
 FULL_FRAME = 1538  # bytes on the wire of a frame of 1500, with preamble and gap
 _LISTENING = re.compile(r"listening on ([^\s,]+)")
@@ -194,4 +195,5 @@ def _launch(config: Config, node: str, device: str, *, name: str, ring: int) -> 
         stop=Stop(signals=((signal.SIGINT, 10.0), (signal.SIGTERM, 3.0)), drain_s=DRAIN_S, ok=(0,)),
         required=config.required,
         privileged=True,
+        footprint=Footprint(memory=OWN_BYTES + ring),
     )

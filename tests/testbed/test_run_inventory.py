@@ -122,6 +122,23 @@ def test_what_a_host_lacks_is_told_before_anything_starts(hosts, tmp_path):
     assert "h1: ok" in out
 
 
+def test_a_host_that_is_too_small_is_told_before_anything_starts(hosts, tmp_path):
+    inventory, on = hosts
+    before = state(on, "h1")
+    training = {"ddp": {"model": "gpt-3b", "compute_time": "1s", "hosts": ["h1", "h2"]}}
+    path = write(tmp_path, experiment(inventory, workload=training, traffic=None))
+    told = r"h1: 1 rank and what runs beside them take about \d+\.\d GiB of memory, and \d+\.\d GiB is free; remedy: "
+    status, out, err = orch("run", path, "--results", tmp_path / "r", "--json")
+    assert status == 1
+    assert re.search(told, err), err
+    assert last_json(out)["runs"][0]["stage"] == "check"
+    assert state(on, "h1") == before
+    status, out, _ = orch("doctor", path)
+    assert status == 1
+    assert re.search(f"too small: {told}", out), out
+    assert re.search(r"h1: ok, \d+ things looked for; \d+ processors?, \d+\.\d GiB of memory free", out), out
+
+
 def test_a_device_that_is_not_what_the_file_says(hosts, tmp_path):
     inventory, _ = hosts
     path = write(tmp_path, experiment({**inventory, "mtu": 9000}, traffic=None))
