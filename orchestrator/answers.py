@@ -41,11 +41,12 @@ AgentEvent = ProcessExited | LineRead | AgentLost
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What an agent says of itself; `user` is whom it drops to, when it runs under sudo."""
+    """What an agent says of itself; `user` is whom it drops to, when it runs under sudo, `folder` the run's there."""
 
     pid: int
     uid: int
     user: str | None
+    folder: str
     python: str
     executable: str
     hostname: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from orchestrator.answers import (
@@ -75,7 +75,7 @@ class Leash:
         values = {
             "node": self.node.name,
             "run": self._run,
-            "folder": folder or str(PurePosixPath(self.node.work) / self._run),
+            "folder": folder or self.node.folder(self._run),
             "holder": self._holder,
             "silence_s": self._silence_s,
         }
@@ -116,22 +116,28 @@ class Leash:
         return Completed(reply["status"], reply["stdout"], reply["stderr"])
 
     def read(self, paths: Sequence[str], deadline: Deadline, *, globs: Sequence[str] = ()) -> Texts:
-        """Small files such as counters, all in one go; of each at most its last 256 KiB."""
+        """Small files such as counters, all in one go; of each at most its last 256 KiB.
+
+        A path that is not absolute is in the run's folder.
+        """
         reply = self._connection.ask("read", deadline, {"paths": list(paths), "globs": list(globs)}).reply
         return Texts(reply["wall_ns"], reply["texts"])
 
-    def put(self, path: str, content: bytes | Path, deadline: Deadline) -> None:
-        """Write a file in the run's folder; a Path is read here and stays executable if it is."""
+    def put(self, path: str, content: bytes | Path, deadline: Deadline, *, privileged: bool = False) -> None:
+        """Write a file in the run's folder; a Path is read here and stays executable if it is.
+
+        What a privileged launch finds in its folder belongs to whom it runs as, like the folder.
+        """
         if isinstance(content, Path):
             mode = 0o755 if content.stat().st_mode & 0o100 else 0o644
             with content.open("rb") as file:
-                self._put_parts(path, iter(lambda: file.read(PUT_CHUNK), b""), mode, deadline)
+                self._put_parts(path, iter(lambda: file.read(PUT_CHUNK), b""), mode, privileged, deadline)
         else:
             parts = (content[at : at + PUT_CHUNK] for at in range(0, len(content), PUT_CHUNK))
-            self._put_parts(path, parts, 0o644, deadline)
+            self._put_parts(path, parts, 0o644, privileged, deadline)
 
-    def _put_parts(self, path: str, parts: Iterator[bytes], mode: int, deadline: Deadline) -> None:
-        values = {"path": path, "mode": mode}
+    def _put_parts(self, path: str, parts: Iterator[bytes], mode: int, privileged: bool, deadline: Deadline) -> None:
+        values = {"path": path, "mode": mode, "privileged": privileged}
         self._connection.ask("put", deadline, values, payload=next(parts, b""))
         for part in parts:
             self._connection.ask("put", deadline, {**values, "append": True}, payload=part)
@@ -150,7 +156,7 @@ class Leash:
         }
         try:
             for name, content in launch.files.items():
-                self.put(f"{launch.name}/{name}", content, deadline)
+                self.put(f"{launch.name}/{name}", content, deadline, privileged=launch.privileged)
             reply = self._connection.ask("start", deadline, values, late_s=ANSWER_S, argv=launch.argv).reply
         except (AgentError, OSError) as error:
             raise _launch_error(launch, error) from error

@@ -80,7 +80,7 @@ def prepare(inventory: Inventory, step: Step, *, check: bool) -> int:
                 on_event=lambda _: None,
             )  # fmt: skip
             try:
-                return _on(leash, run, files, step, check=check, deadline=deadline)
+                return _on(leash, files, step, check=check, deadline=deadline)
             finally:
                 leash.close(Deadline.after(_CALL_S))
         except OrchError as error:
@@ -90,9 +90,8 @@ def prepare(inventory: Inventory, step: Step, *, check: bool) -> int:
     return max([_told(node.name, outcome, check=check) for node, outcome in outcomes.items()])
 
 
-def _on(leash: Leash, run: str, files: dict[str, Path], step: Step, *, check: bool, deadline: Deadline) -> Outcome:
-    leash.hello(Deadline.after(_CALL_S))
-    folder = PurePosixPath(leash.node.work) / run
+def _on(leash: Leash, files: dict[str, Path], step: Step, *, check: bool, deadline: Deadline) -> Outcome:
+    folder = PurePosixPath(leash.hello(Deadline.after(_CALL_S)).folder)
     try:
         leash.lock(_LOCK, Deadline.after(_CALL_S))
         for name, path in files.items():

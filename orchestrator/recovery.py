@@ -71,7 +71,7 @@ def _seal(entry: Entry, without: Sequence[str]) -> Path:
         hosts = entry.path / "hosts"
         for node in testbed.topology.nodes:
             if experiment.testbed.inventory is None:
-                bring_up(hosts / node.name / entry.run, hosts / node.name)
+                bring_up(hosts / node.name / Path(node.folder(entry.run)).name, hosts / node.name)
         if experiment.testbed.inventory is not None:
             names = sorted({launch["node"] for launch in entry.manifest["launches"]} - set(without))
             try:

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator import clocks, facts, fanout, machine, routes
@@ -362,14 +362,10 @@ class Session:
         if leash is None or launch.node in self.watch.lost:
             return ""
         texts = leash.read(
-            [f"{self.folder(launch.node)}/{launch.name}/{name}" for name in ("stdout", "stderr")],
+            [f"{launch.name}/{name}" for name in ("stdout", "stderr")],
             Deadline.after(CALL_S),
         ).texts
         return "\n".join(text[-TAIL_BYTES:].strip() for text in texts.values() if text)
-
-    def folder(self, node: str) -> PurePosixPath:
-        """The run's folder on a node."""
-        return PurePosixPath(self.testbed.topology.node(node).work) / self.run
 
     # The end
 
@@ -425,7 +421,7 @@ class Session:
         home = run_folder / "hosts" / leash.node.name
         seen = self.testbed.home_of(leash.node.name)
         if seen is not None:
-            bring_up(seen / self.run, home)
+            bring_up(seen / Path(leash.node.folder(self.run)).name, home)
             return
         fetch_all(leash, home, Deadline.after(CALL_S))
 

@@ -6,6 +6,8 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Literal
 
+WORK = "/var/tmp/orch-{uid}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
@@ -21,7 +23,11 @@ class Node:
     device: str = ""
     python: str = "python3"
     gpus: int = 0
-    work: str = "/var/tmp/orch"  # absolute folder on the node under which a run makes its own
+    work: str = WORK  # absolute folder on the node under which a run makes its own; {uid} is the user's there
+
+    def folder(self, run: str) -> str:
+        """A run's folder on this node, by a name that no other node's has where nodes share a file system."""
+        return f"{self.work.rstrip('/')}/{run}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

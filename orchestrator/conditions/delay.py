@@ -109,7 +109,7 @@ def _holder(config: Config, node: Node) -> Launch:
         name=NAME,
         node=node.name,
         role="condition",
-        argv=(node.python, "-u", _PROGRAM.name, f"{config.time:.9g}", str(QUEUE)),
+        argv=(node.python, "-I", "-u", _PROGRAM.name, f"{config.time:.9g}", str(QUEUE)),
         files={_PROGRAM.name: _PROGRAM},
         ready=Line("^ready$"),
         privileged=True,

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from orchestrator.deadline import Deadline
 from orchestrator.launch import Requirement
 from orchestrator.protocols import Channel
-from orchestrator.topology import Link, Node, Topology
+from orchestrator.topology import WORK, Link, Node, Topology
 from orchestrator.units import Mistake, Model, Rate
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
@@ -42,7 +42,7 @@ def _interface(value: str) -> str:
 
 def _absolute(value: str) -> str:
     if not PurePosixPath(value).is_absolute() or len(PurePosixPath(value).parts) < 3:
-        raise Mistake("not a folder of its own", accepted="an absolute path such as /var/tmp/orch")
+        raise Mistake("not a folder of its own", accepted="an absolute path such as /var/tmp/orch-{uid}")
     return value
 
 
@@ -73,7 +73,8 @@ class Reach(Model):
     """Python interpreter on the host, 3.8 or later: a name or a path; python3 when left out."""
 
     work: Annotated[str, AfterValidator(_absolute)] | None = None
-    """Absolute folder on the host under which runs make theirs; /var/tmp/orch when left out."""
+    """Absolute folder on the host under which runs make theirs, each user another; `{uid}` in it is the user's number
+    there. /var/tmp/orch-{uid} when left out."""
 
     gpus: int | None = Field(default=None, ge=0)
     """GPUs of the host; 0 when left out."""
@@ -184,7 +185,7 @@ def topology(inventory: Inventory) -> Topology:
                 device=host.data.device,
                 python=inventory.value(name, "python", "python3"),
                 gpus=inventory.value(name, "gpus", 0),
-                work=inventory.value(name, "work", "/var/tmp/orch"),
+                work=inventory.value(name, "work", WORK),
             )
         )
     switch = inventory.switch.name if inventory.switch else ""

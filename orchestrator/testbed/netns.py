@@ -65,7 +65,8 @@ class NetnsTestbed:
             raise _lacking(netns_needs.missing_programs())
         self._homes = {node.name: run_folder.resolve() / "hosts" / node.name for node in self.topology.nodes}
         for home in self._homes.values():
-            home.mkdir(parents=True, exist_ok=True)
+            home.parent.mkdir(parents=True, exist_ok=True)
+            home.mkdir(mode=0o755, exist_ok=True)  # where others may write no agent works
         document = setup_document(
             self.spec, keys=self.keys, homes=self._homes, sshd=sshd, limit_s=max(1.0, deadline.remaining)
         )

@@ -32,10 +32,11 @@ def measure(settings: Settings) -> Iterator[Figure]:
             local.leash(testbed, NODE, ssh.connect(target, python=python, deadline=deadline)) as through_door,
             local.leash(testbed, OTHER) as direct,
         ):
-            big = folder / "hosts" / NODE / testbed.run_id / "big"
+            names = {name: Path(testbed.topology.node(name).folder(testbed.run_id)).name for name in (NODE, OTHER)}
+            big = folder / "hosts" / NODE / names[NODE] / "big"
             _random_file(big, size)
-            (folder / "hosts" / OTHER / testbed.run_id / "big").hardlink_to(big)
-            remote = f"{testbed.topology.node(NODE).work}/{testbed.run_id}/big"
+            (folder / "hosts" / OTHER / names[OTHER] / "big").hardlink_to(big)
+            remote = f"{testbed.topology.node(NODE).folder(testbed.run_id)}/big"
             yield from _throughput(
                 size,
                 settings,

@@ -318,6 +318,6 @@ def test_an_agent_makes_the_runs_folder_where_the_controller_sees_it(up):
         leash = Leash(testbed.topology.node(name), channel, run="a-run", holder={}, on_event=lambda _: None)
         try:
             leash.hello(Deadline.after(10))
-            assert [entry.name for entry in testbed.home_of(name).iterdir()] == ["a-run"]
+            assert [entry.name for entry in testbed.home_of(name).iterdir()] == [f"a-run.{name}"]
         finally:
             leash.close(Deadline.after(10))

@@ -59,7 +59,7 @@ def test_a_run_on_an_inventory_brings_everything_home_and_leaves_the_hosts_as_th
     assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(30e6, rel=0.05)
     assert (folder / "hosts/h3/tcpdump.h3/capture.pcap").stat().st_size > 1000
     assert (state(on, "h1"), state(on, "h2")) == (before, other)
-    assert on("h1", "ls", "-A", f"/run/orch/{tmp_path.name}").strip() == ""
+    assert on("h1", "ls", "-A", "/run/orch").strip() == ""  # the empty work folder went, too
     assert orch("doctor", rack)[0] == 0
 
 
@@ -82,7 +82,7 @@ def test_kill_9_of_the_controller_leaves_the_hosts_clean_and_the_data_to_be_reco
     manifest, folder = manifest_of(results)
     assert manifest["outcome"] == "lost"
     assert pq.read_table(folder / "tables/iterations.parquet").num_rows > 0
-    assert on("h1", "ls", "-A", f"/run/orch/{tmp_path.name}").strip() == ""
+    assert on("h1", "ls", "-A", "/run/orch").strip() == ""  # the empty work folder went, too
 
 
 def test_two_runs_on_the_same_hosts(hosts, tmp_path):

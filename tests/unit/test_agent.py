@@ -217,7 +217,7 @@ def test_under_sudo_it_drops_to_the_user_unless_privileged(tether, tmp_path):
         leash.start(
             Launch(name=name, node="n1", role="rank", argv=argv, privileged=privileged, ready=Exited()), soon()
         )  # fmt: skip
-    folder = Path(leash.node.work) / leash._run
+    folder = Path(leash.node.folder(leash._run))
     uid, groups, home = (folder / "user/stdout").read_text().split("\n")[:3]
     assert (uid, groups, home) == (str(nobody.pw_uid), str(nobody.pw_gid), nobody.pw_dir)
     assert (folder / "user/made").stat().st_uid == nobody.pw_uid

@@ -38,7 +38,7 @@ def shell(script: str, **options) -> Launch:
 
 
 def folder(leash) -> Path:
-    return Path(leash.node.work) / leash._run
+    return Path(leash.node.folder(leash._run))
 
 
 def gone(pid: int) -> bool:

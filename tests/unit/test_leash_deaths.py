@@ -92,14 +92,14 @@ def test_a_dead_controller_takes_everything_along_and_changes_are_undone(tmp_pat
     controller = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     agent = int(controller.stdout.readline())
     controller.stdout.close()
-    pids = [pid for name in ("p", "q") for pid in pids_of(tmp_path / run_name / name).values()]
+    pids = [pid for name in ("p", "q") for pid in pids_of(tmp_path / f"{run_name}.n1" / name).values()]
     assert len(pids) == 8
     assert not any(map(gone, pids))
     controller.send_signal(number)
     controller.wait()
     soon().poll(lambda: all(map(gone, [*pids, agent])), every_s=0.02, waiting_for="all to be gone")
     assert undone.exists()
-    assert (tmp_path / run_name / "p/stdout").read_text() == "up\n"  # the data stays
+    assert (tmp_path / f"{run_name}.n1" / "p/stdout").read_text() == "up\n"  # the data stays
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -128,7 +128,7 @@ def killed_agent(tether, tmp_path, *, children=True):
     if children:
         argv = (sys.executable, "-c", CHILDREN)
         leash.start(Launch(name="p", node="n1", role="rank", argv=argv, ready=Line("up")), soon())
-        pids = pids_of(Path(leash.node.work) / leash._run / "p")
+        pids = pids_of(Path(leash.node.folder(leash._run)) / "p")
     os.kill(leash.channel.pid, signal.SIGKILL)
     leash.await_event(lambda event: isinstance(event, AgentLost))
     return pids
@@ -148,13 +148,13 @@ def test_a_new_agent_sweeps_what_a_killed_one_left(tether, tmp_path, run_name):
     assert swept.undone == ("two", "one")
     assert (tmp_path / "undone").read_text() == "two\none\n"
     assert swept.alive == (run_name + "-living",)
-    assert swept.kept == (str(tmp_path / "work" / run_name),)
+    assert swept.kept == (str(tmp_path / "work" / f"{run_name}.n1"),)
     assert len(living.processes(soon())) == 1
 
     again = tether(hello=False, run="sweep").sweep(soon(), keep_data=False)
     assert (again.killed, again.undone) == ((), ())
     assert again.removed == swept.kept
-    assert [path.name for path in (tmp_path / "work").iterdir()] == [run_name + "-living"]
+    assert [path.name for path in (tmp_path / "work").iterdir()] == [run_name + "-living.n1"]
 
 
 @pytest.mark.parametrize("during", ["change", "undo"])
@@ -181,7 +181,7 @@ def test_a_change_that_a_killed_agent_left_half_made_is_taken_back_as_far_as_it_
     thread.join()
     (tmp_path / "stuck").unlink()
     asked["undo"][:] = [argv for argv in asked["undo"] if argv is not stuck]
-    journal = Path(leash.node.work) / leash._run / "undo.jsonl"
+    journal = Path(leash.node.folder(leash._run)) / "undo.jsonl"
     journal.write_text(journal.read_text().replace("sleep 600", "true"))  # what held it up is over
     swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=False)
     assert (swept.undone, swept.failed) == (("rules",), ())
@@ -193,7 +193,7 @@ def test_a_change_that_a_killed_agent_left_half_made_is_taken_back_as_far_as_it_
 @pytest.mark.parametrize("rebooted", [False, True])
 def test_a_run_that_comes_back_takes_back_what_its_killed_agent_could_not(tether, tmp_path, run_name, rebooted):
     killed_agent(tether, tmp_path, children=False)
-    marker = tmp_path / "work" / run_name / ".orch-run.json"
+    marker = tmp_path / "work" / f"{run_name}.n1" / ".orch-run.json"
     if rebooted:
         marker.write_text(json.dumps({**json.loads(marker.read_text()), "boot": "another"}) + "\n")
     leash = tether()
@@ -236,7 +236,7 @@ def test_the_same_run_comes_back_to_a_node_and_sweeps_its_own(tether, tmp_path):
 
 def test_a_journal_of_another_boot_or_network_namespace_is_left_alone(tether, tmp_path, run_name):
     killed_agent(tether, tmp_path, children=False)
-    marker = tmp_path / "work" / run_name / ".orch-run.json"
+    marker = tmp_path / "work" / f"{run_name}.n1" / ".orch-run.json"
     about = json.loads(marker.read_text())
     for key in ("boot", "netns"):
         marker.write_text(json.dumps({**about, key: "other"}))
@@ -257,7 +257,7 @@ def test_a_folder_that_is_no_runs_is_never_removed(tether, tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving files away needs root")
 def test_a_journal_that_somebody_else_planted_is_not_run(tether, tmp_path, run_name):
     killed_agent(tether, tmp_path, children=False)
-    folder = tmp_path / "work" / run_name
+    folder = tmp_path / "work" / f"{run_name}.n1"
     os.chown(folder / "undo.jsonl", 65534, 65534)
     assert tether(hello=False, run="sweep").sweep(soon(), keep_data=True).undone == ()
     os.chown(folder, 65534, 65534)
@@ -295,7 +295,7 @@ def test_two_agents_cannot_work_in_one_folder(tether, run_name):
         twin.hello(soon())
     other = tether(hello=False, name="n2")
     with pytest.raises(LockedError):
-        other.hello(soon(), folder=str(Path(first.node.work) / run_name))
+        other.hello(soon(), folder=first.node.folder(run_name))
 
 
 def test_an_agent_that_hears_nothing_for_too_long_ends(tether, tmp_path, run_name):

@@ -8,6 +8,8 @@ import os
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from .commands import Commands, argvs
+from .folders import Folder, Whose
+from .home import JOURNAL
 from .steps import Refusal, Steps
 
 
@@ -17,12 +19,13 @@ class Journal:
     A change is in doubt while it is made and while it is taken back: who finds it so knows not what is there to undo.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, folder: Folder, agents: Whose) -> None:
+        self.folder = folder
+        self.agents = agents
         self.pending: Dict[str, List[List[str]]] = {}
         self.doubtful: Set[str] = set()
         try:
-            with open(path, "rb+") as file:
+            with open(self.opened(os.O_RDWR), "rb+") as file:
                 data = file.read()
                 whole = data[: data.rfind(b"\n") + 1]
                 if whole != data:  # a crash while it was written: then the change had not begun
@@ -41,22 +44,35 @@ class Journal:
             else:
                 self.doubtful.add(key)
 
+    def opened(self, flags: int) -> int:
+        """A descriptor of it; what it holds is run with this agent's rights, so that nobody else may have written it.
+
+        Its user can put a file there that others with the agent's rights once wrote: one with a single name is new.
+        """
+        fd = self.folder.open(JOURNAL, flags, self.agents)
+        status = os.fstat(fd)
+        if status.st_uid != self.agents.uid or status.st_nlink != 1:
+            os.close(fd)
+            path = self.folder.path_of(JOURNAL)
+            raise Refusal("folder", "%s belongs to user %d: what it holds is not run" % (path, status.st_uid))
+        return fd
+
     def append(self, entry: Dict[str, Any]) -> None:
         record = json.dumps(entry).encode() + b"\n"
-        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        flags = os.O_WRONLY | os.O_APPEND
+        try:
+            fd = self.opened(flags)
+        except FileNotFoundError:
+            fd = self.folder.create(JOURNAL, flags, 0o600, self.agents)
         try:
             before = os.fstat(fd).st_size
             if os.write(fd, record) != len(record):
                 os.ftruncate(fd, before)
-                raise OSError("the disk is full: %s cannot be written" % self.path)
+                raise OSError("the disk is full: %s cannot be written" % self.folder.path_of(JOURNAL))
             os.fsync(fd)
         finally:
             os.close(fd)
-        folder = os.open(os.path.dirname(self.path), os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        os.fsync(self.folder.fd)
 
     def add(self, key: str, undo: List[List[str]]) -> None:
         self.append({"id": key, "undo": undo, "whole": False})

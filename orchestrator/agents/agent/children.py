@@ -12,6 +12,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from .folders import Folder
 from .home import Home
 from .steps import Refusal, Steps
 
@@ -33,11 +34,11 @@ class Child:
         self.ended_ns = 0
 
 
-def find_program(name: str, folder: str = "/") -> str:
+def find_program(name: str, folder: Optional[Folder] = None) -> str:
+    """What to execute for a program's name; one that is relative is in `folder`, where it will be started."""
     if "/" in name:
-        path = os.path.normpath(os.path.join(folder, name))
-        if os.access(path, os.X_OK):
-            return path
+        if os.access(name, os.X_OK, dir_fd=folder.fd if folder else None):
+            return name
     else:
         places = [entry for entry in os.environ.get("PATH", os.defpath).split(":") if entry.startswith("/")]
         found = shutil.which(name, path=":".join(places + [entry for entry in SBIN if entry not in places]))
@@ -90,8 +91,13 @@ class Children:
         self.home = home
         self.living: Dict[int, Child] = {}
 
-    def spawn(self, argv: List[str], folder: str, user: Optional[pwd.struct_passwd] = None, **more: Any) -> Child:
-        """Start a process in a session of its own that the kernel kills should this agent be killed."""
+    def spawn(
+        self, argv: List[str], folder: Optional[Folder], user: Optional[pwd.struct_passwd] = None, **more: Any
+    ) -> Child:
+        """Start a process in a session of its own that the kernel kills should this agent be killed.
+
+        It works in `folder`, whatever its path leads to by now, or in the root of the file system.
+        """
         if not argv or not all(isinstance(word, str) for word in argv):
             raise ValueError("not an argument list: %r" % (argv,))
         program = find_program(argv[0], folder)
@@ -99,6 +105,8 @@ class Children:
         groups = os.getgrouplist(user.pw_name, user.pw_gid) if user else []
 
         def prepare() -> None:
+            if folder:
+                os.fchdir(folder.fd)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -113,7 +121,6 @@ class Children:
         popen = subprocess.Popen(
             argv,
             executable=program,
-            cwd=folder,
             start_new_session=True,
             preexec_fn=prepare,  # noqa: PLW1509 - there is one thread
             bufsize=0,

@@ -95,7 +95,7 @@ class Commands:
         env = self.children.environment("", user, {"LC_ALL": "C.UTF-8"})
         with standard_input(stdin) as text:
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            child = self.children.spawn(argv, "/", user, env=env, stdin=text, **pipes)
+            child = self.children.spawn(argv, None, user, env=env, stdin=text, **pipes)
         drains = [Drain(self.selector, child.popen.stdout), Drain(self.selector, child.popen.stderr)]
         end = time.monotonic() + timeout_s
         late = False

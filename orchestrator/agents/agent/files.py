@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import stat
 import time
 from typing import Any, Dict, List, Optional
 
@@ -33,38 +32,44 @@ class Files:
         wall_ns = time.time_ns()
         for name in names:
             try:
-                with open(name, "rb") as file:
+                with open(self.opened(name), "rb") as file:
                     limit = min(READ_LIMIT, READ_TOTAL - total)
                     size = os.fstat(file.fileno()).st_size  # 0 for what the kernel makes up
                     if size > limit:
                         file.seek(size - limit)
                     data = file.read(limit)
-            except OSError:
+            except (OSError, Refusal):
                 texts[name] = None
                 continue
             total += len(data)
             texts[name] = data.decode(errors="replace")
         return {"wall_ns": wall_ns, "texts": texts}
 
-    def put(self, *, path: str, mode: int, payload: bytes, append: bool = False) -> Dict[str, Any]:
-        full = self.home.inside(path)
-        self.home.make_folder(os.path.dirname(full))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if append else os.O_TRUNC)
-        fd = os.open(full, flags, mode)
+    def opened(self, path: str) -> int:
+        """A descriptor of a file of the node, or of the run's folder when its path is relative."""
+        if path.startswith("/"):
+            return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        folders, name = self.home.inside(path)
+        with self.home.below(folders) as folder:
+            return folder.open(name, os.O_RDONLY, self.home.whose)
+
+    def put(
+        self, *, path: str, mode: int, payload: bytes, append: bool = False, privileged: bool = False
+    ) -> Dict[str, Any]:
+        """Write a file for what runs as the user, or with the agent's rights: then the user has no hand in it."""
+        whose = self.home.agents if privileged else self.home.whose
+        folders, name = self.home.inside(path)
+        with self.home.below(folders, whose) as folder:
+            fd = folder.open(name, os.O_WRONLY | os.O_APPEND, whose) if append else folder.replace(name, mode, whose)
         with open(fd, "wb") as file:
-            os.fchmod(fd, mode)
             file.write(payload)
-        self.home.own(full)
         return {}
 
     def listing(self) -> Dict[str, Any]:
         files = []
-        for folder, _, names in os.walk(self.home.folder):
-            for name in names:
-                path = os.path.join(folder, name)
-                status = os.lstat(path)
-                if stat.S_ISREG(status.st_mode) and name != MARKER:
-                    files.append({"path": os.path.relpath(path, self.home.folder), "bytes": status.st_size})
+        for path, status in self.home.folder.files():
+            if path != MARKER and self.home.whose.take(status):
+                files.append({"path": path, "bytes": status.st_size})
         return {"files": sorted(files, key=lambda file: str(file["path"]))}
 
     def fetch(self, *, path: str, offset: int, request: Any) -> Steps[Dict[str, Any]]:
@@ -72,7 +77,8 @@ class Files:
         import hashlib  # here, because it is slow to import and an agent starts without it
 
         digest = hashlib.sha256()
-        with open(self.home.inside(path), "rb") as file:
+        self.home.inside(path)  # an absolute one is for `read` alone
+        with open(self.opened(path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             at = 0
             while at < size:
@@ -88,5 +94,5 @@ class Files:
         return {"sha256": digest.hexdigest(), "size": size}
 
     def disk(self, *, path: Optional[str] = None) -> Dict[str, Any]:
-        free = os.statvfs(path or self.home.folder)
+        free = os.statvfs(path or self.home.folder.fd)
         return {"free_bytes": free.f_bavail * free.f_frsize, "total_bytes": free.f_blocks * free.f_frsize}

@@ -9,6 +9,7 @@ import time
 from typing import Any, Dict, List, Optional, Set
 
 from .children import KILL_S, Child, Children, ladder
+from .folders import Folder
 from .frames import BACKLOG
 from .home import Home
 from .loop import Loop, Task
@@ -24,7 +25,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 class Process:
     """A launch: a child with a name, a folder, and perhaps a gate."""
 
-    def __init__(self, name: str, folder: str, child: Child) -> None:
+    def __init__(self, name: str, folder: Folder, child: Child) -> None:
         self.name = name
         self.folder = folder
         self.child = child
@@ -54,15 +55,13 @@ class Launches:
         if ready["kind"] == "listening" and listening(ready["port"]):
             raise Refusal("port", "something listens on TCP port %d already" % ready["port"])
         user = None if privileged else self.home.user
-        folder = os.path.join(self.home.folder, name)
-        self.home.make_folder(folder)
+        whose = self.home.agents if privileged else self.home.whose
+        folder = self.home.below(name, whose)
         pattern = re.compile(ready["pattern"]) if ready["kind"] == "line" else None
         streams = {}
         try:
             for stream in ("stdout", "stderr"):
-                path = os.path.join(folder, stream)
-                streams[stream] = open(path, "ab")  # noqa: SIM115
-                self.home.own(path)
+                streams[stream] = open(folder.append(stream, 0o644, whose), "ab")  # noqa: SIM115
             stdin = subprocess.PIPE if gate else subprocess.DEVNULL
             env = self.children.environment(name, user, env)
             child = self.children.spawn(argv, folder, user, env=env, stdin=stdin, **streams)
@@ -70,17 +69,23 @@ class Launches:
             for opened in streams.values():
                 opened.close()
         process = self.processes[name] = Process(name, folder, child)
-        lines = Lines(os.path.join(folder, follow)) if follow else None
+        lines = self.lines(process, follow) if follow else None
         self.loop.tasks.append(Task(None, self.watch(process, lines)))
         started_ns = time.time_ns()
         yield from self.await_ready(process, ready, pattern, ready_within_s)
         return {"pid": child.pid, "started_ns": started_ns, "ready_ns": time.time_ns()}
 
+    def lines(self, process: Process, name: str) -> Lines:
+        return Lines(process.folder, name, self.home.whose)
+
+    def words(self, process: Process) -> str:
+        return last_words(process.folder, self.home.whose)
+
     def await_ready(
         self, process: Process, ready: Dict[str, Any], pattern: Optional[re.Pattern[str]], within_s: float
     ) -> Steps[None]:
         kind = ready["kind"]
-        lines = Lines(os.path.join(process.folder, ready.get("file", "stdout")))
+        lines = self.lines(process, ready.get("file", "stdout"))
         began = time.monotonic()
         while kind != "started":
             status = process.child.status  # looked at before the files, so that the last line counts
@@ -89,12 +94,12 @@ class Launches:
             if (kind == "exited" and status == 0) or (kind == "listening" and listening(ready["port"])):
                 return
             if status is not None:
-                tail = last_words(process.folder)
+                tail = self.words(process)
                 raise Refusal("exited", "ended with status %d before it was ready" % status, status=status, tail=tail)
             waited = time.monotonic() - began
             if waited >= within_s:
                 yield from ladder(lambda: self.members(process), [])
-                tail = last_words(process.folder)
+                tail = self.words(process)
                 raise Refusal("unready", "was not ready within %g s" % within_s, tail=tail)
             yield max(0.0, min(0.01 if waited < 2.0 else 0.05, within_s - waited))
 
@@ -130,8 +135,8 @@ class Launches:
             except BrokenPipeError:  # it is about to end, or will never listen
                 yield from self.ended(child, DYING_S)
         if child.status is None:
-            raise Refusal("deaf", "%s does not listen at its gate" % name, tail=last_words(process.folder))
-        raise Refusal("exited", "%s has ended" % name, status=child.status, tail=last_words(process.folder))
+            raise Refusal("deaf", "%s does not listen at its gate" % name, tail=self.words(process))
+        raise Refusal("exited", "%s has ended" % name, status=child.status, tail=self.words(process))
 
     def ended(self, child: Child, within_s: float) -> Steps[None]:
         end = time.monotonic() + within_s
@@ -144,7 +149,7 @@ class Launches:
         return {
             "status": child.status, "killed": process.killed, "ended_ns": child.ended_ns,
             "user_s": usage.ru_utime if usage else 0.0, "system_s": usage.ru_stime if usage else 0.0,
-            "max_rss_bytes": usage.ru_maxrss * 1024 if usage else 0, "tail": last_words(process.folder),
+            "max_rss_bytes": usage.ru_maxrss * 1024 if usage else 0, "tail": self.words(process),
         }  # fmt: skip
 
     def stop(self, *, name: str, signals: List[List[float]]) -> Steps[Dict[str, Any]]:
@@ -157,7 +162,7 @@ class Launches:
         process.killed = killed
         yield from self.ended(process.child, KILL_S)
         if left or process.child.status is None:
-            raise Refusal("stuck", "would not die: processes %s" % left, tail=last_words(process.folder))
+            raise Refusal("stuck", "would not die: processes %s" % left, tail=self.words(process))
         return dict(self.result(process), was_over=was_over)
 
     def signal(self, *, name: str, number: int) -> Dict[str, Any]:

@@ -6,10 +6,8 @@ import fcntl
 import functools
 import json
 import os
-import shutil
 import signal
 import socket
-import stat
 import sys
 import time
 from typing import Any, Callable, Dict, Generator, Optional, Tuple
@@ -19,11 +17,12 @@ from .checks import check
 from .children import KILL_S, Children, adopt, ladder
 from .commands import COMMAND_S, Commands
 from .files import Files
-from .home import JOURNAL, MARKER, Home
+from .folders import Folder
+from .home import MARKER, Home
 from .launches import Launches
 from .locks import Locks
 from .loop import Loop, Task
-from .proc import descendants, identity, process_table
+from .proc import descendants, elsewhere, here, identity, process_table
 from .steps import Refusal, Steps
 from .sweep import Sweep
 
@@ -131,26 +130,30 @@ class Agent:
             raise ValueError("a run, a node, or a folder that is not absolute: %r %r %r" % (run, node, folder))
         home.node, self.locks.holder = node, holder
         self.locks.hold("orch-run-%s/%s" % (run, node))
-        home.make_folder(folder)
-        known = os.lstat(folder)
-        if not stat.S_ISDIR(known.st_mode) or not home.ours(known):
-            raise Refusal("folder", "%s belongs to user %d" % (folder, known.st_uid))
-        path = os.path.join(folder, MARKER)
-        self.marker = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        made = home.settle(folder)
+        self.marker = self.mark(made)
         try:
             fcntl.flock(self.marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Refusal("locked", "another agent works in %s" % folder, holder={}) from None
-        self.inherit(Journal(os.path.join(folder, JOURNAL)), os.pread(self.marker, 1 << 16, 0))
+            raise Refusal("locked", "another agent works in %s" % made.path, holder={}) from None
+        self.inherit(Journal(made, home.agents), os.pread(self.marker, 1 << 16, 0))
         about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid())
         os.ftruncate(self.marker, 0)
         os.pwrite(self.marker, json.dumps(about).encode() + b"\n", 0)
-        home.run, home.folder, self.loop.silence_s = run, os.path.realpath(folder), silence_s
+        home.run, home.open, self.loop.silence_s = run, made, silence_s
         return {
             "pid": os.getpid(), "uid": os.geteuid(), "user": home.user.pw_name if home.user else None,
-            "python": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable, "hostname": socket.gethostname(),
+            "folder": made.path, "python": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable,
+            "hostname": socket.gethostname(),
             "boot": about["boot"], "wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns(),
         }  # fmt: skip
+
+    def mark(self, folder: Folder) -> int:
+        """A descriptor of the file that says whose folder it is."""
+        try:
+            return folder.create(MARKER, os.O_RDWR, 0o600, self.home.agents)
+        except FileExistsError:
+            return folder.open(MARKER, os.O_RDWR, self.home.whose)
 
     def inherit(self, journal: Journal, marker: bytes) -> None:
         """Take over what the run's agent before this one has not taken back, unless a reboot has."""
@@ -158,8 +161,11 @@ class Agent:
             before = json.loads(marker.decode())
         except ValueError:
             before = {}
+        if before and elsewhere(before):
+            told = "%s is of the machine %s" % (journal.folder.path, before.get("machine"))
+            raise Refusal("folder", told + ": each host of an inventory needs a name of its own")
         self.changes.journal, self.changes.inherited = journal, set(journal.pending)
-        if before and any(before.get(key) != value for key, value in identity().items()):
+        if before and not here(before):
             for key in self.changes.inherited:
                 journal.done(key)
 
@@ -167,7 +173,8 @@ class Agent:
         return {"wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
 
     def sweep(self, *, work: str, keep_data: bool) -> Steps[Dict[str, Any]]:
-        report = yield from Sweep(self.home, self.commands, work=work, keep_data=keep_data).carry_out()
+        place = self.home.place(work)
+        report = yield from Sweep(self.home, self.commands, work=place, keep_data=keep_data).carry_out()
         if self.changes.journal is not None:
             undone, failed = yield from take_back(self.changes.journal, self.commands, self.changes.inherited)
             report["undone"] += undone
@@ -179,5 +186,5 @@ class Agent:
         pending = list(self.changes.book().pending)
         if alive or pending:
             raise Refusal("busy", "processes %s, changes %s" % (alive, pending))
-        shutil.rmtree(self.home.folder)
+        self.home.leave()
         return {}

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from typing import List
 
+from .folders import Folder, Whose
+from .steps import Refusal
 
-def last_words(folder: str) -> str:
+
+def last_words(folder: Folder, whose: Whose) -> str:
     """The end of what a process printed, errors first."""
     for name in ("stderr", "stdout"):
         try:
-            with open(os.path.join(folder, name), "rb") as file:
+            with open(folder.open(name, os.O_RDONLY, whose), "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
                 text = file.read(4096).decode(errors="replace").strip()
-        except OSError:
+        except (OSError, Refusal):
             continue
         if text:
             return text
@@ -23,17 +26,19 @@ def last_words(folder: str) -> str:
 class Lines:
     """Whole lines of a file that is being written, from its start."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, folder: Folder, name: str, whose: Whose) -> None:
+        self.folder = folder
+        self.name = name
+        self.whose = whose
         self.offset = 0
         self.rest = b""
 
     def new(self) -> List[str]:
         try:
-            with open(self.path, "rb") as file:
+            with open(self.folder.open(self.name, os.O_RDONLY, self.whose), "rb") as file:
                 file.seek(self.offset)
                 data = file.read(1 << 20)
-        except FileNotFoundError:
+        except (FileNotFoundError, Refusal):
             return []
         self.offset += len(data)
         whole, newline, rest = (self.rest + data).rpartition(b"\n")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, List, NamedTuple
+import socket
+from typing import Any, Dict, List, NamedTuple
 
 
 class Row(NamedTuple):
@@ -80,4 +81,24 @@ def listening(port: int) -> bool:
 def identity() -> Dict[str, str]:
     """What makes kernel state ours to restore: after a reboot or in another network namespace it is somebody else's."""
     with open("/proc/sys/kernel/random/boot_id") as file:
-        return {"boot": file.read().strip(), "netns": os.readlink("/proc/self/ns/net")}
+        return {"boot": file.read().strip(), "netns": os.readlink("/proc/self/ns/net"), "machine": machine()}
+
+
+def machine() -> str:
+    """What tells this machine from others that see the same work folder: its name and its id, as either may repeat."""
+    try:
+        with open("/etc/machine-id") as file:
+            number = file.read().strip()
+    except OSError:
+        number = ""
+    return "%s %s" % (socket.gethostname(), number)
+
+
+def here(about: Dict[str, Any]) -> bool:
+    """Whether what an agent said of itself is of this kernel's network namespace as it still is."""
+    return all(about.get(key) == value for key, value in identity().items() if key != "machine")
+
+
+def elsewhere(about: Dict[str, Any]) -> bool:
+    """Whether it is of another machine, and so nothing that a reboot of this one could have ended."""
+    return not here(about) and about.get("machine", machine()) != machine()

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import fcntl
-import glob
 import json
 import os
-import shutil
 import signal
-import stat
 from typing import Any, Dict, List, Optional, Tuple
 
 from .changes import Journal, take_back
 from .children import ladder
 from .commands import Commands
-from .home import JOURNAL, MARKER, Home
-from .proc import command_line, descendants, identity, process_table, tags
-from .steps import Steps
+from .folders import Folder, drop, reach
+from .home import MARKER, Home
+from .proc import command_line, descendants, elsewhere, here, process_table, tags
+from .steps import Refusal, Steps
+
+
+class Left:
+    """The folder that a dead agent left: its name in the work folder, what it says of itself, and its lock."""
+
+    def __init__(self, folder: Folder, name: str, about: Dict[str, Any], lock: int) -> None:
+        self.folder = folder
+        self.name = name
+        self.about = about
+        self.lock = lock
+
+    def close(self) -> None:
+        self.folder.close()
+        os.close(self.lock)
 
 
 class Sweep:
@@ -28,40 +40,41 @@ class Sweep:
         self.work = work
         self.keep_data = keep_data
         self.alive: List[Tuple[str, str]] = []
-        self.held: List[int] = []
+        self.left: List[Left] = []
         self.report: Dict[str, List[Any]] = {"undone": [], "failed": [], "removed": [], "kept": []}
 
     def carry_out(self) -> Steps[Dict[str, Any]]:
         """End what dead agents left: processes by their tag, changes by their journals, and folders if asked."""
         try:
-            abouts = self.look()
+            work = self.look()
             named = [
                 {"pid": pid, "argv": command_line(pid), "run": tags(pid).get("ORCH_RUN", "")} for pid in self.strays()
             ]
             _, left = yield from ladder(self.strays, [(signal.SIGTERM, 1.0)])
-            for folder, about in abouts:
-                yield from self.sweep_folder(folder, about)
-                if not self.keep_data:
-                    self.prune(os.path.dirname(folder))
+            if work:
+                with work:
+                    for one in self.left:
+                        yield from self.sweep_folder(work, one)
+                drop(work.path, self.home.whose)
         finally:
-            for fd in self.held:
-                os.close(fd)
+            for one in self.left:
+                one.close()
         return dict(self.report, killed=named, left=left, alive=sorted({run for run, _ in self.alive}))
 
-    def look(self) -> List[Tuple[str, Dict[str, Any]]]:
-        """The folders of dead agents, locked, with what each says of itself."""
-        markers: List[str] = []
-        for depth in ("*", "*/*", "*/*/*"):
-            markers += glob.glob(os.path.join(glob.escape(self.work), depth, MARKER))
-        abouts = []
-        for path in sorted(markers):
-            about, fd = self.open_marker(path)
-            if fd is None:
-                self.alive.append((str(about.get("run")), str(about.get("node"))))
-            else:
-                self.held.append(fd)
-                abouts.append((os.path.dirname(path), about))
-        return abouts
+    def look(self) -> Optional[Folder]:
+        """The work folder, if there is one; the folders of dead agents in it are then known, and locked."""
+        try:
+            work = reach(self.work, self.home.whose)
+        except FileNotFoundError:
+            return None
+        for name in sorted(os.listdir(work.fd)):
+            try:
+                folder = work.enter(name)
+            except (OSError, Refusal):
+                continue  # no folder, or not ours to look into
+            if not self.home.whose.mine(folder.status()) or not self.take(folder, name):
+                folder.close()
+        return work
 
     def strays(self) -> List[int]:
         """Processes with the tag of a run whose agent on this node is gone."""
@@ -85,57 +98,43 @@ class Sweep:
                     found.append(pid)
         return found
 
-    def open_marker(self, path: str) -> Tuple[Dict[str, Any], Optional[int]]:
-        """What a run's folder says of itself, and its lock; None for the lock where its agent lives, or is not ours."""
+    def take(self, folder: Folder, name: str) -> bool:
+        """Lock a run's folder whose agent is gone, and note it; False for any other, of which the living are noted."""
         try:
-            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-        except OSError:
-            return {}, None
-        held = True
+            fd = folder.open(MARKER, os.O_RDWR, self.home.whose)
+        except (OSError, Refusal):
+            return False
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            gone = True
         except BlockingIOError:
-            held = False
-        held = held and self.home.ours(os.fstat(fd)) and self.home.ours(os.lstat(os.path.dirname(path)))
+            gone = False
         try:
             about = json.loads(os.read(fd, 1 << 16).decode())
         except ValueError:
             about = {}  # its agent died while it said hello: nothing was started
-        if held:
-            return about, fd
-        os.close(fd)
-        return about, None
+        if not gone:
+            self.alive.append((str(about.get("run")), str(about.get("node"))))
+        if not gone or elsewhere(about):
+            os.close(fd)
+            return False
+        self.left.append(Left(folder, name, about, fd))
+        return True
 
-    def sweep_folder(self, folder: str, about: Dict[str, Any]) -> Steps[None]:
-        path = os.path.join(folder, JOURNAL)
-        safe = True
-        if os.path.lexists(path):
-            status = os.lstat(path)
-            if stat.S_ISREG(status.st_mode) and self.home.ours(status):
-                safe = yield from self.sweep_journal(Journal(path), about)
-        if self.keep_data or not safe:
-            self.report["kept"].append(folder)
+    def sweep_folder(self, work: Folder, left: Left) -> Steps[None]:
+        path = left.folder.path
+        try:  # what is of another boot or network namespace went with it
+            safe = not here(left.about) or (yield from self.sweep_journal(Journal(left.folder, self.home.agents)))
+            if safe and not self.keep_data:
+                work.remove(left.name)
+        except (OSError, Refusal) as error:
+            self.report["failed"].append({"id": path, "argv": [], "status": None, "tail": str(error)})
             return
-        try:
-            shutil.rmtree(folder)
-        except OSError as error:
-            self.report["failed"].append({"id": folder, "argv": [], "status": None, "tail": str(error)})
-        else:
-            self.report["removed"].append(folder)
+        self.report["kept" if self.keep_data or not safe else "removed"].append(path)
 
-    def sweep_journal(self, journal: Journal, about: Dict[str, Any]) -> Steps[bool]:
-        if any(about.get(key) != value for key, value in identity().items()):
-            return True  # a reboot or the end of its network namespace has undone it
+    def sweep_journal(self, journal: Journal) -> Steps[bool]:
+        """Take back what a journal holds; whether all of it was."""
         undone, failed = yield from take_back(journal, self.commands)
         self.report["undone"] += undone
         self.report["failed"] += failed
         return not failed
-
-    def prune(self, folder: str) -> None:
-        """Remove folders that became empty, up to the work folder, which stays."""
-        while folder.startswith(self.work.rstrip("/") + "/"):
-            try:
-                os.rmdir(folder)
-            except OSError:
-                return
-            folder = os.path.dirname(folder)
