@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import ip_address, ip_interface
+from ipaddress import ip_interface
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -100,7 +100,6 @@ def _helper(mpi: Mpi, job: Job, node: Node, name: str, command: tuple[str, ...])
             "MPI_MEET_S": f"{MEET_S:g}",
             "MPI_DOOR_PORT": str(_port(job) + _DOOR_AT),
             "OMPI_MCA_oob_tcp_if_include": _network(node),
-            **({"OMPI_MCA_oob_tcp_disable_ipv6_family": "1"} if _version(node) == 4 else {}),
             "PYTHONDONTWRITEBYTECODE": "1",
             **mpi.env,
         },
@@ -146,9 +145,9 @@ def rank_env(mpi: Mpi, job: Job, rank: Rank, topology: Topology) -> dict[str, st
             "pml": "ob1",
             "btl": "self,tcp",
             "btl_tcp_if_include": _network(node),
-            "btl_tcp_port_min_v4": str(_port(job)),
-            "btl_tcp_port_range_v4": str(_tensor_ports(job)),
-            **({"btl_tcp_disable_family": "6"} if _version(node) == 4 else {}),
+            # It listens by both, whatever it is told to connect by.
+            **{f"btl_tcp_port_min_v{version}": str(_port(job)) for version in (4, 6)},
+            **{f"btl_tcp_port_range_v{version}": str(_tensor_ports(job)) for version in (4, 6)},
         }
     return (
         env | {"MPI_NAME": rank_name(job, rank.rank)} | {f"OMPI_MCA_{name}": value for name, value in settings.items()}
@@ -159,11 +158,6 @@ def _network(node: Node) -> str:
     """The data-plane network as this node sees it, or its device: a network of one address Open MPI takes for any."""
     network = ip_interface(f"{node.address}/{node.prefix}").network
     return node.device if network.num_addresses == 1 else str(network)
-
-
-def _version(node: Node) -> int:
-    """Of IP on the data plane; with the other one Open MPI would listen at ports of its own choice."""
-    return ip_address(node.address).version
 
 
 def _port(job: Job) -> int:

@@ -30,7 +30,9 @@ def main() -> None:
     agent = f"{sys.executable} mpi_agent.py"
     lowest, highest, program, *rest = sys.argv[1:]
     port = free_port(int(lowest), int(highest))
-    command = [program, "--mca", "oob_tcp_dynamic_ipv4_ports", str(port), *rest]
+    # It and its daemons listen by both versions of IP, whatever they are told to connect by.
+    ports = [word for version in (4, 6) for word in ("--mca", f"oob_tcp_dynamic_ipv{version}_ports", str(port))]
+    command = [program, *ports, *rest]
     keep(command, {**environment(), "MPI_RUN_KEY": os.environ["MPI_RUN_KEY"], "OMPI_MCA_plm_rsh_agent": agent})
 
 
