@@ -138,12 +138,12 @@ class Requirement:
 class Count:
     """How often a change did what it does: `parse` gives packets that it might have hit, and packets that it hit.
 
-    Read before the change is undone. `share` is the probability that was asked for.
+    Read before the change is undone. `share` is the probability that was asked for; without one hits are noted alone.
     """
 
     read: tuple[str, ...]
     parse: Callable[[str], tuple[int, int]]
-    share: float
+    share: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

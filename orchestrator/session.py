@@ -238,7 +238,10 @@ class Session:
         except ValueError as error:
             self.watch.notes.append(f"{change.node}: {change.name}: {error}")
             return
-        self.hits.append({"node": change.node, "name": change.name, "share": count.share, "seen": seen, "hit": hit})
+        if count.share is not None:
+            self.hits.append({"node": change.node, "name": change.name, "share": count.share, "seen": seen, "hit": hit})
+        elif hit:
+            self.watch.notes.append(f"{change.node}: {change.name}: {hit} of {seen} packets were refused")
 
     @staticmethod
     def _state(leash: Leash, change: Change) -> str:

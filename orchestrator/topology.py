@@ -107,7 +107,19 @@ class Job:
 # Every TCP or UDP port that a run uses on the data plane follows from these, so that `orch plan` can print it.
 RENDEZVOUS_PORT = 29500  # + job index
 MPI_PORT = 20000  # + 100 x job index: on these ranks take tensors, and on the next ones mpirun and its daemons meet
-TRAFFIC_PORT = 15201  # + index of the traffic source in its run
+TRAFFIC_PORT = 15201  # + 16 x the place of the traffic source in its run
+TASK_PORT = 29600  # + 100 x job index + number of the task of TensorFlow on its host
+KUNGFU_PORT = 38080  # of every kungfu-run
+KUNGFU_WORKERS = (10000, 11000)  # KungFu's own choice
+
+# All of these, first and last, for ten jobs and 64 sources.
+KNOWN_PORTS = (
+    KUNGFU_WORKERS,
+    (TRAFFIC_PORT, TRAFFIC_PORT + 16 * 64 - 1),
+    (MPI_PORT, MPI_PORT + 100 * 10 - 1),
+    (RENDEZVOUS_PORT, TASK_PORT + 100 * 10 - 1),
+    (KUNGFU_PORT, KUNGFU_PORT),
+)
 
 WIRE_HEADER_BYTES = 14  # Ethernet without FCS and preamble: what a capture, a qdisc and the kernel's counters see
 TCP_IPV4_HEADER_BYTES = 52  # 20 + 20 + 12 of timestamps

@@ -12,14 +12,12 @@ from pydantic import Field
 from orchestrator.launch import Flow, Launch, Line, Requirement, Stop
 from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
-from orchestrator.topology import Job, Topology
+from orchestrator.topology import KUNGFU_PORT, Job, Topology
 from workloads import between, emulated_training, modelled
 from workloads.emulated_training import EmulatedConfig
 from workloads.iterations import LOG, read_iterations
 
 NAME = "kungfu"
-
-RUNNER_PORT = 38080  # of every kungfu-run; its workers listen on 10000 to 11000
 
 _PROGRAM = "kungfu_torch.py"
 _STARTER = "command.py"
@@ -55,8 +53,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     """A `kungfu-run` for each rank, under our program that opens at the gate and reads the worker's log."""
     told = emulated_training.told(config, topology, seed=seed) | {"threads": config.threads}
     workers = ",".join(f"{topology.node(rank.node).address}:1" for rank in job.ranks)
-    addresses = between.flows(job, topology, port=RUNNER_PORT)[1:]
-    runners = Flow(kind="control", name=job.name, port=RUNNER_PORT)
+    addresses = between.flows(job, topology, port=KUNGFU_PORT)[1:]
+    runners = Flow(kind="control", name=job.name, port=KUNGFU_PORT)
     started = []
     for rank in job.ranks:
         node = topology.node(rank.node)

@@ -145,8 +145,9 @@ def rank_env(mpi: Mpi, job: Job, rank: Rank, topology: Topology) -> dict[str, st
             "pml": "ob1",
             "btl": "self,tcp",
             "btl_tcp_if_include": _network(node),
-            "btl_tcp_port_min_v4": str(_port(job)),
-            "btl_tcp_port_range_v4": str(_tensor_ports(job)),
+            # It listens by both, whatever it is told to connect by.
+            **{f"btl_tcp_port_min_v{version}": str(_port(job)) for version in (4, 6)},
+            **{f"btl_tcp_port_range_v{version}": str(_tensor_ports(job)) for version in (4, 6)},
         }
     return (
         env | {"MPI_NAME": rank_name(job, rank.rank)} | {f"OMPI_MCA_{name}": value for name, value in settings.items()}

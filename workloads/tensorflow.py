@@ -14,7 +14,7 @@ from pydantic import Field
 from orchestrator.launch import Launch, Line, Listening, Requirement
 from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
-from orchestrator.topology import Job, Topology
+from orchestrator.topology import TASK_PORT, Job, Topology
 from orchestrator.units import Size
 from workloads import between, emulated_training, environments, modelled
 from workloads.emulated_training import EmulatedConfig
@@ -28,7 +28,6 @@ _MODEL = "emulated_tensorflow.py"
 _MIRRORED = "tensorflow_mirrored.py"
 _SERVED = "tensorflow_served.py"
 
-_TASK_PORT = 29600  # + 100 times the job's index, + the task's number on its host
 _COLLECTIVE_S = 900.0  # published iterations under burst traffic last up to 183 s
 _MEET_S = 120.0
 
@@ -188,7 +187,7 @@ def _cluster(job: Job, servers: list[str], topology: Topology) -> dict[str, list
     seen: Counter[str] = Counter()
 
     def address(node: str) -> str:
-        port = _TASK_PORT + 100 * job.index + seen[node]
+        port = TASK_PORT + 100 * job.index + seen[node]
         seen[node] += 1
         return f"{topology.node(node).address}:{port}"
 

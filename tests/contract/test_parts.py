@@ -20,11 +20,11 @@ import yaml
 from pydantic import ValidationError
 
 from orchestrator import parts
-from orchestrator.launch import Change, Launch, Requirement
+from orchestrator.launch import Change, Launch, Listening, Requirement
 from orchestrator.protocols import Demand, Problem, Source, Theory
 from orchestrator.rows import TABLES, Home
 from orchestrator.testbed import inventory, netns
-from orchestrator.topology import Job
+from orchestrator.topology import KNOWN_PORTS, Job
 from orchestrator.units import Model
 from workloads import placement
 
@@ -276,6 +276,17 @@ def test_every_rank_of_a_workload_is_followed_and_theory_is_positive(name, topol
         assert isinstance(theory, Theory)
         assert theory.bytes_per_iteration > 0
         assert theory.source
+
+
+@pytest.mark.parametrize(("kind", "name"), [(k, n) for k, n in ALL if k in ("workload", "traffic")])
+@on_each_topology
+def test_the_ports_of_its_launches_are_among_those_that_are_known(kind, name, topology):
+    """What the condition firewall guards."""
+    launches = made(kind, name, topology)[0]
+    ports = {flow.port for launch in launches for flow in launch.flows} - {None}
+    ports |= {launch.ready.port for launch in launches if isinstance(launch.ready, Listening)}
+    assert ports
+    assert all(any(first <= port <= last for first, last in KNOWN_PORTS) for port in ports)
 
 
 @pytest.mark.parametrize("name", parts.found("traffic"))

@@ -161,6 +161,17 @@ def test_a_busy_port_is_said_in_a_clear_line(tmp_path: Path) -> None:
     assert last.startswith(f"rank 0: port {launches[0].env['MASTER_PORT']} is in use by another program")
 
 
+def test_the_store_of_the_ranks_listens_at_their_address_alone(tmp_path: Path) -> None:
+    launches = _launches(2)
+    port = int(launches[0].env["MASTER_PORT"])
+    with running(launches, tmp_path) as started:
+        started.wait_ready()
+        socket.create_connection(("127.0.0.1", port)).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port))
+        assert started.end() == [0, 0]
+
+
 def test_real_compute_learns_and_agrees(tmp_path: Path) -> None:
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")

@@ -6,7 +6,7 @@ import shlex
 import pytest
 from netns_help import carries, serve_once
 
-from orchestrator.conditions import congestion_control, delay, ecn, loss, rate
+from orchestrator.conditions import congestion_control, delay, ecn, firewall, loss, rate
 
 pytestmark = pytest.mark.testbed
 
@@ -240,3 +240,106 @@ def test_packets_to_a_host_are_held_as_long_as_was_said_and_all_of_them_go_on(up
         assert round_trip_s(on, testbed, "h1", "h2") < 0.02
     assert (told["packets"], told["dropped"]) == (102, 0)
     assert told["asked_s"] == 0.02 <= told["held_p50_s"] <= told["held_p99_s"] <= told["held_max_s"]
+
+
+GREET = """
+import socket, sys, threading
+def serve(port):
+    door = socket.create_server(("", port))
+    print("open", flush=True)
+    while True:
+        caller, _ = door.accept()
+        threading.Thread(target=greet, args=(caller,)).start()
+def greet(caller):
+    caller.sendall(b"hello")
+    while caller.recv(100):
+        caller.sendall(b"again")
+for port in (29500, 5300):
+    threading.Thread(target=serve, args=(port,)).start()
+"""
+CALL = """
+import os, socket, sys, time
+source, address, port, patience, stay = sys.argv[1:]
+s = socket.socket()
+s.bind((source, 0))
+s.settimeout(float(patience))
+try:
+    s.connect((address, int(port)))
+    print(s.recv(100).decode(), flush=True)
+except socket.timeout:
+    print("silence")
+while stay == "stay" and not os.path.exists("/run/orch/go-on"):
+    time.sleep(0.02)
+if stay == "stay":
+    s.sendall(b"more")
+    print(s.recv(100).decode(), flush=True)
+"""
+STRANGER = "198.18.0.250"
+UNTIL = "for i in $(seq 1200); do {} && exit; sleep 0.05; done; exit 1"
+
+
+def call(source, address, port, *, patience_s=60, stay="go"):
+    return f"python3 -c {shlex.quote(CALL)} {source} {address} {port} {patience_s} {stay}"
+
+
+def greet(on, testbed, node):
+    """Say hello to who calls at a port of a run, or at another one, on any address."""
+    doors = f"cd /run/orch; python3 -c {shlex.quote(GREET)} >doors 2>&1 &"
+    on(testbed, node, f"{doors} {UNTIL.format('[ $(grep -c open doors) = 2 ]')}", timeout_s=90)
+
+
+def test_a_firewall_lets_hosts_of_the_testbed_in_and_nobody_else(up, on):
+    testbed = up(2, rate=1e9)
+    change, _ = firewall.changes(firewall.Config(), testbed.topology)
+    guarded, ours = (testbed.topology.node(name).address for name in ("h1", "h2"))
+    greet(on, testbed, "h1")
+    on(testbed, "h2", f"ip addr add {STRANGER}/24 dev eth0")
+    early = f"cd /run/orch; {call(STRANGER, guarded, 29500, stay='stay')} >early 2>&1 &"
+    on(testbed, "h2", f"{early} {UNTIL.format('grep -q hello early')}", timeout_s=90)
+
+    def called(node, source, port=29500, patience_s=60):
+        return on(testbed, node, call(source, guarded, port, patience_s=patience_s), timeout_s=90)
+
+    with Applied(on, testbed, change):
+        assert called("h2", ours) == "hello\n"
+        assert called("h2", STRANGER, patience_s=2) == "silence\n"
+        assert called("h2", STRANGER, port=5300) == "hello\n", "no port of a run"
+        assert called("h1", guarded) == "hello\n", "by loopback"
+        on(testbed, "h2", f"cd /run/orch; touch go-on; {UNTIL.format('grep -q again early')}", timeout_s=90)
+        seen, refused = change.count.parse(on(testbed, "h1", shlex.join(change.count.read)))
+        assert seen > refused > 0
+    assert called("h2", STRANGER) == "hello\n"
+
+
+ASIDE = """
+set -e
+cd /run/orch
+ip link add side type veth peer name far
+unshare -n sh -c 'echo $$ >aside.new; mv aside.new aside; exec sleep 600' &
+until [ -e aside ]; do sleep 0.05; done
+ip link set far netns $(cat aside)
+ip addr add 10.99.0.1/24 dev side
+ip link set side up
+ip route replace {ours}/32 dev side
+nsenter -n -t $(cat aside) sh -c 'ip addr add 10.99.0.2/24 dev far; ip addr add {ours}/32 dev far; ip link set far up'
+"""
+
+
+def test_a_firewall_guards_other_devices_of_the_host_too(up, on):
+    """An address of the testbed does not help who comes by another way."""
+    testbed = up(2, rate=1e9)
+    change, _ = firewall.changes(firewall.Config(), testbed.topology)
+    ours = testbed.topology.node("h2").address
+    greet(on, testbed, "h1")
+    on(testbed, "h1", ASIDE.format(ours=ours))
+
+    def called(source, port, patience_s=60):
+        into = "nsenter -n -t $(cat /run/orch/aside) "
+        return on(testbed, "h1", into + call(source, "10.99.0.1", port, patience_s=patience_s), timeout_s=90)
+
+    assert called(ours, 29500) == "hello\n"
+    with Applied(on, testbed, change):
+        for source in ("10.99.0.2", ours):
+            assert called(source, 29500, patience_s=2) == "silence\n"
+            assert called(source, 5300) == "hello\n"
+    on(testbed, "h1", "kill $(cat /run/orch/aside)")

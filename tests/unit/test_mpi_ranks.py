@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
 import signal
 import socket
@@ -10,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,8 +28,10 @@ from workloads.placement import ranks
 # On hosts the training's files lie in one folder.
 sys.path.extend(path for path in workloads.training.__path__ if path not in sys.path)
 
-from workloads.training import mpi_start
+from workloads.training import mpi_daemon, mpi_proof, mpi_start
 
+LOOPBACK = "0100007F"  # as /proc/net/tcp writes 127.0.0.1
+PATIENCE_S = 60.0
 TRAINING = Path(mpi_ranks.__file__).parent / "training"
 
 
@@ -86,6 +92,7 @@ def test_ports_of_tensors_and_of_control_are_known_and_apart() -> None:
     env = found["job0-rank0"].env
     first, count = int(env["OMPI_MCA_btl_tcp_port_min_v4"]), int(env["OMPI_MCA_btl_tcp_port_range_v4"])
     assert first == 20200
+    assert (env["OMPI_MCA_btl_tcp_port_min_v6"], env["OMPI_MCA_btl_tcp_port_range_v6"]) == (str(first), str(count))
     assert {flow.port for flow in flows if flow.kind == "training"} == set(range(first, first + count))
     control = {flow.port for flow in flows if flow.kind == "control"}
     lowest, highest = map(int, found["job0-mpirun"].argv[3:5])
@@ -228,41 +235,185 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def daemon_in(folder: Path, port: int) -> subprocess.Popen[bytes]:
+DAEMON = """
+import sys
+import mpi_daemon
+mpi_daemon.TALK_S = float(sys.argv.pop())
+mpi_daemon.main()
+"""
+
+
+def daemon_in(folder: Path, port: int, talk_s: float) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, str(TRAINING / "mpi_daemon.py"), "127.0.0.1", str(port)], cwd=folder,
-        env={**os.environ, "MPI_RUN_KEY": "right"}, stderr=subprocess.PIPE,
+        [sys.executable, "-c", DAEMON, "127.0.0.1", str(port), str(talk_s)], cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(TRAINING), "MPI_RUN_KEY": "right"}, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
 def call(port: int, key: str, command: str) -> subprocess.CompletedProcess[bytes]:
-    env = {**os.environ, "MPI_RUN_KEY": key, "MPI_DOOR_PORT": str(port), "MPI_MEET_S": "20"}
+    env = {**os.environ, "MPI_RUN_KEY": key, "MPI_DOOR_PORT": str(port), "MPI_MEET_S": str(PATIENCE_S)}
     argv = [sys.executable, str(TRAINING / "mpi_agent.py"), "127.0.0.1", *command.split(" ")]
-    return subprocess.run(argv, env=env, capture_output=True, timeout=120, check=False)
+    return subprocess.run(argv, env=env, capture_output=True, timeout=2 * PATIENCE_S, check=False)
+
+
+@contextmanager
+def a_daemon_in(folder: Path, talk_s: float = 10 * PATIENCE_S) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """A daemon that listens, and its port; it lets callers be silent for so many seconds."""
+    port = free_port()
+    daemon = daemon_in(folder, port, talk_s)
+    try:
+        listens = f"{LOOPBACK}:{port:04X} 00000000:0000 0A"
+        wait_for(lambda: listens in Path("/proc/net/tcp").read_text(), "the daemon to listen")
+        yield port, daemon
+    finally:
+        daemon.kill()
+        daemon.communicate()
+
+
+def wait_for(ready: Callable[[], object], what: str) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while not ready():
+        assert time.monotonic() < ends, f"waited in vain for {what}"
+        threading.Event().wait(0.02)
+
+
+def calling(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+
+
+def answered(caller: socket.socket) -> bytes:
+    """All that it still hears until it is hung up on."""
+    heard = b""
+    with contextlib.suppress(ConnectionResetError):
+        while more := caller.recv(1000):
+            heard += more
+    return heard
+
+
+def greeted(port: int) -> tuple[socket.socket, str]:
+    """A caller who has heard the number that is used once, and that number."""
+    caller = calling(port)
+    heard = b""
+    while not heard.endswith(b"\n"):
+        heard += caller.recv(1)
+    return caller, heard.decode().strip()
+
+
+def ended(daemon: subprocess.Popen[bytes]) -> str:
+    daemon.send_signal(signal.SIGTERM)
+    _, said = daemon.communicate(timeout=PATIENCE_S)
+    assert daemon.returncode == 0
+    return said.decode()
 
 
 def test_a_daemon_runs_the_command_of_who_knows_the_key_and_of_nobody_else(tmp_path: Path) -> None:
-    port = free_port()
-    daemon = daemon_in(tmp_path, port)
-    try:
+    with a_daemon_in(tmp_path) as (port, daemon):
         stranger = call(port, "wrong", f"touch {tmp_path}/stranger")
         assert stranger.returncode == 1
         assert b"turned mpirun's daemon away" in stranger.stderr
         assert call(port, "right", f"env > {tmp_path}/env; touch {tmp_path}/ours; sleep 60").returncode == 0
-        ends = time.monotonic() + 120
-        while not (tmp_path / "ours").exists():
-            assert time.monotonic() < ends
-            time.sleep(0.02)
+        wait_for((tmp_path / "ours").exists, "the command")
         assert (tmp_path / "session").is_dir()
         assert "MPI_RUN_KEY" not in (tmp_path / "env").read_text()
-        daemon.send_signal(signal.SIGTERM)
-        _, said = daemon.communicate(timeout=120)
-    finally:
-        daemon.kill()
-    assert daemon.returncode == 0
+        said = ended(daemon)
     assert not (tmp_path / "stranger").exists()
     assert not (tmp_path / "session").exists()
-    assert b"a caller from 127.0.0.1 was turned away: it does not know the key of the run" in said
+    assert "a caller from 127.0.0.1 was turned away: it does not know the key of the run" in said
+
+
+def test_silent_callers_keep_nobody_waiting(tmp_path: Path) -> None:
+    """All of them have called before mpirun does, no one's time is up, and it is served while they are silent."""
+    with a_daemon_in(tmp_path) as (port, daemon), contextlib.ExitStack() as held:
+        silent = [held.enter_context(calling(port)) for _ in range(200)]
+        assert call(port, "right", f"touch {tmp_path}/ours; sleep 60").returncode == 0
+        wait_for((tmp_path / "ours").exists, "the command")
+        said = ended(daemon)
+        assert all(answered(caller).count(b"\n") <= 1 for caller in silent), "a number for each, and no answer"
+    assert "a caller from 127.0.0.1 was turned away: 128 others called while it said nothing" in said
+    assert "180 more callers were turned away" in said
+
+
+def test_a_silent_caller_goes_when_its_time_is_up(tmp_path: Path) -> None:
+    with a_daemon_in(tmp_path, talk_s=0.1) as (port, daemon):
+        with calling(port) as silent:
+            assert answered(silent).count(b"\n") == 1
+        assert daemon.stderr is not None
+        assert daemon.stderr.readline() == b"a caller from 127.0.0.1 was turned away: it said nothing within 0.1 s\n"
+
+
+def test_the_one_who_was_silent_for_longest_makes_room(tmp_path: Path) -> None:
+    with a_daemon_in(tmp_path) as (port, daemon):
+        with contextlib.ExitStack() as held:
+            first, _ = greeted(port)
+            held.enter_context(first)
+            for _ in range(mpi_daemon.MOST):
+                caller, _ = greeted(port)
+                held.enter_context(caller)
+            assert answered(first) == b"", "the one who has been silent for longest goes"
+            still, once = greeted(port)
+            held.enter_context(still)
+            text = json.dumps(f"touch {tmp_path}/ours; sleep 60").encode()
+            proof = mpi_proof.proof("right", door=f"127.0.0.1:{port}", once=once, text=text)
+            still.sendall(proof.encode() + b" " + text + b"\n")
+            assert answered(still) == b"ok\n", "not the newest"
+        wait_for((tmp_path / "ours").exists, "the command")
+        ended(daemon)
+
+
+def test_an_agent_that_is_hung_up_on_calls_again(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as crowded:
+        port = crowded.getsockname()[1]
+        env = {**os.environ, "MPI_RUN_KEY": "right", "MPI_DOOR_PORT": str(port), "MPI_MEET_S": str(PATIENCE_S)}
+        argv = [sys.executable, str(TRAINING / "mpi_agent.py"), "127.0.0.1", "true"]
+        agent = subprocess.Popen(argv, env=env, stderr=subprocess.PIPE)
+        try:
+            for _ in range(2):
+                crowded.accept()[0].close()
+            caller, _ = crowded.accept()
+            with caller, caller.makefile("rwb") as stream:
+                stream.write(b"once\n")
+                stream.flush()
+                stream.readline()
+                stream.write(b"ok\n")
+            assert agent.wait(PATIENCE_S) == 0
+        finally:
+            agent.kill()
+            agent.communicate()
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"\xff\x00garbage\n", "it does not know the key"),
+        (b"[" * 100_000 + b"\n", "it does not know the key"),
+        (b'{"command": "true", "proof": 1}\n', "it does not know the key"),
+        (b"x" * (mpi_daemon.LONGEST + 1), f"it said more than {mpi_daemon.LONGEST} bytes"),
+        (b"half a line", "it hung up"),
+        (b"", "it hung up"),
+    ],
+)
+def test_what_strangers_say_ends_with_them(tmp_path: Path, said: bytes, why: str) -> None:
+    with a_daemon_in(tmp_path) as (port, daemon):
+        stranger, _ = greeted(port)
+        with stranger, contextlib.suppress(ConnectionError):
+            stranger.sendall(said)
+            stranger.shutdown(socket.SHUT_WR)
+            assert answered(stranger) in (b"no\n", b"")
+        assert call(port, "right", f"touch {tmp_path}/ours; sleep 60").returncode == 0
+        wait_for((tmp_path / "ours").exists, "the command")
+        assert f"turned away: {why}" in ended(daemon)
+
+
+def test_a_proof_holds_for_one_command_at_one_door_and_once(tmp_path: Path) -> None:
+    with a_daemon_in(tmp_path) as (port, daemon):
+        right = {"door": f"127.0.0.1:{port}", "text": b'"touch stranger"'}
+        for changed in ({"door": "127.0.0.2:1"}, {"text": b'"touch ours"'}, {"once": "0" * 32}):
+            stranger, once = greeted(port)
+            proof = mpi_proof.proof("right", **{"once": once, **right, **changed})
+            with stranger:
+                stranger.sendall(proof.encode() + b" " + right["text"] + b"\n")
+                assert answered(stranger) == b"no\n", changed
+        assert daemon.poll() is None
 
 
 JOINING = """

@@ -15,30 +15,38 @@ from mpi_proof import proof
 
 AGAIN_S = 0.05
 TALK_S = 10.0
+LINE = 1000  # bytes of what it says
 
 
-def called(address: str, port: int, *, within_s: float) -> socket.socket:
-    """A connection to the program on that host, which may not have started yet."""
-    ends = time.monotonic() + within_s
-    while True:
-        try:
-            return socket.create_connection((address, port), timeout=TALK_S)
-        except OSError as error:
-            if time.monotonic() > ends:
-                sys.exit(f"{address}:{port} does not answer, which is to start Open MPI's daemon there: {error}")
-            time.sleep(AGAIN_S)
+def answer_of(address: str, port: int, *, key: str, command: str) -> str:
+    """What the program on that host says to the command: "ok", "no", or nothing, when others crowded us out.
+
+    OSError where it does not listen, or is gone.
+    """
+    with socket.create_connection((address, port), timeout=TALK_S) as host, host.makefile("rwb") as stream:
+        once = stream.readline(LINE).decode(errors="replace").strip()
+        text = json.dumps(command).encode()
+        stream.write(proof(key, door=f"{address}:{port}", once=once, text=text).encode() + b" " + text + b"\n")
+        stream.flush()
+        return stream.readline(LINE).decode(errors="replace").strip()
 
 
 def main() -> None:
     address, command = sys.argv[1], " ".join(sys.argv[2:])
-    port, within_s = int(os.environ["MPI_DOOR_PORT"]), float(os.environ["MPI_MEET_S"])
-    with called(address, port, within_s=within_s) as host, host.makefile("rwb") as stream:
-        once = stream.readline().decode().strip()
-        said = {"command": command, "proof": proof(os.environ["MPI_RUN_KEY"], once, command)}
-        stream.write(json.dumps(said).encode() + b"\n")
-        stream.flush()
-        if stream.readline() != b"ok\n":
+    port, key = int(os.environ["MPI_DOOR_PORT"]), os.environ["MPI_RUN_KEY"]
+    ends = time.monotonic() + float(os.environ["MPI_MEET_S"])
+    while True:
+        try:
+            answer, why = answer_of(address, port, key=key, command=command), "it says nothing"
+        except OSError as error:
+            answer, why = "", str(error)
+        if answer == "ok":
+            return
+        if answer == "no":
             sys.exit(f"{address}:{port} turned mpirun's daemon away")
+        if time.monotonic() > ends:
+            sys.exit(f"{address}:{port} does not answer, which is to start Open MPI's daemon there: {why}")
+        time.sleep(AGAIN_S)
 
 
 if __name__ == "__main__":

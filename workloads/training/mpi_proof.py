@@ -6,6 +6,9 @@ import hashlib
 import hmac
 
 
-def proof(key: str, once: str, command: str) -> str:
-    """What only who knows the key can say of a command, for a number that is used once."""
-    return hmac.new(key.encode(), f"{once}\n{command}".encode(), hashlib.sha256).hexdigest()
+def proof(key: str, *, door: str, once: str, text: bytes) -> str:
+    """What only who knows the key can say of a text at this door (address:port), for a number that is used once.
+
+    The door is part of it, so that what was said at one host cannot be handed on to another.
+    """
+    return hmac.new(key.encode(), f"{door}\n{once}\n".encode() + text, hashlib.sha256).hexdigest()

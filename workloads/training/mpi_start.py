@@ -29,8 +29,13 @@ def free_port(lowest: int, highest: int) -> int:
 def main() -> None:
     agent = f"{sys.executable} mpi_agent.py"
     lowest, highest, program, *rest = sys.argv[1:]
-    port = free_port(int(lowest), int(highest))
-    command = [program, "--mca", "oob_tcp_dynamic_ipv4_ports", str(port), *rest]
+    port = free_port(int(lowest), int(highest) - 1)
+    # It and its daemons listen by IPv6 too, whatever they are told to connect by, else at a port of their own choice.
+    ports = {4: port, 6: free_port(port + 1, int(highest))}
+    settings = (
+        word for version in ports for word in ("--mca", f"oob_tcp_dynamic_ipv{version}_ports", str(ports[version]))
+    )
+    command = [program, *settings, *rest]
     keep(command, {**environment(), "MPI_RUN_KEY": os.environ["MPI_RUN_KEY"], "OMPI_MCA_plm_rsh_agent": agent})
 
 
