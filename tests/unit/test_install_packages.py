@@ -175,6 +175,13 @@ def test_without_sudo_an_ordinary_user_is_told_what_root_has_to_run() -> None:
     assert "there is no sudo; let root run: apt-get update && apt-get install" in done.stderr
 
 
+def test_for_an_interpreter_that_does_not_run_nothing_is_installed(machine: Machine) -> None:
+    done = machine.has("apt-get").install("run", PYTHON="/bin/false")
+    assert done.returncode == 1
+    assert done.stderr.startswith("packages: the interpreter /bin/false does not run")
+    assert machine.called() == []
+
+
 def test_an_unknown_set_is_a_mistake(machine: Machine) -> None:
     done = machine.install("everything")
     assert done.returncode == 2

@@ -131,7 +131,7 @@ def test_a_build_that_fails_is_one_line_with_its_cause_its_log_and_its_status(tm
     python = tmp_path / "python"
     # Tells its version and answers what is asked of an interpreter, and fails at the virtual environment.
     python.write_text(
-        '#!/bin/sh\ncase "$1" in -VV) echo "Python 3.11.0" ;; -c | /*) exec python3 "$@" ;;'
+        '#!/bin/sh\ncase "$1" in -VV) echo "Python 3.11.0" ;; -c) exec python3 "$@" ;;'
         ' *) echo "venv: no space left" >&2; exit 7 ;; esac\n'
     )
     python.chmod(0o755)
