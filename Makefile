@@ -2,6 +2,8 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 TESTBED_TESTS ?= testbed
+# A file is the unit, so that what the fixture of a module made is there for all of its tests.
+SIDE_BY_SIDE := -n $$(($$(nproc) + 1)) --dist loadfile
 EXPERIMENT ?= playbooks/experiments/quickstart.yaml
 
 .DEFAULT_GOAL := help
@@ -22,10 +24,11 @@ quickstart: setup ## run the first experiment on containers of this machine
 test: unit testbed-test ## every test, those on a local testbed too
 
 unit: setup ## the tests that need no testbed
-	$(BIN)/python -m pytest -m "not testbed" -n $$(($$(nproc) + 1)) --dist loadgroup
+	$(BIN)/python -m pytest -m "not testbed" $(SIDE_BY_SIDE)
 
-testbed-test: setup ## the tests on a local testbed
-	$(BIN)/python -m pytest -m '$(TESTBED_TESTS)' --durations 30
+testbed-test: setup ## the tests on a local testbed: those of behaviour side by side, then those that measure
+	$(BIN)/python -m pytest -m '($(TESTBED_TESTS)) and not alone' $(SIDE_BY_SIDE) --durations 15
+	$(BIN)/python -m pytest -m '($(TESTBED_TESTS)) and alone' --durations 30
 
 check: setup ## lints, types, import contracts
 	$(BIN)/ruff check .

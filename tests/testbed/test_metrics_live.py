@@ -20,7 +20,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from orch_runs import manifest_of, small, start, wait_for, write
+from orch_runs import light, manifest_of, start, wait_for, write
 
 from orchestrator import metrics
 
@@ -39,7 +39,7 @@ def free_port():
 def page(port, path="/metrics"):
     """What a server of this machine says; empty while it is not up."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.read().decode()
@@ -54,9 +54,10 @@ def values(text, name, **labels):
     return [float(line.rpartition(" ")[2]) for line in lines if all(one in line for one in wanted)]
 
 
+@pytest.mark.alone
 def test_a_run_is_told_while_it_goes_on(tmp_path):
     port = free_port()
-    file = write(tmp_path, small(measure={"warmup": 2, "at_most": "6s"}))
+    file = write(tmp_path, light(measure={"warmup": 2, "at_most": "6s"}))
     process = start("run", file, "--results", tmp_path / "r", "--no-report", "--metrics", port)
 
     def measuring():
@@ -67,7 +68,7 @@ def test_a_run_is_told_while_it_goes_on(tmp_path):
     try:
         text = wait_for(measuring, 360, "the metrics of hosts and loads")
     finally:
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=300)
     manifest, _ = manifest_of(tmp_path / "r")
     assert manifest["outcome"] == "completed", err
     assert values(text, "orch_phase", phase="window") == [1]
@@ -102,7 +103,7 @@ def prometheus(folder, ports):
         yield port
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -136,7 +137,7 @@ def test_every_panel_of_the_dashboard_shows_something_in_a_real_prometheus(tmp_p
     ):
         a_run(live)
         a_run(live, ended=False)
-        ends, second = time.monotonic() + 60, 2
+        ends, second = time.monotonic() + 120, 2
         while empty and time.monotonic() < ends:
             live.iteration(job="training", rank=0, seconds=0.2)
             live.hosts({"h1": sample(second=second, grown=1000 * second)}, scale=1)
