@@ -2,8 +2,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 TESTBED_TESTS ?= testbed
-# A file is the unit, so that what the fixture of a module made is there for all of its tests.
-SIDE_BY_SIDE := -n $$(($$(nproc) + 1)) --dist loadfile
+SIDE_BY_SIDE := -n $$(($$(nproc) + 1)) --dist worksteal
 EXPERIMENT ?= playbooks/experiments/quickstart.yaml
 
 .DEFAULT_GOAL := help

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from orchestrator.deadline import Deadline
 from orchestrator.launch import Launch
 from orchestrator.rows import Home
 from orchestrator.topology import RENDEZVOUS_PORT, Job, Link, Node, Topology
+from tests import machine
 from workloads.placement import ranks
 
 PATIENCE_S = 120.0
@@ -41,9 +41,7 @@ def loopback(workload: Any, count: int, *, scale: int = 100, **options: object) 
 
 def _free_job_index() -> int:
     """An index whose rendezvous port nobody listens on: several test runs may share the machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1]) - RENDEZVOUS_PORT
+    return machine.free_port() - RENDEZVOUS_PORT
 
 
 def _started(argv: list[str], home: Path, env: dict[str, str]) -> subprocess.Popen[bytes] | Warm:

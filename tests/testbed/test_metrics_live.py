@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,17 +22,12 @@ import pytest
 from orch_runs import light, manifest_of, start, wait_for, write
 
 from orchestrator import metrics
+from tests import machine
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 from metrics_help import a_run, expressions, results, sample
 
 pytestmark = pytest.mark.testbed
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def page(port, path="/metrics"):
@@ -56,7 +50,7 @@ def values(text, name, **labels):
 
 @pytest.mark.alone
 def test_a_run_is_told_while_it_goes_on(tmp_path):
-    port = free_port()
+    port = machine.free_port()
     file = write(tmp_path, light(measure={"warmup": 2, "at_most": "6s"}))
     process = start("run", file, "--results", tmp_path / "r", "--no-report", "--metrics", port)
 
@@ -94,7 +88,7 @@ def prometheus(folder, ports):
         "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\n"
         f"scrape_configs: [{{job_name: orch, honor_labels: true, static_configs: [{{targets: [{targets}]}}]}}]\n"
     )
-    port = free_port()
+    port = machine.free_port()
     argv = [program, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]  # fmt: skip
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -128,7 +122,7 @@ def text_file_served(folder):
 def test_every_panel_of_the_dashboard_shows_something_in_a_real_prometheus(tmp_path):
     (tmp_path / "nightly").mkdir()
     results(tmp_path / "nightly" / "metrics")
-    port = free_port()
+    port = machine.free_port()
     empty = expressions()
     with (
         metrics.served(str(port)) as live,

@@ -63,7 +63,7 @@ def as_user():
                 [*prefix, *argv], cwd=folder, capture_output=True, text=True, timeout=limit_s, check=False
             )
 
-        probe = "import paramiko, pydantic, pytest, cryptography"
+        probe = "import paramiko, pydantic, pytest, xdist, hypothesis, cryptography"
         for python in (
             sys.executable,
             f"/usr/bin/python{sys.version_info[0]}.{sys.version_info[1]}",
@@ -80,7 +80,7 @@ def as_user():
 def test_all_works_without_root(as_user):
     done = as_user(
         [
-            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-rs"),
+            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-rs", "-n", "2", "--dist", "worksteal"),
             *("tests/testbed/test_netns.py", "tests/testbed/test_netns_conditions.py"),
         ]
     )

@@ -25,6 +25,7 @@ from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.topology import Node
 from orchestrator.transport import ssh
 from orchestrator.transport.bootstrap import agent_source
+from tests import machine
 
 pytestmark = pytest.mark.testbed
 USER = getpass.getuser()
@@ -75,8 +76,7 @@ def server(tmp_path_factory) -> Iterator[Server]:
     host_key = keygen(folder / "host")
     (folder / "authorized").write_text(keygen(folder / "user") + "\n")
     keygen(folder / "stranger")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = machine.free_port()
     (folder / "sshd_config").write_text(
         f"ListenAddress 127.0.0.1:{port}\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\nPidFile none\n"
         "PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nUseDNS no\nStrictModes no\n"
@@ -180,8 +180,7 @@ def test_a_key_file_that_is_missing(server):
 
 
 def test_nobody_listens():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = machine.free_port()
     with pytest.raises(TransportError, match=r"Unable to connect|refused"):
         connect(ssh.SshTarget(name="n1", host="127.0.0.1", port=port))
     with pytest.raises(TransportError, match="no address is known"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import pytest
 from orch_runs import wait_for
 
 from orchestrator import cli
+from tests import machine
 
 pytestmark = pytest.mark.testbed
 
@@ -23,9 +23,7 @@ AGENTS = Path(__file__).parents[2] / "cross_traffic/agents"
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind((HERE, 0))
-        return probe.getsockname()[1]
+    return machine.free_port()
 
 
 @contextmanager
