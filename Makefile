@@ -2,6 +2,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 TESTBED_TESTS ?= testbed
+SIDE_BY_SIDE := -n $$(($$(nproc) + 1)) --dist worksteal
 EXPERIMENT ?= playbooks/experiments/quickstart.yaml
 PYTEST ?= $(BIN)/python -m pytest
 # `make test FRAMEWORKS=` leaves out the environments of Horovod and TensorFlow; their tests are skipped then.
@@ -29,10 +30,11 @@ quickstart: setup ## run the first experiment on containers of this machine
 test: setup-tests $(FRAMEWORKS) unit testbed-test ## every test, those on a local testbed too
 
 unit: setup-tests ## the tests that need no testbed
-	$(PYTEST) -m "not testbed" -n $$(($$(nproc) + 1)) --dist loadgroup
+	$(PYTEST) -m "not testbed" $(SIDE_BY_SIDE)
 
-testbed-test: setup-tests ## the tests on a local testbed
-	$(PYTEST) -m '$(TESTBED_TESTS)' --durations 30
+testbed-test: setup-tests ## the tests on a local testbed: those of behaviour side by side, then those that measure
+	$(PYTEST) -m '($(TESTBED_TESTS)) and not alone' $(SIDE_BY_SIDE) --durations 15
+	$(PYTEST) -m '($(TESTBED_TESTS)) and alone' --durations 30
 
 check: setup ## lints, types, import contracts
 	$(BIN)/ruff check .

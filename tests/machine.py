@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
+import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PATIENCE_S = 60.0  # for what is certain to come, however busy the machine is
@@ -24,3 +26,16 @@ def held(what: str, *, shared: bool = False) -> Iterator[None]:
     with Path(tempfile.gettempdir(), f"orch-tests-{os.geteuid()}.{what}").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
+
+
+def free_port() -> int:
+    """A TCP port of this machine that nobody uses, above those that the kernel gives to connections.
+
+    One of these may be given away before a test's server listens on it, more often the more tests run side by side.
+    """
+    _, highest = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    for port in random.sample(range(highest + 1, 1 << 16), k=min(100, (1 << 16) - 1 - highest)):
+        with suppress(OSError), socket.create_server(("", port)):
+            return port
+    with socket.create_server(("", 0)) as probe:
+        return int(probe.getsockname()[1])

@@ -11,10 +11,22 @@ import pytest
 from netns_help import processes_of, run_on
 from orch_runs import start, wait_for
 
+from orchestrator import lock
 from orchestrator.deadline import Deadline
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed, requirements_problems
+from tests import machine
 
 _NUMBERS = itertools.count()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """A test marked `alone` has the machine; others share it, and the local testbeds of each process are its own."""
+    alone = item.get_closest_marker("alone") is not None
+    with machine.held("machine", shared=not alone), pytest.MonkeyPatch.context() as patch:
+        if not alone:
+            patch.setenv(lock.OTHER_TESTBED, f"of-tests-{os.getpid()}")
+        return (yield)
 
 
 @pytest.fixture
@@ -41,7 +53,7 @@ def up(tmp_path):
         number = next(_NUMBERS)
         testbed = NetnsTestbed(spec, f"test-{os.getpid()}-{number}")
         opened.append(testbed)
-        testbed.open(tmp_path / f"run{number}", Deadline.after(30))
+        testbed.open(tmp_path / f"run{number}", Deadline.after(120))
         return testbed
 
     yield bring_up
@@ -61,18 +73,18 @@ def hosts(tmp_path):
             assert line, holding.stderr.read()
             if match := re.search(r"ssh -F (\S+) h1", line):
                 config = match[1]
-        wait_for(lambda: holding.stdout.readline().startswith("up"), 20, "the testbed")
+        wait_for(lambda: holding.stdout.readline().startswith("up"), 120, "the testbed")
 
         def on(host, *argv):
             done = subprocess.run(
-                ["ssh", "-F", config, host, *argv], capture_output=True, text=True, check=True, timeout=30
+                ["ssh", "-F", config, host, *argv], capture_output=True, text=True, check=True, timeout=120
             )
             return done.stdout
 
         yield _inventory(config, tmp_path), on
     finally:
         holding.send_signal(signal.SIGINT)
-        holding.communicate(timeout=20)
+        holding.communicate(timeout=120)
 
 
 def _inventory(config, tmp_path):

@@ -14,11 +14,11 @@ from orchestrator.topology import wire_per_payload
 TRIES = 4
 
 
-def run_on(testbed, node, command, timeout_s=30.0):
+def run_on(testbed, node, command, timeout_s=120.0):
     """Run a shell line on a node by SSH; its output, and an assertion that it succeeded."""
-    transport = paramiko.Transport(testbed.socket_to(node, Deadline.after(5)))
+    transport = paramiko.Transport(testbed.socket_to(node, Deadline.after(60)))
     try:
-        transport.start_client(timeout=5)
+        transport.start_client(timeout=60)
         transport.auth_publickey("root", as_paramiko(testbed.keys.user_private))
         session = transport.open_session()
         session.settimeout(timeout_s)
@@ -65,8 +65,8 @@ def carries(on, testbed, src, dst, *, line_bps):
 def serve_once(on, testbed, node):
     """An iperf3 server for one connection, which listens; the one before it has ended."""
     listens = "ss -Htln sport = :5201 | grep -q ."
-    free = f"for i in $(seq 200); do {listens} || break; sleep 0.05; done"
-    ready = f"for i in $(seq 200); do {listens} && exit; sleep 0.05; done; exit 1"
+    free = f"for i in $(seq 999); do {listens} || break; sleep 0.05; done"
+    ready = f"for i in $(seq 999); do {listens} && exit; sleep 0.05; done; exit 1"
     on(testbed, node, f"{free}; iperf3 -s -1 -D -B {testbed.topology.node(node).address}; {ready}")
 
 

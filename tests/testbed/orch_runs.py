@@ -29,9 +29,26 @@ SMALL = {
 }
 
 
+def ring(seconds, *, hosts):
+    """A workload without a framework, for what does not depend on the training: as many bytes as that of SMALL."""
+    return {
+        "command": {
+            "argv": ["{python}", "-S", "light_rank.py", "{rank}", "{hosts}", "{port}", "140000", str(seconds)],
+            "files": [str(Path(__file__).with_name("light_rank.py"))],
+            "iterations": {"pattern": r"took (?P<seconds>[\d.]+) s"},
+            "hosts": hosts,
+        }
+    }
+
+
 def small(**changes):
     """The small experiment with some of its keys replaced; None removes one."""
     return {key: value for key, value in {**SMALL, **changes}.items() if value is not None}
+
+
+def light(**changes):
+    """The small experiment, whose ranks need no framework, likewise."""
+    return small(**{"workload": ring(0.04, hosts=["h1", "h2"]), **changes})
 
 
 def write(folder, data, name="experiment.yaml"):
@@ -60,21 +77,32 @@ def orch(*arguments, timeout_s=420):
         out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
         raise AssertionError(f"orch {arguments} did not end\n{out}\n{err}") from None
     return process.returncode, out, err
 
 
 def measured(path, results, *options):
-    """What `orch run --json` says of a valid run, and where it lies; another try when a busy machine spoilt one."""
+    """What `orch run --json` says of a run that is valid but for its times, and where it lies.
+
+    Another try when a busy machine spoilt one. What is asserted of times belongs to tests marked `alone`.
+    """
     for attempt in range(TRIES):
         folder = results / str(attempt)
         status, out, err = orch("run", path, *options, "--results", folder, "--json")
         spoilt = status == 3 or (status == 1 and last_json(out)["runs"][0]["stage"] == "preflight")
         if not spoilt:
             break
-    assert status == 0, out + err
+    assert status == 0 or (status == 3 and failed_gates(folder) <= {"processor"}), out + err
     return last_json(out), folder
+
+
+def failed_gates(results):
+    """The names of the gates because of which windows are not valid."""
+    windows = [
+        window for path in results.glob("*/*/manifest.json") for window in json.loads(path.read_bytes())["windows"]
+    ]
+    return {gate["name"] for window in windows for gate in window["gates"] if gate["required"] and not gate["passed"]}
 
 
 def last_json(out):
@@ -87,7 +115,7 @@ def manifest_of(results):
     return json.loads(path.read_bytes()), path.parent
 
 
-def wait_for(ready, within_s=30.0, what="it"):
+def wait_for(ready, within_s=120.0, what="it"):
     ends = time.monotonic() + within_s
     while not (found := ready()):
         assert time.monotonic() < ends, f"{what} did not happen within {within_s} s"
@@ -199,7 +227,7 @@ def killed_in_its_window(folder, data, *, launch="training-rank1", program=None,
         found = processes(ORCH_RUN=run, ORCH_LAUNCH=launch)
         pids = [pid for pid in found if program in (None, Path(f"/proc/{pid}/comm").read_text().strip())]
         os.kill(pids[-1], signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
     assert process.returncode == 1
     nothing_is_left(run)
     return err
@@ -223,8 +251,13 @@ def tagged(run):
     return processes(ORCH_RUN=run)
 
 
-def nothing_is_left(run, within_s=5.0):
+def nothing_is_left(run, within_s=60.0):
     wait_for(lambda: not tagged(run), within_s, f"the end of {run}'s processes {tagged(run)}")
+
+
+def rank_of(run, number):
+    """The process of a rank that sends; a program of ours that started it has a lower number."""
+    return processes(ORCH_RUN=run, ORCH_LAUNCH=f"training-rank{number}")[-1]
 
 
 def parent_of(pid):

@@ -1,10 +1,9 @@
-"""Starts real ranks of a workload on loopback, as an agent would start them, and looks at what they log."""
+"""Starts real ranks of a workload on loopback, each in its folder as an agent would, and looks at what they log."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,13 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from warm import Warm
+
 from orchestrator.deadline import Deadline
 from orchestrator.launch import Launch
 from orchestrator.rows import Home
 from orchestrator.topology import RENDEZVOUS_PORT, Job, Link, Node, Topology
+from tests import machine
 from workloads.placement import ranks
 
-LAUNCH_S = 60.0
+PATIENCE_S = 120.0
 SEED = 7
 
 
@@ -39,36 +41,35 @@ def loopback(workload: Any, count: int, *, scale: int = 100, **options: object) 
 
 def _free_job_index() -> int:
     """An index whose rendezvous port nobody listens on: several test runs may share the machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1]) - RENDEZVOUS_PORT
+    return machine.free_port() - RENDEZVOUS_PORT
+
+
+def _started(argv: list[str], home: Path, env: dict[str, str]) -> subprocess.Popen[bytes] | Warm:
+    """A rank, forked where this interpreter would run it."""
+    (home / "stdout").touch()
+    (home / "stderr").touch()
+    if argv[:2] == [sys.executable, "-u"]:
+        return Warm(argv[2:], cwd=home, env=env)
+    with (home / "stdout").open("wb") as stdout, (home / "stderr").open("wb") as stderr:
+        return subprocess.Popen(argv, cwd=home, env=env, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr)
 
 
 class Ranks:
     """The processes of a list of launches, each in its folder."""
 
     def __init__(self, launches: list[Launch], folder: Path, *, extra: tuple[str, ...] = ()) -> None:
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[subprocess.Popen[bytes] | Warm] = []
         self.folders = [folder / launch.name for launch in launches]
         self.launches = launches
         for launch, home in zip(launches, self.folders, strict=True):
             home.mkdir()
             for name, content in launch.files.items():
                 (home / name).write_bytes(content if isinstance(content, bytes) else content.read_bytes())
-            with (home / "stdout").open("wb") as stdout, (home / "stderr").open("wb") as stderr:
-                process = subprocess.Popen(
-                    [*launch.argv, *extra],
-                    cwd=home,
-                    env={**os.environ, **launch.env},
-                    stdin=subprocess.PIPE,
-                    stdout=stdout,
-                    stderr=stderr,
-                )
-            self.processes.append(process)
+            self.processes.append(_started([*launch.argv, *extra], home, {**os.environ, **launch.env}))
 
     def wait_ready(self) -> None:
         for home in self.folders:
-            Deadline.after(LAUNCH_S).poll(
+            Deadline.after(PATIENCE_S).poll(
                 lambda home=home: "ready\n" in (home / "stdout").read_text(),
                 every_s=0.05,
                 waiting_for=f"ready of {home.name}: {(home / 'stderr').read_text()}",
@@ -81,7 +82,7 @@ class Ranks:
             process.stdin.flush()
 
     def wait_iterations(self, count: int) -> None:
-        Deadline.after(LAUNCH_S).poll(
+        Deadline.after(PATIENCE_S).poll(
             lambda: all(len(self.lines(rank)) >= count for rank in range(len(self.processes))),
             every_s=0.02,
             waiting_for=f"{count} iterations",
@@ -93,7 +94,7 @@ class Ranks:
     def stderr(self, rank: int) -> str:
         return (self.folders[rank] / "stderr").read_text()
 
-    def end(self, signum: int = signal.SIGTERM, *, within_s: float = 5.0) -> list[int]:
+    def end(self, signum: int = signal.SIGTERM, *, within_s: float = PATIENCE_S) -> list[int]:
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(signum)
@@ -137,6 +138,6 @@ def others_end_with_one_line(launches: list[Launch], folder: Path) -> None:
         started.wait_iterations(3)
         started.processes[0].kill()
         for rank in range(1, len(launches)):
-            assert started.processes[rank].wait(15) == 1
+            assert started.processes[rank].wait(PATIENCE_S) == 1
             (line,) = started.stderr(rank).splitlines()
             assert line.startswith(f"rank {rank}: a collective failed: ")

@@ -125,7 +125,7 @@ def test_conversations_of_real_captures_are_those_of_tshark(tmp_path, capture, o
          "sh", "-c", SETUP],
         env={"PATH": os.environ["PATH"] + ":/usr/sbin:/sbin", "OUT": str(out), "CAPTURE": capture, "OFFLOADS": offloads,
              "LOSS": loss, "SERVER": SERVER, "CLIENT": CLIENT},
-        capture_output=True, text=True, timeout=20, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = capturesets.read([capturesets.CaptureSet(name="x", files=(Path(out),))])

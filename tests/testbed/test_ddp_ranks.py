@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from rank_processes import LAUNCH_S, Ranks, loopback, running
+from rank_processes import PATIENCE_S, Ranks, loopback, running
 
 from orchestrator.deadline import Deadline
 from orchestrator.launch import Launch
@@ -27,6 +27,7 @@ def _launches(count: int, **options: object) -> list[Launch]:
     return loopback(ddp, count, **{"model": "resnet50", **options})  # type: ignore[arg-type]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("count", [2, 4])
 def test_ranks_iterate_agree_and_end(count: int, tmp_path: Path) -> None:
     with running(_launches(count), tmp_path, extra=("--checksum",)) as started:
@@ -85,7 +86,7 @@ def test_sigterm_ends_a_rank_inside_a_collective(tmp_path: Path) -> None:
         try:
             _wait_until_stuck(started, rank=1)
             waiting.terminate()
-            assert waiting.wait(5) == 0
+            assert waiting.wait(PATIENCE_S) == 0
         finally:
             frozen.send_signal(signal.SIGCONT)
         content = (started.folders[1] / "iterations.jsonl").read_bytes()
@@ -105,7 +106,7 @@ def _wait_until_stuck(started: Ranks, *, rank: int) -> None:
             seen, since = now, time.monotonic()
         return time.monotonic() - since > 0.3
 
-    Deadline.after(10).poll(stuck, every_s=0.02, waiting_for="the rank to wait for its peer")
+    Deadline.after(PATIENCE_S).poll(stuck, every_s=0.02, waiting_for="the rank to wait for its peer")
 
 
 def test_a_peer_asked_to_end_first_is_no_failure(tmp_path: Path) -> None:
@@ -114,10 +115,10 @@ def test_a_peer_asked_to_end_first_is_no_failure(tmp_path: Path) -> None:
         started.go()
         started.wait_iterations(3)
         started.processes[0].terminate()
-        assert started.processes[0].wait(5) == 0
+        assert started.processes[0].wait(PATIENCE_S) == 0
         _wait_until_stuck(started, rank=1)
         started.processes[1].terminate()
-        assert started.processes[1].wait(5) == 0
+        assert started.processes[1].wait(PATIENCE_S) == 0
         assert started.stderr(1) == ""
 
 
@@ -127,7 +128,7 @@ def test_a_killed_peer_is_reported_in_one_line(tmp_path: Path) -> None:
         started.go()
         started.wait_iterations(3)
         started.processes[0].kill()
-        assert started.processes[1].wait(10) == 1
+        assert started.processes[1].wait(PATIENCE_S) == 1
         assert started.stderr(1).startswith("rank 1: ")
         assert len(started.stderr(1).splitlines()) == 1
         assert "Connection" in started.stderr(1)
@@ -139,14 +140,14 @@ def test_without_go_a_rank_ends_with_its_standard_input(tmp_path: Path) -> None:
         for process in started.processes:
             assert process.stdin is not None
             process.stdin.close()
-        assert [process.wait(10) for process in started.processes] == [1, 1]
+        assert [process.wait(PATIENCE_S) for process in started.processes] == [1, 1]
         assert started.stderr(0) == 'rank 0: standard input ended before "go" came\n'
 
 
 def test_sigterm_ends_ranks_that_wait_for_each_other(tmp_path: Path) -> None:
     with running(_launches(2)[:1], tmp_path) as started:
         log = started.folders[0] / "iterations.jsonl"
-        Deadline.after(LAUNCH_S).poll(log.exists, every_s=0.02, waiting_for="the log")
+        Deadline.after(PATIENCE_S).poll(log.exists, every_s=0.02, waiting_for="the log")
         assert started.end() == [0]
 
 
@@ -156,7 +157,7 @@ def test_a_busy_port_is_said_in_a_clear_line(tmp_path: Path) -> None:
         taken.bind(("", int(launches[0].env["MASTER_PORT"])))
         taken.listen()
         with running(launches[:1], tmp_path) as started:
-            assert started.processes[0].wait(LAUNCH_S) == 1
+            assert started.processes[0].wait(PATIENCE_S) == 1
             last = started.stderr(0).splitlines()[-1]
     assert last.startswith(f"rank 0: port {launches[0].env['MASTER_PORT']} is in use by another program")
 
@@ -192,5 +193,5 @@ def test_real_compute_learns_and_agrees(tmp_path: Path) -> None:
 def test_a_program_that_cannot_import_torch_says_so(tmp_path: Path) -> None:
     launches = [replace(launch, argv=(sys.executable, "-S", *launch.argv[1:])) for launch in _launches(2)[:1]]
     with running(launches, tmp_path) as started:
-        assert started.processes[0].wait(LAUNCH_S) == 1
+        assert started.processes[0].wait(PATIENCE_S) == 1
         assert started.stderr(0) == "rank 0: could not build the model: No module named 'torch'\n"

@@ -54,7 +54,7 @@ def test_a_worker_is_launched_as_kungfu_takes_it_and_its_iterations_are_logged(t
         started.wait_ready()
         started.go()
         started.wait_iterations(3)
-        assert started.end(within_s=10) == [0, 0]
+        assert started.end() == [0, 0]
         rows = started.read(kungfu, 0)
     assert (started.folders[0] / "argv").read_text().splitlines()[:10] == [
         "-np", "2", "-H", "127.0.0.1:1,127.0.0.2:1", "-nic", "lo", "-strategy", "RING", launches[0].argv[0], "-u",

@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,9 +19,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from orch_runs import manifest_of, small, start, wait_for, write
+from orch_runs import light, manifest_of, start, wait_for, write
 
 from orchestrator import metrics
+from tests import machine
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 from metrics_help import a_run, expressions, results, sample
@@ -30,16 +30,10 @@ from metrics_help import a_run, expressions, results, sample
 pytestmark = pytest.mark.testbed
 
 
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
 def page(port, path="/metrics"):
     """What a server of this machine says; empty while it is not up."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.read().decode()
@@ -54,9 +48,10 @@ def values(text, name, **labels):
     return [float(line.rpartition(" ")[2]) for line in lines if all(one in line for one in wanted)]
 
 
+@pytest.mark.alone
 def test_a_run_is_told_while_it_goes_on(tmp_path):
-    port = free_port()
-    file = write(tmp_path, small(measure={"warmup": 2, "at_most": "6s"}))
+    port = machine.free_port()
+    file = write(tmp_path, light(measure={"warmup": 2, "at_most": "6s"}))
     process = start("run", file, "--results", tmp_path / "r", "--no-report", "--metrics", port)
 
     def measuring():
@@ -67,7 +62,7 @@ def test_a_run_is_told_while_it_goes_on(tmp_path):
     try:
         text = wait_for(measuring, 360, "the metrics of hosts and loads")
     finally:
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=300)
     manifest, _ = manifest_of(tmp_path / "r")
     assert manifest["outcome"] == "completed", err
     assert values(text, "orch_phase", phase="window") == [1]
@@ -93,7 +88,7 @@ def prometheus(folder, ports):
         "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\n"
         f"scrape_configs: [{{job_name: orch, honor_labels: true, static_configs: [{{targets: [{targets}]}}]}}]\n"
     )
-    port = free_port()
+    port = machine.free_port()
     argv = [program, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]  # fmt: skip
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -102,7 +97,7 @@ def prometheus(folder, ports):
         yield port
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -127,7 +122,7 @@ def text_file_served(folder):
 def test_every_panel_of_the_dashboard_shows_something_in_a_real_prometheus(tmp_path):
     (tmp_path / "nightly").mkdir()
     results(tmp_path / "nightly" / "metrics")
-    port = free_port()
+    port = machine.free_port()
     empty = expressions()
     with (
         metrics.served(str(port)) as live,
@@ -136,7 +131,7 @@ def test_every_panel_of_the_dashboard_shows_something_in_a_real_prometheus(tmp_p
     ):
         a_run(live)
         a_run(live, ended=False)
-        ends, second = time.monotonic() + 60, 2
+        ends, second = time.monotonic() + 120, 2
         while empty and time.monotonic() < ends:
             live.iteration(job="training", rank=0, seconds=0.2)
             live.hosts({"h1": sample(second=second, grown=1000 * second)}, scale=1)

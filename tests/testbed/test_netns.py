@@ -46,8 +46,8 @@ def test_every_node_answers_and_is_itself(up, on, hosts):
 def test_hosts_reach_one_another_by_name_and_data_lie_on_the_controllers_disk(up, on):
     testbed = up(3, mtu=4000)
     on(testbed, "h3", "cd /run/orch && (python3 -m http.server 8000 --bind 198.18.0.3 >/dev/null 2>&1 &) ; echo hi > f")
-    fetch = "import urllib.request as u; print(u.urlopen('http://h3:8000/f', timeout=5).read().decode())"
-    again = 'for i in $(seq 50); do python3 -c "$0" 2>/dev/null && exit; sleep 0.1; done; exit 1'
+    fetch = "import urllib.request as u; print(u.urlopen('http://h3:8000/f', timeout=30).read().decode())"
+    again = 'for i in $(seq 600); do python3 -c "$0" 2>/dev/null && exit; sleep 0.1; done; exit 1'
     assert on(testbed, "h1", f"bash -c '{again}' \"{fetch}\"").strip() == "hi"
     seen = testbed.home_of("h3") / "f"
     assert seen.read_text() == "hi\n"
@@ -59,12 +59,13 @@ def test_hosts_reach_one_another_by_name_and_data_lie_on_the_controllers_disk(up
 def test_a_hosts_first_process_reaps(up, on):
     testbed = up(2)
     on(testbed, "h1", "for i in 1 2 3; do setsid sh -c 'sleep 0.1 & exit' & done; wait")
-    deadline = Deadline.after(5)
+    deadline = Deadline.after(60)
     deadline.poll(
         lambda: "Z" not in on(testbed, "h1", "sleep 0.2; ps -e -o stat="), every_s=0.05, waiting_for="no zombies"
     )
 
 
+@pytest.mark.alone
 def test_the_link_carries_its_rate_and_no_more(up, on):
     testbed = up(2, rate=1e9, scale=10)
     carries(on, testbed, "h1", "h2", line_bps=100e6)
@@ -131,13 +132,13 @@ from orchestrator.testbed.netns_setup import setup_document
 names = ("h1", "h2", "h3")
 testbed = NetnsTestbed(LocalSpec(hosts=names, rates=dict.fromkeys(names, 1e8)), sys.argv[1])
 print("opening", flush=True)
-testbed.open(Path(sys.argv[2]), Deadline.after(20))
-testbed.front_door()
+testbed.open(Path(sys.argv[2]), Deadline.after(120))
+door = testbed.front_door()
 sys.path.insert(0, sys.argv[3])
 from netns_help import run_on
 run_on(testbed, "h1", "setsid sleep 1000 >/dev/null 2>&1 & echo kept > /run/orch/data")
-print("open", flush=True)
-time.sleep(60)
+print("open", door.folder, flush=True)
+time.sleep(600)
 """
 
 
@@ -159,7 +160,7 @@ def lives(pid):
 
 
 def gone(run_id, pids=frozenset()):
-    Deadline.after(10).poll(
+    Deadline.after(60).poll(
         lambda: not processes_of(run_id) and not any(lives(pid) for pid in pids),
         every_s=0.01,
         waiting_for="the end of the sandbox",
@@ -171,26 +172,19 @@ def test_kill_9_of_the_controller_leaves_nothing_but_data(up, tmp_path):
     run_id = f"killed-{os.getpid()}"
     with controller(run_id, tmp_path / "run") as process:
         assert process.stdout.readline() == "opening\n"
-        assert process.stdout.readline() == "open\n"
+        word, door = process.stdout.readline().split()
+        assert (word, Path(door).exists()) == ("open", True)
         pids = processes_of(run_id)
         commands = [Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ") for pid in pids]
         assert any(b"sleep 1000" in command for command in commands)
         assert sum(b"sshd" in command for command in commands) >= 4
         process.send_signal(signal.SIGKILL)
-        process.wait(5)
+        process.wait()
         gone(run_id, pids)
     assert this_machine() == before
     assert (tmp_path / "run/hosts/h1/data").read_text() == "kept\n"
-    doors = list(netns_door.base_folder().glob("door-*"))
     up(2).front_door().close()
-    assert not [door for door in doors if door.exists() and not held(door)]
-
-
-def held(door):
-    try:
-        return subprocess.run(["flock", "-n", str(door / "lock"), "true"], check=False).returncode != 0
-    except FileNotFoundError:
-        return False
+    assert not Path(door).exists()
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.01, 0.02, 0.03, 0.05])
@@ -200,7 +194,7 @@ def test_kill_9_in_the_midst_of_the_setup_leaves_nothing(up, tmp_path, after_s):
         assert process.stdout.readline() == "opening\n"
         time.sleep(after_s)  # where it is then does not matter: nothing may be left from any point on
         process.send_signal(signal.SIGKILL)
-        process.wait(5)
+        process.wait()
     time.sleep(0.1)  # a process that has just been forked has no environment to find it by yet
     gone(run_id)
 
@@ -208,7 +202,7 @@ def test_kill_9_in_the_midst_of_the_setup_leaves_nothing(up, tmp_path, after_s):
 def refused(spec, folder):
     testbed = NetnsTestbed(spec, f"refused-{os.getpid()}")
     with pytest.raises(TestbedError) as caught:
-        testbed.open(folder, Deadline.after(20))
+        testbed.open(folder, Deadline.after(120))
     gone(testbed.run_id)
     return caught.value
 
@@ -269,7 +263,7 @@ def test_a_host_whose_sshd_has_ended_says_so(up, on):
     testbed = up(2)
     (first,) = [pid for pid in processes_of(testbed.run_id) if is_home(pid, testbed.home_of("h2"))]
     os.kill(first, signal.SIGKILL)
-    Deadline.after(2).poll(lambda: answers_no(testbed, "h2"), every_s=0.05, waiting_for="the error")
+    Deadline.after(60).poll(lambda: answers_no(testbed, "h2"), every_s=0.05, waiting_for="the error")
     assert on(testbed, "h1", "hostname").strip() == "h1"
 
 
@@ -284,7 +278,7 @@ def is_home(pid, folder):
 
 def answers_no(testbed, node):
     try:
-        testbed.socket_to(node, Deadline.after(2)).close()
+        testbed.socket_to(node, Deadline.after(60)).close()
     except TestbedError as error:
         return "ended" in str(error)
     return False
@@ -298,13 +292,13 @@ def test_ssh_reaches_a_host_through_the_front_door(up):
         input="through",
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=120,
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
     ).stdout
     assert said == "h2\nthrough"
     argv = netns_door.connect_command(door.folder / "socket", "nobody")
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT, timeout=20)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
     assert done.returncode == 1
     assert "nobody: no such node" in done.stderr
     door.close()
@@ -314,10 +308,10 @@ def test_ssh_reaches_a_host_through_the_front_door(up):
 def test_an_agent_makes_the_runs_folder_where_the_controller_sees_it(up):
     testbed = up(2)
     for name in ("h2", "switch"):
-        channel = testbed.connect(name, Deadline.after(10))
+        channel = testbed.connect(name, Deadline.after(60))
         leash = Leash(testbed.topology.node(name), channel, run="a-run", holder={}, on_event=lambda _: None)
         try:
-            leash.hello(Deadline.after(10))
+            leash.hello(Deadline.after(60))
             assert [entry.name for entry in testbed.home_of(name).iterdir()] == [f"a-run.{name}"]
         finally:
-            leash.close(Deadline.after(10))
+            leash.close(Deadline.after(60))

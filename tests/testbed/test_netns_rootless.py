@@ -47,7 +47,7 @@ def as_user():
     if not shutil.which("newuidmap"):
         pytest.skip("the program newuidmap is not installed: apt-get install uidmap")
     with ordinary_user() as user, tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        for name in ("orchestrator", "tests/testbed", "pyproject.toml"):
+        for name in ("orchestrator", "tests", "pyproject.toml"):
             source, target = ROOT / name, Path(folder, name)
             target.parent.mkdir(parents=True, exist_ok=True)
             copy = shutil.copytree if source.is_dir() else shutil.copy
@@ -58,12 +58,12 @@ def as_user():
         settings = [f"HOME={home}", "PATH=/usr/bin:/bin", f"PYTHONPATH={paths}", f"TMPDIR={folder}"]
         prefix = ["runuser", "-u", user, "--", "env", "-i", *settings]
 
-        def run(argv, limit_s=300):
+        def run(argv, limit_s=900):
             return subprocess.run(
                 [*prefix, *argv], cwd=folder, capture_output=True, text=True, timeout=limit_s, check=False
             )
 
-        probe = "import paramiko, pydantic, pytest, cryptography"
+        probe = "import paramiko, pydantic, pytest, xdist, hypothesis, cryptography"
         for python in (
             sys.executable,
             f"/usr/bin/python{sys.version_info[0]}.{sys.version_info[1]}",
@@ -76,10 +76,11 @@ def as_user():
         yield lambda argv: run([python, *argv])
 
 
+@pytest.mark.alone
 def test_all_works_without_root(as_user):
     done = as_user(
         [
-            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-rs"),
+            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-rs", "-n", "2", "--dist", "worksteal"),
             *("tests/testbed/test_netns.py", "tests/testbed/test_netns_conditions.py"),
         ]
     )
@@ -115,7 +116,7 @@ def test_without_a_range_of_ids_the_error_says_what_to_do():
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
     if "ModuleNotFoundError" in done.stderr:

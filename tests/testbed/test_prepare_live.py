@@ -30,7 +30,7 @@ def inventory(tmp_path):
     testbed = NetnsTestbed(LocalSpec(hosts=names, rates=dict.fromkeys(names, 100e6)), f"prepare-{os.getpid()}")
     try:
         config = testbed.front_door().folder / "ssh_config"
-        testbed.open(tmp_path / "nodes", Deadline.after(30))
+        testbed.open(tmp_path / "nodes", Deadline.after(120))
         yield {
             "link": "100mbit",
             "defaults": {"config": str(config), "python": sys.executable, "work": f"/run/orch/{tmp_path.name}"},

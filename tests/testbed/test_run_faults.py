@@ -17,11 +17,13 @@ from orch_runs import (
     ended_or,
     in_its_window,
     last_json,
+    light,
     manifest_of,
     nothing_is_left,
     orch,
     parent_of,
     processes,
+    rank_of,
     small,
     start,
     told_of,
@@ -37,12 +39,12 @@ LONG = {"warmup": 1, "at_most": "60s", "stall": "4s"}
 @pytest.fixture
 def measuring(tmp_path):
     """`orch run` in the middle of its window; it is ended with the test."""
-    path = write(tmp_path, small(measure=LONG))
+    path = write(tmp_path, light(measure=LONG))
     with in_its_window(path, tmp_path / "results", iterations=8) as running:
         yield running
 
 
-def ended(process, run, within_s=40.0):
+def ended(process, run, within_s=120.0):
     """Exit status and output, with nothing of the run left."""
     out, err = process.communicate(timeout=within_s)
     nothing_is_left(run)
@@ -53,11 +55,11 @@ def kept_iterations(folder):
     return pq.read_table(folder / "tables" / "iterations.parquet").num_rows
 
 
-def test_a_rank_that_crashes(measuring):
-    process, results, run = measuring
-    (rank,) = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank1")
-    os.kill(rank, signal.SIGKILL)
-    status, out, err = ended(process, run)
+def test_a_rank_that_crashes(tmp_path):
+    path = write(tmp_path, small(measure=LONG))
+    with in_its_window(path, tmp_path / "results", iterations=8) as (process, results, run):
+        os.kill(rank_of(run, 1), signal.SIGKILL)
+        status, out, err = ended(process, run)
     manifest, folder = manifest_of(results)
     assert status == 1
     assert "h2: training-rank1 ended with status -9 before it was asked to" in err
@@ -70,8 +72,7 @@ def test_a_rank_that_crashes(measuring):
 
 def test_a_rank_that_hangs(measuring):
     process, results, run = measuring
-    (rank,) = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank1")
-    os.kill(rank, signal.SIGSTOP)
+    os.kill(rank_of(run, 1), signal.SIGSTOP)
     status, _, err = ended(process, run)
     manifest, _ = manifest_of(results)
     assert status == 1
@@ -81,8 +82,8 @@ def test_a_rank_that_hangs(measuring):
 
 def test_an_agent_that_dies(measuring):
     process, results, run = measuring
-    (rank,) = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank1")
-    os.kill(parent_of(rank), signal.SIGKILL)
+    (started, _) = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank1")
+    os.kill(parent_of(started), signal.SIGKILL)
     status, _, err = ended(process, run)
     manifest, folder = manifest_of(results)
     assert status == 1
@@ -107,13 +108,13 @@ def test_ctrl_c(measuring):
 @pytest.mark.parametrize("stage", ["open", "collectors", "ranks", "preflight"])
 def test_ctrl_c_before_anything_is_measured(tmp_path, stage):
     """A stage may last a tenth of a second, so that a busy machine ends it before the signal comes."""
-    path = write(tmp_path, small(measure=LONG))
+    path = write(tmp_path, light(measure=LONG))
     for attempt in range(TRIES):
         results = tmp_path / f"results{attempt}"
         process = start("run", path, "--results", results)
         wait_for(ended_or(process, told_of(results, event="phase", name=stage)), 360, stage)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=40)
+        _, err = process.communicate(timeout=120)
         manifest, folder = manifest_of(results)
         assert process.returncode == 130
         assert (manifest["outcome"], folder.name) == ("interrupted", manifest["run"])
@@ -127,7 +128,7 @@ def test_ctrl_c_before_anything_is_measured(tmp_path, stage):
 def test_two_ctrl_c_skip_the_grace_and_still_bring_the_data_home(measuring):
     process, results, run = measuring
     process.send_signal(signal.SIGINT)
-    wait_for(told_of(results, event="error", stage="window"), 10, "the end by the first one")  # or the two would be one
+    wait_for(told_of(results, event="error", stage="window"), 60, "the end by the first one")  # or the two would be one
     process.send_signal(signal.SIGINT)
     status, _, _ = ended(process, run)
     manifest, folder = manifest_of(results)
@@ -141,7 +142,7 @@ def test_kill_9_of_the_controller(measuring):
     process, results, run = measuring
     process.kill()
     process.communicate()
-    nothing_is_left(run, within_s=5)
+    nothing_is_left(run)
     status, out, _ = orch("ls", "--results", results)
     assert (status, run in out, "lost (window)" in out, "orch recover" in out) == (0, True, True, True)
     status, out, err = orch("recover", "--results", results)
@@ -157,7 +158,7 @@ def test_kill_9_of_the_controller(measuring):
 def test_the_second_of_two_runs_is_refused_and_told_who_holds_it(measuring, tmp_path):
     _, _, run = measuring
     status, _, err = orch(
-        "run", write(tmp_path, small(), "second.yaml"), "--results", tmp_path / "second", "--wait", "0s"
+        "run", write(tmp_path, light(), "second.yaml"), "--results", tmp_path / "second", "--wait", "0s"
     )
     assert status == 1
     assert f"run {run}" in err
@@ -166,7 +167,7 @@ def test_the_second_of_two_runs_is_refused_and_told_who_holds_it(measuring, tmp_
 
 
 def test_no_figure_is_taken_from_a_capture_that_ended_early(tmp_path):
-    path = write(tmp_path, small(measure={"warmup": 1, "iterations": 80, "at_most": "60s"}))
+    path = write(tmp_path, light(measure={"warmup": 1, "iterations": 80, "at_most": "60s"}))
     with in_its_window(path, tmp_path / "results", "--no-report", iterations=8) as (process, _, run):
         (tcpdump,) = processes(ORCH_RUN=run, ORCH_LAUNCH="tcpdump.h2")
         os.kill(tcpdump, signal.SIGTERM)
@@ -179,7 +180,7 @@ def test_no_figure_is_taken_from_a_capture_that_ended_early(tmp_path):
 
 def test_a_failing_collector_is_told_and_does_not_stop_the_measurement(tmp_path):
     """A filter that tcpdump does not understand ends it at once."""
-    experiment = small(collect=[{"tcpdump": {"filter": "this is no filter"}}, "nic"], traffic=None)
+    experiment = light(collect=[{"tcpdump": {"filter": "this is no filter"}}, "nic"], traffic=None)
     path = write(tmp_path, experiment)
     status, out, err = orch("run", path, "--results", tmp_path / "a", "--json", "--no-report")
     (run,) = last_json(out)["runs"]
@@ -199,7 +200,7 @@ def test_a_full_disk(tmp_path):
     """Results on a tmpfs that the captures fill within seconds."""
     results = tmp_path / "results"
     results.mkdir()
-    path = write(tmp_path, small(measure={"warmup": 1, "at_most": "30s"}))
+    path = write(tmp_path, light(measure={"warmup": 1, "at_most": "30s"}))
     inside = (
         f"mount -t tmpfs -o size=12m none {results} && "
         f"{sys.executable} -m orchestrator.cli run {path} --results {results} --no-report; "
@@ -210,7 +211,7 @@ def test_a_full_disk(tmp_path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert "Traceback" not in done.stdout + done.stderr, done.stderr

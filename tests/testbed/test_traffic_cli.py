@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import pytest
 from orch_runs import wait_for
 
 from orchestrator import cli
+from tests import machine
 
 pytestmark = pytest.mark.testbed
 
@@ -23,9 +23,7 @@ AGENTS = Path(__file__).parents[2] / "cross_traffic/agents"
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind((HERE, 0))
-        return probe.getsockname()[1]
+    return machine.free_port()
 
 
 @contextmanager
@@ -38,7 +36,7 @@ def serving(log, port, *, senders=(HERE,)):
         yield
     finally:
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 def send(log, port, *options):
@@ -104,7 +102,7 @@ def test_the_death_of_the_sender_ends_its_workers_and_not_the_sink(tmp_path, por
         options = ["--load", "1gbit", "--scale", "100", "--duration", "60s"]
         argv = [sys.executable, "-m", "orchestrator.cli", "traffic", "send", "--to", HERE, "--port", str(port)]
         process = subprocess.Popen([*argv, "--log", str(made), *options], stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not list(made.glob("flows.*.bin")) or _sender_of(made) is None:
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -112,9 +110,9 @@ def test_the_death_of_the_sender_ends_its_workers_and_not_the_sink(tmp_path, por
         workers = [int(pid) for pid in Path(f"/proc/{sender}/task/{sender}/children").read_text().split()]
         assert workers
         subprocess.run(["kill", "-9", str(sender)], check=True)
-        process.wait(10)
+        process.wait(60)
         while any(Path(f"/proc/{pid}").exists() and not _is_zombie(pid) for pid in workers):
-            assert time.monotonic() < deadline + 5
+            assert time.monotonic() < deadline + 60
             time.sleep(0.02)
 
 

@@ -20,6 +20,7 @@ from orchestrator.answers import LineRead, ProcessExited
 from orchestrator.deadline import Deadline
 from orchestrator.errors import AgentError, DeadlineExceeded, LaunchError, NeverStartedError
 from orchestrator.launch import Exited, Launch, Line, Listening, Requirement, Stop
+from tests.machine import free_port
 
 SOON = 60.0
 
@@ -182,12 +183,11 @@ def test_ready_when_a_line_is_there(tether):
 
 
 def test_ready_when_a_port_is_listened_on(tether):
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     leash = tether()
     script = f"import socket, time; s = socket.create_server(('127.0.0.1', {port})); time.sleep(600)"
     leash.start(launch(script, ready=Listening(port)), soon())
-    with socket.create_connection(("127.0.0.1", port), 1):
+    with socket.create_connection(("127.0.0.1", port), 60):
         pass
     with pytest.raises(LaunchError, match=f"listens on TCP port {port} already"):
         leash.start(launch(script, name="second", ready=Listening(port)), soon())

@@ -10,6 +10,7 @@ from metrics_help import MANIFEST, a_run, expressions, names_in, results, sample
 
 from orchestrator import hostcounters, metrics
 from orchestrator.errors import ConfigError, StoreError
+from tests.machine import free_port
 
 
 @pytest.fixture
@@ -57,12 +58,6 @@ def test_one_phase_at_a_time_and_none_after_the_run(live):
     assert value(live, "orch_runs_total", outcome="completed") == 1
     assert value(live, "orch_windows_total", valid="true") == 1
     assert value(live, "orch_capture_dropped_packets_total") == 3
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def test_the_endpoint_is_of_this_machine_and_goes_with_the_run():

@@ -28,10 +28,10 @@ from workloads.placement import ranks
 # On hosts the training's files lie in one folder.
 sys.path.extend(path for path in workloads.training.__path__ if path not in sys.path)
 
+from tests.machine import PATIENCE_S, free_port
 from workloads.training import mpi_daemon, mpi_proof, mpi_start
 
 LOOPBACK = "0100007F"  # as /proc/net/tcp writes 127.0.0.1
-PATIENCE_S = 60.0
 TRAINING = Path(mpi_ranks.__file__).parent / "training"
 
 
@@ -227,12 +227,6 @@ def test_two_ranks_of_a_host_send_one_ring_over_the_network() -> None:
 
 
 # The programs that stand between mpirun and us
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 DAEMON = """
