@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import List
 
+LONGEST_LINE = 1 << 20  # of one that does not end, what comes after is left out
+
 
 def last_words(folder: str) -> str:
     """The end of what a process printed, errors first."""
@@ -37,5 +39,5 @@ class Lines:
             return []
         self.offset += len(data)
         whole, newline, rest = (self.rest + data).rpartition(b"\n")
-        self.rest = rest
+        self.rest = rest[:LONGEST_LINE]
         return whole.decode(errors="replace").split("\n") if newline else []
