@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator import terminal
 from orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(_text(trace, top=arguments.top))
     for line in (*(problem for point in trace.points for problem in point.damage), *trace.notes):
-        print(f"orch: {line}", file=sys.stderr)
+        print(f"orch: {terminal.line(line)}", file=sys.stderr)
     for path in told:
-        print(f"wrote {path}", file=sys.stderr)
+        print(f"wrote {terminal.line(path)}", file=sys.stderr)
     return 0
 
 
@@ -136,7 +137,7 @@ def _point_lines(point: Any) -> list[str]:
     began = datetime.fromtimestamp(point.first_ns / 1e9, tz=timezone.utc).isoformat(sep=" ", timespec="microseconds")
     rate = f", {point.packets / seconds:,.0f} packets/s, {point.wire_bytes * 8 / seconds / 1e6:,.4g} Mbit/s"
     return [
-        f"{point.name}: {point.packets:,} packets, {point.wire_bytes:,} bytes on the wire, "
+        f"{terminal.line(point.name)}: {point.packets:,} packets, {point.wire_bytes:,} bytes on the wire, "
         f"{point.captured_bytes:,} kept; {', '.join(point.link_types) or 'no link type'}",
         *([f"  from {began} for {seconds:.6f} s{rate if seconds else ''}"] if point.packets else []),
         *([f"  {point.undecoded:,} packets whose headers cannot be read"] if point.undecoded else []),
@@ -176,6 +177,7 @@ def _table(what: str, lines: list[tuple[str, ...]], head: tuple[str, ...], count
     """Aligned columns under a heading; numbers to the right."""
     if not lines:
         return ""
+    lines = [tuple(map(terminal.line, row)) for row in lines]
     widths = [max(len(row[place]) for row in (head, *lines)) for place in range(len(head))]
     numbers = [place >= 2 and head[place] != "protocol" for place in range(len(head))]
     told = [

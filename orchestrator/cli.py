@@ -20,6 +20,7 @@ from orchestrator import (
     query_cli,
     study_cli,
     sweep_cli,
+    terminal,
     timeline_cli,
     traffic_cli,
 )
@@ -224,6 +225,11 @@ def _folder(text: str) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `orch` command; gives the exit status."""
+    with terminal.guarded():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     parser = build_parser()
     arguments = parser.parse_args(argv)
     if arguments.version:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import queue
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,14 +12,18 @@ from orchestrator.answers import AgentEvent, AgentLost, LineRead, ProcessExited
 from orchestrator.deadline import Deadline
 from orchestrator.errors import (
     AgentError,
+    BadAnswer,
     DeadlineExceeded,
     LockedError,
     NeverStartedError,
     OrchError,
     TransportError,
+    last_lines,
 )
+from orchestrator.frames import Frames, frame
 from orchestrator.lock import told
 from orchestrator.protocols import Channel
+from orchestrator.replies import Fields
 
 MAGIC = b"\0orch-agent 1\n"  # what an agent says first; a login shell may have printed something before it
 NOISE_LIMIT = 1 << 16
@@ -35,9 +37,15 @@ class Request:
         self.sink = sink
         self.answered = threading.Event()
         self.reply: dict[str, Any] = {}
+        self.fields = Fields({}, of="nothing", node="")
         self.error: Exception | None = None
         self.sent_ns = 0
         self.received_ns = 0
+
+    def fail(self, error: Exception) -> None:
+        """Whoever waits for the answer gets this instead."""
+        self.error = error
+        self.answered.set()
 
 
 class Connection:
@@ -75,7 +83,7 @@ class Connection:
         late_s: float = 0.0,
         argv: Sequence[str] | None = None,
     ) -> Request:
-        """One request and its answer; an answer that is a refusal is raised."""
+        """One request and its answer; an answer that is a refusal is raised. `fields` of it tells what it holds."""
         pending = Request(sink)
         request = self._send(op, values or {}, payload, pending)
         try:
@@ -93,16 +101,17 @@ class Connection:
             raise pending.error
         if "error" in pending.reply:
             raise _refusal(self._node, pending.reply, argv)
+        pending.fields = Fields(pending.reply, of=repr(op), node=self._node)
         return pending
 
-    def close(self, deadline: Deadline) -> Mapping[str, Any]:
-        """Say goodbye and close the channel; what the agent said last, nothing if it was gone or closed already."""
+    def close(self, deadline: Deadline) -> Fields | None:
+        """Say goodbye and close the channel; what the agent said last, None if it was gone or closed already."""
         with self._lock:
             already, self._closing = self._closing or self._lost is not None, True
         try:
             if already:
-                return {}
-            reply = self.ask("bye", deadline).reply
+                return None
+            reply = self.ask("bye", deadline).fields
             self._reader.join(deadline.remaining)
             return reply
         finally:
@@ -110,7 +119,7 @@ class Connection:
             self._out.put(None)
 
     def _write_loop(self) -> None:
-        while (item := self._next_frame()) is not None:
+        while (item := self._nextframe()) is not None:
             frame, pending = item
             pending.sent_ns = time.time_ns()
             try:
@@ -119,16 +128,18 @@ class Connection:
                 self._channel.close()  # the reader sees the end and says what it was
                 return
 
-    def _next_frame(self) -> tuple[bytes, Request] | None:
+    def _nextframe(self) -> tuple[bytes, Request] | None:
         try:
             return self._out.get(timeout=self._silence_s / 6)
         except queue.Empty:
-            return _frame({"id": 0, "op": "ping"}), Request(None)  # nobody waits for the answer
+            return frame({"id": 0, "op": "ping"}), Request(None)  # nobody waits for the answer
 
     def _bytes(self) -> Iterator[bytes]:
         """What the agent sends, from the end of its first words on."""
         seen = b""
-        while MAGIC not in seen and len(seen) < NOISE_LIMIT:
+        while MAGIC not in seen:
+            if len(seen) > NOISE_LIMIT:
+                raise BadAnswer(f"what answers is no agent of ours: it has printed {len(seen)} bytes and no greeting")
             if not (data := self._channel.read(READ_SIZE)):
                 return
             seen += data
@@ -137,65 +148,81 @@ class Connection:
             yield data
 
     def _read_loop(self) -> None:
-        received = bytearray()
-        reason = ""
+        frames = Frames()
+        reason = "its reader failed"  # unless it is known why
         try:
             for data in self._bytes():
-                received += data
-                while (frame := _take(received)) is not None:
-                    self._handle(*frame)
-        except (OSError, TransportError, ValueError, KeyError, TypeError) as error:
-            reason = str(error)
-        self._end(reason)
+                for header, payload in frames.feed(data):
+                    self._handle(header, payload)
+            reason = ""
+        except (OSError, OrchError, MemoryError) as error:
+            reason = error.message if isinstance(error, OrchError) else str(error) or type(error).__name__
+        finally:
+            try:
+                self._end(reason)
+            finally:
+                if reason:  # who does not keep to the protocol is not listened to; an agent puts everything down then
+                    self._channel.close()
 
     def _end(self, reason: str) -> None:
-        said = self._channel.diagnosis()
-        error = TransportError(
-            "the channel to the agent ended" + (f": {reason}" if reason else ""),
-            node=self._node,
-            tail=said,
-            hint=_hint(said),
-        )
-        with self._lock:
-            self._lost = error
-            waiting = list(self._pending.values())
-            self._pending.clear()
-            asked = self._closing
-        if not asked:  # first, so that whoever waits finds it told
-            self._on_event(AgentLost(self._node, error.message + (f"\n{error.tail}" if error.tail else "")))
-        for pending in waiting:
-            pending.error = error
-            pending.answered.set()
-        self._out.put(None)
+        """Tell everybody that the agent is lost, whatever befalls one of them."""
+        error = TransportError("the channel to the agent ended" + (f": {reason}" if reason else ""), node=self._node)
+        try:
+            said = self._channel.diagnosis()
+            error.tail, error.hint = last_lines(said), _hint(said)
+        finally:
+            with self._lock:
+                self._lost = error
+                waiting = list(self._pending.values())
+                self._pending.clear()
+                asked = self._closing
+            try:
+                if not asked:  # first, so that whoever waits finds it told
+                    self._on_event(AgentLost(self._node, error.message + (f"\n{error.tail}" if error.tail else "")))
+            finally:
+                for pending in waiting:
+                    pending.fail(error)
+                self._out.put(None)
 
     def _handle(self, header: dict[str, Any], payload: bytes) -> None:
         received_ns = time.time_ns()
-        name = self._node
-        if header.get("event") == "exit":
-            self._on_event(ProcessExited(name, header["name"], header["status"], header["wall_ns"]))
-        elif header.get("event") == "lines":
-            for text in header["lines"]:
-                self._on_event(LineRead(name, header["name"], text, header["wall_ns"]))
-        elif header.get("more"):
-            self._sink(header["id"], payload)
-        elif header.get("id") is None:
-            raise ValueError(f"the agent cannot follow us: {header.get('error')}")
-        else:
-            with self._lock:
-                pending = self._pending.pop(header["id"], None)
-            if pending is not None:
-                pending.received_ns = received_ns
-                pending.reply = header
-                pending.answered.set()
+        if "event" in header:
+            for event in _events(self._node, header):
+                self._tell(event)
+            return
+        fields = Fields(header, of="a request", node=self._node)
+        if header.get("id") is None:
+            raise BadAnswer(f"the agent cannot follow us: {str(header.get('error'))[:200]}")
+        request = fields.integer("id", least=0)
+        if header.get("more"):
+            self._sink(request, payload)
+            return
+        with self._lock:
+            pending = self._pending.pop(request, None)
+        if pending is not None:
+            pending.received_ns = received_ns
+            pending.reply = header
+            pending.answered.set()
+
+    def _tell(self, event: AgentEvent) -> None:
+        try:
+            self._on_event(event)
+        except Exception as error:  # whoever waits for an answer is told, and so is whoever asks next
+            raise OrchError(f"an event of its agent could not be taken: {type(error).__name__}: {error}") from error
 
     def _sink(self, request: int, payload: bytes) -> None:
+        """Hand on a part of an answer; where it cannot be taken, that is the answer, and the agent may stop."""
         with self._lock:
             pending = self._pending.get(request)
-        if pending is not None and pending.sink is not None and pending.error is None:
-            try:
-                pending.sink(payload)
-            except OSError as error:
-                pending.error = error
+        if pending is None or pending.sink is None:
+            return
+        try:
+            pending.sink(payload)
+        except (OSError, ValueError, OrchError) as error:
+            with self._lock:
+                self._pending.pop(request, None)
+            pending.fail(error)
+            self._out.put((frame({"id": 0, "op": "cancel", "request": request}), Request(None)))
 
     def _send(self, op: str, values: Mapping[str, Any], payload: bytes | None, pending: Request) -> int:
         with self._lock:
@@ -207,29 +234,21 @@ class Connection:
         header = {**values, "id": request, "op": op}
         if payload is not None:
             header["bytes"] = len(payload)
-        self._out.put((_frame(header, payload or b""), pending))
+        self._out.put((frame(header, payload or b""), pending))
         return request
 
 
-def _frame(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
-    text = json.dumps(header).encode()
-    return struct.pack(">I", len(text)) + text + payload
-
-
-def _take(received: bytearray) -> tuple[dict[str, Any], bytes] | None:
-    """Cut the first whole frame off what has been received."""
-    if len(received) < 4:
-        return None
-    (length,) = struct.unpack_from(">I", received)
-    if len(received) < 4 + length:
-        return None
-    header: dict[str, Any] = json.loads(bytes(received[4 : 4 + length]))
-    end = 4 + length + int(header.get("bytes", 0))
-    if len(received) < end:
-        return None
-    payload = bytes(received[4 + length : end])
-    del received[:end]
-    return header, payload
+def _events(node: str, header: Mapping[str, Any]) -> Iterator[AgentEvent]:
+    """What an agent says on its own account."""
+    fields = Fields(header, of="nothing (an event)", node=node)
+    kind, name, wall_ns = header["event"], fields.text("name"), fields.integer("wall_ns")
+    if kind == "exit":
+        yield ProcessExited(node, name, fields.integer("status"), wall_ns)
+    elif kind == "lines":
+        for text in fields.texts("lines"):
+            yield LineRead(node, name, text, wall_ns)
+    else:
+        raise BadAnswer(f"an event of unknown kind: {str(kind)[:30]}", node=node)
 
 
 def _hint(said: str) -> str | None:
@@ -243,16 +262,18 @@ def _hint(said: str) -> str | None:
 
 
 def _refusal(node: str, reply: Mapping[str, Any], argv: Sequence[str] | None) -> OrchError:
-    message, kind = str(reply["error"]), reply.get("kind")
-    words = reply.get("argv") or argv
-    tail = str(reply.get("tail") or "")
+    fields = Fields(reply, of="a request, a refusal", node=node)
+    message, kind, tail = fields.text("error"), fields.text_or_none("kind"), fields.text_or_none("tail") or ""
+    words = fields.texts("argv") if reply.get("argv") else argv
     if kind == "locked":
-        return LockedError(f"held by {told(reply.get('holder') or {})}", node=node)
+        holder = fields.inner("holder").words("user", "host", "pid", "run", "since") if reply.get("holder") else {}
+        return LockedError(f"held by {told(holder)}", node=node)
     if kind == "timeout":
         return DeadlineExceeded(message, node=node, argv=words, tail=tail)
     hint = "install it on the node, or name it by its path" if kind == "missing" else None
     sort = NeverStartedError if kind == "unknown" else AgentError
     error = sort(message, node=node, argv=words, tail=tail, hint=hint)
     if reply.get("undo_failed"):
-        error.hint = "the change could not be taken back either: " + str(reply["undo_failed"].get("tail"))
+        said = fields.inner("undo_failed").text_or_none("tail")
+        error.hint = f"the change could not be taken back either: {said}"
     return error

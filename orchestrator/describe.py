@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator import terminal
 from orchestrator.launch import Launch
 from orchestrator.plan import RunPlan
 from orchestrator.store.rundir import Entry, began_text
@@ -16,6 +17,7 @@ from orchestrator.units import duration_text, rate_text, size_text
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "") -> str:
     """Text columns under a head, numbers (all but the first column) to the right."""
+    rows = [[terminal.line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = []
     for row in [head, ["-" * width for width in widths], *rows]:

@@ -74,6 +74,14 @@ class AgentError(OrchError):
     """An agent refused or failed a request."""
 
 
+class BadAnswer(AgentError):
+    """What an agent says is not of the protocol: it is broken, or somebody else's."""
+
+
+class UnsafePath(OrchError):
+    """A name that a host, a bucket or a file gave would lead out of the folder that it belongs into."""
+
+
 class NeverStartedError(AgentError):
     """What an agent is asked about was never started there, nor will it be."""
 

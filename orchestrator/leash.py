@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from orchestrator import safepath
 from orchestrator.answers import (
     AgentEvent,
     ClockSample,
@@ -24,7 +25,7 @@ from orchestrator.answers import (
 )
 from orchestrator.connection import Connection
 from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, LaunchError, LockedError, OrchError
+from orchestrator.errors import AgentError, BadAnswer, LaunchError, LockedError, OrchError
 from orchestrator.launch import Exited, Launch, Line, Listening, Ready, Requirement
 from orchestrator.protocols import Channel
 from orchestrator.topology import Node
@@ -33,6 +34,7 @@ PUT_CHUNK = 1 << 20
 CLOSE_S = 15.0
 ENDING_S = 15.0  # for an agent that has lost its controller to put everything down
 AGAIN_S = 0.2
+MOST_FILES = 100_000  # of a run on one node, as agents keep to
 ANSWER_S = 5.0  # how much later than the agent's own time limit its answer, which says more than ours, may come
 
 
@@ -79,8 +81,19 @@ class Leash:
             "holder": self._holder,
             "silence_s": self._silence_s,
         }
-        reply = self._connection.ask("hello", deadline, values).reply
-        return Greeting(**{key: reply[key] for key in Greeting.__dataclass_fields__})
+        said = self._connection.ask("hello", deadline, values).fields
+        return Greeting(
+            pid=said.integer("pid", least=1),
+            uid=said.integer("uid", least=0),
+            user=said.text_or_none("user"),
+            folder=said.text("folder"),
+            python=said.text("python"),
+            executable=said.text("executable"),
+            hostname=said.text("hostname"),
+            boot=said.text("boot"),
+            wall_ns=said.integer("wall_ns"),
+            monotonic_ns=said.integer("monotonic_ns"),
+        )
 
     def lock(self, name: str, deadline: Deadline) -> None:
         """Hold a lock of the whole node until this agent ends, however it ends; LockedError names the holder."""
@@ -94,7 +107,7 @@ class Leash:
         best: tuple[int, int] | None = None
         for _ in range(samples):
             ping = self._connection.ask("ping", deadline)
-            there = int(ping.reply["wall_ns"])
+            there = ping.fields.integer("wall_ns")
             trip = (ping.received_ns - ping.sent_ns, (ping.sent_ns + ping.received_ns) // 2 - there)
             best = trip if best is None or trip[0] < best[0] else best
         if best is None:
@@ -106,22 +119,27 @@ class Leash:
         wanted = [
             {"kind": need.kind, "what": need.what, "python": need.python or self.node.python} for need in requirements
         ]
-        findings = self._connection.ask("check", deadline, {"requirements": wanted}).reply["findings"]
-        return [Finding(need, seen["found"], seen["detail"]) for need, seen in zip(requirements, findings, strict=True)]
+        findings = self._connection.ask("check", deadline, {"requirements": wanted}).fields.each("findings")
+        if len(findings) != len(wanted):
+            raise BadAnswer(f"asked for {len(wanted)} findings, its agent has {len(findings)}", node=self.node.name)
+        return [
+            Finding(need, seen.flag("found"), seen.text("detail"))
+            for need, seen in zip(requirements, findings, strict=True)
+        ]
 
     def run(self, argv: Sequence[str], deadline: Deadline, *, stdin: bytes = b"", privileged: bool = True) -> Completed:
         """Run a short command to its end, with the agent's own rights unless not `privileged`."""
         values = {"argv": list(argv), "timeout_s": deadline.remaining, "privileged": privileged}
-        reply = self._connection.ask("run_command", deadline, values, payload=stdin, late_s=ANSWER_S, argv=argv).reply
-        return Completed(reply["status"], reply["stdout"], reply["stderr"])
+        reply = self._connection.ask("run_command", deadline, values, payload=stdin, late_s=ANSWER_S, argv=argv).fields
+        return Completed(reply.integer("status"), reply.text("stdout"), reply.text("stderr"))
 
     def read(self, paths: Sequence[str], deadline: Deadline, *, globs: Sequence[str] = ()) -> Texts:
         """Small files such as counters, all in one go; of each at most its last 256 KiB.
 
         A path that is not absolute is in the run's folder.
         """
-        reply = self._connection.ask("read", deadline, {"paths": list(paths), "globs": list(globs)}).reply
-        return Texts(reply["wall_ns"], reply["texts"])
+        reply = self._connection.ask("read", deadline, {"paths": list(paths), "globs": list(globs)}).fields
+        return Texts(reply.integer("wall_ns"), reply.inner("texts").texts_by_name())
 
     def put(self, path: str, content: bytes | Path, deadline: Deadline, *, privileged: bool = False) -> None:
         """Write a file in the run's folder; a Path is read here and stays executable if it is.
@@ -157,15 +175,15 @@ class Leash:
         try:
             for name, content in launch.files.items():
                 self.put(f"{launch.name}/{name}", content, deadline, privileged=launch.privileged)
-            reply = self._connection.ask("start", deadline, values, late_s=ANSWER_S, argv=launch.argv).reply
+            reply = self._connection.ask("start", deadline, values, late_s=ANSWER_S, argv=launch.argv).fields
+            return Running(reply.integer("pid", least=1), reply.integer("started_ns"), reply.integer("ready_ns"))
         except (AgentError, OSError) as error:
             raise _launch_error(launch, error) from error
-        return Running(reply["pid"], reply["started_ns"], reply["ready_ns"])
 
     def go(self, name: str, deadline: Deadline) -> int:
         """Open a launch's gate; when, by the node's clock in nanoseconds."""
         try:
-            return int(self._connection.ask("go", deadline, {"name": name}).reply["wall_ns"])
+            return self._connection.ask("go", deadline, {"name": name}).fields.integer("wall_ns")
         except AgentError as error:
             message = f"{name} cannot go: {error.message}"
             raise LaunchError(message, node=self.node.name, tail=error.tail) from error
@@ -174,12 +192,22 @@ class Leash:
         """Ask a launch and all its children to end as it wishes to be asked, then kill; grace periods times `grace`."""
         signals = [[int(number), grace_s * grace] for number, grace_s in launch.stop.signals]
         values = {"name": launch.name, "signals": signals}
-        reply = self._connection.ask("stop", deadline, values, late_s=ANSWER_S, argv=launch.argv).reply
+        reply = self._connection.ask("stop", deadline, values, late_s=ANSWER_S, argv=launch.argv).fields
+        status, was_over = reply.integer("status"), reply.flag("was_over")
         complaint = ""
-        if not reply["was_over"] and reply["status"] not in launch.stop.ok:
-            complaint = f"{launch.name} ended with status {reply['status']} when it was asked to end"
-        fields = [key for key in Stopped.__dataclass_fields__ if key != "complaint"]
-        return Stopped(**{key: reply[key] for key in fields}, complaint=complaint)
+        if not was_over and status not in launch.stop.ok:
+            complaint = f"{launch.name} ended with status {status} when it was asked to end"
+        return Stopped(
+            status=status,
+            killed=reply.flag("killed"),
+            was_over=was_over,
+            ended_ns=reply.integer("ended_ns"),
+            user_s=reply.number("user_s"),
+            system_s=reply.number("system_s"),
+            max_rss_bytes=reply.integer("max_rss_bytes", least=0),
+            tail=reply.text("tail"),
+            complaint=complaint,
+        )
 
     def signal(self, name: str, number: int, deadline: Deadline) -> None:
         """Send a signal to a launch's process group."""
@@ -188,7 +216,7 @@ class Leash:
     def wait(self, name: str, deadline: Deadline) -> int:
         """Wait until a launch has ended; its exit status."""
         values = {"name": name, "timeout_s": deadline.remaining}
-        return int(self._connection.ask("wait", deadline, values, late_s=ANSWER_S).reply["status"])
+        return self._connection.ask("wait", deadline, values, late_s=ANSWER_S).fields.integer("status")
 
     def change(
         self, key: str, deadline: Deadline, *, undo: Sequence[Sequence[str]], apply: Sequence[Sequence[str]]
@@ -202,56 +230,73 @@ class Leash:
         self._connection.ask("undo", deadline, {"key": key})
 
     def files(self, deadline: Deadline) -> list[RemoteFile]:
-        """Every file in the run's folder, by path."""
-        return [
-            RemoteFile(file["path"], file["bytes"]) for file in self._connection.ask("files", deadline).reply["files"]
-        ]
+        """Every file in the run's folder, by path; the paths are the node's own words, and `fetch` checks them."""
+        listed = self._connection.ask("files", deadline).fields.each("files")
+        if len(listed) > MOST_FILES:
+            raise BadAnswer(f"its agent lists {len(listed)} files; accepted: {MOST_FILES}", node=self.node.name)
+        files = [RemoteFile(file.raw("path"), file.integer("bytes", least=0)) for file in listed]
+        if len({file.path for file in files}) < len(files):
+            raise BadAnswer("its agent lists a file of its run's folder twice", node=self.node.name)
+        return files
 
-    def fetch(self, path: str, destination: Path, deadline: Deadline) -> str:
-        """Bring a file of the run's folder home and return its SHA-256.
+    def fetch(self, file: RemoteFile, home: Path, deadline: Deadline) -> str:
+        """Bring a file of the run's folder home, to its path below `home`, and return its SHA-256.
 
         It lies beside its destination as `*.part` until it is complete and its hash is right; an interrupted one is
-        taken up where it stopped.
+        taken up where it stopped. UnsafePath for a path that leads elsewhere; BadAnswer when more comes than `bytes`.
         """
+        destination = safepath.under(home, file.path)
         part = destination.with_name(destination.name + ".part")
-        part.parent.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256()
-        with part.open("ab+") as file:
-            offset = _hash_into(digest, file)
+        with safepath.appendable(home, file.path + ".part") as kept:
+            size = offset = _hash_into(digest, kept)
 
             def sink(data: bytes) -> None:
-                file.write(data)
+                nonlocal size
+                size += len(data)
+                if size > file.bytes:
+                    raise BadAnswer(f"{file.path}: more comes than the {file.bytes} bytes listed", node=self.node.name)
+                kept.write(data)
                 digest.update(data)
 
-            reply = self._connection.ask("fetch", deadline, {"path": path, "offset": offset}, sink=sink).reply
-        if reply["sha256"] != digest.hexdigest():
+            values = {"path": file.path, "offset": offset, "most": file.bytes}
+            wanted = self._connection.ask("fetch", deadline, values, sink=sink).fields.text("sha256")
+        if wanted != digest.hexdigest():
             part.unlink()
-            raise AgentError(f"{path} changed while it was fetched", node=self.node.name, hint="fetch it again")
-        part.replace(destination)
-        return digest.hexdigest()
+            raise AgentError(f"{file.path} changed while it was fetched", node=self.node.name, hint="fetch it again")
+        with safepath.passable(file.path):
+            part.replace(destination)
+        return wanted
 
     def disk(self, deadline: Deadline, *, path: str | None = None) -> Disk:
         """Room at `path`, or where the run's folder lies."""
-        reply = self._connection.ask("disk", deadline, {"path": path}).reply
-        return Disk(reply["free_bytes"], reply["total_bytes"])
+        reply = self._connection.ask("disk", deadline, {"path": path}).fields
+        return Disk(reply.integer("free_bytes", least=0), reply.integer("total_bytes", least=0))
 
     def processes(self, deadline: Deadline) -> list[RemoteProcess]:
         """What still runs of this run on the node, by descent and by tag, except its agent."""
-        found = self._connection.ask("list_processes", deadline).reply["processes"]
-        return [RemoteProcess(entry["pid"], tuple(entry["argv"]), name=entry["name"]) for entry in found]
+        found = self._connection.ask("list_processes", deadline).fields.each("processes")
+        return [RemoteProcess(one.integer("pid", least=1), one.texts("argv"), name=one.text("name")) for one in found]
 
     def sweep(self, deadline: Deadline, *, keep_data: bool, work: str | None = None) -> Swept:
         """Put down what runs whose agents died left on the node: processes, changes and, unless kept, folders."""
-        reply = self._connection.ask("sweep", deadline, {"work": work or self.node.work, "keep_data": keep_data}).reply
-        failed = tuple(f"{entry['id']}: {' '.join(entry['argv'])}: {entry['tail']}" for entry in reply["failed"])
+        values = {"work": work or self.node.work, "keep_data": keep_data}
+        reply = self._connection.ask("sweep", deadline, values).fields
+        failed = (
+            f"{one.text('id')}: {' '.join(one.texts('argv'))}: {one.text('tail')}" for one in reply.each("failed")
+        )
+        killed = (
+            RemoteProcess(one.integer("pid", least=1), one.texts("argv"), run=one.text("run"))
+            for one in reply.each("killed")
+        )
         return Swept(
-            killed=tuple(RemoteProcess(one["pid"], tuple(one["argv"]), run=one["run"]) for one in reply["killed"]),
-            left=tuple(reply["left"]),
-            undone=tuple(reply["undone"]),
-            failed=failed,
-            removed=tuple(reply["removed"]),
-            kept=tuple(reply["kept"]),
-            alive=tuple(reply["alive"]),
+            killed=tuple(killed),
+            left=reply.integers("left"),
+            undone=reply.texts("undone"),
+            failed=tuple(failed),
+            removed=reply.texts("removed"),
+            kept=reply.texts("kept"),
+            alive=reply.texts("alive"),
         )
 
     def remove(self, deadline: Deadline) -> None:
@@ -261,10 +306,13 @@ class Leash:
     def close(self, deadline: Deadline | None = None) -> None:
         """Have the agent end everything, take all changes back and exit; AgentError names what it could not."""
         reply = self._connection.close(deadline or Deadline.after(CLOSE_S))
-        if reply and (reply["failed"] or reply["left"]):
-            tail = "\n".join(f"{entry['id']}: {entry['tail']}" for entry in reply["failed"])
-            left = f"; processes that would not end: {reply['left']}" if reply["left"] else ""
-            message = f"{len(reply['failed'])} changes could not be taken back{left}"
+        if reply is None:
+            return
+        failed, remaining = reply.each("failed"), reply.integers("left")
+        if failed or remaining:
+            tail = "\n".join(f"{one.text('id')}: {one.text('tail')}" for one in failed)
+            left = f"; processes that would not end: {list(remaining)}" if remaining else ""
+            message = f"{len(failed)} changes could not be taken back{left}"
             raise AgentError(message, node=self.node.name, tail=tail, hint="`orch clean` tries again")
 
 

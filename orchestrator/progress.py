@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TextIO
 
+from orchestrator import terminal
 from orchestrator.units import duration_text, rate_text
 
 PLAIN_EVERY_S = 5.0
@@ -19,7 +20,7 @@ class Progress:
     """One line that is rewritten on a terminal; on anything else a line a phase, and one every few seconds."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream if stream is not None else sys.stderr
+        self._stream = terminal.plain(sys.stderr) if stream is None else stream
         self._live = self._stream.isatty()
         self._width = 0
         self._last = 0.0
@@ -82,6 +83,7 @@ class Progress:
         except (OSError, ValueError):
             columns = 0
         room = (columns or USUAL_COLUMNS) - 1  # in the last column some terminals wrap already
+        line = terminal.line(line)
         if len(line) + len(ending) > room:
             line = line[: max(0, room - len(ending) - 3)] + "..."
         shown = (line + ending)[:room]
@@ -94,7 +96,7 @@ class Progress:
             self._width = 0
 
     def _print(self, line: str) -> None:
-        self._write(line + "\n")
+        self._write(terminal.escaped(line) + "\n")
 
     def _write(self, text: str) -> None:
         """Without an error: steps of putting things back are told, too, and a closed terminal must not end them."""

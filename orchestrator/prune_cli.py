@@ -6,10 +6,14 @@ import argparse
 import re
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import ConfigError, StoreError
+from orchestrator.errors import ConfigError, OrchError
+
+if TYPE_CHECKING:
+    from orchestrator.store.rundir import Entry
 
 _DAYS = re.compile(r"([0-9]+(?:\.[0-9]+)?) *d")
 
@@ -42,25 +46,38 @@ def _prune(arguments: argparse.Namespace) -> int:
     if policy == retention.Policy():
         raise ConfigError("nothing to prune by; accepted: --compress-after, --drop-after, --keep, or several of them")
     held = set() if arguments.baselines_too else set(selection.held(arguments.results))
-    entries = [entry for entry in rundir.entries(arguments.results) if entry.path.resolve() not in held]
-    freed, trouble = 0, 0
+    entries, trouble = _sound(entry for entry in rundir.entries(arguments.results) if entry.path.resolve() not in held)
+    freed = 0
     actions = retention.plan(entries, policy, now_ns=time.time_ns())
     for entry in entries:
         run, mine = entry.path, [action for action in actions if action.run == entry.path]
-        if not mine and not (entry.sealed and retention.leftovers(run, entry.manifest)):
-            continue
         for action in mine:
             print(f"{action.what} {run.name}/{action.path}, {_size(action.bytes)}: {action.why}")
         if arguments.dry_run:
             continue
         try:
-            freed += retention.carry_out(run, mine)
-        except (StoreError, OSError) as error:
+            if mine or (entry.sealed and retention.leftovers(run, entry.manifest)):
+                freed += retention.carry_out(run, mine)
+        except (OrchError, OSError) as error:
             trouble += 1
             print(f"{run.name}: {error}", file=sys.stderr)
     count = f"{len(actions)} captures" if len(actions) != 1 else "1 capture"
     print(f"{count} to prune; nothing was done" if arguments.dry_run else f"{count}, {_size(freed)} freed")
     return 1 if trouble else 0
+
+
+def _sound(entries: Iterable[Entry]) -> tuple[list[Entry], int]:
+    """The runs that may be pruned, and how many may not, which are told."""
+    from orchestrator.store import retention
+
+    found, trouble = [], 0
+    for entry in entries:
+        try:
+            found.append(retention.checked(entry))
+        except OrchError as error:
+            trouble += 1
+            print(f"{entry.path.name}: {error}; it is left alone", file=sys.stderr)
+    return found, trouble
 
 
 def _size(size: float) -> str:

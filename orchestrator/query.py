@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -39,7 +40,7 @@ def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> 
             connection.register(name, rows)
             continue
         paths = [entry.path / "tables" / f"{name}.parquet" for entry in sealed]
-        there = [str(path) for path in paths if path.exists()]
+        there = [re.sub(r"([*?\[])", r"[\1]", str(path)) for path in paths if path.exists()]  # each itself, no pattern
         if there:
             connection.read_parquet(there, union_by_name=True, hive_partitioning=False).create_view(name)
         else:
@@ -177,7 +178,7 @@ def zipped(results: str, entry: Entry, output: Path) -> int:
         raise StoreError(f"{entry.run} is not sealed", hint="orch recover")
     remote.fetch(results, [entry.path], want=lambda _: True)
     new = output.with_name(f".{output.name}.new")
-    files = sorted(path for path in entry.path.rglob("*") if path.is_file())
+    files = sorted(path for path in entry.path.rglob("*") if stat.S_ISREG(path.lstat().st_mode))  # no link is followed
     try:
         with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             for file in files:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from orchestrator import listing
+from orchestrator import listing, terminal
 
 
 def query_options(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,8 @@ def _query(arguments: argparse.Namespace) -> int:
 def _print_csv(found: Any) -> None:
     import csv
 
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    plain = terminal.plain(sys.stdout)
+    writer = csv.writer(sys.stdout if plain.isatty() else plain, lineterminator="\n")
     writer.writerow(found.column_names)
     for batch in found.to_batches():
         writer.writerows(zip(*(column.to_pylist() for column in batch.columns), strict=True))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 
-from orchestrator import describe, fanout, loading, lock, sealing
+from orchestrator import describe, fanout, loading, lock, safepath, sealing
 from orchestrator.answers import Swept
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError, StoreError
@@ -64,6 +64,7 @@ def seal(entry: Entry, *, without: Sequence[str] = ()) -> Path:
 
 def _seal(entry: Entry, without: Sequence[str]) -> Path:
     folder = RunFolder(entry.path, dict(entry.manifest))
+    _refuse_links(entry.path)
     experiment, _ = loading.checked(entry.path / "experiment.yaml", (), dry_run=False)
     reducer = Reducer()
     try:
@@ -71,9 +72,11 @@ def _seal(entry: Entry, without: Sequence[str]) -> Path:
         hosts = entry.path / "hosts"
         for node in testbed.topology.nodes:
             if experiment.testbed.inventory is None:
-                bring_up(hosts / node.name / Path(node.folder(entry.run)).name, hosts / node.name)
+                bring_up(safepath.under(hosts, f"{node.name}/{Path(node.folder(entry.run)).name}"), hosts / node.name)
         if experiment.testbed.inventory is not None:
-            names = sorted({launch["node"] for launch in entry.manifest["launches"]} - set(without))
+            names = [
+                name for name in _nodes(entry, {node.name for node in testbed.topology.nodes}) if name not in without
+            ]
             try:
                 fanout.each(
                     names,
@@ -101,6 +104,21 @@ def _seal(entry: Entry, without: Sequence[str]) -> Path:
     manifest.update(ended_ns=time.time_ns())
     folder.hash_files()
     return folder.seal()
+
+
+def _refuse_links(folder: Path) -> None:
+    """UnsafePath where what is to be written would go through a link: the folder may be somebody else's."""
+    for name in ("hosts", "tables", "experiment.yaml"):
+        safepath.under(folder, name)
+    for path in (folder / "tables").glob("*"):
+        safepath.under(folder, path.relative_to(folder).as_posix())
+
+
+def _nodes(entry: Entry, known: Set[str]) -> list[str]:
+    names = {launch["node"] for launch in entry.manifest["launches"]}
+    if unknown := names - known:
+        raise StoreError(f"its manifest has the host {min(unknown)!r}, its experiment has not")
+    return sorted(names)
 
 
 def _bring_home(node: Node, connect: Callable[[str, Deadline], Channel], run: str, home: Path) -> None:

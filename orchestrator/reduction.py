@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator import parts
+from orchestrator import parts, safepath
 from orchestrator.analysis import captures, flowbins, flowtable, windows
 from orchestrator.collectors import tcpdump
 from orchestrator.errors import CaptureError, OrchError
@@ -37,7 +37,7 @@ PROFILE_NS = 1_000_000  # what shows a burst of a millisecond
 def homes(folder: Path, manifest: Mapping[str, Any]) -> Iterable[tuple[str, Home]]:
     """Every launch of a run, with the part that reads it."""
     for launch in manifest["launches"]:
-        place = folder / "hosts" / launch["node"] / launch["name"]
+        place = safepath.under(folder / "hosts", f"{launch['node']}/{launch['name']}")
         if place.is_dir():
             clock = manifest["clocks"].get(launch["node"], {}).get("before", {})
             yield (

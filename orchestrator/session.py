@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,8 +20,10 @@ from orchestrator.errors import (
     MissingRequirement,
     NeverStartedError,
     OrchError,
+    StoreError,
     TestbedError,
     TransportError,
+    UnsafePath,
 )
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
@@ -445,9 +448,29 @@ def batch_keys(batch: Sequence[Launch]) -> list[tuple[str, str]]:
 
 
 def fetch_all(leash: Leash, home: Path, deadline: Deadline) -> None:
-    """Bring every file of the run's folder on a node home, then remove the folder there."""
-    for entry in leash.files(deadline):
-        leash.fetch(entry.path, home / entry.path, Deadline.after(CALL_S + entry.bytes / SLOWEST_FETCH))
+    """Bring every file of the run's folder on a node home, then remove the folder there.
+
+    StoreError when there is no room for what the node lists. A name that leads elsewhere is UnsafePath: all other files
+    come home, and the node keeps its folder.
+    """
+    listed = leash.files(deadline)
+    home.mkdir(parents=True, exist_ok=True)
+    promised, free = sum(file.bytes for file in listed), shutil.disk_usage(home).free
+    if promised > free:
+        raise StoreError(
+            f"its files are {promised} bytes, and {home} has room for {free}; nothing of them was fetched",
+            node=leash.node.name,
+            hint="make room, then `orch recover`",
+        )
+    refused: list[str] = []
+    for file in listed:
+        try:
+            leash.fetch(file, home, Deadline.after(CALL_S + file.bytes / SLOWEST_FETCH))
+        except UnsafePath as error:
+            refused.append(error.message)
+    if refused:
+        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        raise UnsafePath(refused[0] + more, node=leash.node.name, hint="they stay on the node; see who put them there")
     leash.remove(Deadline.after(CALL_S))
 
 

@@ -10,11 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from orchestrator import safepath
 from orchestrator.analysis import traffic, view
 from orchestrator.analysis.iterations import JobSeries, series
 from orchestrator.analysis.traffic import Traffic
 from orchestrator.analysis.view import View
-from orchestrator.errors import StoreError
+from orchestrator.errors import StoreError, UnsafePath
 from orchestrator.store import tables
 
 
@@ -126,8 +127,8 @@ class Run:
     def facts(self, node: str) -> dict[str, Any]:
         """What was in force on a node before the run; empty when nobody asked it."""
         try:
-            facts = json.loads((self.path / "hosts" / node / "before.json").read_bytes())
-        except (OSError, ValueError):
+            facts = json.loads(safepath.under(self.path / "hosts", f"{node}/before.json").read_bytes())
+        except (OSError, ValueError, UnsafePath):
             return {}
         return facts if isinstance(facts, dict) else {}
 

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from orchestrator.store.rundir import MANIFEST, PARTIAL, Entry, entry_at
+from orchestrator.store.rundir import MANIFEST, PARTIAL, Entry, entry_at, is_manifest
 
 FILE = ".index.json"
 FORMAT = 1
@@ -87,11 +87,18 @@ def _folders(path: Path) -> list[str]:
 def _read(results: Path) -> dict[str, Any]:
     try:
         data = json.loads((results / FILE).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("runs"), dict):
         return {}
-    return dict(data["runs"])
+    return {path: kept for path, kept in data["runs"].items() if _is_kept(kept)}
+
+
+def _is_kept(kept: object) -> bool:
+    """Whether this is what we wrote of a run: the index may come with a store that is somebody else's."""
+    if not isinstance(kept, dict) or not {"stamp", "manifest"} <= kept.keys():
+        return False
+    return kept["manifest"] is None or is_manifest(kept["manifest"])
 
 
 def _write(results: Path, index: Mapping[str, Any]) -> None:

@@ -1,16 +1,21 @@
-"""A results store elsewhere, such as an object store, for reading: what is asked for is kept in this user's cache."""
+"""A results store elsewhere, such as an object store, for reading: what is asked for is kept in this user's cache.
+
+Others may write into a bucket. A key is taken only as a path below the cache; others are left out, and told.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import StoreError
+from orchestrator import safepath
+from orchestrator.errors import StoreError, UnsafePath
 from orchestrator.store.rundir import MANIFEST, PARTIAL
 
 AT_ONCE = 500  # manifests in one request to the file system's library
@@ -30,13 +35,13 @@ def here(results: str) -> Path:
         return Path(results)
     mirror = _mirror(results)
     with _opened(results) as (system, root):
-        there = dict(_runs(system, root))
+        there = dict(_runs(system, root, results))
         wanted = [path for path in there if path.endswith(PARTIAL) or not (mirror / path / MANIFEST).exists()]
         for first in range(0, len(wanted), AT_ONCE):
             files = {f"{there[path]}/{MANIFEST}": path for path in wanted[first : first + AT_ONCE]}
             found = system.cat(list(files), on_error="omit")
             for name, content in found.items():
-                _put(mirror / files[name] / MANIFEST, content)
+                _put(safepath.under(mirror, f"{files[name]}/{MANIFEST}"), content)
     for gone in _mirrored(mirror) - there.keys():
         shutil.rmtree(mirror / gone, ignore_errors=True)
     return mirror
@@ -54,11 +59,22 @@ def fetch(results: str, runs: Sequence[Path], *, want: Callable[[str], bool] | N
         for run in runs:
             there = f"{root}/{run.relative_to(mirror).as_posix()}"
             for file in system.find(there):
-                inside = PurePosixPath(_below(file, there)).as_posix()
+                inside = _below(file, there)
                 if not (want or _is_figure)(inside):
                     continue
-                if run.name.endswith(PARTIAL) or not (run / inside).exists():
-                    _put(run / inside, system.cat_file(file))
+                with _left_out(results):
+                    path = safepath.under(run, inside)
+                    if run.name.endswith(PARTIAL) or not path.exists():
+                        _put(path, system.cat_file(file))
+
+
+@contextmanager
+def _left_out(results: str) -> Iterator[None]:
+    """Leave out and tell what has a name that leads elsewhere; whoever else reads the store needs the rest."""
+    try:
+        yield
+    except UnsafePath as error:
+        print(f"orch: {results}: left out: {error.message}", file=sys.stderr)
 
 
 def _is_figure(path: str) -> bool:
@@ -83,11 +99,12 @@ def _opened(results: str) -> Iterator[tuple[Any, str]]:
         raise StoreError(f"{results}: cannot be read: {error}") from None
 
 
-def _runs(system: Any, root: str) -> Iterator[tuple[str, str]]:
+def _runs(system: Any, root: str, results: str) -> Iterator[tuple[str, str]]:
     """Every folder that may be a run, as `experiment/run` and as the file system calls it."""
     for experiment in _folders(system, root):
         for run in _folders(system, experiment):
-            yield f"{_name(experiment)}/{_name(run)}", run
+            with _left_out(results):
+                yield f"{safepath.segment(_name(experiment))}/{safepath.segment(_name(run))}", run
 
 
 def _folders(system: Any, path: str) -> list[str]:
@@ -112,5 +129,6 @@ def _put(path: Path, content: bytes) -> None:
     """Whole or not at all, also when another `orch` does the same."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    new.write_bytes(content)
+    with safepath.fresh(new) as file:
+        file.write(content)
     new.replace(path)

@@ -1,7 +1,8 @@
 """Compresses or drops captures by age and size, so that they do not fill the store, and records it in the manifest.
 
-Tables stay, and so does every other file. The manifest is written first and the file goes after: a crash in between
-leaves a file that the manifest already tells as gone, and the next pruning removes it.
+Tables stay, and so does every other file. A run's folder may be somebody else's: what its manifest names is looked for
+below the folder alone, and no link is followed. The manifest is written first and the file goes after: a crash in
+between leaves a file that the manifest already tells as gone, and the next pruning removes it.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, Literal, TypeVar
 
+from orchestrator import safepath
 from orchestrator.errors import StoreError
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry
@@ -52,9 +54,30 @@ class Action:
     why: str
 
 
+def checked(entry: Entry) -> Entry:
+    """The run, if its manifest records files as ours do; StoreError or UnsafePath for what somebody else made up."""
+    for key in ("artifacts", "pruned"):
+        _records(entry.manifest, key)
+    _ended_ns(entry)
+    return entry
+
+
+def _records(manifest: Mapping[str, Any], key: Literal["artifacts", "pruned"]) -> list[dict[str, Any]]:
+    found = manifest.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise StoreError(f"`{key}` of its manifest is no list of files")
+    for one in found:
+        safepath.relative(one.get("path"))
+        if type(one.get("bytes")) is not int or one["bytes"] < 0 or not isinstance(one.get("sha256"), str):
+            raise StoreError(f"`{key}` of its manifest has a file without size or hash")
+    if key == "artifacts" and len({one["path"] for one in found}) < len(found):
+        raise StoreError("`artifacts` of its manifest has a file twice")
+    return found
+
+
 def captures(entry: Entry) -> list[dict[str, Any]]:
     """The captures among a sealed run's artefacts, as its manifest records them."""
-    return [one for one in entry.manifest.get("artifacts") or [] if _CAPTURE.search(one["path"])]
+    return [one for one in _records(entry.manifest, "artifacts") if _CAPTURE.search(one["path"])]
 
 
 def plan(entries: Iterable[Entry], policy: Policy, *, now_ns: int) -> list[Action]:
@@ -96,10 +119,10 @@ def carry_out(run: Path, actions: Sequence[Action]) -> int:
             freed += path.stat().st_size
             path.unlink()
         for action in actions:
-            source = run / action.path
-            (artifact,) = (one for one in manifest["artifacts"] if one["path"] == action.path)
-            if not source.is_file() or source.stat().st_size != artifact["bytes"]:
-                raise StoreError(f"{source} is not as large as its manifest says, or gone; it is left alone")
+            source = safepath.regular(run, action.path)
+            artifact = next((one for one in _records(manifest, "artifacts") if one["path"] == action.path), None)
+            if source is None or artifact is None or source.stat().st_size != artifact["bytes"]:
+                raise StoreError(f"{run / action.path} is not as large as its manifest says, or gone; it is left alone")
             into = _compress(source, artifact) if action.what == "compress" else None
             record = {**artifact, "what": action.what, "why": action.why, "when_ns": time.time_ns(), "into": into}
             manifest["artifacts"] = sorted(
@@ -115,17 +138,23 @@ def carry_out(run: Path, actions: Sequence[Action]) -> int:
 
 def leftovers(run: Path, manifest: Mapping[str, Any]) -> list[Path]:
     """What an interrupted pruning left: files that are recorded as gone, and compressed ones that are not recorded."""
-    there = {one["path"] for one in manifest.get("artifacts") or []}
-    gone = [run / one["path"] for one in manifest.get("pruned") or [] if one["path"] not in there]
-    packed = [_packed(run / path) for path in there if _CAPTURE.search(path) and path + _PACKED not in there]
-    return [path for path in (*gone, *packed, *map(_unfinished, packed)) if path.is_file()]
+    there = {str(one["path"]) for one in _records(manifest, "artifacts")}
+    gone = [str(one["path"]) for one in _records(manifest, "pruned")]
+    plain = [path for path in there if _CAPTURE.search(path) and path + _PACKED not in there]
+    names = [path for path in gone if _CAPTURE.search(path) and path not in there]
+    for path in map(_packed, map(PurePosixPath, plain)):
+        names += [str(path), str(_unfinished(path))]
+    return [path for path in (safepath.regular(run, name) for name in names) if path is not None]
 
 
-def _packed(source: Path) -> Path:
+P = TypeVar("P", bound=PurePath)
+
+
+def _packed(source: P) -> P:
     return source.with_name(source.name + _PACKED)
 
 
-def _unfinished(packed: Path) -> Path:
+def _unfinished(packed: P) -> P:
     return packed.with_name(f".{packed.name}.new")
 
 
@@ -135,7 +164,7 @@ def _compress(source: Path, artifact: dict[str, Any]) -> dict[str, Any]:
     temporary = _unfinished(target)
     digest = hashlib.sha256()
     try:
-        with source.open("rb") as plain, temporary.open("wb") as raw:
+        with source.open("rb") as plain, safepath.fresh(temporary) as raw:
             with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
                 while chunk := plain.read(1 << 20):
                     digest.update(chunk)
@@ -171,7 +200,10 @@ def _action(entry: Entry, artifact: dict[str, Any], what: Literal["compress", "d
 
 
 def _ended_ns(entry: Entry) -> int:
-    return int(entry.manifest.get("ended_ns") or entry.manifest.get("began_ns") or 0)
+    ended = entry.manifest.get("ended_ns") or entry.manifest.get("began_ns") or 0
+    if type(ended) is not int:
+        raise StoreError("its manifest does not say when it ended")
+    return ended
 
 
 def _age(seconds: float) -> str:

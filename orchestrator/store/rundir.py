@@ -15,7 +15,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import StoreError
+from orchestrator import safepath
+from orchestrator.errors import StoreError, UnsafePath
 
 MANIFEST = "manifest.json"
 PARTIAL = ".partial"
@@ -54,9 +55,8 @@ def _here() -> dict[str, str]:
 def write_json(path: Path, data: Any) -> None:
     """Write so that a reader, or a crash, finds the old file or the new one, never half of one."""
     temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1)
-        file.write("\n")
+    with safepath.fresh(temporary) as file:
+        file.write(json.dumps(data, indent=1).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -193,13 +193,24 @@ def entries(results: Path) -> Iterator[Entry]:
 
 
 def entry_at(folder: Path) -> Entry | None:
-    """The run in a folder; None where there is no manifest, or a torn one."""
+    """The run in a folder; None where there is no manifest, or a torn one, or one with names that are none."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    whole = isinstance(manifest, dict) and {"run", "experiment", "outcome"} <= manifest.keys()
-    return Entry(folder, manifest) if whole else None
+    return Entry(folder, manifest) if is_manifest(manifest) else None
+
+
+def is_manifest(found: object) -> bool:
+    """Whether this is a manifest, whose run and experiment are names that folders and pages may be called by."""
+    if not isinstance(found, dict) or not {"run", "experiment", "outcome"} <= found.keys():
+        return False
+    try:
+        safepath.segment(found["run"])
+        safepath.segment(found["experiment"])
+    except UnsafePath:
+        return False
+    return True
 
 
 def find(results: Path, wanted: str) -> Entry:

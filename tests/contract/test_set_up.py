@@ -27,7 +27,8 @@ OF_HOSTS = {
     "kungfu-run": "is built where KungFu is",
     "all_reduce_perf": "is built where nccl-tests are",
 }
-NO_PROGRAMS = {"capture", "study", "train", "prog", "orch-no-such", "orch-no-such-program"}  # made up, or made, by tests
+# made up, or made, by tests; or commands of ours
+NO_PROGRAMS = {"capture", "study", "train", "prog", "orch-no-such", "orch-no-such-program"}
 
 
 class Row(NamedTuple):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.answers import AgentLost
+from orchestrator.answers import AgentLost, RemoteFile
 from orchestrator.deadline import Deadline
 from orchestrator.errors import DeadlineExceeded, TransportError
 from orchestrator.launch import Launch
@@ -127,8 +127,8 @@ def test_an_agent_answers_and_its_data_comes_home(server, tmp_path):
     with leashed(connect(server.target), tmp_path) as leash:
         leash.hello(soon())
         leash.put("data", os.urandom(3_000_000), soon())
-        leash.fetch("data", tmp_path / "home", soon())
-        assert (tmp_path / "home").read_bytes() == next(tmp_path.glob("ssh-*/data")).read_bytes()
+        leash.fetch(RemoteFile("data", 3_000_000), tmp_path / "home", soon())
+        assert (tmp_path / "home/data").read_bytes() == next(tmp_path.glob("ssh-*/data")).read_bytes()
         assert leash.clock(10, soon()).uncertainty_ns < 20e6
 
 

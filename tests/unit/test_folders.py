@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.agents.agent.folders import Whose, reach
 from orchestrator.agents.agent.steps import Refusal
-from orchestrator.answers import AgentLost
+from orchestrator.answers import AgentLost, RemoteFile
 from orchestrator.deadline import Deadline
 from orchestrator.errors import AgentError, LaunchError, OrchError
 from orchestrator.launch import Exited, Launch
@@ -216,7 +216,7 @@ def test_what_lies_in_place_of_a_file_is_not_read(sudoer, user, victim, tmp_path
     assert leash.read(["p/stdout"], soon()).texts == {"p/stdout": None}
     assert "p/stdout" not in [file.path for file in leash.files(soon())]
     with pytest.raises(AgentError, match="p/stdout is no file of this run"):
-        leash.fetch("p/stdout", tmp_path / "home", soon())
+        leash.fetch(RemoteFile("p/stdout", 10), tmp_path / "home", soon())
     assert leash.stop(printing(), soon()).tail == ""
     leash.remove(soon())
     assert not folder.exists()

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.answers import LineRead, ProcessExited
+from orchestrator.answers import LineRead, ProcessExited, RemoteFile
 from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, DeadlineExceeded, LaunchError, NeverStartedError
+from orchestrator.errors import AgentError, DeadlineExceeded, LaunchError, NeverStartedError, UnsafePath
 from orchestrator.launch import Exited, Launch, Line, Listening, Requirement, Stop
 from tests.machine import free_port
 
@@ -171,8 +171,8 @@ def test_nothing_is_put_or_fetched_outside_the_folder(tether, path, tmp_path):
     leash = tether()
     with pytest.raises(AgentError, match="not in the run's folder"):
         leash.put(path, b"", soon())
-    with pytest.raises(AgentError, match="not in the run's folder"):
-        leash.fetch(path, tmp_path / "got", soon())
+    with pytest.raises(UnsafePath):
+        leash.fetch(RemoteFile(path, 1), tmp_path / "got", soon())
 
 
 def test_ready_when_a_line_is_there(tether):
@@ -400,11 +400,11 @@ def test_a_file_comes_home_whole(tether, tmp_path):
     leash = tether()
     data = os.urandom(5_000_000)
     leash.put("big", data, soon())
-    digest = leash.fetch("big", tmp_path / "home/big", soon())
+    digest = leash.fetch(RemoteFile("big", len(data)), tmp_path / "home", soon())
     assert digest == hashlib.sha256(data).hexdigest()
     assert (tmp_path / "home/big").read_bytes() == data
     leash.put("empty", b"", soon())
-    leash.fetch("empty", tmp_path / "home/empty", soon())
+    leash.fetch(RemoteFile("empty", 0), tmp_path / "home", soon())
     assert (tmp_path / "home/empty").read_bytes() == b""
 
 
@@ -413,11 +413,11 @@ def test_an_interrupted_fetch_is_taken_up(tether, tmp_path):
     data = os.urandom(1_000_000)
     leash.put("big", data, soon())
     (tmp_path / "big.part").write_bytes(data[:600_001])
-    leash.fetch("big", tmp_path / "big", soon())
+    leash.fetch(RemoteFile("big", len(data)), tmp_path, soon())
     assert (tmp_path / "big").read_bytes() == data
     (tmp_path / "big.part").write_bytes(b"something else")
     with pytest.raises(AgentError, match="changed while"):
-        leash.fetch("big", tmp_path / "big", soon())
+        leash.fetch(RemoteFile("big", len(data)), tmp_path, soon())
     assert not (tmp_path / "big.part").exists()
 
 

@@ -12,7 +12,8 @@ from .home import MARKER, Home
 from .steps import Refusal, Steps
 
 READ_LIMIT = 1 << 18  # of a file asked for by `read`
-READ_TOTAL = 1 << 23
+READ_TOTAL = 1 << 22  # as JSON up to six times as much, which must fit into a frame that the controller takes
+MOST_FILES = 100_000  # likewise
 CHUNK = 1 << 18
 
 
@@ -70,16 +71,18 @@ class Files:
         for path, status in self.home.folder.files():
             if path != MARKER and self.home.whose.take(status):
                 files.append({"path": path, "bytes": status.st_size})
+            if len(files) > MOST_FILES:
+                raise Refusal("too-many", "more than %d files in %s" % (MOST_FILES, self.home.folder.path))
         return {"files": sorted(files, key=lambda file: str(file["path"]))}
 
-    def fetch(self, *, path: str, offset: int, request: Any) -> Steps[Dict[str, Any]]:
-        """Send a file from `offset` on in frames of their own; the reply has the SHA-256 of the whole."""
+    def fetch(self, *, path: str, offset: int, most: int, request: Any) -> Steps[Dict[str, Any]]:
+        """Send a file from `offset` on in frames of their own; the reply has the SHA-256 of its first `most` bytes."""
         import hashlib  # here, because it is slow to import and an agent starts without it
 
         digest = hashlib.sha256()
         self.home.inside(path)  # an absolute one is for `read` alone
         with open(self.opened(path), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+            size = min(most, os.fstat(file.fileno()).st_size)
             at = 0
             while at < size:
                 data = file.read(min(CHUNK, size - at))

@@ -8,7 +8,7 @@ import selectors
 import signal
 import subprocess
 import time
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .frames import BACKLOG, MAGIC, Wire
 from .steps import Refusal, Steps, T
@@ -116,6 +116,13 @@ class Loop:
             task.wake_at = None if pause is None else time.monotonic() + pause
             return False
         return True
+
+    def cancel(self, *, request: int) -> Dict[str, Any]:
+        """Let a task go that nobody waits for any more; one that must become whole goes on."""
+        for task in self.tasks:
+            if task.request == request and not task.whole:
+                task.steps.close()
+        return {}
 
     def answer(self, request: Any, result: Any) -> None:
         if request is None and not (isinstance(result, dict) and "error" in result):

@@ -58,6 +58,7 @@ class Agent:
             "wait": self.launches.wait,
             "change": self.changes.change,
             "undo": self.changes.undo,
+            "cancel": self.loop.cancel,
             "files": self.files.listing,
             "fetch": self.files.fetch,
             "disk": self.files.disk,

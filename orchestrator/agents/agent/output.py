@@ -8,6 +8,8 @@ from typing import List
 from .folders import Folder, Whose
 from .steps import Refusal
 
+LONGEST_LINE = 1 << 20  # of one that does not end, what comes after is left out
+
 
 def last_words(folder: Folder, whose: Whose) -> str:
     """The end of what a process printed, errors first."""
@@ -42,5 +44,5 @@ class Lines:
             return []
         self.offset += len(data)
         whole, newline, rest = (self.rest + data).rpartition(b"\n")
-        self.rest = rest
+        self.rest = rest[:LONGEST_LINE]
         return whole.decode(errors="replace").split("\n") if newline else []

@@ -1,0 +1,383 @@
+"""A host that is somebody else's: what its agent says can neither hang, mislead nor overwrite the controller."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from orchestrator.answers import AgentLost, LineRead, RemoteFile
+from orchestrator.deadline import Deadline
+from orchestrator.errors import AgentError, OrchError, StoreError, TransportError
+from orchestrator.launch import Launch, Requirement
+from orchestrator.leash import Leash
+from orchestrator.session import fetch_all
+from orchestrator.topology import Node
+from orchestrator.transport.local import LocalChannel
+
+PATIENCE_S = 60.0  # of requests that are to be ended before
+
+PROGRAM = r"""#!{python} -I
+import json, struct, sys
+inp, out = sys.stdin.buffer, sys.stdout.buffer
+inp.read(int(inp.readline()))  # the agent's source, which is not what runs here
+def raw(data): out.write(data); out.flush()
+def text(header, payload=b"", length=None):
+    header = header if isinstance(header, bytes) else json.dumps(header).encode()
+    raw(struct.pack(">I", len(header) if length is None else length) + header + payload)
+def requests():
+    while head := inp.read(4):
+        header = json.loads(inp.read(*struct.unpack(">I", head)))
+        inp.read(header.get("bytes", 0))
+        yield header
+GREETING = {{"pid": 7, "uid": 0, "user": None, "folder": "/w/r1.n1", "python": "3.11.2", "executable": "/x",
+            "hostname": "h", "boot": "b", "wall_ns": 1, "monotonic_ns": 1}}
+GOOD = {{"hello": GREETING, "bye": {{"failed": [], "left": []}}, "cancel": {{}},
+        "remove": {{}}, "ping": {{"wall_ns": 1}}}}
+ANSWERS = {{}}
+def main():
+    raw(b"\0orch-agent 1\n")
+    for request in requests():
+        op = request["op"]
+        if op in ANSWERS: text({{"id": request["id"], **ANSWERS[op]}})
+        elif op in GOOD: text({{"id": request["id"], **GOOD[op]}})
+        else: other(request)
+        if op == "bye": return
+def other(request): pass
+{behaviour}
+main()
+"""
+
+
+class Hostile(Leash):
+    def __init__(self, program: Path, behaviour: str, on_event=None) -> None:
+        program.write_text(PROGRAM.format(python=sys.executable, behaviour=behaviour))
+        program.chmod(0o755)
+        self.events: list = []
+        self.lost = threading.Event()
+        self.handler = on_event
+        node = Node(name="n1", work="/nowhere", python=sys.executable)
+        super().__init__(node, LocalChannel(str(program)), run="r1", holder={}, on_event=self.take)
+
+    def take(self, event) -> None:
+        self.events.append(event)
+        if isinstance(event, AgentLost):
+            self.lost.set()
+        if self.handler is not None:
+            self.handler(event)
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    made = []
+
+    def make(behaviour: str, **options) -> Hostile:
+        made.append(Hostile(tmp_path / f"agent{len(made)}", behaviour, **options))
+        return made[-1]
+
+    yield make
+    for leash in made:
+        leash._connection._channel.close()
+
+
+def patience() -> Deadline:
+    return Deadline.after(PATIENCE_S)
+
+
+def outcomes(leash: Leash, count: int = 3) -> list[Exception | None]:
+    """What becomes of requests that wait, side by side."""
+    errors: list[Exception | None] = [None] * count
+
+    def ask(place: int) -> None:
+        try:
+            leash.files(patience())
+        except Exception as error:  # noqa: BLE001 - told by the caller
+            errors[place] = error
+
+    threads = [threading.Thread(target=ask, args=(place,)) for place in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+NOISE = {
+    "a list": "text([])",
+    "a list of much": "text([{}] * 9)",
+    "a text": 'text("id")',
+    "a number": "text(7)",
+    "null": "text(None)",
+    "deep nesting": 'text(b"[" * 200000)',
+    "deep objects": 'text(b\'{"a":\' * 200000)',
+    "a deep field": 'text(b\'{"id": \' + b"[" * 100000 + b"]" * 100000 + b"}")',
+    "no JSON": 'text(b"{id: 1}")',
+    "nothing": 'text(b"")',
+    "half an object": "text(b'{\"id\": 1')",
+    "no UTF-8": r"text(b'{\"id\": \"\xff\xfe\"}')",
+    "UTF-16": 'text(json.dumps({"id": 1}).encode("utf-16"))',
+    "a huge header": 'text(b"{}", length=0xffffffff)',
+    "a large header": 'text(b"{}", length=(1 << 25) + 1)',
+    "NaN for an id": "text(b'{\"id\": NaN}')",
+    "Infinity": "text(b'{\"id\": 1, \"x\": Infinity}')",
+    "a number of 5000 digits": "text(b'{\"id\": ' + b\"9\" * 5000 + b\"}\")",
+    "a huge payload": 'text({"id": 1, "bytes": 1 << 60})',
+    "a large payload": 'text({"id": 1, "bytes": (1 << 20) + 1})',
+    "a negative payload": 'text({"id": 1, "bytes": -9})',
+    "a payload of text": 'text({"id": 1, "bytes": "9"})',
+    "a payload of true": 'text({"id": 1, "bytes": True})',
+    "a payload of 1.5": 'text({"id": 1, "bytes": 1.5})',
+    "an id that is a list": 'text({"id": [1]})',
+    "an id that is an object": 'text({"id": {}})',
+    "an id that is text": 'text({"id": "1"})',
+    "an id that is 1.0": 'text({"id": 1.0})',
+    "an id that is true": 'text({"id": True})',
+    "a negative id": 'text({"id": -1})',
+    "no id": 'text({"ok": True})',
+    "an unknown event": 'text({"event": "party", "name": "p", "wall_ns": 1})',
+    "an event that is a list": 'text({"event": [], "name": "p", "wall_ns": 1})',
+    "an exit of nobody": 'text({"event": "exit", "status": 0, "wall_ns": 1})',
+    "an exit with text": 'text({"event": "exit", "name": "p", "status": "0", "wall_ns": 1})',
+    "an exit at no time": 'text({"event": "exit", "name": "p", "status": 0, "wall_ns": 1e300})',
+    "an exit beyond all time": 'text({"event": "exit", "name": "p", "status": 0, "wall_ns": 1 << 70})',
+    "an exit of a list": 'text({"event": "exit", "name": ["p"], "status": 0, "wall_ns": 1})',
+    "lines that are text": 'text({"event": "lines", "name": "p", "lines": "abc", "wall_ns": 1})',
+    "lines that are numbers": 'text({"event": "lines", "name": "p", "lines": [1], "wall_ns": 1})',
+    "lines that are none": 'text({"event": "lines", "name": "p", "lines": None, "wall_ns": 1})',
+    "a part of an id that is a list": 'text({"id": [1], "more": True, "bytes": 1}, b"x")',
+    "an error without an id": 'text({"id": None, "error": ["x"] * 9})',
+    "the end": "sys.exit(0)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NOISE)
+def test_whoever_waits_learns_that_the_agent_is_lost_and_where(hostile, what):
+    leash = hostile(f"def other(request): {NOISE[what]}")
+    leash.hello(patience())
+    for error in outcomes(leash):
+        assert isinstance(error, TransportError), error
+        assert error.node == "n1"
+        assert error.message.startswith("the channel to the agent ended")
+        assert len(str(error)) < 2000
+    assert leash.lost.wait(PATIENCE_S)
+    assert [event.node for event in leash.events if isinstance(event, AgentLost)] == ["n1"]
+    with pytest.raises(TransportError, match="n1: the channel to the agent ended"):
+        leash.clock(1, patience())
+
+
+def test_who_prints_and_never_greets_is_not_listened_to_for_ever(hostile):
+    leash = hostile("def main():\n    while True: raw(b'welcome ' * 9999)")
+    with pytest.raises(TransportError, match="no agent of ours"):
+        leash.hello(patience())
+
+
+def test_who_breaks_the_protocol_is_let_go(hostile):
+    leash = hostile("def other(request):\n    text([])\n    while inp.read(1): pass")
+    with pytest.raises(TransportError):
+        leash.files(patience())
+    process = leash._connection._channel._process
+    patience().poll(lambda: process.poll() is not None, every_s=0.05, waiting_for="it to see the end of its input")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("handler"), ValueError("handler"), AssertionError("handler")])
+def test_a_handler_of_events_that_fails_is_told_to_whoever_waits(hostile, error):
+    def handler(event) -> None:
+        if isinstance(event, LineRead):
+            raise error
+
+    line = '{"event": "lines", "name": "p", "lines": ["x"], "wall_ns": 1}'
+    leash = hostile(f"def other(request): text({line})", on_event=handler)
+    for told in outcomes(leash):
+        assert isinstance(told, TransportError), told
+        assert "handler" in told.message
+    assert leash.lost.wait(PATIENCE_S)
+
+
+def test_a_handler_that_fails_at_the_loss_itself_keeps_nobody_waiting(hostile, monkeypatch):
+    seen = []
+    monkeypatch.setattr(threading, "excepthook", seen.append)
+
+    def handler(event) -> None:
+        raise RuntimeError("handler")
+
+    leash = hostile("def other(request): sys.exit(0)", on_event=handler)
+    assert all(isinstance(error, TransportError) for error in outcomes(leash))
+    leash._connection._reader.join(PATIENCE_S)
+    assert [one.exc_type for one in seen] == [RuntimeError]  # a mistake of ours does not pass in silence
+
+
+LAUNCH = Launch(name="p", node="n1", role="traffic", argv=("x",))
+NEED = Requirement(node="n1", kind="program", what="x", remedy="", needed_by="")
+RAN = '"status": 0, "stdout": "", "stderr": ""'
+STOPPED = (
+    '"status": 0, "killed": False, "was_over": False, "ended_ns": 1, "user_s": 0.0, "system_s": 0.0, "max_rss_bytes": 1'
+)
+SWEPT = '"killed": [], "left": [], "undone": [], "failed": [], "removed": [], "kept": [], "alive": []'
+ASKED = {
+    "hello": lambda leash: leash.hello(patience()),
+    "ping": lambda leash: leash.clock(1, patience()),
+    "check": lambda leash: leash.check([NEED], patience()),
+    "run_command": lambda leash: leash.run(["x"], patience()),
+    "read": lambda leash: leash.read(["/x"], patience()),
+    "start": lambda leash: leash.start(LAUNCH, patience()),
+    "go": lambda leash: leash.go("p", patience()),
+    "stop": lambda leash: leash.stop(LAUNCH, patience()),
+    "wait": lambda leash: leash.wait("p", patience()),
+    "files": lambda leash: leash.files(patience()),
+    "disk": lambda leash: leash.disk(patience()),
+    "list_processes": lambda leash: leash.processes(patience()),
+    "sweep": lambda leash: leash.sweep(patience(), keep_data=True),
+    "bye": lambda leash: leash.close(patience()),
+    "undo": lambda leash: leash.undo("k", patience()),
+}
+WRONG = [
+    *((op, "{}") for op in ASKED if op != "undo"),
+    ("hello", "{**GREETING, 'pid': '7'}"), ("hello", "{**GREETING, 'pid': -1}"), ("hello", "{**GREETING, 'uid': None}"),
+    ("hello", "{**GREETING, 'user': ['root']}"), ("hello", "{**GREETING, 'wall_ns': 1e18}"),
+    ("hello", "{**GREETING, 'boot': {}}"), ("hello", "{**GREETING, 'folder': 3}"),
+    ("hello", "{**GREETING, 'hostname': 3}"),
+    ("ping", "{'wall_ns': '1'}"), ("ping", "{'wall_ns': 1 << 80}"), ("ping", "{'wall_ns': True}"),
+    ("check", "{'findings': {}}"), ("check", "{'findings': []}"), ("check", "{'findings': [1]}"),
+    ("check", "{'findings': [{'found': 'yes', 'detail': ''}]}"), ("check", "{'findings': [{'found': True}]}"),
+    ("check", "{'findings': [{'found': True, 'detail': ''}] * 2}"),
+    ("run_command", "{'status': 0, 'stdout': '', 'stderr': ['']}"), ("run_command", "{'status': '0', 'stdout': ''}"),
+    ("run_command", "{'status': 0.0, 'stdout': '', 'stderr': ''}"),
+    ("read", "{'wall_ns': 1}"), ("read", "{'wall_ns': 1, 'texts': ['x']}"),
+    ("read", "{'wall_ns': 1, 'texts': {'a': 1}}"),
+    ("start", "{'pid': 1.5, 'started_ns': 1, 'ready_ns': 1}"),
+    ("start", "{'pid': 1, 'started_ns': None, 'ready_ns': 1}"),
+    ("go", "{'wall_ns': []}"), ("wait", "{'status': '0'}"), ("stop", "{" + STOPPED + "}"),
+    ("stop", "{" + STOPPED + ", 'tail': '', 'user_s': 1e999}"),
+    ("stop", "{" + STOPPED + ", 'tail': '', 'user_s': '1'}"),
+    ("stop", "{" + STOPPED + ", 'tail': 7}"), ("stop", "{" + STOPPED + ", 'tail': '', 'was_over': 'no'}"),
+    ("files", "{'files': {}}"), ("files", "{'files': ['x']}"), ("files", "{'files': [{'path': 1, 'bytes': 1}]}"),
+    ("files", "{'files': [{'path': 'x', 'bytes': -1}]}"), ("files", "{'files': [{'path': 'x', 'bytes': '1'}]}"),
+    ("files", "{'files': [{'path': 'x', 'bytes': 1.0}]}"), ("files", "{'files': [{'path': 'x', 'bytes': 1 << 64}]}"),
+    ("files", "{'files': [{'path': 'x', 'bytes': 1}] * 2}"),
+    ("files", "{'files': [{'path': str(i), 'bytes': 1} for i in range(100001)]}"),
+    ("disk", "{'free_bytes': -1, 'total_bytes': 1}"), ("disk", "{'free_bytes': 'much', 'total_bytes': 1}"),
+    ("list_processes", "{'processes': [{'pid': 0, 'argv': [], 'name': ''}]}"),
+    ("list_processes", "{'processes': [{'pid': 1, 'argv': 'rm -rf', 'name': ''}]}"),
+    ("list_processes", "{'processes': [{'pid': 1, 'argv': [1], 'name': ''}]}"),
+    ("sweep", "{" + SWEPT + ", 'left': ['1']}"), ("sweep", "{" + SWEPT + ", 'undone': 'all'}"),
+    ("sweep", "{" + SWEPT + ", 'failed': [{'id': 'x'}]}"), ("sweep", "{" + SWEPT + ", 'killed': [{'pid': 1}]}"),
+    ("bye", "{'failed': [], 'left': 'x'}"), ("bye", "{'failed': [{}], 'left': []}"),
+    ("undo", "{'error': ['x']}"), ("undo", "{'error': 'x', 'kind': 7}"), ("undo", "{'error': 'x', 'tail': {}}"),
+    ("undo", "{'error': 'x', 'argv': 'x'}"), ("undo", "{'error': 'x', 'undo_failed': 'x'}"),
+    ("undo", "{'error': 'x', 'kind': 'locked', 'holder': 'me'}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "answer"), WRONG, ids=lambda one: one[:60])
+def test_an_answer_with_a_field_of_another_type_is_refused_with_the_hosts_name(hostile, op, answer):
+    leash = hostile(f"ANSWERS['{op}'] = {answer}")
+    with pytest.raises(OrchError) as caught:
+        ASKED[op](leash)
+    assert caught.value.node == "n1"
+    assert "agent" in caught.value.message
+    assert len(str(caught.value)) < 1000
+
+
+def test_texts_that_nobody_could_write_down_are_made_such(hostile):
+    leash = hostile(r"ANSWERS['run_command'] = {'status': 0, 'stdout': 'a\ud800b', 'stderr': 'é\udcff'}")
+    done = leash.run(["x"], patience())
+    assert (done.stdout, done.stderr) == ("a\N{REPLACEMENT CHARACTER}b", "é\N{REPLACEMENT CHARACTER}")
+
+
+def serving(names: list[object], content: bytes = b"theirs") -> str:
+    """An agent that lists these names and has the same for each of them."""
+    return f"""
+DATA = {content!r}
+ANSWERS["files"] = {{"files": [{{"path": name, "bytes": len(DATA)}} for name in {names!r}]}}
+def other(request):
+    text({{"id": request["id"], "more": True, "bytes": len(DATA)}}, DATA)
+    text({{"id": request["id"], "sha256": {hashlib.sha256(content).hexdigest()!r}}})
+"""
+
+
+ELSEWHERE = [
+    "../stolen", "../../stolen", "p/../../stolen", "p/../../../../stolen", "{outside}/stolen",
+    "//{outside}/stolen", "..",
+    ".", "", "p//x", "p/./x", "p/", "a\0b", "a\nb", "\x1b[2J", "a\\..\\b", "\ud800", "x" * 300,
+    "d/" * 3000 + "x", "link",
+    "link/stolen", "file/x", "folder",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ELSEWHERE, ids=lambda name: ascii(name)[:30])
+def test_a_name_that_leads_elsewhere_is_refused_and_all_else_comes_home(hostile, tmp_path, name):
+    outside, home = tmp_path / "outside", tmp_path / "results/run/hosts/n1"
+    outside.mkdir()
+    (home / "folder").mkdir(parents=True)
+    (home / "link").symlink_to(outside)
+    (home / "file").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    leash = hostile(serving(["good", name.format(outside=outside), "p/also-good"]))
+    with pytest.raises(OrchError) as caught:
+        fetch_all(leash, home, patience())
+    assert caught.value.node == "n1" or name == "folder"
+    after = set(tmp_path.rglob("*")) - set(before)
+    mine = {home / "good", home / "p", home / "p/also-good", tmp_path / "agent0"}
+    assert {path for path in after if not path.name.endswith(".part")} <= mine
+    assert (home / "good").read_bytes() == b"theirs"
+    assert (home / "p/also-good").read_bytes() == b"theirs" or name == "folder"
+    assert (home / "file").read_text() == "mine"
+    assert list(outside.iterdir()) == []
+
+
+def test_more_than_was_listed_is_not_taken(hostile, tmp_path):
+    endless = """
+ANSWERS["files"] = {"files": [{"path": "x", "bytes": 1000}]}
+def other(request):
+    while True: text({"id": request["id"], "more": True, "bytes": 1 << 18}, bytes(1 << 18))
+"""
+    leash = hostile(endless)
+    with pytest.raises(AgentError, match="more comes than the 1000 bytes listed") as caught:
+        fetch_all(leash, tmp_path / "home", patience())
+    assert caught.value.node == "n1"
+    assert sum(path.stat().st_size for path in (tmp_path / "home").rglob("*")) <= 1000
+
+
+def test_a_promise_that_the_disk_cannot_hold_is_told_before_anything_comes(hostile, tmp_path):
+    promised = shutil.disk_usage(tmp_path).total
+    leash = hostile(
+        f"ANSWERS['files'] = {{'files': [{{'path': 'x', 'bytes': {promised}}}, {{'path': 'y', 'bytes': 9}}]}}"
+    )
+    with pytest.raises(StoreError, match=f"n1: its files are {promised + 9} bytes"):
+        fetch_all(leash, tmp_path / "home", patience())
+    assert list((tmp_path / "home").rglob("*")) == []
+
+
+def test_a_hash_that_is_not_that_of_what_came_leaves_no_file(hostile, tmp_path):
+    leash = hostile(serving(["x"]) + "\nDATA = b'others'")
+    with pytest.raises(AgentError, match="changed while it was fetched"):
+        fetch_all(leash, tmp_path / "home", patience())
+    assert list((tmp_path / "home").rglob("*")) == []
+
+
+def test_who_cannot_take_a_part_says_so_at_once_and_the_agent_stops(tether, tmp_path):
+    """A full disk of the controller's: the rest of a large file is neither waited for nor sent."""
+    leash = tether()
+    with (Path(leash.node.folder(leash._run)) / "big").open("wb") as file:
+        file.truncate(1 << 36)  # minutes, if it came whole
+    taken = []
+
+    def sink(data: bytes) -> None:
+        taken.append(len(data))
+        raise OSError(28, "No space left on device")
+
+    values = {"path": "big", "offset": 0, "most": 1 << 36}
+    with pytest.raises(OSError, match="No space left"):
+        leash._connection.ask("fetch", patience(), values, sink=sink)
+    leash.put("small", b"x", patience())
+    leash.fetch(RemoteFile("small", 1), tmp_path / "home", patience())
+    assert len(taken) == 1
+    patience().poll(lambda: not still_reads(leash.channel.pid, "big"), every_s=0.05, waiting_for="the agent to stop")
+
+
+def still_reads(pid: int, name: str) -> bool:
+    return any(link.exists() and link.readlink().name == name for link in Path(f"/proc/{pid}/fd").iterdir())
