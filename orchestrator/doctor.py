@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator import fanout, loading, plan
+from orchestrator import fanout, loading, plan, taken
 from orchestrator.answers import Finding
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError
@@ -52,6 +52,10 @@ def _this_machine() -> int:
     if missing:
         return 1
     print("ok       this machine can carry a local testbed")
+    before = Path(taken.STAT).read_text()
+    time.sleep(taken.LOOK_S)
+    if told := taken.warning(taken.share(before, Path(taken.STAT).read_text())):
+        print(f"warning  {told}")
     return 0
 
 
@@ -107,7 +111,7 @@ def _hosts(testbed: Testbed, topology: Topology, requirements: tuple[Requirement
             )
         finally:
             testbed.close()
-    for host, (findings, trouble) in results.items():
+    for host, (findings, warning, trouble) in results.items():
         lacking = [finding for finding in findings if not finding.found]
         bad += bool(trouble) + len(lacking)
         if trouble:
@@ -119,15 +123,17 @@ def _hosts(testbed: Testbed, topology: Topology, requirements: tuple[Requirement
             print(f"{host}: missing {need.kind} {need.what}, needed by {need.needed_by}"
                   + (f" ({finding.detail})" if finding.detail else ""))  # fmt: skip
             print(f"    remedy: {need.remedy}")
+        if warning:
+            print(f"{host}: warning: {warning}")
     return 1 if bad else 0
 
 
 def _asker(
     testbed: Testbed, topology: Topology, requirements: tuple[Requirement, ...]
-) -> Callable[[str], tuple[list[Finding], str]]:
+) -> Callable[[str], tuple[list[Finding], str, str]]:
     run = f"doctor-{time.time_ns()}"
 
-    def ask(host: str) -> tuple[list[Finding], str]:
+    def ask(host: str) -> tuple[list[Finding], str, str]:
         deadline = Deadline.after(CALL_S)
         try:
             leash = Leash(
@@ -139,13 +145,22 @@ def _asker(
             )
             try:
                 leash.hello(deadline)
+                warning = _warning(leash, deadline) if topology.kind == "inventory" else ""
                 own = [requirement for requirement in requirements if requirement.node == host]
                 findings = leash.check(own, deadline)
                 leash.remove(deadline)
             finally:
                 leash.close(deadline)
         except OrchError as error:
-            return [], error.render()
-        return findings, ""
+            return [], "", error.render()
+        return findings, warning, ""
 
     return ask
+
+
+def _warning(leash: Leash, deadline: Deadline) -> str:
+    """Of a host whose processors are at other work, before anything of ours begins there."""
+    before = leash.read([taken.STAT], deadline).texts[taken.STAT]
+    time.sleep(taken.LOOK_S)
+    after = leash.read([taken.STAT], deadline).texts[taken.STAT]
+    return taken.warning(taken.share(before, after)) if before and after else ""
