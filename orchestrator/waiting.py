@@ -77,7 +77,7 @@ def judge_waiting(waiting: Iterable[Waiting], processors: Iterable[Processors], 
 
 def _kept(one: Waiting, most: float | None) -> Gate:
     if math.isnan(one.kept):
-        text = f"job {one.job}: the kernel of {one.node} did not tell how long it waited for processors"
+        text = f"job {one.job}: {one.node} did not tell how long it waited for processors, or for whose work"
         return gate("processor", None, text, measured=math.nan, limit=most, required=False)
     text = f"job {one.job}: for {one.kept:.1%} of the window other work kept it from processors ({one.process} on"
     text += f" {one.node} longest; of the work there {one.others:.0%} was not this run's, {one.stolen:.0%} was stolen)"
