@@ -42,7 +42,7 @@ def test_a_window_beside_work_that_takes_the_processors_is_not_valid(taken, tmp_
     gate = gates["processor"]
     assert (gate["passed"], gate["required"]) == (False, True)
     assert gate["measured"] > 0.05
-    assert f"for {gate['measured']:.1%} of the window other work kept it from processors" in gate["message"]
+    assert f"for {gate['measured']:.1%} of the window its threads waited for processors" in gate["message"]
     assert gate["message"] in run["reasons"]
     assert gates["clock"]["passed"], "hosts of one kernel have one clock, however slowly they answer"
     rows = {row["host"]: row for row in pq.read_table(folder / "tables/processors.parquet").to_pylist()}

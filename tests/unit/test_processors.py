@@ -95,7 +95,7 @@ def test_a_run_beside_compilers_was_not_set_by_the_network_alone():
     assert 0.25 < training.others < 0.45
     told = next(gate for gate in judge_waiting(found.waiting, found.processors, LIMIT) if gate.name == "processor")
     assert (told.passed, told.required) == (False, True)
-    assert f"for {training.kept:.1%} of the window other work kept it from processors" in told.message
+    assert f"for {training.kept:.1%} of the window its threads waited for processors" in told.message
     assert f"{training.process} on {training.node}" in told.message
     assert {row["host"] for row in found.rows} == {"h1", "h2", "h3", "h4", "h5", "switch"}
     assert sum(row["own_share"] for row in found.rows) + found.rows[0]["others_share"] < 1.0
