@@ -15,8 +15,8 @@ What this does in cases that one may think of:
 - A busy hypervisor: stolen time counts, as others' work.
 - Many ranks with little work on few processors, or real compute on more ranks than processors: they wait for each
   other. Such times are set by processors too, yet the ranks of a quickstart on two processors wait for each other half
-  of the time without harm, and ranks that poll (Open MPI) use whatever is there. So the run's own work is noted where it
-  fills the processors, and does not make a window invalid.
+  of the time without harm, and ranks that poll (Open MPI) use whatever is there. So the run's own work is noted where
+  it fills the processors, and does not make a window invalid.
 - Work that slows others without a queue, by filling the memory's bandwidth, a shared cache, or the other thread of a
   core, and processors that clock down: not seen. The ranks' processor time an iteration (table `tasks`) grows then, and
   only a comparison with another window shows it.
