@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import beforehand, capacity, fanout, loading, machine, packages, plan
+from orchestrator import beforehand, capacity, fanout, loading, machine, packages, plan, taken
 from orchestrator.answers import Finding
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError
@@ -38,6 +38,7 @@ class Answer:
 
     findings: tuple[Finding, ...] = ()
     machine: Machine | None = None
+    warning: str = ""
     trouble: str = ""
 
 
@@ -59,6 +60,10 @@ def _this_machine() -> int:
     if missing:
         return 1
     print(f"ok       this machine can carry a local testbed; {_figures(machine.here())}")
+    before = Path(taken.STAT).read_text()
+    time.sleep(taken.LOOK_S)
+    if told := taken.warning(taken.share(before, Path(taken.STAT).read_text())):
+        print(f"warning  {told}")
     return 0
 
 
@@ -138,6 +143,8 @@ def _hosts(
             print(f"{host}: missing {need.kind} {need.what}, needed by {need.needed_by}"
                   + (f" ({finding.detail})" if finding.detail else ""))  # fmt: skip
             print(f"    remedy: {need.remedy}")
+        if answer.warning:
+            print(f"{host}: warning: {answer.warning}")
     if run is not None and topology.kind == "inventory":
         bad += _room(run, {host: answer.machine for host, answer in results.items() if answer.machine is not None})
     return 1 if bad else 0
@@ -172,6 +179,7 @@ def _asker(testbed: Testbed, topology: Topology, requirements: tuple[Requirement
             )
             try:
                 leash.hello(deadline)
+                warning = _warning(leash, deadline) if topology.kind == "inventory" else ""
                 own = [requirement for requirement in requirements if requirement.node == host]
                 findings = tuple(leash.check(own, deadline))
                 found = machine_of(leash)
@@ -180,6 +188,14 @@ def _asker(testbed: Testbed, topology: Topology, requirements: tuple[Requirement
                 leash.close(deadline)
         except OrchError as error:
             return Answer(trouble=error.render())
-        return Answer(findings=findings, machine=found)
+        return Answer(findings=findings, machine=found, warning=warning)
 
     return ask
+
+
+def _warning(leash: Leash, deadline: Deadline) -> str:
+    """Of a host whose processors are at other work, before anything of ours begins there."""
+    before = leash.read([taken.STAT], deadline).texts[taken.STAT]
+    time.sleep(taken.LOOK_S)
+    after = leash.read([taken.STAT], deadline).texts[taken.STAT]
+    return taken.warning(taken.share(before, after)) if before and after else ""

@@ -14,9 +14,9 @@ What this does in cases that one may think of:
   processes is judged by itself, against the same limit.
 - A busy hypervisor: stolen time counts, as others' work.
 - Many ranks with little work on few processors, or real compute on more ranks than processors: they wait for each
-  other. Such times are set by processors too, yet processes of an idle testbed wait for each other half of the time
-  without harm, and ranks that poll (Open MPI) use whatever is there. So the run's own work is noted where it fills the
-  processors, and does not make a window invalid.
+  other. Such times are set by processors too, yet the ranks of a quickstart on two processors wait for each other half
+  of the time without harm, and ranks that poll (Open MPI) use whatever is there. So the run's own work is noted where
+  it fills the processors, and does not make a window invalid.
 - Work that slows others without a queue, by filling the memory's bandwidth, a shared cache, or the other thread of a
   core, and processors that clock down: not seen. The ranks' processor time an iteration (table `tasks`) grows then, and
   only a comparison with another window shows it.
@@ -77,10 +77,11 @@ def judge_waiting(waiting: Iterable[Waiting], processors: Iterable[Processors], 
 
 def _kept(one: Waiting, most: float | None) -> Gate:
     if math.isnan(one.kept):
-        text = f"job {one.job}: the kernel of {one.node} did not tell how long it waited for processors"
+        text = f"job {one.job}: {one.node} did not tell how long it waited for processors, or for whose work"
         return gate("processor", None, text, measured=math.nan, limit=most, required=False)
-    text = f"job {one.job}: for {one.kept:.1%} of the window other work kept it from processors ({one.process} on"
-    text += f" {one.node} longest; of the work there {one.others:.0%} was not this run's, {one.stolen:.0%} was stolen)"
+    text = f"job {one.job}: for {one.kept:.1%} of the window its threads waited for processors because of other work"
+    text += f" ({one.process} on {one.node} longest; of the work there {one.others:.0%} was not this run's,"
+    text += f" {one.stolen:.0%} was stolen)"
     return _limited(text, one.kept, most)
 
 

@@ -53,12 +53,15 @@ class Samples:
 
 
 def samples(counters: Any, tasks: Any, manifest: Mapping[str, Any]) -> Samples:
-    """Of the tables `counters` (or what keeps it) and `tasks`; a sampler that brought nothing home saw nothing."""
-    nodes = sorted({launch["node"] for launch in manifest["launches"] if launch["part"] == PART})
+    """Of the tables `counters` (or what keeps it) and `tasks`; of a node without a sampler nothing is known."""
+    launches = manifest["launches"]
+    if not any(launch["part"] == PART for launch in launches):
+        return Samples({}, {}, {})
     jobs: dict[str, tuple[tuple[str, str], ...]] = {job["name"]: () for job in manifest["jobs"]}
-    for launch in manifest["launches"]:
-        if launch.get("job") in jobs and launch["node"] in nodes:
+    for launch in launches:
+        if launch.get("job") in jobs:
             jobs[launch["job"]] += ((launch["node"], launch["name"]),)
+    nodes = sorted({launch["node"] for launch in launches})
     return Samples(
         {node: _sampled(counters, tasks, node) for node in nodes}, manifest.get("kernels", {}).get("nodes", {}), jobs
     )

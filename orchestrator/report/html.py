@@ -73,6 +73,7 @@ def _about(run: Run) -> dict[str, Any]:
         "state": state,
         "reasons": reasons,
         "gates": gates,
+        "processors": [row for window in run.windows for row in _processors(window)],
         "doubts": [f"{gate['window']}: {gate['message']}" for gate in gates if gate.get("passed") is None
                    and gate.get("required")],
         "failed": [
@@ -84,6 +85,23 @@ def _about(run: Run) -> dict[str, Any]:
         "provenance": _provenance(run),
         "nodes": _nodes(run),
     }  # fmt: skip
+
+
+def _processors(window: Mapping[str, Any]) -> list[dict[str, str]]:
+    """How processors served each node in a window; shares in per cent, a dash for what was not counted."""
+    return [
+        {
+            "window": row["window"],
+            "host": row["host"],
+            "count": "-" if row["count"] is None else f"{row['count']:.0f}",
+            **{
+                key.removesuffix("_share"): "-" if row[key] is None else f"{row[key]:.1%}"
+                for key in row
+                if key.endswith("_share")
+            },
+        }
+        for row in window.get("processors") or []
+    ]
 
 
 def _provenance(run: Run) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ READERS = 8  # a store on a network answers several at once
 _LEFT_OUT = frozenset(
     {"launches", "artifacts", "topology", "versions", "clocks", "kernels", "argv", "free_disk_bytes", "validity"}
 )
-_LEFT_OUT_OF_WINDOWS = frozenset({"gates"})
+_LEFT_OUT_OF_WINDOWS = frozenset({"gates", "processors"})
 
 
 def entries(results: Path) -> list[Entry]:

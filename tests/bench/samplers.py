@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.collectors import cpu, nic, qdisc, tcp
+from orchestrator.collectors import cpu, nic, processor, qdisc, tcp
 from orchestrator.deadline import Deadline
 from orchestrator.launch import Launch
 from tests.bench import local
@@ -32,6 +32,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
             ("nic at 1 ms, a host's port", nic.launches(nic.Config(every="1ms"), topology), "h1", None),
             ("tcp as by default", tcp.launches(tcp.Config(), topology), "h1", None),
             ("cpu as by default", cpu.launches(cpu.Config(), topology), "h1", None),
+            ("processor as in every run", processor.launches(processor.Config(), topology), "h1", GOAL_PERCENT),
         ]
         for what, launches, node, goal in chosen:
             (launch,) = [one for one in launches if one.node == node]
