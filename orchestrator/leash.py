@@ -6,8 +6,10 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
+from orchestrator import secret_env
 from orchestrator.answers import (
     AgentEvent,
     ClockSample,
@@ -49,7 +51,7 @@ class Leash:
 
     `on_event` is called in a thread of the leash and must not block or ask the leash. An agent that hears nothing for
     `silence_s` takes its controller, or the network between, for dead; the leash speaks up in time while it lives.
-    `run_key` is what launches that ask for it share.
+    `run_key` is what launches that ask for it share, `secrets` has the values of sources that launches name.
     """
 
     def __init__(
@@ -62,12 +64,14 @@ class Leash:
         on_event: Callable[[AgentEvent], None],
         silence_s: float = 120.0,
         run_key: str = "",
+        secrets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.node = node
         self._run = run
         self._holder = dict(holder)
         self._silence_s = silence_s
         self._run_key = run_key
+        self._secrets = secrets
         self._connection = Connection(node.name, channel, on_event=on_event, silence_s=silence_s)
 
     def hello(self, deadline: Deadline, *, folder: str | None = None) -> Greeting:
@@ -141,7 +145,11 @@ class Leash:
         values = {
             "name": launch.name,
             "argv": list(launch.argv),
-            "env": {**launch.env, **({launch.run_key: self._run_key} if launch.run_key else {})},
+            "env": {
+                **launch.env,
+                **secret_env.filled(launch, self._secrets),
+                **({launch.run_key: self._run_key} if launch.run_key else {}),
+            },
             "ready": _ready(launch.ready),
             "ready_within_s": min(launch.ready_within_s, deadline.remaining),
             "gate": launch.gate,

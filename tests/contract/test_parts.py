@@ -38,6 +38,7 @@ OURS_ALLOWED = {
         "orchestrator.errors",
         "orchestrator.packet_rules",
         "orchestrator.samplers",
+        "orchestrator.secret_looks",
         "orchestrator",
     ),
 }

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ class Tethered(Leash):
         run: str = "r1",
         env: dict[str, str] | None = None,
         silence_s: float = 120.0,
-        run_key: str = "",
+        **known: Any,
     ) -> None:
         self.channel = LocalChannel(sys.executable, env=env)
         self.events: list[AgentEvent] = []
@@ -42,7 +43,7 @@ class Tethered(Leash):
             holder=holder,
             on_event=self.events.append,
             silence_s=silence_s,
-            run_key=run_key,
+            **known,
         )
 
     def await_event(self, wanted: Callable[[AgentEvent], bool], within_s: float = 3.0) -> AgentEvent:
