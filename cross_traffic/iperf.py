@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 
 from pydantic import Field
 
+from orchestrator import packages
 from orchestrator.launch import Flow, Launch, Line, Listening, Requirement, Stop
 from orchestrator.protocols import Demand, Problem, Raised, Source
 from orchestrator.rows import Columns, Home
@@ -79,7 +80,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def requirements(config: Config, topology: Topology) -> list[Requirement]:  # noqa: ARG001 - the same on every testbed
-    remedy = "sudo apt-get install iperf3"
+    remedy = packages.remedy("iperf3")
     return [
         Requirement(node=node, kind="program", what="iperf3", remedy=remedy, needed_by=NAME)
         for node in (config.src, config.to)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import beforehand, capacity, fanout, loading, machine, plan
+from orchestrator import beforehand, capacity, fanout, loading, machine, packages, plan
 from orchestrator.answers import Finding
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError
@@ -28,12 +28,7 @@ CALL_S = 30.0
 DOCTOR = "doctor"
 
 # What every experiment can make use of; an experiment file says more exactly what it needs.
-USUAL_PROGRAMS = {
-    "tcpdump": "sudo apt-get install tcpdump",
-    "iperf3": "sudo apt-get install iperf3",
-    "ethtool": "sudo apt-get install ethtool",
-    "tc": "sudo apt-get install iproute2",
-}
+USUAL_PROGRAMS = ("tcpdump", "iperf3", "ethtool", "tc")
 USUAL_MODULES = {"torch": "pip install torch==2.13.0"}
 
 
@@ -88,8 +83,10 @@ def usual(topology: Topology) -> tuple[Requirement, ...]:
     wanted: list[Requirement] = []
     for host in topology.hosts:
         wanted += [
-            Requirement(node=host.name, kind="program", what=what, remedy=remedy, needed_by="most experiments")
-            for what, remedy in USUAL_PROGRAMS.items()
+            Requirement(
+                node=host.name, kind="program", what=what, remedy=packages.remedy(what), needed_by="most experiments"
+            )
+            for what in USUAL_PROGRAMS
         ]
         wanted += [
             Requirement(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from orchestrator import secret_env
+from orchestrator import packages, secret_env
 from orchestrator.answers import (
     AgentEvent,
     ClockSample,
@@ -106,12 +107,22 @@ class Leash:
         return ClockSample(best[1], (best[0] + 1) // 2)
 
     def check(self, requirements: Sequence[Requirement], deadline: Deadline) -> list[Finding]:
-        """Look for what a run needs, in the order asked."""
+        """Look for what a run needs, in the order asked; what is missing comes with the node's own remedy."""
         wanted = [
             {"kind": need.kind, "what": need.what, "python": need.python or self.node.python} for need in requirements
         ]
         findings = self._connection.ask("check", deadline, {"requirements": wanted}).reply["findings"]
-        return [Finding(need, seen["found"], seen["detail"]) for need, seen in zip(requirements, findings, strict=True)]
+        seen = [Finding(need, one["found"], one["detail"]) for need, one in zip(requirements, findings, strict=True)]
+        return seen if all(finding.found for finding in seen) else self._remedied(seen, deadline)
+
+    def _remedied(self, findings: Sequence[Finding], deadline: Deadline) -> list[Finding]:
+        texts = self.read(packages.OS_RELEASE, deadline).texts
+        os_release = next((text for path in packages.OS_RELEASE if (text := texts[path])), "")
+
+        def own(need: Requirement) -> Requirement:
+            return replace(need, remedy=packages.own_remedy(need.what, need.remedy, os_release))
+
+        return [replace(finding, requirement=own(finding.requirement)) for finding in findings]
 
     def run(self, argv: Sequence[str], deadline: Deadline, *, stdin: bytes = b"", privileged: bool = True) -> Completed:
         """Run a short command to its end, with the agent's own rights unless not `privileged`."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from orchestrator import packages
 from orchestrator.launch import Change, Count, Requirement
 from orchestrator.protocols import Problem
 from orchestrator.topology import Topology
@@ -59,14 +60,14 @@ def requirements(rule: PacketRule, topology: Topology) -> list[Requirement]:
     node, device = _place(rule, topology)
     by = f"condition {rule.kind}"
     found = [
-        Requirement(node=node, kind="program", what="nft", remedy="sudo apt-get install nftables", needed_by=by),
+        Requirement(node=node, kind="program", what="nft", remedy=packages.remedy("nft"), needed_by=by),
         Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by),
     ]
     for name in dict.fromkeys([node, *(host.name for host in topology.hosts)]):
         remedy = "allow sudo without a password"
         found.append(Requirement(node=name, kind="privilege", what="root", remedy=remedy, needed_by=by))
     for host in topology.hosts:
-        remedy = "sudo apt-get install ethtool"
+        remedy = packages.remedy("ethtool")
         found.append(Requirement(node=host.name, kind="program", what="ethtool", remedy=remedy, needed_by=by))
     return found
 

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import samplers
+from orchestrator import packages, samplers
 from orchestrator.launch import Footprint, Launch, Line, Requirement, Stop
 from orchestrator.protocols import Problem
 from orchestrator.rows import Columns, Home
@@ -81,7 +81,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
     chosen = _chosen(config, topology)
     found = samplers.device_requirements(chosen, NAME)
     for node in chosen:
-        program, root = "sudo apt-get install tcpdump", "let the user run sudo without a password on this host"
+        program, root = packages.remedy("tcpdump"), "let the user run sudo without a password on this host"
         found.append(Requirement(node=node, kind="program", what="tcpdump", remedy=program, needed_by=NAME))
         found.append(Requirement(node=node, kind="privilege", what="root", remedy=root, needed_by=NAME))
     return found

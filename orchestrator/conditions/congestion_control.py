@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
+from orchestrator import packages
 from orchestrator.launch import Change, Requirement
 from orchestrator.protocols import Problem
 from orchestrator.topology import Node, Topology
@@ -67,7 +68,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
                 node=node.name,
                 kind="program",
                 what="ip",
-                remedy="install iproute2 (apt-get install iproute2)",
+                remedy=packages.remedy("ip"),
                 needed_by=by,
             ),
             Requirement(

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
+from orchestrator import packages
 from orchestrator.launch import Change, Launch, Line, Requirement
 from orchestrator.protocols import Problem
 from orchestrator.rows import TABLES, Columns, Home
@@ -61,7 +62,8 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
     by = f"condition {NAME}"
     return [
         Requirement(
-            node=node.name, kind="program", what=_command(node), remedy="sudo apt-get install iptables", needed_by=by
+            node=node.name, kind="program", what=_command(node), remedy=packages.remedy(_command(node)),
+            needed_by=by,
         ),
         Requirement(
             node=node.name, kind="privilege", what="root", remedy="allow sudo without a password", needed_by=by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from orchestrator import packet_rules
+from orchestrator import packages, packet_rules
 from orchestrator.launch import Change, Requirement
 from orchestrator.packet_rules import PacketRule
 from orchestrator.protocols import Problem
@@ -47,7 +47,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def requirements(config: Config, topology: Topology) -> list[Requirement]:
-    remedy = "sudo apt-get install procps"
+    remedy = packages.remedy("sysctl")
     return [
         *packet_rules.requirements(_rule(config), topology),
         *(

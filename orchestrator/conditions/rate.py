@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from orchestrator import packages
 from orchestrator.launch import Change, Requirement
 from orchestrator.protocols import Problem
 from orchestrator.topology import WIRE_HEADER_BYTES, Topology
@@ -148,9 +149,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
     node, device = _place(config, topology)
     by = f"condition {NAME}"
     return [
-        Requirement(
-            node=node, kind="program", what="tc", remedy="install iproute2 (apt-get install iproute2)", needed_by=by
-        ),
+        Requirement(node=node, kind="program", what="tc", remedy=packages.remedy("tc"), needed_by=by),
         Requirement(node=node, kind="privilege", what="root", remedy="allow sudo without a password", needed_by=by),
         Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by),
     ]

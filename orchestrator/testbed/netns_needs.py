@@ -8,6 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from orchestrator import packages
+
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 UNSHARE = (
     *("unshare", "--net", "--mount", "--pid", "--uts", "--ipc"),
@@ -16,14 +18,7 @@ UNSHARE = (
 USER_FLAGS = ("--user", "--map-root-user", "--map-auto")
 PROBE_LIMIT_S = 10.0
 
-_PACKAGES = {
-    "unshare": "util-linux",
-    "ip": "iproute2",
-    "tc": "iproute2",
-    "sshd": "openssh-server",
-    "newuidmap": "uidmap",
-    "newgidmap": "uidmap",
-}
+_PROGRAMS = ("unshare", "ip", "tc", "sshd", "newuidmap", "newgidmap")
 # (file under /proc/sys, value that forbids it, what that means)
 _SWITCHES = (
     ("user/max_user_namespaces", "0", "user namespaces are switched off", "1000"),
@@ -60,9 +55,9 @@ def requirements_problems() -> list[tuple[str, str]]:
 
 def missing_programs() -> list[tuple[str, str]]:
     """Programs that are not installed: (what, remedy) each."""
-    names = [name for name in _PACKAGES if os.geteuid() != 0 or not name.startswith("new")]
+    names = [name for name in _PROGRAMS if os.geteuid() != 0 or not name.startswith("new")]
     return [
-        (f"the program {name} is not installed", f"sudo apt-get install {_PACKAGES[name]}")
+        (f"the program {name} is not installed", packages.own_remedy(name, packages.remedy(name), packages.here()))
         for name in names
         if find_program(name) is None
     ]

@@ -36,6 +36,7 @@ OURS_ALLOWED = {
     *(
         "orchestrator.units",
         "orchestrator.errors",
+        "orchestrator.packages",
         "orchestrator.packet_rules",
         "orchestrator.samplers",
         "orchestrator.secret_looks",
