@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from orchestrator import facts, fanout, machine, routes
@@ -52,7 +53,7 @@ class Session:
 
     def __init__(
         self, testbed: Testbed, *, run: str, events: EventLog, watch: Watch, interrupts: Interrupts,
-        secrets: Mapping[str, str],
+        secrets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.testbed = testbed
         self.run = run

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,13 +12,32 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator import beforehand, capacity, config, execute, loading, machine, missing, plan, sweep, sweepfile
+from orchestrator import (
+    beforehand,
+    capacity,
+    config,
+    doctor,
+    execute,
+    loading,
+    machine,
+    missing,
+    plan,
+    sweep,
+    sweepfile,
+)
 from orchestrator.errors import OrchError
 from orchestrator.launch import Requirement
 from orchestrator.machine import Machine
 from orchestrator.progress import Progress
 
 GIB = 2.0**30
+# Root passes every folder by two of its capabilities: without them it is as any other user.
+UNPRIVILEGED = """
+import ctypes, struct
+libc = ctypes.CDLL(None)
+header, both = struct.pack("Ii", 0x20080522, 0), bytes(24)
+assert libc.capset(ctypes.create_string_buffer(header), ctypes.create_string_buffer(both)) == 0
+"""
 TWO_CORES = Machine(processors=2, memory=22 * GIB)
 ROOMY = Machine(processors=64, memory=512 * GIB)
 
@@ -195,6 +216,27 @@ def test_an_interpreter_that_this_user_may_not_run(tmp_path):
     assert lack.what == f"ddp needs module torch: this user may not run {python}"
 
 
+def test_an_environment_in_a_folder_that_is_closed_to_this_user_is_none(tmp_path):
+    """Asked by a process of nobody's, where this is root."""
+    closed = tmp_path / "closed"
+    (closed / "torch/bin").mkdir(parents=True)
+    (closed / "torch/bin/python").symlink_to(sys.executable)
+    asked = "from workloads import environments; print(environments.is_built('torch'))"
+    here = Path(__file__).parents[2]
+
+    def answer() -> str:
+        argv = [sys.executable, "-c", f"import os, sys; sys.path.insert(0, {str(here)!r})\n{UNPRIVILEGED}\n{asked}"]
+        env = {**os.environ, "ORCH_FRAMEWORKS": str(closed)}
+        return subprocess.run(argv, capture_output=True, text=True, check=True, env=env).stdout.strip()
+
+    assert answer() == "True"
+    closed.chmod(0o000)
+    try:
+        assert answer() == "False"
+    finally:
+        closed.chmod(0o755)
+
+
 def test_an_interpreter_that_fails(tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
@@ -226,3 +268,13 @@ def test_a_dry_run_is_held_against_this_machine(tmp_path, two_cores):
     status, _, err = orch("plan", str(path), "--dry-run")
     assert (status, "64 ranks take" in err) == (1, True)
     assert loading.checked(path, [], dry_run=True)[0].testbed.local is not None
+
+
+def test_doctor_says_the_same_and_brings_nothing_up(tmp_path, two_cores, monkeypatch):
+    monkeypatch.setattr(doctor, "_this_machine", lambda: 0)
+    monkeypatch.setenv("ORCH_FRAMEWORKS", str(tmp_path / "none"))
+    status, out, _ = orch("doctor", str(experiment(tmp_path, workload="horovod: {model: vgg16}")))
+    assert status == 1
+    assert "missing: horovod needs module" in out
+    assert "make frameworks" in out
+    assert "warning: 64 ranks keep about" in out
