@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -22,6 +23,7 @@ from orchestrator import (
     machine,
     missing,
     plan,
+    runner,
     sweep,
     sweepfile,
 )
@@ -136,6 +138,35 @@ def test_what_a_machine_of_an_inventory_lacks_is_told_by_host(tmp_path):
     assert "1.0 GiB is free" in told
     assert "larger scale" not in told
     assert beforehand.look([run]) == beforehand.Findings()  # of hosts elsewhere nothing is known yet
+
+
+@pytest.fixture
+def on_small_hosts(tmp_path):
+    """Asks the check of a run on two hosts of which one is too small; what its manifest then says."""
+
+    def check(*, force: bool) -> dict[str, object]:
+        path = tmp_path / "e.yaml"
+        hosts = {f"n{i}": {"ssh": f"n{i}", "data": {"address": f"10.0.0.{i}/24", "device": "eth1"}} for i in (1, 2)}
+        text = "name: t\nworkload:\n  ddp: {model: vgg16}\nmeasure: {iterations: 20}\n"
+        path.write_text(text + yaml.safe_dump({"testbed": {"inventory": {"link": "25gbit", "hosts": hosts}}}))
+        (run,) = plan.build(config.load_experiment(path)[0])
+        recorded: dict[str, object] = {}
+        machines = {"n1": ROOMY, "n2": Machine(processors=8, memory=GIB)}
+        this = SimpleNamespace(
+            plan=run, force=force, record=recorded.update, watch=SimpleNamespace(notes=[]),
+            session=SimpleNamespace(machines=lambda: machines),
+        )  # fmt: skip
+        runner.Run._check_room(this)
+        return recorded
+
+    return check
+
+
+def test_hosts_that_are_too_small_end_a_run_unless_it_is_forced(on_small_hosts):
+    with pytest.raises(OrchError, match=r"n2: 1 rank and .* 1\.0 GiB is free"):
+        on_small_hosts(force=False)
+    (told,) = on_small_hosts(force=True)["forced"]
+    assert told.startswith("n2: 1 rank and")
 
 
 def test_forced_runs_go_on_and_their_manifest_says_so(tmp_path, two_cores, monkeypatch):
