@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator import capacity, machine, missing
+from orchestrator import capacity, machine, missing, secret_env
 from orchestrator.capacity import Verdict
 from orchestrator.errors import MissingRequirement, TestbedError
 from orchestrator.machine import Machine
@@ -42,11 +42,14 @@ class Findings:
 
 def look(plans: Iterable[RunPlan]) -> Findings:
     """Hold runs on containers of this machine against it; of hosts elsewhere nothing is known before they are asked."""
-    local = [plan for plan in plans if plan.topology.kind == "local"]
+    runs = list(plans)
+    found = secret_env.lacking(launch for plan in runs for launch in plan.launches())
+    lacking = [Lack(what=what, remedy=remedy) for what, remedy in found]
+    local = [plan for plan in runs if plan.topology.kind == "local"]
     if not local:
-        return Findings()
+        return Findings(lacking=tuple(lacking))
     requirements = dict.fromkeys(need for plan in local for need in plan.requirements)
-    return Findings(lacking=tuple(missing.here(requirements)), room=_room(local, machine.here()))
+    return Findings(lacking=(*missing.here(requirements), *lacking), room=_room(local, machine.here()))
 
 
 def settle(plans: Iterable[RunPlan], *, force: bool, say: Callable[[str], None]) -> dict[str, Any]:

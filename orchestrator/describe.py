@@ -101,6 +101,8 @@ def _launch_lines(launch: Launch) -> list[str]:
     lines = [f"  {launch.node}: {launch.name}: {shlex.join(launch.argv)}"]
     if launch.env:
         lines.append("      env " + " ".join(f"{key}={shlex.quote(value)}" for key, value in launch.env.items()))
+    if launch.env_from:
+        lines.append("      env_from " + " ".join(f"{name}<{source}" for name, source in launch.env_from.items()))
     if launch.files:
         lines.append("      files " + " ".join(launch.files))
     return lines

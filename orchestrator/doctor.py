@@ -69,16 +69,15 @@ def _this_machine() -> int:
 
 def _experiment(experiment: Experiment) -> int:
     run = plan.build(experiment)[0]
-    bad = 0
-    if run.topology.kind == "local":
-        if _this_machine() != 0:
-            return 1
-        findings = beforehand.look([run])
-        for line in findings.lines:
-            print(line)
-        if findings.lacking:
-            return 1
-        bad = len(findings.room.refused)
+    local = run.topology.kind == "local"
+    if local and _this_machine() != 0:
+        return 1
+    findings = beforehand.look([run])
+    for line in findings.lines:
+        print(line)
+    if local and findings.lacking:
+        return 1
+    bad = findings.lacking or findings.room.refused
     status = _hosts(loading.testbed_of(experiment.testbed, DOCTOR), run.topology, run.requirements, run)
     return 1 if bad else status
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from orchestrator import secret_looks
 from orchestrator.errors import ConfigError
 
 Keys = tuple[str | int, ...]  # the way to a value: keys of mappings and places in lists
@@ -262,15 +263,16 @@ def with_overrides(document: Document, options: Sequence[str]) -> Document:
     """Apply `key.path=value` options (values in YAML) to the document's data."""
     for option in options:
         key, equals, text = option.partition("=")
+        origin = f"--set {secret_looks.masked(option)}"
         if not equals or not all(key.split(".")):
             raise ConfigError(
-                f"--set {option}: not a change; accepted: a key path, '=' and a value, as in measure.iterations=50"
+                f"{origin}: not a change; accepted: a key path, '=' and a value, as in measure.iterations=50"
             )
         try:
             value = _parsed(text, "value")[1]
         except ConfigError as error:
-            raise ConfigError(f"--set {option}: {error}") from None
-        document = with_value(document, steps(key), value, origin=f"--set {option}")
+            raise ConfigError(f"{origin}: {error}") from None
+        document = with_value(document, steps(key), value, origin=origin)
     return document
 
 

@@ -97,6 +97,7 @@ class Launch:
     order: int = 0  # within its stage lower ones are started, and ready, before higher ones
     ready: Ready = field(default_factory=Started)
     ready_within_s: float = 10.0
+    env_from: Mapping[str, str] = field(default_factory=dict)  # name -> where its value is, which is kept nowhere
     run_key: str | None = None  # environment variable for the run's key: a random text, kept nowhere
     gate: bool = False  # waits for the line "go" on its standard input once it is ready
     follow: str | None = None  # a file in its folder whose lines the runner gets as they are written

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from orchestrator import safepath
+from orchestrator import packages, safepath, secret_env
 from orchestrator.answers import (
     AgentEvent,
     ClockSample,
@@ -51,7 +53,7 @@ class Leash:
 
     `on_event` is called in a thread of the leash and must not block or ask the leash. An agent that hears nothing for
     `silence_s` takes its controller, or the network between, for dead; the leash speaks up in time while it lives.
-    `run_key` is what launches that ask for it share.
+    `run_key` is what launches that ask for it share, `secrets` has the values of sources that launches name.
     """
 
     def __init__(
@@ -64,12 +66,14 @@ class Leash:
         on_event: Callable[[AgentEvent], None],
         silence_s: float = 120.0,
         run_key: str = "",
+        secrets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.node = node
         self._run = run
         self._holder = dict(holder)
         self._silence_s = silence_s
         self._run_key = run_key
+        self._secrets = secrets
         self._connection = Connection(node.name, channel, on_event=on_event, silence_s=silence_s)
 
     def hello(self, deadline: Deadline, *, folder: str | None = None) -> Greeting:
@@ -115,17 +119,27 @@ class Leash:
         return ClockSample(best[1], (best[0] + 1) // 2)
 
     def check(self, requirements: Sequence[Requirement], deadline: Deadline) -> list[Finding]:
-        """Look for what a run needs, in the order asked."""
+        """Look for what a run needs, in the order asked; what is missing comes with the node's own remedy."""
         wanted = [
             {"kind": need.kind, "what": need.what, "python": need.python or self.node.python} for need in requirements
         ]
         findings = self._connection.ask("check", deadline, {"requirements": wanted}).fields.each("findings")
         if len(findings) != len(wanted):
             raise BadAnswer(f"asked for {len(wanted)} findings, its agent has {len(findings)}", node=self.node.name)
-        return [
-            Finding(need, seen.flag("found"), seen.text("detail"))
-            for need, seen in zip(requirements, findings, strict=True)
+        seen = [
+            Finding(need, one.flag("found"), one.text("detail"))
+            for need, one in zip(requirements, findings, strict=True)
         ]
+        return seen if all(finding.found for finding in seen) else self._remedied(seen, deadline)
+
+    def _remedied(self, findings: Sequence[Finding], deadline: Deadline) -> list[Finding]:
+        texts = self.read(packages.OS_RELEASE, deadline).texts
+        os_release = next((text for path in packages.OS_RELEASE if (text := texts.get(path))), "")
+
+        def own(need: Requirement) -> Requirement:
+            return replace(need, remedy=packages.own_remedy(need.what, need.remedy, os_release))
+
+        return [replace(finding, requirement=own(finding.requirement)) for finding in findings]
 
     def run(self, argv: Sequence[str], deadline: Deadline, *, stdin: bytes = b"", privileged: bool = True) -> Completed:
         """Run a short command to its end, with the agent's own rights unless not `privileged`."""
@@ -165,7 +179,11 @@ class Leash:
         values = {
             "name": launch.name,
             "argv": list(launch.argv),
-            "env": {**launch.env, **({launch.run_key: self._run_key} if launch.run_key else {})},
+            "env": {
+                **launch.env,
+                **secret_env.filled(launch, self._secrets),
+                **({launch.run_key: self._run_key} if launch.run_key else {}),
+            },
             "ready": _ready(launch.ready),
             "ready_within_s": min(launch.ready_within_s, deadline.remaining),
             "gate": launch.gate,

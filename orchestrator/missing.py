@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from orchestrator import packages
 from orchestrator.agents.agent.checks import FIND_MODULES
 from orchestrator.launch import Requirement
 from orchestrator.testbed import netns_needs
@@ -30,7 +31,7 @@ def here(requirements: Iterable[Requirement]) -> list[Lack]:
     Only what all containers share with this machine is looked at: programs, and modules of Python interpreters.
     """
     wanted = list(requirements)
-    modules = _modules(wanted)
+    modules, os_release = _modules(wanted), packages.here()
     found = [Lack(what=what, remedy=remedy) for what, remedy in netns_needs.missing_programs()]
     for need in wanted:
         why = None
@@ -39,7 +40,8 @@ def here(requirements: Iterable[Requirement]) -> list[Lack]:
         elif need.kind == "module":
             why = modules[need.python or sys.executable][need.what]
         if why is not None:
-            found.append(Lack(what=f"{need.needed_by} needs {need.kind} {need.what}: {why}", remedy=need.remedy))
+            what = f"{need.needed_by} needs {need.kind} {need.what}: {why}"
+            found.append(Lack(what=what, remedy=packages.own_remedy(need.what, need.remedy, os_release)))
     return list(dict.fromkeys(found))
 
 

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -275,6 +275,11 @@ def _owned(
     return dataclasses.replace(launch, part=f"{kind}.{choice.name}", window=window, source=source)
 
 
+def _with_secrets(launch: Launch, env_from: Mapping[str, str]) -> Launch:
+    """A rank with the variables whose values the run itself looks up; what ranks meet by needs none of them."""
+    return launch if launch.rank is None else dataclasses.replace(launch, env_from=env_from)
+
+
 def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedJob]:
     for index, spec in enumerate(experiment.all_jobs()):
         config = spec.workload.config
@@ -285,7 +290,7 @@ def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[Pla
             workload=spec.workload.name,
             config=config,
             launches=tuple(
-                _owned(launch, "workload", spec.workload)
+                _with_secrets(_owned(launch, "workload", spec.workload), config.env_from or {})
                 for launch in module.launches(config, job, topology, seed + index)
             ),
             theory=module.theory(config, job, topology),

@@ -64,6 +64,7 @@ def launch_data(launch: Launch) -> dict[str, Any]:
         "role": launch.role,
         "argv": list(launch.argv),
         "env": dict(launch.env),
+        "env_from": dict(launch.env_from),
         "files": {
             name: len(content) if isinstance(content, bytes) else Path(content).stat().st_size
             for name, content in launch.files.items()

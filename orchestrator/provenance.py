@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from orchestrator import secret_looks
 from orchestrator.plan import PlannedJob, RunPlan
 from orchestrator.plandata import launch_data
 
@@ -28,7 +29,7 @@ def of(plan: RunPlan, argv: Sequence[str]) -> dict[str, Any]:
         "repetition": plan.repetition,
         "seed": plan.seed,
         "scale": plan.topology.scale,
-        "argv": list(argv),
+        "argv": secret_looks.masked_all(argv),
         "git": git_state(Path(__file__).parent),
         "versions": versions(),
         "topology": dataclasses.asdict(plan.topology),

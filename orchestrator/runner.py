@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator import beforehand, clocks, lock, provenance, routes, sealing
+from orchestrator import beforehand, clocks, lock, provenance, routes, sealing, secret_env
 from orchestrator.deadline import Deadline
 from orchestrator.errors import Interrupted, LockedError, OrchError, ShortOfLoad, StoreError, TestbedError, last_lines
 from orchestrator.events import EventLog
@@ -309,6 +309,7 @@ def run(
     only what keeps even a failed run from being recorded.
     """
     began = time.monotonic()
+    secrets = secret_env.values(plan.launches())
     with Interrupts() as interrupts, _locked(plan, run_id):
         progress.run(f"{label}: {run_id}")
         folder = RunFolder.create(
@@ -321,7 +322,7 @@ def run(
             raise unwritable(folder.path, problem) from None
         watch = Watch(events, observer)
         watch.observer.run_began(folder.manifest)
-        session = Session(testbed, run=run_id, events=events, watch=watch, interrupts=interrupts)
+        session = Session(testbed, run=run_id, events=events, watch=watch, interrupts=interrupts, secrets=secrets)
         this = Run(
             plan=plan,
             testbed=testbed,

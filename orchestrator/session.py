@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import getpass
 import os
-import secrets
 import shutil
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from orchestrator import clocks, facts, fanout, machine, routes
@@ -61,7 +62,10 @@ def holder(run: str) -> dict[str, Any]:
 class Session:
     """One leash a node; what is asked of many nodes is asked at once."""
 
-    def __init__(self, testbed: Testbed, *, run: str, events: EventLog, watch: Watch, interrupts: Interrupts) -> None:
+    def __init__(
+        self, testbed: Testbed, *, run: str, events: EventLog, watch: Watch, interrupts: Interrupts,
+        secrets: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.testbed = testbed
         self.run = run
         self.leashes: dict[str, Leash] = {}
@@ -71,7 +75,8 @@ class Session:
         self.hits: list[dict[str, Any]] = []  # of changes that hit single packets: how many they saw, and hit
         self._events = events
         self._interrupts = interrupts
-        self._run_key = secrets.token_hex(16)
+        self._run_key = token_hex(16)
+        self._secrets = secrets
 
     def each(self, nodes: Iterable[str], action: Callable[[Leash], T], *, what: str, seconds: float) -> dict[str, T]:
         """Ask something of nodes at once, of those that still answer; what each said."""
@@ -107,6 +112,7 @@ class Session:
             holder=holder(self.run),
             on_event=self.watch.inbox.put,
             run_key=self._run_key,
+            secrets=self._secrets,
         )
 
     def check(self, requirements: Sequence[Requirement]) -> None:

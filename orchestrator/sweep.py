@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import beforehand, execute, lock, plan, provenance, recovery, sweepplan, sweeptext
+from orchestrator import beforehand, execute, lock, plan, provenance, recovery, secret_looks, sweepplan, sweeptext
 from orchestrator.errors import ConfigError, Interrupted, OrchError
 from orchestrator.ledger import Ledger
 from orchestrator.observing import Observer
@@ -86,7 +86,7 @@ def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
             "mode": definition.file.mode,
             "axes": list(definition.axes),
             "repetitions": definition.repetitions,
-            "argv": list(sys.argv),
+            "argv": secret_looks.masked_all(sys.argv),
             "git": provenance.git_state(Path(__file__).parent),
             "versions": provenance.versions(),
             "sweep": definition.as_data(),

@@ -15,7 +15,7 @@ import yaml
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from orchestrator import config, documents, plan, where
+from orchestrator import config, documents, plan, secret_looks, where
 from orchestrator.documents import Document, Keys
 from orchestrator.errors import ConfigError
 from orchestrator.experiment import Experiment, Name, for_dry_run
@@ -224,7 +224,7 @@ def _once(point: Point) -> Point:
 
 def label(values: Mapping[str, Any]) -> str:
     """A point's values in a few words."""
-    return ", ".join(f"{path}={where.text_of(value)}" for path, value in values.items())
+    return ", ".join(secret_looks.masked(f"{path}={where.text_of(value)}") for path, value in values.items())
 
 
 def _base(document: Document, file: SweepFile, path: Path) -> tuple[Document, Path]:

@@ -59,7 +59,8 @@ class Config(TorchConfig):
     this machine the one that `make frameworks` built, else the host's `python`."""
 
     mpirun: str | None = Field(default=None, min_length=1)
-    """The program `mpirun` on the hosts, where it is not on the PATH; its `orted` lies beside it."""
+    """The program `mpirun` on the hosts, where it is not on the PATH; its `orted` lies beside it. In the family of RHEL
+    the package openmpi has it as /usr/lib64/openmpi/bin/mpirun."""
 
     nccl_tests: str | None = Field(default=None, min_length=1)
     """Folder on the hosts with the programs of nccl-tests, built with MPI=1, where they are not on the PATH."""

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from orchestrator import secret_looks
 from orchestrator.launch import Launch, Line, Requirement, Stop
 from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
@@ -20,6 +21,7 @@ from orchestrator.units import Duration, Mistake, Model
 from workloads import between
 from workloads.iterations import LOG, read_iterations
 from workloads.placement import WorkloadConfig, placement_problems
+from workloads.variables import Recorded
 
 NAME = "command"
 
@@ -98,9 +100,10 @@ class Config(WorkloadConfig):
     """How its output tells of an iteration. Mind that many programs hold back what they print into a pipe; Python is
     told not to."""
 
-    env: dict[str, str] = Field(default_factory=dict)
+    env: Recorded = Field(default_factory=dict)
     """More environment variables; they win over RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
-    MASTER_PORT, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, which each rank gets."""
+    MASTER_PORT, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, which each rank gets. They are recorded with the results:
+    no place for secrets."""
 
     cwd: str | None = Field(default=None, min_length=1)
     """Its working folder on the host. Default: a folder of the rank's own, which comes home with all that is in it."""
@@ -125,6 +128,9 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
             if not name.startswith("{{") and name[1:-1] not in _NAMES:
                 known = ", ".join(f"{{{known}}}" for known in _NAMES)
                 found.append(Problem(at=at, message=f"nothing is called {name}", accepted=f"{known}, or {{{name}}}"))
+        if secret_looks.value_looks_secret(text):
+            message = "this looks like a secret; it is recorded, and everybody on the host sees command lines"
+            found.append(Problem(at=at, message=message, accepted="a variable that env_from brings"))
         if "\0" in text:
             found.append(Problem(at=at, message="has a zero byte in it", accepted="text without one"))
     return [*found, *_file_problems(config)]

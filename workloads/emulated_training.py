@@ -39,9 +39,6 @@ class EmulatedConfig(WorkloadConfig):
     """Python interpreter that has the framework, the same path on each host. Default: on containers of this machine the
     one that `make frameworks` built, else the host's `python`."""
 
-    env: dict[str, str] = Field(default_factory=dict)
-    """More environment variables for each rank; they win over those that are set here."""
-
 
 def problems(config: EmulatedConfig, topology: Topology, *, least: int = 2) -> list[Problem]:
     """Hosts that are not there, and a model whose time nobody knows."""

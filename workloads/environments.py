@@ -26,6 +26,11 @@ def built(environment: str) -> Path:
     return folder / environment / "bin" / "python"
 
 
+def is_built(environment: str) -> bool:
+    """Whether this user can run the interpreter of an environment; not in a folder that is closed to them."""
+    return os.access(built(environment), os.X_OK)
+
+
 def interpreter(given: str | None, environment: str, node: Node, topology: Topology) -> str:
     """What ranks run with on a node: what was given, else on this machine's containers what was built, else its own."""
     if given is not None:

@@ -62,7 +62,8 @@ class Config(EmulatedConfig):
     """RDMA devices that Open MPI and NCCL may use, such as `mlx5_0:1`. Default: all that they find."""
 
     mpirun: str = Field(default="mpirun", min_length=1)
-    """The program `mpirun` on the hosts, where it is not on the PATH; its `orted` lies beside it."""
+    """The program `mpirun` on the hosts, where it is not on the PATH; its `orted` lies beside it. In the family of RHEL
+    the package openmpi has it as /usr/lib64/openmpi/bin/mpirun."""
 
     fusion: Annotated[Size, Field(ge=0)] = 64 * 2.0**20
     """Fusion threshold: gradients that are ready in one cycle are reduced together up to this size; 0: each by itself.

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from pydantic import Field, model_validator
+
 from orchestrator.protocols import Problem
 from orchestrator.topology import Rank, Topology
-from orchestrator.units import Model
+from orchestrator.units import Mistake, Model
+from workloads.variables import Recorded, Taken
 
 
 class WorkloadConfig(Model):
@@ -15,6 +18,22 @@ class WorkloadConfig(Model):
 
     hosts: list[str] | None = None
     """The host of each rank, in rank order; a host named twice has two ranks. Default: all hosts, one rank each."""
+
+    env: Recorded = Field(default_factory=dict)
+    """More environment variables for each rank, such as NCCL_IB_HCA; they win over those that are set here. They are
+    recorded with the results: no place for secrets."""
+
+    env_from: Taken | None = None
+    """Variables for each rank whose values are never recorded, such as `[WANDB_API_KEY]`: taken from the environment of
+    this command when a run begins. Or where each comes from: another variable's name, or the path of a file, which has
+    a '/' in it."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> WorkloadConfig:
+        for name in self.env_from or ():
+            if name in self.env:
+                raise Mistake("stands in env, too", accepted="each variable once", at=("env_from", name))
+        return self
 
 
 def ranks(hosts: Sequence[str] | None, topology: Topology) -> tuple[Rank, ...]:

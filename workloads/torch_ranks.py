@@ -43,9 +43,6 @@ class TorchConfig(WorkloadConfig):
     trace: bool = True
     """Whether each rank records when it computes and when each of its communications begins and ends."""
 
-    env: dict[str, str] = Field(default_factory=dict)
-    """More environment variables for each rank, such as NCCL_IB_HCA; they win over those that are set here."""
-
 
 def backend_problems(config: TorchConfig, topology: Topology) -> list[Problem]:
     """Where backend or transport cannot be what was asked for; the placement must be without problems."""

@@ -39,6 +39,7 @@ OURS_ALLOWED = {
         "orchestrator.packages",
         "orchestrator.packet_rules",
         "orchestrator.samplers",
+        "orchestrator.secret_looks",
         "orchestrator",
     ),
 }

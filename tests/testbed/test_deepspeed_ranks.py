@@ -15,7 +15,7 @@ from workloads import deepspeed, environments
 pytestmark = [
     pytest.mark.testbed,
     pytest.mark.any_user,
-    pytest.mark.skipif(not environments.built("torch").exists(), reason="no DeepSpeed here: run `make frameworks`"),
+    pytest.mark.skipif(not environments.is_built("torch"), reason="no DeepSpeed here: run `make frameworks`"),
 ]
 
 ZERO = {"model": "resnet50", "compute_time": "20ms", "bucket": "20mb", "log": True}

@@ -11,7 +11,7 @@ from workloads import environments
 pytestmark = [
     pytest.mark.testbed,
     pytest.mark.any_user,
-    pytest.mark.skipif(not environments.built("torch").exists(), reason="no DeepSpeed here: run `make frameworks`"),
+    pytest.mark.skipif(not environments.is_built("torch"), reason="no DeepSpeed here: run `make frameworks`"),
 ]
 
 MOBILENET, VGG = 35_048, 1_383_575  # parameters, scaled

@@ -13,7 +13,7 @@ from workloads import environments
 pytestmark = [
     pytest.mark.testbed,
     pytest.mark.any_user,
-    pytest.mark.skipif(not environments.built("torch").exists(), reason="no Horovod here: run `make frameworks`"),
+    pytest.mark.skipif(not environments.is_built("torch"), reason="no Horovod here: run `make frameworks`"),
 ]
 
 # Unscaled and with a long cycle, so that what Horovod's ranks agree on weighs little beside the tensors.

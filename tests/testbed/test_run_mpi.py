@@ -13,7 +13,7 @@ from workloads import environments
 pytestmark = [
     pytest.mark.testbed,
     pytest.mark.any_user,
-    pytest.mark.skipif(not environments.built("torch").exists(), reason="no Open MPI here: run `make frameworks`"),
+    pytest.mark.skipif(not environments.is_built("torch"), reason="no Open MPI here: run `make frameworks`"),
 ]
 
 COMMON = {
@@ -69,7 +69,7 @@ def as_theory_says(tmp_path, experiment):
         "torch",
         pytest.param(
             "tensorflow",
-            marks=pytest.mark.skipif(not environments.built("tensorflow").exists(), reason="no TensorFlow here"),
+            marks=pytest.mark.skipif(not environments.is_built("tensorflow"), reason="no TensorFlow here"),
         ),
     ],
 )

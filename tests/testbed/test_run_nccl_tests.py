@@ -12,7 +12,7 @@ from workloads import environments
 
 pytestmark = [
     pytest.mark.testbed,
-    pytest.mark.skipif(not environments.built("torch").exists(), reason="no Open MPI here: run `make frameworks`"),
+    pytest.mark.skipif(not environments.is_built("torch"), reason="no Open MPI here: run `make frameworks`"),
 ]
 
 STUB = Path(__file__).with_name("nccl_tests_stub.py")

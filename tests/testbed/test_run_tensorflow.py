@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.testbed,
     pytest.mark.any_user,
     pytest.mark.skipif(
-        not environments.built("tensorflow").exists(),
+        not environments.is_built("tensorflow"),
         reason="no TensorFlow here: run `playbooks/hosts/prepare-frameworks tensorflow`",
     ),
 ]

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,8 @@ class Tethered(Leash):
         run: str = "r1",
         env: dict[str, str] | None = None,
         silence_s: float = 120.0,
-        run_key: str = "",
         strays: bool = False,
+        **known: Any,
     ) -> None:
         self.strays = strays
         self.channel = LocalChannel(sys.executable, env=env)
@@ -48,7 +49,7 @@ class Tethered(Leash):
             holder=holder,
             on_event=self.events.append,
             silence_s=silence_s,
-            run_key=run_key,
+            **known,
         )
 
     def await_event(self, wanted: Callable[[AgentEvent], bool]) -> AgentEvent:

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from experiments import orch
 
-from orchestrator import beforehand, capacity, config, execute, loading, machine, missing, plan, sweep, sweepfile
+from orchestrator import (
+    beforehand,
+    capacity,
+    config,
+    doctor,
+    execute,
+    loading,
+    machine,
+    missing,
+    plan,
+    runner,
+    sweep,
+    sweepfile,
+)
 from orchestrator.errors import OrchError
 from orchestrator.launch import Requirement
 from orchestrator.machine import Machine
 from orchestrator.progress import Progress
 
 GIB = 2.0**30
+# Root passes every folder by two of its capabilities: without them it is as any other user.
+UNPRIVILEGED = """
+import ctypes, struct
+libc = ctypes.CDLL(None)
+header, both = struct.pack("Ii", 0x20080522, 0), bytes(24)
+assert libc.capset(ctypes.create_string_buffer(header), ctypes.create_string_buffer(both)) == 0
+"""
 TWO_CORES = Machine(processors=2, memory=22 * GIB)
 ROOMY = Machine(processors=64, memory=512 * GIB)
 
@@ -117,6 +140,35 @@ def test_what_a_machine_of_an_inventory_lacks_is_told_by_host(tmp_path):
     assert beforehand.look([run]) == beforehand.Findings()  # of hosts elsewhere nothing is known yet
 
 
+@pytest.fixture
+def on_small_hosts(tmp_path):
+    """Asks the check of a run on two hosts of which one is too small; what its manifest then says."""
+
+    def check(*, force: bool) -> dict[str, object]:
+        path = tmp_path / "e.yaml"
+        hosts = {f"n{i}": {"ssh": f"n{i}", "data": {"address": f"10.0.0.{i}/24", "device": "eth1"}} for i in (1, 2)}
+        text = "name: t\nworkload:\n  ddp: {model: vgg16}\nmeasure: {iterations: 20}\n"
+        path.write_text(text + yaml.safe_dump({"testbed": {"inventory": {"link": "25gbit", "hosts": hosts}}}))
+        (run,) = plan.build(config.load_experiment(path)[0])
+        recorded: dict[str, object] = {}
+        machines = {"n1": ROOMY, "n2": Machine(processors=8, memory=GIB)}
+        this = SimpleNamespace(
+            plan=run, force=force, record=recorded.update, watch=SimpleNamespace(notes=[]),
+            session=SimpleNamespace(machines=lambda: machines),
+        )  # fmt: skip
+        runner.Run._check_room(this)
+        return recorded
+
+    return check
+
+
+def test_hosts_that_are_too_small_end_a_run_unless_it_is_forced(on_small_hosts):
+    with pytest.raises(OrchError, match=r"n2: 1 rank and .* 1\.0 GiB is free"):
+        on_small_hosts(force=False)
+    (told,) = on_small_hosts(force=True)["forced"]
+    assert told.startswith("n2: 1 rank and")
+
+
 def test_forced_runs_go_on_and_their_manifest_says_so(tmp_path, two_cores, monkeypatch):
     given = []
 
@@ -195,6 +247,27 @@ def test_an_interpreter_that_this_user_may_not_run(tmp_path):
     assert lack.what == f"ddp needs module torch: this user may not run {python}"
 
 
+def test_an_environment_in_a_folder_that_is_closed_to_this_user_is_none(tmp_path):
+    """Asked by a process of nobody's, where this is root."""
+    closed = tmp_path / "closed"
+    (closed / "torch/bin").mkdir(parents=True)
+    (closed / "torch/bin/python").symlink_to(sys.executable)
+    asked = "from workloads import environments; print(environments.is_built('torch'))"
+    here = Path(__file__).parents[2]
+
+    def answer() -> str:
+        argv = [sys.executable, "-c", f"import os, sys; sys.path.insert(0, {str(here)!r})\n{UNPRIVILEGED}\n{asked}"]
+        env = {**os.environ, "ORCH_FRAMEWORKS": str(closed)}
+        return subprocess.run(argv, capture_output=True, text=True, check=True, env=env).stdout.strip()
+
+    assert answer() == "True"
+    closed.chmod(0o000)
+    try:
+        assert answer() == "False"
+    finally:
+        closed.chmod(0o755)
+
+
 def test_an_interpreter_that_fails(tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
@@ -226,3 +299,13 @@ def test_a_dry_run_is_held_against_this_machine(tmp_path, two_cores):
     status, _, err = orch("plan", str(path), "--dry-run")
     assert (status, "64 ranks take" in err) == (1, True)
     assert loading.checked(path, [], dry_run=True)[0].testbed.local is not None
+
+
+def test_doctor_says_the_same_and_brings_nothing_up(tmp_path, two_cores, monkeypatch):
+    monkeypatch.setattr(doctor, "_this_machine", lambda: 0)
+    monkeypatch.setenv("ORCH_FRAMEWORKS", str(tmp_path / "none"))
+    status, out, _ = orch("doctor", str(experiment(tmp_path, workload="horovod: {model: vgg16}")))
+    assert status == 1
+    assert "missing: horovod needs module" in out
+    assert "make frameworks" in out
+    assert "warning: 64 ranks keep about" in out

@@ -109,6 +109,19 @@ def test_the_runs_key_goes_to_launches_that_ask_for_it_alone(tether):
     assert "sesame" not in (folder(leash) / "not-told/stdout").read_text()
 
 
+def test_a_secret_goes_to_launches_that_name_its_source_alone_and_lies_nowhere(tether):
+    leash = tether(secrets={"~/key": "open sesame"})
+    leash.start(shell('printf %s "$KEY" | sha256sum; sleep 60', name="told", env_from={"KEY": "~/key"}), soon())
+    leash.start(shell("env", name="not-told", ready=Exited()), soon())
+    told = folder(leash) / "told/stdout"
+    Deadline.after(60).poll(lambda: "-\n" in told.read_text(), every_s=0.02, waiting_for="its hash")
+    assert told.read_text().split()[0] == hashlib.sha256(b"open sesame").hexdigest()
+    lines = [argv for process in leash.processes(soon()) for argv in process.argv]
+    assert any("sleep" in line for line in lines)
+    assert not [line for line in lines if "sesame" in line]
+    assert not [path for path in folder(leash).rglob("*") if path.is_file() and b"sesame" in path.read_bytes()]
+
+
 def test_clock(tether):
     sample = tether().clock(8, soon())
     assert abs(sample.offset_ns) <= sample.uncertainty_ns + 1000  # the same clock

@@ -1,0 +1,259 @@
+"""What looks like a secret is refused where it would be recorded; what env_from brings is recorded by name alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from experiments import orch
+
+from orchestrator import config, loading, plan, plandata, provenance, secret_env, secret_looks
+from orchestrator.errors import ConfigError
+from orchestrator.launch import Launch
+
+# Put together here, so that nothing that scans this file takes them for real ones.
+TOKENS = [
+    "AKIA" + "ABCDEFGHIJKLMNOP",
+    "ghp_" + "a1B2" * 9,
+    "github_pat_" + "a1B2c3" * 6,
+    "glpat-" + "a1B2" * 5,
+    "xoxb-" + "1234567890-abcdef",
+    "sk-" + "proj-" + "a1B2" * 8,
+    "hf_" + "a1B2" * 9,
+    "AIza" + "a1B2c" * 7,
+    "eyJ" + "hbGciOiJI" + ".eyJ" + "zdWIiOiIx" + ".abc",
+    "-----BEGIN " + "RSA PRIVATE KEY-----\nabc\n",
+    "http://user:hunter2@proxy:3128",
+]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HF_TOKEN", "TOKEN", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "WANDB_API_KEY", "OPENAI_KEY", "DB_PASSWD", "apiKey",
+     "GOOGLE_APPLICATION_CREDENTIALS", "my.secret", "SSH_KEY_PASSPHRASE"],
+)  # fmt: skip
+def test_names_of_secrets(name):
+    assert secret_looks.name_looks_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NCCL_IB_HCA", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "MONKEY", "MAX_TOKENS", "KEYBOARD", "PWD",
+     "SECRETARY", "HF_HOME", "CUDA_VISIBLE_DEVICES"],
+)  # fmt: skip
+def test_names_of_other_things(name):
+    assert not secret_looks.name_looks_secret(name)
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_values_of_secrets(token):
+    assert secret_looks.value_looks_secret(token)
+    assert secret_looks.value_looks_secret(f"Bearer {token}")
+    assert token not in secret_looks.masked(f"--flag {token}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["=mlx5_0:1", "sk-learn", "http://proxy:3128", "/opt/a:/opt/b", "hf_cache", "eyJ", "task-0123456789-abcdefghij"],
+)
+def test_values_of_other_things(value):
+    assert not secret_looks.value_looks_secret(value)
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("workload.ddp.env.HF_TOKEN=hunter2", "workload.ddp.env.HF_TOKEN=***"),
+        ("--set=workload.ddp.env.HF_TOKEN=hunter2", "--set=***"),
+        ("workload.ddp.env={HF_TOKEN: hunter2}", "workload.ddp.env=***"),
+        ('workload.ddp.env={"HF_TOKEN": "hunter2"}', "workload.ddp.env=***"),
+        ("measure.iterations=50", "measure.iterations=50"),
+        ("exp.yaml", "exp.yaml"),
+        ("traffic.0.iperf={from: h1, to: h2, load: 1gbit}", "traffic.0.iperf={from: h1, to: h2, load: 1gbit}"),
+        ("workload.ddp.env_from=[HF_TOKEN]", "workload.ddp.env_from=[HF_TOKEN]"),
+        (f"x={TOKENS[1]}", "x=***"),
+    ],
+)
+def test_command_lines_are_recorded_without_secrets(word, shown):
+    assert secret_looks.masked(word) == shown
+
+
+# Experiments
+
+
+WORKLOADS = {
+    "ddp": {"model": "resnet50"},
+    "fsdp": {"model": "resnet50"},
+    "p2p": {"model": "resnet50", "strategy": "ring"},
+    "deepspeed": {"model": "resnet50", "stage": 1},
+    "horovod": {"model": "resnet50"},
+    "tensorflow": {"model": "resnet50", "strategy": "multi-worker-mirrored"},
+    "kungfu": {"model": "resnet50"},
+    "collective": {"operations": ["all-reduce"], "sizes": ["1mb"]},
+    "ptd": {"model": "gpt2", "data": 3, "compute_time": "300ms"},
+    "moe": {"model": "gpt2", "experts": 3, "compute_time": "300ms"},
+    "command": {"argv": ["{python}", "x.py"], "iterations": {"pattern": "step"}},
+}
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes an experiment; its path, for the command line."""
+
+    def write(name: str = "ddp", **more) -> str:
+        path = tmp_path / "e.yaml"
+        data = {
+            "name": "t",
+            "testbed": {"local": {"hosts": 3, "link": "1gbit", "scale": 10}},
+            "workload": {name: {**WORKLOADS[name], **more}},
+            "measure": {"iterations": 10},
+        }
+        path.write_text(yaml.safe_dump(data))
+        return str(path)
+
+    return write
+
+
+def test_every_workload_is_tried():
+    from orchestrator import parts
+
+    assert set(WORKLOADS) == set(parts.found("workload"))
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("env", [{"HF_TOKEN": "hunter2"}, {"HF_TOKEN": 22172}, {"PLAIN": "sk-" + "hunter2" * 4}])
+def test_a_secret_in_env_is_refused_and_not_shown(written, name, env):
+    status, out, err = orch("plan", written(name, env=env))
+    assert (status, out) == (2, "")
+    (variable,) = env
+    assert f"workload.{name}.env.{variable}: by its" in err
+    assert f"env_from: [{variable}]" in err
+    assert "hunter2" not in err
+    assert "22172" not in err
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["workload.ddp.env.HF_TOKEN=hunter2", "workload.ddp.env={HF_TOKEN: hunter2}", "workload.ddp.env.X_KEY=[hunter2"],
+)
+def test_a_secret_by_set_is_refused_and_not_shown(written, option, tmp_path):
+    for command in (["plan"], ["run", "--results", str(tmp_path / "r")]):
+        status, out, err = orch(*command, written(), "--set", option)
+        assert (status, out) == (2, "")
+        assert "hunter2" not in err
+        assert "***" in err
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_secret_as_an_axis_is_refused_and_not_shown(written, tmp_path):
+    written()
+    path = tmp_path / "s.yaml"
+    path.write_text("name: s\naxes:\n  workload.ddp.env.HF_TOKEN: [hunter2]\nexperiment: e.yaml\n")
+    status, out, err = orch("plan", str(path), "--results", str(tmp_path / "r"))
+    assert (status, out) == (2, "")
+    assert "hunter2" not in err
+
+
+def test_a_secret_in_a_command_is_refused(written):
+    status, _, err = orch("plan", written("command", argv=["{python}", "x.py", "--token", TOKENS[1]]))
+    assert status == 2
+    assert "argv.3: this looks like a secret" in err
+    assert TOKENS[1] not in err
+
+
+@pytest.mark.parametrize(
+    ("env_from", "told"),
+    [
+        (["A B"], "no name of a variable"),
+        ({"HF_TOKEN": TOKENS[1]}, "says where a value comes from"),
+        ({"HF_TOKEN": "not-a-name"}, "says where a value comes from"),
+        ({"HF_TOKEN": 5}, "says where a value comes from"),
+        ([5], "list"),
+        ("HF_TOKEN", "list"),
+    ],
+)
+def test_mistakes_in_env_from(written, env_from, told):
+    status, _, err = orch("plan", written(env_from=env_from))
+    assert status == 2
+    assert "workload.ddp.env_from" in err
+    assert told in err
+    assert TOKENS[1] not in err
+
+
+def test_a_variable_has_one_origin(written):
+    status, _, err = orch("plan", written(env={"PLAIN": "1"}, env_from=["PLAIN"]))
+    assert status == 2
+    assert "workload.ddp.env_from.PLAIN: stands in env, too" in err
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_of_what_env_from_brings_names_alone_are_recorded(written, name, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "hunter2")
+    path = written(name, env_from=["WANDB_API_KEY"])
+    experiment, _ = config.load_experiment(Path(path))
+    (run,) = plan.build(experiment)
+    ranks = [launch for launch in run.launches() if launch.rank is not None]
+    assert ranks
+    assert {tuple(launch.env_from.items()) for launch in ranks} == {(("WANDB_API_KEY", "WANDB_API_KEY"),)}
+    written_down = [
+        loading.resolved_text(experiment),
+        json.dumps(plandata.plan_data(run)),
+        json.dumps(provenance.of(run, sys.argv)),
+        "".join(orch("plan", path)[1:]),
+    ]
+    for text in written_down:
+        assert "WANDB_API_KEY" in text
+        assert "hunter2" not in text
+    assert secret_env.filled(ranks[0], secret_env.values(run.launches())) == {"WANDB_API_KEY": "hunter2"}
+
+
+def test_an_experiment_without_it_is_the_same_as_ever(written):
+    assert "env_from" not in loading.resolved_text(config.load_experiment(Path(written()))[0])
+
+
+# Where values come from
+
+
+def rank(**env_from: str) -> Launch:
+    return Launch(name="r", node="h1", role="rank", argv=("x",), env_from=env_from)
+
+
+def test_values_from_a_variable_and_from_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MINE", " a b ")
+    (tmp_path / "key").write_text("line one\nline two\n")
+    launches = [rank(A="MINE", B=str(tmp_path / "key")), rank(A="~/key")]
+    known = secret_env.values(launches)
+    assert secret_env.filled(launches[0], known) == {"A": " a b ", "B": "line one\nline two"}
+    assert secret_env.filled(launches[1], known) == {"A": "line one\nline two"}
+    assert secret_env.lacking(launches) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(None, "No such file"), (b"", "is empty"), (b"\n", "is empty"), (b"a\0b", "zero byte"), (b"\xff", "no text"),
+     (b"x" * 70_000, "larger than 64 KiB")],
+)  # fmt: skip
+def test_what_a_file_cannot_give(tmp_path, content, told):
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_bytes(content)
+    ((what, remedy),) = secret_env.lacking([rank(A=str(path))])
+    assert told in what
+    assert "env_from" in remedy
+    with pytest.raises(ConfigError, match=told):
+        secret_env.values([rank(A=str(path))])
+
+
+def test_a_variable_that_is_not_there_is_told_before_anything_starts(written, tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    path = written(env_from=["WANDB_API_KEY"])
+    told = "env_from: WANDB_API_KEY: there is no variable WANDB_API_KEY in the environment of this command"
+    assert told in orch("plan", path)[2]
+    status, _, err = orch("run", path, "--results", str(tmp_path / "r"))
+    assert status == 1
+    assert told in err
+    assert not (tmp_path / "r").exists()
