@@ -22,6 +22,7 @@ from orchestrator.errors import (
 )
 from orchestrator.lock import told
 from orchestrator.protocols import Channel
+from orchestrator.remedies import remedy
 
 MAGIC = b"\0orch-agent 1\n"  # what an agent says first; a login shell may have printed something before it
 NOISE_LIMIT = 1 << 16
@@ -154,7 +155,7 @@ class Connection:
             "the channel to the agent ended" + (f": {reason}" if reason else ""),
             node=self._node,
             tail=said,
-            hint=_hint(said),
+            hint=remedy(said),
         )
         with self._lock:
             self._lost = error
@@ -230,16 +231,6 @@ def _take(received: bytearray) -> tuple[dict[str, Any], bytes] | None:
     payload = bytes(received[4 + length : end])
     del received[:end]
     return header, payload
-
-
-def _hint(said: str) -> str | None:
-    """What would mend a channel that ended, from what the far end printed."""
-    text = said.lower()
-    if "sudo" in text and ("password" in text or "not allowed" in text or "may not run" in text):
-        return "let the user run python on the node with sudo and without a password, or set `sudo: false`"
-    if "not found" in text or "no such file" in text:
-        return "install Python 3.8 or later on the node, or set `python` to its path"
-    return None
 
 
 def _refusal(node: str, reply: Mapping[str, Any], argv: Sequence[str] | None) -> OrchError:

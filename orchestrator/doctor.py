@@ -14,6 +14,7 @@ from orchestrator.experiment import Experiment, for_dry_run
 from orchestrator.launch import Requirement
 from orchestrator.leash import Leash
 from orchestrator.protocols import Testbed
+from orchestrator.remedies import RIGHTS
 from orchestrator.session import holder
 from orchestrator.testbed import netns_needs
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
@@ -77,12 +78,10 @@ def usual(topology: Topology) -> tuple[Requirement, ...]:
             )
             for what, remedy in USUAL_MODULES.items()
         ]
-        wanted.append(
-            Requirement(
-                node=host.name, kind="privilege", what="root", needed_by="captures and conditions",
-                remedy="grant the user `sudo -n` and say `sudo: true` in the inventory",
-            )
-        )  # fmt: skip
+        wanted += [
+            Requirement(node=host.name, kind="privilege", what=what, remedy=RIGHTS, needed_by=by)
+            for what, by in (("CAP_NET_RAW of tcpdump", "captures"), ("CAP_NET_ADMIN", "conditions"))
+        ]
         wanted.append(
             Requirement(
                 node=host.name, kind="device", what=host.device, needed_by="the data plane",

@@ -10,6 +10,7 @@ from pydantic_core import CoreSchema
 
 from orchestrator.launch import Change, Requirement
 from orchestrator.protocols import Problem
+from orchestrator.remedies import RIGHTS
 from orchestrator.topology import Node, Topology
 from orchestrator.units import Model
 
@@ -70,9 +71,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
                 remedy="install iproute2 (apt-get install iproute2)",
                 needed_by=by,
             ),
-            Requirement(
-                node=node.name, kind="privilege", what="root", remedy="allow sudo without a password", needed_by=by
-            ),
+            Requirement(node=node.name, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by),
         )
     ]
 

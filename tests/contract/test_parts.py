@@ -37,6 +37,7 @@ OURS_ALLOWED = {
         "orchestrator.units",
         "orchestrator.errors",
         "orchestrator.packet_rules",
+        "orchestrator.remedies",
         "orchestrator.samplers",
         "orchestrator",
     ),

@@ -6,8 +6,9 @@ import os
 import pwd
 from typing import Optional, Tuple
 
-from .folders import Folder, Whose, drop, reach
+from .folders import Folder, drop, reach
 from .steps import Refusal
+from .whose import Whose
 
 MARKER = ".orch-run.json"  # lies in every run's folder: who made it; the living agent holds a lock on it
 JOURNAL = "undo.jsonl"

@@ -54,7 +54,6 @@ class Launches:
             raise Refusal("bad-request", "was asked to end before it was started")
         if ready["kind"] == "listening" and listening(ready["port"]):
             raise Refusal("port", "something listens on TCP port %d already" % ready["port"])
-        user = None if privileged else self.home.user
         whose = self.home.agents if privileged else self.home.whose
         folder = self.home.below(name, whose)
         pattern = re.compile(ready["pattern"]) if ready["kind"] == "line" else None
@@ -63,8 +62,8 @@ class Launches:
             for stream in ("stdout", "stderr"):
                 streams[stream] = open(folder.append(stream, 0o644, whose), "ab")  # noqa: SIM115
             stdin = subprocess.PIPE if gate else subprocess.DEVNULL
-            env = self.children.environment(name, user, env)
-            child = self.children.spawn(argv, folder, user, env=env, stdin=stdin, **streams)
+            env = self.children.environment(name, env, privileged=privileged)
+            child = self.children.spawn(argv, folder, privileged=privileged, env=env, stdin=stdin, **streams)
         finally:
             for opened in streams.values():
                 opened.close()
