@@ -10,6 +10,7 @@ RIGHTS = (
     " the user may run python with sudo and without a password"
 )
 
+ROOT = "set `sudo: true` in the inventory and let the user run python with sudo and without a password"
 _REMEDIES = (
     (
         r"must have a tty",

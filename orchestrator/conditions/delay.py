@@ -15,7 +15,7 @@ from pydantic import Field
 
 from orchestrator.launch import Change, Launch, Line, Requirement
 from orchestrator.protocols import Problem
-from orchestrator.remedies import RIGHTS
+from orchestrator.remedies import ROOT
 from orchestrator.rows import TABLES, Columns, Home
 from orchestrator.samplers import AGENTS
 from orchestrator.topology import Node, Topology
@@ -65,7 +65,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
             node=node.name, kind="program", what=_command(node), remedy="sudo apt-get install iptables", needed_by=by
         ),
         Requirement(
-            node=node.name, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by
+            node=node.name, kind="privilege", what="root", remedy=ROOT, needed_by=by
         ),
         Requirement(
             node=node.name, kind="device", what=node.device, remedy="name a device that exists", needed_by=by
