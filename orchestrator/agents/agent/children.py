@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -125,7 +126,9 @@ class Children:
             if not pipe and os.getppid() != agent:
                 os._exit(127)
 
-        try:
+        with contextlib.ExitStack() as closing:
+            for fd in pipe:
+                closing.callback(os.close, fd)
             popen = subprocess.Popen(
                 argv,
                 executable=program,
@@ -134,10 +137,8 @@ class Children:
                 bufsize=0,
                 **more,
             )
-        finally:
-            for fd in pipe[:1]:
-                os.close(fd)
-        child = self.living[popen.pid] = Child(popen, pipe[1] if pipe else None)
+            held = os.dup(pipe[1]) if pipe else None
+        child = self.living[popen.pid] = Child(popen, held)
         return child
 
     def environment(self, launch: str, more: Dict[str, str], *, privileged: bool) -> Dict[str, str]:

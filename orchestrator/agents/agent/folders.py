@@ -38,6 +38,10 @@ class Folder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def again(self) -> Folder:
+        """The same folder, open for somebody else."""
+        return Folder(os.dup(self.fd), self.path)
+
     def path_of(self, name: str) -> str:
         return os.path.join(self.path, name)
 
