@@ -38,6 +38,7 @@ class SudoHosts:
         self.user = f"orch{self.number}"
         self.rules = Path(f"/etc/sudoers.d/orch-test-{self.number}")
         self.wrapper = folder / "orch-agent"
+        self.programs = folder / "bin"  # found before the system's, where no sudo is
         self._closing = contextlib.ExitStack()
 
     @property
@@ -79,6 +80,7 @@ class SudoHosts:
         lines = [
             f"HostKey {self.folder}/host", f"AuthorizedKeysFile {self.folder}/user.pub", "StrictModes no",
             "UsePAM no", "UseDNS no", "PasswordAuthentication no", "KbdInteractiveAuthentication no", "PidFile none",
+            f"SetEnv PATH={self.programs}:/usr/bin:/bin",
         ]  # fmt: skip
         (self.folder / "sshd_config").write_text("\n".join(lines) + "\n")
         if not Path("/run/sshd").exists():
@@ -100,6 +102,14 @@ class SudoHosts:
     def install(self) -> None:
         """The wrapper, as its first lines say."""
         sh("install", "-o", "root", "-g", "root", "-m", "0755", WRAPPER, self.wrapper)
+
+    def capable(self, program: str) -> None:
+        """A copy of a program that has CAP_NET_RAW by its file."""
+        self.programs.mkdir()
+        self._closing.callback(shutil.rmtree, self.programs, ignore_errors=True)
+        copy = self.programs / program
+        shutil.copy(str(shutil.which(program)), copy)
+        os.setxattr(copy, "security.capability", bytes.fromhex("0100000200200000000000000000000000000000"))
 
     def sudo(self, *rules: str) -> None:
         """What sudo lets the user do; USER and the wrapper's usual path stand for those of this test."""

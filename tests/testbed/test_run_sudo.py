@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import time
 from pathlib import Path
 
@@ -13,8 +15,8 @@ from orch_runs import measured, nothing_is_left, orch, wait_for, write
 from sudo_hosts import RULES, up
 
 from orchestrator.deadline import Deadline
-from orchestrator.errors import TransportError
-from orchestrator.launch import Exited, Launch
+from orchestrator.errors import OrchError, TransportError
+from orchestrator.launch import Exited, Launch, Line, Requirement
 from orchestrator.leash import Leash
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 
@@ -105,12 +107,12 @@ def refused(hosts, sudo):
 
 
 def processes_of(uid):
-    """Command lines of a user's processes, by their owner alone: of those with rights nobody sees the tag."""
+    """PIDs and command lines of a user's processes, by their owner alone: of those with rights nobody sees the tag."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if entry.stat().st_uid == uid or f"Uid:\t{uid}\t" in (entry / "status").read_text():
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                found.append((int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()))
         except OSError:
             continue
     return found
@@ -180,6 +182,32 @@ def test_what_conditions_do_with_the_wrapper(hosts, apply, undo):
         leash.remove(soon())
     finally:
         leash.close(soon())
+
+
+def test_captures_without_sudo_by_a_tcpdump_with_the_right_of_its_own(hosts):
+    hosts.capable("tcpdump")
+    leash = leash_on(hosts, sudo=False)
+    agent = leash.hello(soon()).pid
+    need = Requirement(node="a", kind="privilege", what="CAP_NET_RAW of tcpdump", remedy="", needed_by="")
+    (finding,) = leash.check([need], soon())
+    assert (finding.found, finding.detail) == (True, f"{hosts.programs}/tcpdump has it of its own")
+    argv = ("tcpdump", "-Z", "root", "-i", "eth0", "-w", "capture.pcap")
+    capture = Launch(
+        name="p", node="a", role="collector", argv=argv, privileged=True, ready=Line("listening on", "stderr")
+    )
+    leash.start(capture, soon())
+    os.kill(agent, signal.SIGKILL)
+    with contextlib.suppress(OrchError):  # sshd goes with the connection
+        leash.close(soon())
+    wait_for(lambda: not processes_of(hosts.uid), 60, f"the end of {processes_of(hosts.uid)}")
+    again = leash_on(hosts, sudo=False)
+    try:
+        again.hello(soon())
+        (removed,) = again.sweep(soon(), keep_data=False).removed
+        assert removed.endswith(".a")
+        again.remove(soon())
+    finally:
+        again.close(soon())
 
 
 def test_a_right_that_is_missing_is_named_with_what_would_give_it(hosts, tmp_path):
