@@ -101,9 +101,10 @@ def requirements(config: Sending, senders: Sequence[str], *, needed_by: str) -> 
     """Real-time priority is the only thing that a host may lack."""
     if not config.realtime:
         return []
-    remedy = "leave out `realtime`, or grant sudo on that host"
+    remedy = "leave out `realtime`, or set `sudo: true` in the inventory: orch-agent does not grant this"
+    right = "CAP_SYS_NICE"
     return [
-        Requirement(node=node, kind="privilege", what="root", remedy=remedy, needed_by=needed_by) for node in senders
+        Requirement(node=node, kind="privilege", what=right, remedy=remedy, needed_by=needed_by) for node in senders
     ]
 
 

@@ -23,6 +23,7 @@ from orchestrator.errors import (
 from orchestrator.frames import Frames, frame
 from orchestrator.lock import told
 from orchestrator.protocols import Channel
+from orchestrator.remedies import remedy
 from orchestrator.replies import Fields
 
 MAGIC = b"\0orch-agent 1\n"  # what an agent says first; a login shell may have printed something before it
@@ -169,7 +170,7 @@ class Connection:
         error = TransportError("the channel to the agent ended" + (f": {reason}" if reason else ""), node=self._node)
         try:
             said = self._channel.diagnosis()
-            error.tail, error.hint = last_lines(said), _hint(said)
+            error.tail, error.hint = last_lines(said), remedy(said)
         finally:
             with self._lock:
                 self._lost = error
@@ -249,16 +250,6 @@ def _events(node: str, header: Mapping[str, Any]) -> Iterator[AgentEvent]:
             yield LineRead(node, name, text, wall_ns)
     else:
         raise BadAnswer(f"an event of unknown kind: {str(kind)[:30]}", node=node)
-
-
-def _hint(said: str) -> str | None:
-    """What would mend a channel that ended, from what the far end printed."""
-    text = said.lower()
-    if "sudo" in text and ("password" in text or "not allowed" in text or "may not run" in text):
-        return "let the user run python on the node with sudo and without a password, or set `sudo: false`"
-    if "not found" in text or "no such file" in text:
-        return "install Python 3.8 or later on the node, or set `python` to its path"
-    return None
 
 
 def _refusal(node: str, reply: Mapping[str, Any], argv: Sequence[str] | None) -> OrchError:

@@ -17,6 +17,7 @@ from orchestrator.leash import Leash
 from orchestrator.machine import Machine
 from orchestrator.plan import RunPlan
 from orchestrator.protocols import Testbed
+from orchestrator.remedies import RIGHTS
 from orchestrator.session import holder, machine_of
 from orchestrator.testbed import netns_needs
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
@@ -98,12 +99,10 @@ def usual(topology: Topology) -> tuple[Requirement, ...]:
             )
             for what, remedy in USUAL_MODULES.items()
         ]
-        wanted.append(
-            Requirement(
-                node=host.name, kind="privilege", what="root", needed_by="captures and conditions",
-                remedy="grant the user `sudo -n` and say `sudo: true` in the inventory",
-            )
-        )  # fmt: skip
+        wanted += [
+            Requirement(node=host.name, kind="privilege", what=what, remedy=RIGHTS, needed_by=by)
+            for what, by in (("CAP_NET_RAW of tcpdump", "captures"), ("CAP_NET_ADMIN", "conditions"))
+        ]
         wanted.append(
             Requirement(
                 node=host.name, kind="device", what=host.device, needed_by="the data plane",

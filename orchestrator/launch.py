@@ -104,7 +104,7 @@ class Launch:
     stop: Stop = field(default_factory=Stop)
     lives: bool = True  # an exit before it was asked to end is a failure
     required: bool = True  # its failure ends the run; else it is noted
-    privileged: bool = False  # needs root on the node
+    privileged: bool = False  # needs the agent's rights on the node: root's, or some of them
     job: str | None = None
     rank: int | None = None
     flows: tuple[Flow, ...] = ()
@@ -121,7 +121,8 @@ class Requirement:
 
     kind "program": `what` is a program's name, found on PATH or in the sbin folders.
     kind "module": `what` is a Python module that `python` on the node can import.
-    kind "privilege": `what` is "root": the agent must be able to start processes as root.
+    kind "privilege": `what` is "root" or a capability of Linux ("CAP_NET_ADMIN") that the agent must be able to pass
+    on to what it starts; "CAP_NET_RAW of tcpdump": or that program has it by its file.
     kind "device": `what` is a network device of the node.
     kind "mtu": `what` is "9000 on eth0", the MTU in bytes that the device has.
     kind "speed": `what` is "25000 Mbit/s on eth0", which the device reaches, where its driver tells how fast it is.

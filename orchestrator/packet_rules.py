@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from orchestrator import packages
 from orchestrator.launch import Change, Count, Requirement
 from orchestrator.protocols import Problem
+from orchestrator.remedies import RIGHTS
 from orchestrator.topology import Topology
 
 OF = 1_000_000  # a share is so many in a million
@@ -56,16 +57,17 @@ def problems(rule: PacketRule, topology: Topology) -> list[Problem]:
 
 
 def requirements(rule: PacketRule, topology: Topology) -> list[Requirement]:
-    """Nft and root at the place, ethtool on every host."""
+    """Nft at the place, ethtool and the right to change devices on every host."""
     node, device = _place(rule, topology)
     by = f"condition {rule.kind}"
     found = [
         Requirement(node=node, kind="program", what="nft", remedy=packages.remedy("nft"), needed_by=by),
         Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by),
     ]
-    for name in dict.fromkeys([node, *(host.name for host in topology.hosts)]):
-        remedy = "allow sudo without a password"
-        found.append(Requirement(node=name, kind="privilege", what="root", remedy=remedy, needed_by=by))
+    found += [
+        Requirement(node=name, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by)
+        for name in dict.fromkeys([node, *(host.name for host in topology.hosts)])
+    ]
     for host in topology.hosts:
         remedy = packages.remedy("ethtool")
         found.append(Requirement(node=host.name, kind="program", what="ethtool", remedy=remedy, needed_by=by))

@@ -10,6 +10,7 @@ from pathlib import Path
 from orchestrator import packages, samplers
 from orchestrator.launch import Footprint, Launch, Line, Requirement, Stop
 from orchestrator.protocols import Problem
+from orchestrator.remedies import RIGHTS
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Topology
 from orchestrator.units import Model, Size, size_text
@@ -81,9 +82,9 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
     chosen = _chosen(config, topology)
     found = samplers.device_requirements(chosen, NAME)
     for node in chosen:
-        program, root = packages.remedy("tcpdump"), "let the user run sudo without a password on this host"
+        program, right = packages.remedy("tcpdump"), "CAP_NET_RAW of tcpdump"
         found.append(Requirement(node=node, kind="program", what="tcpdump", remedy=program, needed_by=NAME))
-        found.append(Requirement(node=node, kind="privilege", what="root", remedy=root, needed_by=NAME))
+        found.append(Requirement(node=node, kind="privilege", what=right, remedy=RIGHTS, needed_by=NAME))
     return found
 
 

@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema
 from orchestrator import packages
 from orchestrator.launch import Change, Requirement
 from orchestrator.protocols import Problem
+from orchestrator.remedies import RIGHTS
 from orchestrator.topology import Node, Topology
 from orchestrator.units import Model
 
@@ -71,9 +72,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
                 remedy=packages.remedy("ip"),
                 needed_by=by,
             ),
-            Requirement(
-                node=node.name, kind="privilege", what="root", remedy="allow sudo without a password", needed_by=by
-            ),
+            Requirement(node=node.name, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by),
         )
     ]
 

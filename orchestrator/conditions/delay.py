@@ -16,6 +16,7 @@ from pydantic import Field
 from orchestrator import packages
 from orchestrator.launch import Change, Launch, Line, Requirement
 from orchestrator.protocols import Problem
+from orchestrator.remedies import ROOT
 from orchestrator.rows import TABLES, Columns, Home
 from orchestrator.samplers import AGENTS
 from orchestrator.topology import Node, Topology
@@ -66,7 +67,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
             needed_by=by,
         ),
         Requirement(
-            node=node.name, kind="privilege", what="root", remedy="allow sudo without a password", needed_by=by
+            node=node.name, kind="privilege", what="root", remedy=ROOT, needed_by=by
         ),
         Requirement(
             node=node.name, kind="device", what=node.device, remedy="name a device that exists", needed_by=by

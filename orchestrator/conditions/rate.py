@@ -12,6 +12,7 @@ from pydantic import Field
 from orchestrator import packages
 from orchestrator.launch import Change, Requirement
 from orchestrator.protocols import Problem
+from orchestrator.remedies import RIGHTS
 from orchestrator.topology import WIRE_HEADER_BYTES, Topology
 from orchestrator.units import Duration, Model, Rate, rate_text
 
@@ -150,7 +151,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
     by = f"condition {NAME}"
     return [
         Requirement(node=node, kind="program", what="tc", remedy=packages.remedy("tc"), needed_by=by),
-        Requirement(node=node, kind="privilege", what="root", remedy="allow sudo without a password", needed_by=by),
+        Requirement(node=node, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by),
         Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by),
     ]
 

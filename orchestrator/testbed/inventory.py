@@ -46,6 +46,12 @@ def _absolute(value: str) -> str:
     return value
 
 
+def _program(value: str) -> str:
+    if not PurePosixPath(value).is_absolute():
+        raise Mistake("not a program's path", accepted="true, false, or a path such as /usr/local/sbin/orch-agent")
+    return value
+
+
 Name = Annotated[str, _matching(_NAME, "a name", "letters, digits, '.', '-' and '_'")]
 Device = Annotated[str, _matching(_DEVICE, "a network device's name", "one such as ens1f0")]
 SshHost = Annotated[str, _matching(_HOST, "a host name", "a name, an address or an alias of the SSH configuration")]
@@ -79,8 +85,10 @@ class Reach(Model):
     gpus: int | None = Field(default=None, ge=0)
     """GPUs of the host; 0 when left out."""
 
-    sudo: bool | None = None
-    """Whether the user may run python with `sudo -n`: captures and changed links need it. False when left out."""
+    sudo: bool | Annotated[str, AfterValidator(_program)] | None = None
+    """How captures and changed links get the rights that they need. true: the user may run python with `sudo -n`, and
+    the agent is root; a path: the user may run that program so, such as /usr/local/sbin/orch-agent, which starts the
+    agent as the user with two of root's rights. False when left out."""
 
 
 class Data(Model):

@@ -11,13 +11,18 @@ from importlib import resources
 _RECEIVE = 'import sys;f=sys.stdin.buffer;exec(compile(f.read(int(f.readline())),"orch-agent","exec"))'
 
 
-def agent_argv(python: str, *, sudo: bool = False) -> list[str]:
-    """The command that waits for an agent's source on its standard input and becomes it."""
+def agent_argv(python: str, *, sudo: bool | str = False) -> list[str]:
+    """The command that waits for an agent's source on its standard input and becomes it.
+
+    `sudo` is whether it becomes root, or a program on the node that sudo starts as root and that starts it with less.
+    """
     argv = [python, "-I", "-c", _RECEIVE]
-    return ["sudo", "-n", *argv] if sudo else argv
+    if not sudo:
+        return argv
+    return ["sudo", "-n", *([sudo] if isinstance(sudo, str) else []), *argv]
 
 
-def agent_command_line(python: str, *, sudo: bool = False) -> str:
+def agent_command_line(python: str, *, sudo: bool | str = False) -> str:
     """`agent_argv` for a channel that takes a line for the login shell, as SSH does."""
     return shlex.join(agent_argv(python, sudo=sudo))
 

@@ -108,7 +108,7 @@ def connect(
     target: SshTarget,
     *,
     python: str = "python3",
-    sudo: bool = False,
+    sudo: bool | str = False,
     deadline: Deadline,
     sock: socket.socket | None = None,
     host_key: str | None = None,

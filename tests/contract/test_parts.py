@@ -38,6 +38,7 @@ OURS_ALLOWED = {
         "orchestrator.errors",
         "orchestrator.packages",
         "orchestrator.packet_rules",
+        "orchestrator.remedies",
         "orchestrator.samplers",
         "orchestrator.secret_looks",
         "orchestrator",
@@ -246,6 +247,8 @@ def test_its_launches_can_be_carried_out(kind, name, topology):
         assert stop.signals, "nothing asks it to end"
         assert stop.drain_s + sum(grace_s for _, grace_s in stop.signals) <= STOPPED_WITHIN_S
         assert launch.follow is None or SAFE.fullmatch(launch.follow)
+        python = topology.node(launch.node).python
+        assert not launch.privileged or launch.argv[0] != python or launch.argv[1] == "-I", "it imports what lies there"
         if kind == "workload":
             assert launch.job == "training"
             assert launch.gate == (launch.rank is not None), "ranks wait for each other, their servers for nobody"

@@ -35,10 +35,11 @@ class Tethered(Leash):
         env: dict[str, str] | None = None,
         silence_s: float = 120.0,
         strays: bool = False,
+        python: str = sys.executable,
         **known: Any,
     ) -> None:
         self.strays = strays
-        self.channel = LocalChannel(sys.executable, env=env)
+        self.channel = LocalChannel(python, env=env)
         self.events: list[AgentEvent] = []
         node = Node(name=name, work=str(work), python=sys.executable)
         holder = {"user": "ada", "host": "desk", "pid": 7, "run": run, "since": "noon"}

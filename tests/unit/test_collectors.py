@@ -248,7 +248,7 @@ def test_what_they_need():
     assert needed == {
         (node, kind, what)
         for node, device in (("h1", "eth0"), ("h2", "eth1"))
-        for kind, what in (("program", "tcpdump"), ("privilege", "root"), ("device", device))
+        for kind, what in (("program", "tcpdump"), ("privilege", "CAP_NET_RAW of tcpdump"), ("device", device))
     }
     assert {need.what for need in qdisc.requirements(qdisc.Config(), TOPOLOGY)} == {"eth0", "eth1", "p1", "p2"}
     assert cpu.requirements(cpu.Config(), TOPOLOGY) == tcp.requirements(tcp.Config(), TOPOLOGY) == []

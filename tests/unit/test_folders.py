@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agents.agent.folders import Whose, reach
+from orchestrator.agents.agent.folders import reach
 from orchestrator.agents.agent.steps import Refusal
+from orchestrator.agents.agent.whose import Whose
 from orchestrator.answers import AgentLost, RemoteFile
 from orchestrator.deadline import Deadline
 from orchestrator.errors import AgentError, LaunchError, OrchError

@@ -8,9 +8,10 @@ import os
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from .commands import Commands, argvs
-from .folders import Folder, Whose
+from .folders import Folder
 from .home import JOURNAL
 from .steps import Refusal, Steps
+from .whose import Whose
 
 
 class Journal:

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Tuple
 
 from .children import find_program
 from .commands import Commands
+from .rights import granted
 from .steps import Refusal, Steps
 
 NET = "/sys/class/net"
@@ -48,7 +49,7 @@ def check(commands: Commands, *, requirements: List[Dict[str, str]]) -> Steps[Di
             except Refusal as refusal:
                 found, detail = False, str(refusal)
         elif kind == "privilege":
-            found, detail = os.geteuid() == 0, "user %d" % os.geteuid()
+            found, detail = granted(what)
         elif kind in ("device", "mtu", "speed"):
             found, detail = check_device(kind, what)
         else:
@@ -84,9 +85,8 @@ def nominal(device: str) -> bool:
 
 
 def find_modules(commands: Commands, python: str, names: List[str]) -> Steps[List[Tuple[str, Any]]]:
-    user = commands.children.home.user
     try:
-        done = yield from commands.command([python, "-c", FIND_MODULES, *sorted(set(names))], 30.0, user=user)
+        done = yield from commands.command([python, "-c", FIND_MODULES, *sorted(set(names))], 30.0, privileged=False)
     except (Refusal, OSError) as error:
         return [(name, (False, str(error))) for name in names]
     if done.status:

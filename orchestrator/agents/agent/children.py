@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-import pwd
 import resource
 import shutil
 import signal
@@ -13,21 +13,23 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .folders import Folder
+from .guard import capabilities, stand_guard
 from .home import Home
 from .steps import Refusal, Steps
 
 KILL_S = 3.0  # how long to go on killing what will not die
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 1, 36, 47, 4
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Child:
     """A process that this agent started, until it is reaped and after."""
 
-    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], held: Optional[int]) -> None:
         self.popen = popen
+        self.held = held  # a descriptor at whose end its guard ends it
         self.pid = popen.pid
         self.status: Optional[int] = None
         self.usage: Optional[resource.struct_rusage] = None
@@ -91,18 +93,20 @@ class Children:
         self.home = home
         self.living: Dict[int, Child] = {}
 
-    def spawn(
-        self, argv: List[str], folder: Optional[Folder], user: Optional[pwd.struct_passwd] = None, **more: Any
-    ) -> Child:
-        """Start a process in a session of its own that the kernel kills should this agent be killed.
+    def spawn(self, argv: List[str], folder: Optional[Folder], *, privileged: bool, **more: Any) -> Child:
+        """Start a process in a session of its own that is killed should this agent be killed.
 
-        It works in `folder`, whatever its path leads to by now, or in the root of the file system.
+        It works in `folder`, whatever its path leads to by now, or in the root of the file system. It has the agent's
+        rights if it is `privileged`; else it is the user's, without any of them.
         """
         if not argv or not all(isinstance(word, str) for word in argv):
             raise ValueError("not an argument list: %r" % (argv,))
         program = find_program(argv[0], folder)
         agent = os.getpid()
+        user = None if privileged else self.home.user
         groups = os.getgrouplist(user.pw_name, user.pw_gid) if user else []
+        forgotten = capabilities(program) and (user or os.geteuid())  # by the kernel, to be killed with its parent
+        pipe = os.pipe() if forgotten else ()
 
         def prepare() -> None:
             if folder:
@@ -110,28 +114,37 @@ class Children:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            if pipe:
+                stand_guard(pipe[0])
             if user:
                 os.setgroups(groups)
                 os.setgid(user.pw_gid)
                 os.setuid(user.pw_uid)
+            if not privileged:
+                LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
             LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user would have cleared it
-            if os.getppid() != agent:
+            if not pipe and os.getppid() != agent:
                 os._exit(127)
 
-        popen = subprocess.Popen(
-            argv,
-            executable=program,
-            start_new_session=True,
-            preexec_fn=prepare,  # noqa: PLW1509 - there is one thread
-            bufsize=0,
-            **more,
-        )
-        child = self.living[popen.pid] = Child(popen)
+        with contextlib.ExitStack() as closing:
+            for fd in pipe:
+                closing.callback(os.close, fd)
+            popen = subprocess.Popen(
+                argv,
+                executable=program,
+                start_new_session=True,
+                preexec_fn=prepare,  # noqa: PLW1509 - there is one thread
+                bufsize=0,
+                **more,
+            )
+            held = os.dup(pipe[1]) if pipe else None
+        child = self.living[popen.pid] = Child(popen, held)
         return child
 
-    def environment(self, launch: str, user: Optional[pwd.struct_passwd], more: Dict[str, str]) -> Dict[str, str]:
+    def environment(self, launch: str, more: Dict[str, str], *, privileged: bool) -> Dict[str, str]:
         """The agent's own, without sudo's traces for a user, then `more`, then the tags by which strays are known."""
         env = dict(os.environ)
+        user = None if privileged else self.home.user
         if user:
             env = {key: value for key, value in env.items() if not key.startswith("SUDO_")}
             env.update(HOME=user.pw_dir, USER=user.pw_name, LOGNAME=user.pw_name)
@@ -150,6 +163,8 @@ class Children:
                 return
             child = self.living.pop(pid, None)
             if child is not None:
+                if child.held is not None:
+                    os.close(child.held)
                 child.ended_ns = time.time_ns()
                 child.usage = usage
                 child.status = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

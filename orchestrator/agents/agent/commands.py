@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import selectors
 import signal
 import subprocess
@@ -89,13 +88,13 @@ class Commands:
         self.selector = selector
 
     def command(
-        self, argv: List[str], timeout_s: float, stdin: bytes = b"", user: Optional[pwd.struct_passwd] = None
+        self, argv: List[str], timeout_s: float, stdin: bytes = b"", *, privileged: bool = True
     ) -> Steps[Completed]:
         """Run a command to its end and keep what it prints; after `timeout_s` it is killed with all its children."""
-        env = self.children.environment("", user, {"LC_ALL": "C.UTF-8"})
+        env = self.children.environment("", {"LC_ALL": "C.UTF-8"}, privileged=privileged)
         with standard_input(stdin) as text:
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            child = self.children.spawn(argv, None, user, env=env, stdin=text, **pipes)
+            child = self.children.spawn(argv, None, privileged=privileged, env=env, stdin=text, **pipes)
         drains = [Drain(self.selector, child.popen.stdout), Drain(self.selector, child.popen.stderr)]
         end = time.monotonic() + timeout_s
         late = False
@@ -121,7 +120,7 @@ class Commands:
     def run_command(
         self, *, argv: List[str], timeout_s: float, payload: bytes = b"", privileged: bool = True
     ) -> Steps[Reply]:
-        done = yield from self.command(argv, timeout_s, payload, None if privileged else self.children.home.user)
+        done = yield from self.command(argv, timeout_s, payload, privileged=privileged)
         if done.timed_out:
             raise Refusal("timeout", "ran longer than %g s" % timeout_s, argv=argv, tail=done.stdout + done.stderr)
         return {"status": done.status, "stdout": done.stdout, "stderr": done.stderr}

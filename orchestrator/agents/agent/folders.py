@@ -9,49 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import grp
 import os
 import stat
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple
 
 from .steps import Refusal
+from .whose import Whose, vouch
 
 OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # for a folder whose entries may be a secret
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO that lies where a file should holds nobody up
 LINKS = 40  # on one path, as the kernel counts
-
-
-class Whose(NamedTuple):
-    """By whom and for whom files are made: two users where the agent runs under sudo."""
-
-    agent: int
-    uid: int
-    gid: int
-
-    def mine(self, status: os.stat_result) -> bool:
-        return status.st_uid in (self.agent, self.uid)
-
-    def take(self, status: os.stat_result) -> bool:
-        """Whether a file in a folder of ours is what it seems: the user may have linked one of root's there."""
-        if not stat.S_ISREG(status.st_mode):
-            return False
-        if self.uid in (self.agent, status.st_uid):
-            return True
-        return status.st_uid == self.agent and status.st_nlink == 1
-
-    def shared(self, status: os.stat_result) -> bool:
-        """Whether others than its owner may add and remove entries of a folder."""
-        if status.st_mode & stat.S_IWOTH:
-            return True
-        return bool(status.st_mode & stat.S_IWGRP) and not self.alone_in(status.st_gid)
-
-    def alone_in(self, gid: int) -> bool:
-        """Whether a group is the private one of root or of the user, as many systems give each user one."""
-        try:
-            group = grp.getgrgid(gid)
-        except KeyError:
-            return False
-        return gid in (0, self.gid) and not [name for name in group.gr_mem if name not in (group.gr_name, "root")]
 
 
 class Folder:
@@ -70,16 +38,27 @@ class Folder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def again(self) -> Folder:
+        """The same folder, open for somebody else."""
+        return Folder(os.dup(self.fd), self.path)
+
     def path_of(self, name: str) -> str:
         return os.path.join(self.path, name)
 
     def status(self) -> os.stat_result:
         return os.fstat(self.fd)
 
-    def enter(self, name: str) -> Folder:
+    def names(self) -> List[str]:
+        fd = os.open(".", OPEN, dir_fd=self.fd)
+        try:
+            return sorted(os.listdir(fd))
+        finally:
+            os.close(fd)
+
+    def enter(self, name: str, flags: int = OPEN) -> Folder:
         """A folder in this one; a link in its place is an error."""
         try:
-            return Folder(os.open(name, OPEN, dir_fd=self.fd), self.path_of(name))
+            return Folder(os.open(name, flags, dir_fd=self.fd), self.path_of(name))
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 raise Refusal("folder", "%s is a link or no folder" % self.path_of(name)) from None
@@ -95,7 +74,7 @@ class Folder:
             raise OSError(error.errno, error.strerror, self.path_of(name)) from None
         else:
             folder = self.enter(name)
-            if folder.status().st_uid == whose.agent and not os.listdir(folder.fd):  # it is the one just made
+            if folder.status().st_uid == whose.agent and not folder.names():  # it is the one just made
                 os.fchown(folder.fd, whose.uid, whose.gid)
                 os.fchmod(folder.fd, mode)
         owner = folder.status().st_uid
@@ -142,7 +121,7 @@ class Folder:
 
     def files(self, below: str = "") -> Iterator[Tuple[str, os.stat_result]]:
         """Every file in this folder and those in it, by its path from `below` on; what vanishes meanwhile is left."""
-        for name in sorted(os.listdir(self.fd)):
+        for name in self.names():
             try:
                 status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
@@ -155,7 +134,7 @@ class Folder:
 
     def clear(self) -> None:
         """Remove all that is in this folder; of a link the link."""
-        for name in os.listdir(self.fd):
+        for name in self.names():
             if stat.S_ISDIR(os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode):
                 self.remove(name)
             else:
@@ -172,23 +151,12 @@ def names_of(path: str) -> List[str]:
     return [name for name in path.split("/") if name not in ("", ".")]
 
 
-def vouch(path: str, status: os.stat_result, whose: Whose) -> None:
-    """Refuse a folder on the way that others own, or where they may exchange what is not theirs."""
-    advice = "; name in `work:` a folder whose path belongs to root or to you, such as /var/tmp/orch-{uid}"
-    if status.st_uid not in (0, whose.agent, whose.uid):
-        raise Refusal("folder", "%s belongs to user %d, who could exchange what lies below%s"
-                      % (path, status.st_uid, advice))  # fmt: skip
-    if whose.shared(status) and not status.st_mode & stat.S_ISVTX:
-        raise Refusal("folder", "%s (of user %d, mode %04o) lets others exchange what lies in it: sudo chmod +t %s%s"
-                      % (path, status.st_uid, stat.S_IMODE(status.st_mode), path, advice))  # fmt: skip
-
-
 def reach(path: str, whose: Whose, *, make: bool = False) -> Folder:
     """Open a folder by its absolute path when nobody else could have led it elsewhere; what is missing may be made.
 
     Links of root, and of the agent's own user, are followed as the kernel would.
     """
-    stack = [Folder(os.open("/", OPEN), "/")]
+    stack = [Folder(os.open("/", PASS), "/")]
     todo = names_of(path)[::-1]
     links = 0
     try:
@@ -217,7 +185,7 @@ def reach(path: str, whose: Whose, *, make: bool = False) -> Folder:
 
 def step(folder: Folder, name: str, whose: Whose, *, make: bool) -> Folder:
     try:
-        return folder.enter(name)
+        return folder.enter(name, PASS)
     except FileNotFoundError:
         if not make:
             raise

@@ -6,8 +6,9 @@ import os
 import pwd
 from typing import Optional, Tuple
 
-from .folders import Folder, Whose, drop, reach
+from .folders import Folder, drop, reach
 from .steps import Refusal
+from .whose import Whose
 
 MARKER = ".orch-run.json"  # lies in every run's folder: who made it; the living agent holds a lock on it
 JOURNAL = "undo.jsonl"
@@ -72,7 +73,7 @@ class Home:
 
     def below(self, folders: str, make: Optional[Whose] = None) -> Folder:
         """A folder in the run's; with `make` what is missing is made, and belongs to its user."""
-        here = Folder(os.dup(self.folder.fd), self.folder.path)
+        here = self.folder.again()
         mode = 0o700 if make == self.whose else 0o755  # what the agent alone may write its user may read
         for name in folders.split("/") if folders else ():
             with here:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -54,21 +55,18 @@ class Launches:
             raise Refusal("bad-request", "was asked to end before it was started")
         if ready["kind"] == "listening" and listening(ready["port"]):
             raise Refusal("port", "something listens on TCP port %d already" % ready["port"])
-        user = None if privileged else self.home.user
         whose = self.home.agents if privileged else self.home.whose
-        folder = self.home.below(name, whose)
         pattern = re.compile(ready["pattern"]) if ready["kind"] == "line" else None
-        streams = {}
-        try:
-            for stream in ("stdout", "stderr"):
-                streams[stream] = open(folder.append(stream, 0o644, whose), "ab")  # noqa: SIM115
+        with contextlib.ExitStack() as opened:
+            folder = opened.enter_context(self.home.below(name, whose))
+            streams = {
+                stream: opened.enter_context(open(folder.append(stream, 0o644, whose), "ab"))
+                for stream in ("stdout", "stderr")
+            }
             stdin = subprocess.PIPE if gate else subprocess.DEVNULL
-            env = self.children.environment(name, user, env)
-            child = self.children.spawn(argv, folder, user, env=env, stdin=stdin, **streams)
-        finally:
-            for opened in streams.values():
-                opened.close()
-        process = self.processes[name] = Process(name, folder, child)
+            env = self.children.environment(name, env, privileged=privileged)
+            child = self.children.spawn(argv, folder, privileged=privileged, env=env, stdin=stdin, **streams)
+            process = self.processes[name] = Process(name, folder.again(), child)
         lines = self.lines(process, follow) if follow else None
         self.loop.tasks.append(Task(None, self.watch(process, lines)))
         started_ns = time.time_ns()

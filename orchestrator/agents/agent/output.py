@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import List
 
-from .folders import Folder, Whose
+from .folders import Folder
 from .steps import Refusal
+from .whose import Whose
 
 LONGEST_LINE = 1 << 20  # of one that does not end, what comes after is left out
 

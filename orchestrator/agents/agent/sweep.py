@@ -67,7 +67,7 @@ class Sweep:
             work = reach(self.work, self.home.whose)
         except FileNotFoundError:
             return None
-        for name in sorted(os.listdir(work.fd)):
+        for name in work.names():
             try:
                 folder = work.enter(name)
             except (OSError, Refusal):

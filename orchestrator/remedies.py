@@ -1,0 +1,42 @@
+"""What would mend a node that does not let its agent do its work."""
+
+from __future__ import annotations
+
+import re
+
+WRAPPER = "/usr/local/sbin/orch-agent"
+RIGHTS = (
+    f"set `sudo: {WRAPPER}` in the inventory (playbooks/hosts/orch-agent says how to install it), or `sudo: true` if"
+    " the user may run python with sudo and without a password"
+)
+
+ROOT = "set `sudo: true` in the inventory and let the user run python with sudo and without a password"
+_REMEDIES = (
+    (
+        r"must have a tty",
+        f"let sudo work without a terminal: `Defaults!{WRAPPER} !requiretty`, or `Defaults:USER !requiretty`",
+    ),
+    (
+        r"(?m)^sudo: (?P<program>\S+): command not found",
+        "install {program} on the node: as a wrapper, playbooks/hosts/orch-agent says how; as `python`, 3.8 or later",
+    ),
+    (r"sudo: (command )?not found", "install sudo on the node, or set `sudo: false`"),
+    (
+        r"a password is required|not allowed to execute|may not run|not in the sudoers",
+        "let the user run it with sudo and without a password (playbooks/hosts/sudoers-orch is a rule for the wrapper,"
+        f" `sudo: {WRAPPER}`), or set `sudo: false`",
+    ),
+    (r"setpriv: not found", "install util-linux 2.34 or later on the node: orch-agent needs its setpriv"),
+    (
+        r"not found|no such file",
+        "install Python 3.8 or later on the node, or set `python` to its path",
+    ),
+)
+
+
+def remedy(said: str) -> str | None:
+    """What would mend an agent that did not start, from what the far end printed; None where that tells nothing."""
+    for pattern, told in _REMEDIES:
+        if match := re.search(pattern, said, re.IGNORECASE):
+            return told.format_map(match.groupdict())
+    return None

@@ -1,0 +1,264 @@
+"""Ordinary users of real hosts: what sudo grants is what they get, and what it does not is told with its remedy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from orch_runs import measured, nothing_is_left, orch, wait_for, write
+from sudo_hosts import RULES, up
+
+from orchestrator.deadline import Deadline
+from orchestrator.errors import OrchError, TransportError
+from orchestrator.launch import Exited, Launch, Line, Requirement
+from orchestrator.leash import Leash
+from orchestrator.testbed.inventory import Inventory, InventoryTestbed
+
+pytestmark = [
+    pytest.mark.testbed,
+    pytest.mark.alone,
+    pytest.mark.skipif(os.geteuid() != 0, reason="users and rules for sudo are root's to make"),
+]
+
+ALL = "USER ALL=(root) NOPASSWD: ALL"
+ONLY_THE_WRAPPER = RULES.read_text()
+SCRIPT = """
+import time
+for step in range(10**6):
+    began = time.perf_counter()
+    time.sleep(0.05)
+    print(f"step {step} took {time.perf_counter() - began:.6f} s", flush=True)
+"""
+
+
+def soon() -> Deadline:
+    return Deadline.after(60)
+
+
+@pytest.fixture(scope="module")
+def machine():
+    with up() as hosts:
+        yield hosts
+
+
+@pytest.fixture
+def hosts(machine):
+    """The hosts, on which nothing of another test is left: no rule, no wrapper, no work folder."""
+    machine.rules.unlink(missing_ok=True)
+    machine.wrapper.unlink(missing_ok=True)
+    yield machine
+    assert not Path(f"/var/tmp/orch-{machine.uid}").exists()
+
+
+def experiment(hosts, folder, sudo, **changes):
+    script = folder / "train.py"
+    script.write_text(SCRIPT)
+    workload = {
+        "argv": ["{python}", "train.py"],
+        "files": [str(script)],
+        "hosts": ["a", "b"],
+        "iterations": {"pattern": r"took (?P<seconds>[\d.]+) s"},
+    }
+    return {
+        "name": "own",
+        "testbed": {"inventory": hosts.inventory(sudo)},
+        "conditions": [{"rate": {"where": "nic", "host": "a", "rate": "120mbit"}}],
+        "workload": {"command": workload},
+        "traffic": [{"iperf": {"from": "a", "to": "b", "load": "30mbit", "streams": 2}}],
+        "collect": ["tcpdump", "nic", "qdisc", "tcp", "cpu"],
+        "measure": {"warmup": 2, "iterations": 40, "at_most": "60s"},
+        "validity": {"clock": "100ms"},
+        **changes,
+    }
+
+
+def leash_on(hosts, sudo, name="a"):
+    testbed = InventoryTestbed(Inventory.model_validate(hosts.inventory(sudo)))
+    node = testbed.topology.node(name)
+    channel = testbed.connect(name, soon())
+    return Leash(node, channel, run=f"sudo-{time.time_ns()}", holder={}, on_event=lambda _: None)
+
+
+def greeted(hosts, sudo):
+    """Who an agent says that it is."""
+    leash = leash_on(hosts, sudo)
+    try:
+        greeting = leash.hello(soon())
+        leash.remove(soon())
+        return greeting
+    finally:
+        leash.close(soon())
+
+
+def refused(hosts, sudo):
+    leash = leash_on(hosts, sudo)
+    try:
+        with pytest.raises(TransportError, match="channel to the agent ended") as caught:
+            leash.hello(soon())
+    finally:
+        leash.close(soon())
+    return caught.value
+
+
+def processes_of(uid):
+    """PIDs and command lines of a user's processes, by their owner alone: of those with rights nobody sees the tag."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if entry.stat().st_uid == uid or f"Uid:\t{uid}\t" in (entry / "status").read_text():
+                found.append((int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("way", ["all of root", "the wrapper"])
+def test_a_whole_run_of_an_ordinary_user(hosts, tmp_path, way):
+    hosts.install()
+    if way == "the wrapper":
+        hosts.sudo(ONLY_THE_WRAPPER)
+        sudo = str(hosts.wrapper)
+    else:
+        hosts.sudo(ALL)
+        sudo = True
+    before = [hosts.on(name, "tc", "qdisc", "show", "dev", "eth0") for name in ("a", "b")]
+    summary, results = measured(write(tmp_path, experiment(hosts, tmp_path, sudo)), tmp_path / "r", "--no-report")
+    (run,) = summary["runs"]
+    folder = results / "own" / run["run"]
+    assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(30e6, rel=0.1)
+    assert pq.read_table(folder / "tables/iterations.parquet").num_rows >= 80
+    assert (folder / "hosts/b/tcpdump.b/capture.pcap").stat().st_size > 1000
+    assert [hosts.on(name, "tc", "qdisc", "show", "dev", "eth0") for name in ("a", "b")] == before
+    nothing_is_left(run["run"], 60)
+    wait_for(lambda: not processes_of(hosts.uid), 60, f"the end of {processes_of(hosts.uid)}")
+
+
+def test_the_wrapper_gives_two_rights_and_no_more(hosts):
+    hosts.install()
+    hosts.sudo(ONLY_THE_WRAPPER)
+    leash = leash_on(hosts, str(hosts.wrapper))
+    try:
+        greeting = leash.hello(soon())
+        assert (greeting.uid, greeting.user) == (hosts.uid, None)
+        assert greeting.folder.startswith(f"/var/tmp/orch-{hosts.uid}/")
+        rights = leash.read(["/proc/self/status"], soon()).texts["/proc/self/status"]
+        for name in ("Inh", "Prm", "Eff", "Bnd", "Amb"):
+            assert re.search(rf"Cap{name}:\s0*3000\n", rights)
+        for argv in (["cat", "/etc/shadow"], ["sudo", "-n", str(hosts.wrapper), "true"], ["chown", "root", "/var/tmp"]):
+            assert leash.run(argv, soon()).status != 0
+        assert leash.run(["ip", "link", "set", "lo", "mtu", "65535"], soon()).status == 0
+        shown = Launch(name="p", node="a", role="rank", argv=("grep", "Cap", "/proc/self/status"), ready=Exited())
+        leash.start(shown, soon())
+        assert not re.search(r"Cap(Prm|Eff|Amb):\s0*[1-9a-f]", leash.read(["p/stdout"], soon()).texts["p/stdout"])
+        leash.remove(soon())
+    finally:
+        leash.close(soon())
+
+
+@pytest.mark.parametrize(
+    ("apply", "undo"),
+    [
+        ("tc qdisc add dev eth0 root tbf rate 10mbit burst 5k latency 50ms", "tc qdisc delete dev eth0 root"),
+        ("ip route change 198.18.7.0/24 dev eth0 congctl cubic", "ip route change 198.18.7.0/24 dev eth0"),
+        ("nft add table inet orch-test", "nft delete table inet orch-test"),
+        ("ethtool -K eth0 rx off", "ethtool -K eth0 rx on"),
+    ],
+    ids=["rate", "congestion-control", "packet-rules", "offloads"],
+)
+def test_what_conditions_do_with_the_wrapper(hosts, apply, undo):
+    hosts.install()
+    hosts.sudo(ONLY_THE_WRAPPER)
+    leash = leash_on(hosts, str(hosts.wrapper))
+    try:
+        leash.hello(soon())
+        leash.change("it", soon(), undo=[undo.split()], apply=[apply.split()])
+        leash.undo("it", soon())
+        leash.remove(soon())
+    finally:
+        leash.close(soon())
+
+
+def test_captures_without_sudo_by_a_tcpdump_with_the_right_of_its_own(hosts):
+    hosts.capable("tcpdump")
+    leash = leash_on(hosts, sudo=False)
+    agent = leash.hello(soon()).pid
+    need = Requirement(node="a", kind="privilege", what="CAP_NET_RAW of tcpdump", remedy="", needed_by="")
+    (finding,) = leash.check([need], soon())
+    assert (finding.found, finding.detail) == (True, f"{hosts.programs}/tcpdump has it of its own")
+    argv = ("tcpdump", "-Z", "root", "-i", "eth0", "-w", "capture.pcap")
+    capture = Launch(
+        name="p", node="a", role="collector", argv=argv, privileged=True, ready=Line("listening on", "stderr")
+    )
+    leash.start(capture, soon())
+    os.kill(agent, signal.SIGKILL)
+    with contextlib.suppress(OrchError):  # sshd goes with the connection
+        leash.close(soon())
+    wait_for(lambda: not processes_of(hosts.uid), 60, f"the end of {processes_of(hosts.uid)}")
+    again = leash_on(hosts, sudo=False)
+    try:
+        again.hello(soon())
+        (removed,) = again.sweep(soon(), keep_data=False).removed
+        assert removed.endswith(".a")
+        again.remove(soon())
+    finally:
+        again.close(soon())
+
+
+def test_a_right_that_is_missing_is_named_with_what_would_give_it(hosts, tmp_path):
+    hosts.install()
+    status, _, err = orch("run", write(tmp_path, experiment(hosts, tmp_path, sudo=False)), "--results", tmp_path / "r")
+    assert status == 1
+    needs = rf"the agent is user {hosts.uid} \({hosts.user}\), without it"
+    assert re.search(r"a: tcpdump needs privilege CAP_NET_RAW of tcpdump: " + needs, err), err
+    assert re.search(r"a: condition rate needs privilege CAP_NET_ADMIN: " + needs, err), err
+    assert "sudo: /usr/local/sbin/orch-agent" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("rules", "wrapper", "said", "remedy"),
+    [
+        (["USER ALL=(root) ALL"], None, "a password is required", "without a password"),
+        (["USER ALL=(root) NOPASSWD: /bin/true"], None, "a password is required|not allowed", "sudoers-orch"),
+        ([], None, "a password is required|not allowed|not in the sudoers", "sudoers-orch"),
+        (
+            [ONLY_THE_WRAPPER],
+            "missing",
+            "command not found",
+            r"install \S+/orch-agent .*orch-agent says how",
+        ),
+        ([], "installed", "a password is required|not allowed", "sudoers-orch"),
+        ([ALL, "Defaults:USER requiretty"], None, "must have a tty", "!requiretty"),
+    ],
+    ids=["password", "another-program", "no-rule", "no-wrapper", "no-rule-for-the-wrapper", "requiretty"],
+)
+def test_what_sudo_refuses_is_told_with_its_remedy(hosts, rules, wrapper, said, remedy):
+    if wrapper == "installed":
+        hosts.install()
+    hosts.sudo(*rules)
+    error = refused(hosts, True if wrapper is None else str(hosts.wrapper))
+    assert re.search(said, error.tail), error.tail
+    assert re.search(remedy, error.hint), error.hint
+    assert hosts.user not in Path("/etc/sudoers").read_text()
+
+
+@pytest.mark.parametrize("setting", ["use_pty", "requiretty", "log_output"])
+def test_settings_of_sudo_that_the_wrapper_lives_with(hosts, setting):
+    hosts.install()
+    hosts.sudo(f"Defaults:USER {setting}", ONLY_THE_WRAPPER)
+    assert greeted(hosts, str(hosts.wrapper)).uid == hosts.uid
+
+
+def test_the_wrapper_is_for_sudo_and_for_users(hosts):
+    hosts.install()
+    hosts.sudo(ALL)
+    wrapper = str(hosts.wrapper)
+    for argv in ([wrapper, "id"], ["sudo", "-n", wrapper, "id"], ["sudo", "-n", wrapper]):
+        with pytest.raises(AssertionError, match="to be started by sudo, by a user who is not root, with a command"):
+            hosts.on("a", *argv)
