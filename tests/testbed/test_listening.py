@@ -12,7 +12,7 @@ from pathlib import Path
 
 import listeners
 import pytest
-from orch_runs import in_its_window, manifest_of, processes, small, write
+from orch_runs import as_root, in_its_window, manifest_of, processes, small, write
 
 from orchestrator.topology import KNOWN_PORTS
 from workloads import environments
@@ -87,8 +87,8 @@ def test_a_firewall_counts_whom_it_refused_and_is_gone_after_the_run(tmp_path):
     pytest.importorskip("torch")
     path = write(tmp_path, experiment(WORKLOADS["ddp"], conditions=[{"firewall": {}}]))
     with in_its_window(path, tmp_path / "results", "--no-report", iterations=2) as (process, results, run):
-        (peer,) = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank1")[:1]
-        there = ("nsenter", "-t", str(peer), "-U", "-n", "--preserve-credentials")
+        peer, *_ = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank1")
+        there = ("nsenter", "-t", str(peer), "-n", *(() if as_root() else ("-U", "--preserve-credentials")))
         subprocess.run([*there, "ip", "addr", "add", "198.18.0.250/24", "dev", "eth0"], check=True)
         called = subprocess.run([*there, sys.executable, "-c", CALL], capture_output=True, text=True, check=True)
         assert called.stdout == "silence\n"
