@@ -15,7 +15,7 @@ _ADDRESS_LENGTHS = {8: 4, 32: 16}  # hexadecimal digits -> bytes
 
 @dataclass(frozen=True, order=True)
 class Listener:
-    """A listening TCP socket of a process of a run; `program` is the process' name."""
+    """A listening TCP socket of a process of a run; `program` is the process' name, without a version of Python."""
 
     node: str
     launch: str
@@ -37,7 +37,7 @@ def of_run(run: str) -> set[Listener]:
             continue
         with suppress(OSError):  # it ended
             for address, port in _listening(pid):
-                program = Path(f"/proc/{pid}/comm").read_text().strip()
+                program = re.sub(r"^python[\d.]+$", "python", Path(f"/proc/{pid}/comm").read_text().strip())
                 launch = environment.get("ORCH_LAUNCH", "")
                 found.add(Listener(environment.get("ORCH_NODE", ""), launch, program, address, port))
     return found

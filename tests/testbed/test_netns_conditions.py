@@ -322,7 +322,7 @@ ASIDE = """
 set -e
 cd /run/orch
 ip link add side type veth peer name far
-unshare -n sh -c 'echo $$ >aside.new; mv aside.new aside; exec sleep 600' &
+unshare -n sh -c 'echo $$ >aside.new; mv aside.new aside; exec sleep 600' >/dev/null 2>&1 &
 until [ -e aside ]; do sleep 0.05; done
 ip link set far netns $(cat aside)
 ip addr add 10.99.0.1/24 dev side
