@@ -19,7 +19,10 @@ MOST_BYTES = 1 << 20
 MOST_NODES = 20_000  # of a document with its aliases spelled out: more is a mistake or an attack
 MOST_DEPTH = 32
 MOST_DIGITS = 30
+MOST_KEY = 200  # characters
+MOST_TOLD = 300  # characters of a message, which may quote the file
 _TOO_DEEP = f"nested more than {MOST_DEPTH} deep"
+_TOO_MANY = f"with this there are more than {MOST_NODES} values, all aliases spelled out"
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
@@ -46,11 +49,14 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._depth = 0
+        self._count = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self._depth += 1
-        if self._depth > MOST_DEPTH:
-            raise yaml.composer.ComposerError(None, None, _TOO_DEEP, self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+        self._count += 1
+        if self._depth > MOST_DEPTH or self._count > MOST_NODES:
+            told = _TOO_DEEP if self._depth > MOST_DEPTH else _TOO_MANY
+            raise yaml.composer.ComposerError(None, None, told, self.peek_event().start_mark)  # type: ignore[no-untyped-call]
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -183,8 +189,8 @@ def _parsed(text: str, name: str) -> tuple[yaml.Node | None, Any]:
 def _told(error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     where = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
-    if error.problem == _TOO_DEEP:
-        return f"{where}: {_TOO_DEEP}"
+    if error.problem in (_TOO_DEEP, _TOO_MANY):
+        return f"{where}: {error.problem}"
     if error.problem == "but found another document":
         return f"{where}: a second document begins here; accepted: one a file"
     if "'\\t'" in (error.problem or ""):
@@ -192,7 +198,11 @@ def _told(error: yaml.MarkedYAMLError) -> str:
     began = error.context_mark
     since = f" (begun at {began.line + 1}:{began.column + 1})" if began and began is not mark else ""
     context = f"{error.context}{since}: " if error.context else ""
-    return f"{where}: not YAML: {context}{error.problem or 'it ends too early'}"
+    return f"{where}: not YAML: {_short(context + (error.problem or 'it ends too early'))}"
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= MOST_TOLD else message[:MOST_TOLD] + "..."
 
 
 def _refuse_oddities(root: yaml.Node, name: str, loader: _Loader) -> None:
@@ -208,7 +218,7 @@ def _refuse_oddities(root: yaml.Node, name: str, loader: _Loader) -> None:
         if len(above) >= MOST_DEPTH:
             raise _odd(name, node.start_mark, _TOO_DEEP)
         if count > MOST_NODES:
-            raise _odd(name, entry, f"with this there are more than {MOST_NODES} values, all aliases spelled out")
+            raise _odd(name, entry, _TOO_MANY)
         inside = (*above, id(node))
         _refuse_scalar(node, name, loader)
         if isinstance(node, yaml.MappingNode):
@@ -220,7 +230,7 @@ def _refuse_oddities(root: yaml.Node, name: str, loader: _Loader) -> None:
 
 
 def _odd(name: str, mark: yaml.Mark, message: str) -> ConfigError:
-    return ConfigError(f"{name}:{mark.line + 1}:{mark.column + 1}: {message}")
+    return ConfigError(f"{name}:{mark.line + 1}:{mark.column + 1}: {_short(message)}")
 
 
 def _refuse_scalar(node: yaml.Node, name: str, loader: _Loader) -> None:
@@ -233,7 +243,7 @@ def _refuse_scalar(node: yaml.Node, name: str, loader: _Loader) -> None:
         if any("\ud800" <= character <= "\udfff" for character in node.value):
             raise _odd(name, node.start_mark, "half of a surrogate pair is no character")
     if node.tag not in (plain, _TAG + "str"):
-        told = node.tag.replace(_TAG, "!!")
+        told = node.tag.replace(_TAG, "!!")[:MOST_KEY]
         raise _odd(name, node.start_mark, f"the tag {told} has no place here; accepted: plain values")
 
 
@@ -242,6 +252,8 @@ def _refuse_keys(node: yaml.MappingNode, name: str) -> None:
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
             raise _odd(name, key.start_mark, f"a key is {_node_text(key)}; accepted: a plain word")
+        if len(key.value) > MOST_KEY:
+            raise _odd(name, key.start_mark, f"a key of {len(key.value)} characters; accepted: at most {MOST_KEY}")
         if key.tag == _MERGE:
             entries = value.value if isinstance(value, yaml.SequenceNode) else [value]
             if not all(isinstance(entry, yaml.MappingNode) for entry in entries):

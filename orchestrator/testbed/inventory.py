@@ -18,7 +18,10 @@ from orchestrator.units import Mistake, Model, Rate
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _DEVICE = re.compile(r"[^\s/]{1,15}\Z")
-_HOST = re.compile(r"[^\s@/-][^\s@/]*\Z")
+# What a shell gives a meaning to has no place in them: a ProxyCommand is a line for a shell with host and user in it.
+_HOST = re.compile(r"[\w:\[][\w.:%\[\]-]*\Z")
+_USER = re.compile(r"\w[\w.@+-]*\Z")
+_JUMP = re.compile(r"(?:\w[\w.@+-]*@)?[\w:\[][\w.:%\[\]-]*(?:,(?:\w[\w.@+-]*@)?[\w:\[][\w.:%\[\]-]*)*\Z")
 
 
 def _matching(pattern: re.Pattern[str], what: str, accepted: str) -> AfterValidator:
@@ -54,13 +57,26 @@ def _program(value: str) -> str:
 
 Name = Annotated[str, _matching(_NAME, "a name", "letters, digits, '.', '-' and '_'")]
 Device = Annotated[str, _matching(_DEVICE, "a network device's name", "one such as ens1f0")]
-SshHost = Annotated[str, _matching(_HOST, "a host name", "a name, an address or an alias of the SSH configuration")]
+SshHost = Annotated[
+    str,
+    _matching(
+        _HOST,
+        "a host name",
+        "a name, an address or an alias of the SSH configuration, of letters, digits and . - _ : % [ ]",
+    ),
+]
+SshUser = Annotated[
+    str, _matching(_USER, "a user's name", "letters, digits, '.', '-', '_', '+' and '@', not '-' at its beginning")
+]
+Jump = Annotated[
+    str, _matching(_JUMP, "hosts to jump through", "[USER@]HOST[:PORT], several with commas between, as for ssh -J")
+]
 
 
 class Reach(Model):
     """How hosts are reached and what they offer; what is left out comes from `defaults`, then from SSH's own files."""
 
-    user: str | None = Field(default=None, min_length=1)
+    user: SshUser | None = None
     """User to log in as."""
 
     port: int | None = Field(default=None, ge=1, le=65535)
@@ -72,7 +88,7 @@ class Reach(Model):
     config: Path | None = None
     """SSH configuration file to read instead of the user's and the system's."""
 
-    jump: str | None = Field(default=None, pattern=r"^[^\s-]\S*$")
+    jump: Jump | None = None
     """Hosts to jump through, as for `ssh -J`."""
 
     python: str | None = Field(default=None, min_length=1)

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from orchestrator.cli import main
 from orchestrator.testbed.inventory import Inventory, topology
 
 EXAMPLE = Path(__file__).parents[2] / "playbooks/testbeds/example-rack.yaml"
@@ -53,8 +54,8 @@ def test_a_host_overrides_what_holds_for_all():
         ({"hosts": {"h1": host("10.0.0.999/24")}}, "not an IPv4 address"),
         ({"hosts": {"h1": host(), "h2": host()}}, "same data address 10.0.0.1"),
         ({"hosts": {"h1": host(ssh="-oProxyCommand=x")}}, "not a host name"),
-        ({"hosts": {"h1": host(jump="-oProxyCommand=x")}}, "should match"),
-        ({"hosts": {"h1": host(jump="a\n ProxyCommand x")}}, "should match"),
+        ({"hosts": {"h1": host(jump="-oProxyCommand=x")}}, "not hosts to jump"),
+        ({"hosts": {"h1": host(jump="a\n ProxyCommand x")}}, "not hosts to jump"),
         ({"hosts": {"h1": host(work="tmp")}}, "absolute"),
         ({"hosts": {"h1": host(work="/")}}, "folder of its own"),
         ({"hosts": {"h1": host(work="/home")}}, "folder of its own"),
@@ -82,3 +83,45 @@ def test_it_needs_no_ssh_library():
 
     code = "import sys, orchestrator.testbed.inventory, orchestrator.leash; sys.exit('paramiko' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=EXAMPLE.parents[2], check=False).returncode == 0
+
+
+FOR_A_SHELL = ["$(id)", "`id`", "a;id", "a|id", "a&id", "a>x", "a<x", "a'b", 'a"b', "a\\b",
+               "a b", "a\nb", "a\tb", "(a)", "{a,b}",
+               "a*", "a?", "~a", "a!b", "#a", "$HOME",
+               "a$b", "-a", "-oProxyCommand=id", "", "a\0b", "a\x1bb", "a^b", "a=b"]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["ssh", "user", "jump"])
+@pytest.mark.parametrize("value", FOR_A_SHELL, ids=ascii)
+def test_what_a_shell_gives_a_meaning_to_is_no_name(key, value):
+    for where in ({"hosts": {"h1": host(**{key: value})}}, {"defaults": {key: value}, "hosts": {"h1": host()}}):
+        if "defaults" in where and key == "ssh":
+            continue
+        with pytest.raises(ValueError, match=key):
+            inventory(**where)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("ssh", name) for name in ("h1", "h_1", "h1.example.org", "10.0.0.1", "::1", "fe80::1%eth0", "[::1]",
+                                     "h1:2222",
+                                     "_alias", "rack-1.node-2", "bücher.example", "fe80::1%br-lan.10")),
+        *(("user", name) for name in ("ada", "_svc", "ada.l", "ada-l", "ada@example.org", "a+b", "0day")),
+        *(("jump", name) for name in ("gate", "ada@gate", "ada@gate:2222", "gate:22,ada@inner", "ada@[::1]:22",
+                                      "ada@example.org@gate", "fe80::1%eth0", "none")),
+    ],
+)  # fmt: skip
+def test_names_as_they_are_used_pass(key, value):
+    assert inventory(hosts={"h1": host(**{key: value})}).value("h1", key) == value
+
+
+def test_no_shell_runs_what_an_inventory_puts_into_a_proxy_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("config").write_text("Host *\n  ProxyCommand echo %h %r\n")
+    said = "link: 1gbit\ndefaults: {config: config}\nhosts:\n  h1:\n    ssh: $(touch${IFS}planted)\n"
+    Path("rack.yaml").write_text(said + "    data: {address: 10.0.0.1/24, device: e0}\n")
+    status = main(["doctor", "rack.yaml"])
+    assert not Path("planted").exists()
+    assert status == 2
+    assert capsys.readouterr().err.startswith("rack.yaml:5:5: hosts.h1.ssh: '$(touch${IFS}planted)' is not a host name")
