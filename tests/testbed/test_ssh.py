@@ -164,7 +164,8 @@ def test_a_changed_host_key_is_refused(server):
     target = replace(server.target, config=server.config(known=(server.folder / "stranger.pub").read_text()))
     with pytest.raises(TransportError, match="has changed") as caught:
         connect(target)
-    assert f"ssh-keygen -R '[127.0.0.1]:{server.port}'" in caught.value.hint
+    known_hosts = server.folder / "known_hosts"
+    assert f"ssh-keygen -f {known_hosts} -R '[127.0.0.1]:{server.port}'" in caught.value.hint
 
 
 def test_a_key_that_is_not_let_in_says_how_to_try_by_hand(server):
