@@ -19,7 +19,11 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 _KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
-_LINE = re.compile(r"[ \t]*(?:(?P<marker>@\S+)[ \t]+)?(?P<hosts>[^#@\s]\S*)[ \t]+(?P<kind>\S+)[ \t]+(?P<key>\S+)")
+# OpenSSH takes a marker's end to be a space, and a tab only where the line has no space at all.
+_LINE = re.compile(
+    r"[ \t]*(?:(?P<marker>@\S+)(?: |\t(?!.* ))[ \t]*)?"
+    r"(?P<hosts>[^#@\s]\S*)[ \t]+(?P<kind>\S+)[ \t]+(?P<key>\S+)"
+)
 _AUTHORITY = "@cert-authority"
 _REVOKED = "@revoked"
 
