@@ -21,6 +21,7 @@ _PACKAGES = {
     "ip": "iproute2",
     "tc": "iproute2",
     "sshd": "openssh-server",
+    "ssh": "openssh-client",
     "newuidmap": "uidmap",
     "newgidmap": "uidmap",
 }

@@ -56,7 +56,7 @@ def refused(hop: Hop, identities: Identities) -> TransportError:
     return TransportError(
         f"SSH login failed as {settings.user}: {'; '.join(tried)}",
         node=target.name,
-        hint=f"see whether this works, without a question: {target.by_hand('-o', 'BatchMode=yes', 'true')}",
+        hint=f"see whether this works without asking: {target.by_hand('true')}",
     )
 
 
@@ -65,9 +65,9 @@ def unopened(error: paramiko.ChannelException, hop: Hop, jump: Hop) -> Transport
     there = f"{hop.settings.hostname}:{hop.settings.port}"
     if error.code == _PROHIBITED:
         return TransportError(
-            f"lets no connection through to {there}",
+            "lets no connection through to other hosts",
             node=jump.target.name,
-            hint="its sshd_config needs AllowTcpForwarding yes, and a PermitOpen that allows this address",
+            hint=f"its sshd_config needs AllowTcpForwarding yes, and a PermitOpen, if any, that allows {there}",
         )
     if error.code == _CONNECT_FAILED:
         by_hand = jump.target.by_hand(*shlex.split(f"nc -z {hop.settings.hostname} {hop.settings.port}"))

@@ -280,7 +280,7 @@ class TestJumps:
         with place.sshd("h") as port, place.sshd("gate", "AllowTcpForwarding no") as gate:
             known = "".join(f"[127.0.0.1]:{p} {place.public(name)}\n" for name, p in (("h", port), ("gate", gate)))
             place.write(host("h", port), host("gate", gate), known=known)
-            with pytest.raises(TransportError, match=r"lets no connection through to 127\.0\.0\.1") as caught:
+            with pytest.raises(TransportError, match="lets no connection through") as caught:
                 connect(place.target("h", jump="gate"))
             assert caught.value.node == "jump host gate"
             assert "AllowTcpForwarding" in caught.value.hint
