@@ -65,7 +65,9 @@ class Identities(AuthStrategy):
         named = {blob for file in files if (blob := _public(file)) is not None}
         ordered = sorted(held, key=lambda key: key.asbytes() not in named)
         for key in ordered:
-            if key.asbytes() in named or not settings.identitiesonly:
+            if settings.identitiesonly and key.asbytes() not in named:
+                self.tried.append(f"agent key {key.comment}: left out, as IdentitiesOnly says")
+            else:
                 yield from self._offered(key, f"agent key {key.comment}", beside)
         offered = {key.asbytes() for key in held}
         for file in files:
@@ -98,19 +100,24 @@ class Identities(AuthStrategy):
         return None
 
     def _agent_keys(self) -> Iterator[paramiko.AgentKey]:
-        name = self._hop.settings.identityagent
-        if name is None:
-            return
-        variable = "SSH_AUTH_SOCK" if name == "SSH_AUTH_SOCK" else name.removeprefix("$") if name[:1] == "$" else None
-        where = os.environ.get(variable, "") if variable and "{" not in variable else str(tokens.path(name, self._hop))
-        if not where:
+        where = self._agent_socket()
+        if where is None:
             return
         try:
-            self._agent = _Agent(Path(where), self._deadline)
+            self._agent = _Agent(where, self._deadline)
         except (OSError, paramiko.SSHException) as error:
             self.tried.append(f"the agent at {where}: {error}")
             return
         yield from self._agent.get_keys()
+
+    def _agent_socket(self) -> Path | None:
+        name = self._hop.settings.identityagent
+        if name is None:
+            return None
+        if name == "SSH_AUTH_SOCK" or (name.startswith("$") and not name.startswith("${")):
+            value = os.environ.get(name.removeprefix("$"))
+            return Path(value) if value else None
+        return tokens.path(name, self._hop)
 
     def close(self) -> None:
         if self._agent is not None:

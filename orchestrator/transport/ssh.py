@@ -136,12 +136,12 @@ class _Login:
         self.deadline.check("the SSH connection", node=self.hop.target.name)
         keys, identities = HostKeys(self.hop, self.trusted), Identities(self.hop, self.deadline)
         with contextlib.ExitStack() as mine:
-            mine.callback(identities.close)
             stream = self._stream(mine)
             connection = self._connection(stream, keys, identities)
             mine.callback(connection.client.close)
             try:
-                connection.open()
+                with contextlib.closing(identities):
+                    connection.open()
             except paramiko.AuthenticationException as error:
                 raise self._refused(identities) from error
             except (OSError, EOFError, paramiko.SSHException) as error:

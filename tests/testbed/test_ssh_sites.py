@@ -71,7 +71,8 @@ class TestKeys:
             ("{name} {key}", True),
             ("127.0.0.1 {key}", True),  # without the port
             ("[127.0.0.*]:* {key}", True),
-            ("!{name},* {key}", False),
+            ("!{name},* {key}", True),  # by the name without the port
+            ("!{name},!127.0.0.1,* {key}", False),
             ("other,{name} {key} a comment", True),
             ("", False),
             ("{name} {other}", False),
