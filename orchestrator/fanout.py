@@ -85,7 +85,13 @@ def _collected(
 
 
 def _joined(errors: list[Exception]) -> Exception:
-    first = errors[0]
-    for other in errors[1:]:
-        add_note(first, (str(other) or type(other).__name__).splitlines()[0])
-    return first
+    """The first error with the others as its notes; what several say alike, of a jump host of all, is said once."""
+    first, *others = (_line(error) for error in errors)
+    for other in dict.fromkeys(others):
+        if other != first:
+            add_note(errors[0], other)
+    return errors[0]
+
+
+def _line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -24,6 +24,7 @@ NAMES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "newgidmap": ("uidmap", "shadow-utils"),
         "newuidmap": ("uidmap", "shadow-utils"),
         "nft": ("nftables", "nftables"),
+        "ssh": ("openssh-client", "openssh-clients"),
         "sshd": ("openssh-server", "openssh-server"),
         "sysctl": ("procps", "procps-ng"),
         "tc": ("iproute2", "iproute-tc"),
@@ -33,8 +34,8 @@ NAMES: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 # Where SUSE and Arch call a package otherwise than Debian does.
 _OTHERWISE: Mapping[Family, Mapping[str, str]] = {
-    "suse": {"iperf3": "iperf", "newgidmap": "shadow", "newuidmap": "shadow"},
-    "arch": {"newgidmap": "shadow", "newuidmap": "shadow", "sshd": "openssh", "sysctl": "procps-ng"},
+    "suse": {"iperf3": "iperf", "ssh": "openssh-clients", "newgidmap": "shadow", "newuidmap": "shadow"},
+    "arch": {"newgidmap": "shadow", "newuidmap": "shadow", "ssh": "openssh", "sshd": "openssh", "sysctl": "procps-ng"},
 }
 _INSTALL: Mapping[Family, str] = {
     "debian": "sudo apt-get install",

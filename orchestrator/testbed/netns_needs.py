@@ -18,7 +18,7 @@ UNSHARE = (
 USER_FLAGS = ("--user", "--map-root-user", "--map-auto")
 PROBE_LIMIT_S = 10.0
 
-_PROGRAMS = ("unshare", "ip", "tc", "sshd", "newuidmap", "newgidmap")
+_PROGRAMS = ("unshare", "ip", "tc", "sshd", "ssh", "newuidmap", "newgidmap")
 # (file under /proc/sys, value that forbids it, what that means)
 _SWITCHES = (
     ("user/max_user_namespaces", "0", "user namespaces are switched off", "1000"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import signal
 import socket
@@ -15,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from sshd_help import USER, keygen, site
 
 from orchestrator.answers import AgentLost, RemoteFile
 from orchestrator.deadline import Deadline
@@ -28,23 +28,16 @@ from orchestrator.transport.bootstrap import agent_source
 from tests import machine
 
 pytestmark = pytest.mark.testbed
-USER = getpass.getuser()
 
 
 def soon() -> Deadline:
     return Deadline.after(60)
 
 
-def keygen(path: Path) -> str:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path], check=True)
-    return path.with_suffix(".pub").read_text().strip()
-
-
 @dataclass(frozen=True)
 class Server:
     folder: Path
     port: int
-    pid: int
     host_key: str
 
     @property
@@ -72,36 +65,10 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("sshd")
-    host_key = keygen(folder / "host")
-    (folder / "authorized").write_text(keygen(folder / "user") + "\n")
-    keygen(folder / "stranger")
-    port = machine.free_port()
-    (folder / "sshd_config").write_text(
-        f"ListenAddress 127.0.0.1:{port}\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\nPidFile none\n"
-        "PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nUseDNS no\nStrictModes no\n"
-        "PermitRootLogin yes\n"
-    )
-    made = os.geteuid() == 0 and not Path("/run/sshd").exists()
-    if made:
-        Path("/run/sshd").mkdir()
-    with (folder / "log").open("wb") as log:
-        argv = ["/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "sshd_config")]
-        process = subprocess.Popen(argv, stderr=log)
-        try:
-            Deadline.after(60).poll(lambda: answers(port), every_s=0.01, waiting_for="sshd")
-            yield Server(folder, port, process.pid, host_key)
-        finally:
-            process.terminate()
-            process.wait()
-            if made:
-                Path("/run/sshd").rmdir()
-
-
-def answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
-        return True
-    return False
+    place = site(tmp_path_factory.mktemp("sshd"))
+    keygen(place.folder / "stranger")
+    with place.sshd("host") as port:
+        yield Server(place.folder, port, place.public("host"))
 
 
 @contextlib.contextmanager
@@ -164,7 +131,8 @@ def test_a_changed_host_key_is_refused(server):
     target = replace(server.target, config=server.config(known=(server.folder / "stranger.pub").read_text()))
     with pytest.raises(TransportError, match="has changed") as caught:
         connect(target)
-    assert f"ssh-keygen -R '[127.0.0.1]:{server.port}'" in caught.value.hint
+    known_hosts = server.folder / "known_hosts"
+    assert f"ssh-keygen -f {known_hosts} -R '[127.0.0.1]:{server.port}'" in caught.value.hint
 
 
 def test_a_key_that_is_not_let_in_says_how_to_try_by_hand(server):

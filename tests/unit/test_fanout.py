@@ -132,3 +132,12 @@ def test_an_interrupt_lets_what_is_under_way_end_and_begins_nothing_more():
         each(range(fanout.MOST_AT_ONCE + 20), work, seconds=60)
     assert len(ended) == len(begun)
     assert len(begun) < fanout.MOST_AT_ONCE + 20
+
+
+def test_what_several_say_alike_is_said_once():
+    def fail(name):
+        raise OrchError("no way through" if name != "d" else "on fire", node="gate" if name != "d" else name)
+
+    with pytest.raises(OrchError) as caught:
+        each(["a", "b", "c", "d"], fail)
+    assert caught.value.render() == "gate: no way through\n  also: d: on fire"

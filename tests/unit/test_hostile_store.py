@@ -149,7 +149,7 @@ measure: {iterations: 5}
 """
 
 
-@pytest.mark.parametrize("link", ["hosts", "tables", "experiment.yaml", "tables/windows.parquet", "hosts/h1/r1"])
+@pytest.mark.parametrize("link", ["hosts", "tables", "experiment.yaml", "tables/windows.parquet", "hosts/h1/r1.h1"])
 def test_recovery_follows_no_link_of_the_folder(tmp_path, precious, link):
     folder = RunFolder.create(tmp_path / "results", experiment="e", run="r1", manifest={"launches": []})
     (folder.path / "experiment.yaml").write_text(RECOVERED)

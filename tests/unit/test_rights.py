@@ -17,6 +17,7 @@ from orchestrator.errors import LaunchError
 from orchestrator.launch import Exited, Launch, Requirement
 from orchestrator.remedies import remedy
 
+pytestmark = pytest.mark.usefixtures("strays")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="giving rights away needs root")
 RAW = bytes.fromhex("0100000200200000000000000000000000000000")  # CAP_NET_RAW, in effect from the start
 
@@ -73,7 +74,7 @@ def test_a_program_with_rights_of_its_own_ends_with_its_agent(sudoer, capable):
     pid = started(sudoer, capable)
     assert of_status(pid, "CapEff") == 1 << 13
     os.kill(sudoer.channel.pid, signal.SIGKILL)
-    sudoer.await_event(lambda event: isinstance(event, AgentLost), 60)
+    sudoer.await_event(lambda event: isinstance(event, AgentLost))
     soon().poll(lambda: ended(pid), every_s=0.05, waiting_for="its end")
 
 
