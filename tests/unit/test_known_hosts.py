@@ -15,16 +15,21 @@ from orchestrator.transport import certificates, known_hosts
 from orchestrator.transport.known_hosts import Verdict
 
 
-def made() -> str:
-    """A public key as it stands in a file."""
-    return Ed25519PrivateKey.generate().public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+def made(seed: int) -> str:
+    """A public key as it stands in a file; the same in every process that names these tests."""
+    return (
+        Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32)
+        .public_key()
+        .public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        .decode()
+    )
 
 
 def wire(public: str) -> bytes:
     return base64.b64decode(public.split()[1])
 
 
-ONE, OTHER = made(), made()
+ONE, OTHER = made(1), made(2)
 
 
 @pytest.mark.parametrize(
