@@ -315,6 +315,30 @@ def test_a_daemon_runs_the_command_of_who_knows_the_key_and_of_nobody_else(tmp_p
     assert "a caller from 127.0.0.1 was turned away: it does not know the key of the run" in said
 
 
+ASKED_WHILE_IT_STARTS = """
+import os, signal, subprocess
+import mpi_keep
+start = subprocess.Popen
+def started_and_asked(*argv, **more):
+    child = start(*argv, **more)
+    print(child.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return child
+subprocess.Popen = started_and_asked
+mpi_keep.keep(["sleep", "600"], {})
+"""
+
+
+def test_what_is_asked_to_end_while_it_starts_a_child_ends_the_child(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED_WHILE_IT_STARTS], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(TRAINING)},
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not Path(f"/proc/{int(done.stdout)}").exists()
+    assert not (tmp_path / "session").exists()
+
+
 def test_silent_callers_keep_nobody_waiting(tmp_path: Path) -> None:
     """All of them have called before mpirun does, no one's time is up, and it is served while they are silent."""
     with a_daemon_in(tmp_path) as (port, daemon), contextlib.ExitStack() as held:

@@ -33,10 +33,6 @@ class _Asked(Exception):
     """This process was asked to end."""
 
 
-def _ask(_number: int, _frame: object) -> NoReturn:
-    raise _Asked
-
-
 def keep(argv: list[str], env: dict[str, str]) -> NoReturn:
     """Run it until this process is asked to end, which ends with status 0; should it end by itself, with another one.
 
@@ -44,11 +40,20 @@ def keep(argv: list[str], env: dict[str, str]) -> NoReturn:
     may have failed, and that one's own reason is to be heard first.
     """
     SESSION.mkdir(exist_ok=True)
-    child = None
+    child, asked = None, False
+
+    def ask(_number: int, _frame: object) -> None:
+        nonlocal asked
+        asked = True
+        if child is not None:  # or it would be started, and nobody would know of it
+            raise _Asked
+
     try:
-        signal.signal(signal.SIGTERM, _ask)
-        signal.signal(signal.SIGINT, _ask)
+        signal.signal(signal.SIGTERM, ask)
+        signal.signal(signal.SIGINT, ask)
         child = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
+        if asked:
+            raise _Asked
         status = child.wait()
         threading.Event().wait(PEER_GRACE_S)
     except _Asked:
