@@ -53,7 +53,7 @@ def keep(argv: list[str], env: dict[str, str]) -> NoReturn:
         signal.signal(signal.SIGINT, ask)
         child = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
         if asked:
-            raise _Asked
+            raise _Asked  # noqa: TRY301 - as the handler does from here on
         status = child.wait()
         threading.Event().wait(PEER_GRACE_S)
     except _Asked:
