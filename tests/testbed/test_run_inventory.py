@@ -204,7 +204,6 @@ def test_streams_are_raised_until_the_load_is_reached_and_the_record_says_so(hos
     assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(30e6, rel=0.2)
 
 
-@pytest.mark.alone
 def test_a_source_that_may_not_be_raised_is_not(hosts, tmp_path):
     inventory, on = hosts
     on("h1", "nft", "-f", "-", "<<'EOF'\n" + POLICER + "EOF")
