@@ -106,7 +106,6 @@ class SudoHosts:
     def capable(self, program: str) -> None:
         """A copy of a program that has CAP_NET_RAW by its file."""
         self.programs.mkdir()
-        self._closing.callback(shutil.rmtree, self.programs, ignore_errors=True)
         copy = self.programs / program
         shutil.copy(str(shutil.which(program)), copy)
         os.setxattr(copy, "security.capability", bytes.fromhex("0100000200200000000000000000000000000000"))

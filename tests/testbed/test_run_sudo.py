@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -53,6 +54,7 @@ def hosts(machine):
     machine.rules.unlink(missing_ok=True)
     machine.wrapper.unlink(missing_ok=True)
     yield machine
+    shutil.rmtree(machine.programs, ignore_errors=True)
     assert not Path(f"/var/tmp/orch-{machine.uid}").exists()
 
 
