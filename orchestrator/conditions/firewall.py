@@ -13,10 +13,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from orchestrator import packet_rules
+from orchestrator import packages, packet_rules
 from orchestrator.launch import Change, Count, Requirement
 from orchestrator.packet_rules import ABSENT
 from orchestrator.protocols import Problem
+from orchestrator.remedies import RIGHTS
 from orchestrator.topology import KNOWN_PORTS, Node, Topology
 from orchestrator.units import Model
 
@@ -76,11 +77,10 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
     by = f"condition {NAME}"
     needed = []
     for node in _nodes(config, topology):
-        privilege, program = "allow sudo without a password", "sudo apt-get install nftables"
         device = "name a device that exists"
         needed += [
-            Requirement(node=node.name, kind="program", what="nft", remedy=program, needed_by=by),
-            Requirement(node=node.name, kind="privilege", what="root", remedy=privilege, needed_by=by),
+            Requirement(node=node.name, kind="program", what="nft", remedy=packages.remedy("nft"), needed_by=by),
+            Requirement(node=node.name, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by),
             Requirement(node=node.name, kind="device", what=node.device, remedy=device, needed_by=by),
         ]
     return needed
