@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     SSHCertificate,
     SSHCertificateType,
     SSHCertPublicKeyTypes,
+    SSHPublicKeyTypes,
     load_ssh_public_identity,
 )
 from paramiko import Message
@@ -53,9 +55,8 @@ class HostCertificate:
 
 def read(blob: bytes) -> HostCertificate:
     """The certificate in its wire format; raises ValueError where it is none, or its signature does not hold."""
-    kind = known_hosts.kind_of(blob)
     try:
-        certificate = load_ssh_public_identity(f"{kind} {base64.b64encode(blob).decode()}".encode())
+        certificate = _parsed(blob)
         if not isinstance(certificate, SSHCertificate):
             raise ValueError("it is no certificate")  # noqa: TRY004 - what the bytes hold, not what was passed
         certificate.verify_cert_signature()
@@ -64,15 +65,21 @@ def read(blob: bytes) -> HostCertificate:
     return HostCertificate(certificate, _wire(certificate.signature_key()), _algorithm(blob))
 
 
-def holder(text: bytes) -> bytes:
-    """The key, in the wire format, that a certificate in a file is for; raises ValueError where the file has none."""
-    try:
-        certificate = load_ssh_public_identity(text)
-    except UnsupportedAlgorithm as error:
-        raise ValueError("a type of key that is not known") from error
-    if not isinstance(certificate, SSHCertificate):
-        raise ValueError("it is no certificate")  # noqa: TRY004 - what the bytes hold, not what was passed
-    return _wire(certificate.public_key())
+def is_one(blob: bytes) -> bool:
+    """Whether this begins as a certificate does, not as a plain key."""
+    return known_hosts.kind_of(blob).endswith(SUFFIX)
+
+
+def holder(blob: bytes) -> bytes | None:
+    """The key, in the wire format, that a certificate is for; None where it is no certificate that can be read."""
+    with contextlib.suppress(ValueError, UnsupportedAlgorithm):
+        if isinstance(identity := _parsed(blob), SSHCertificate):
+            return _wire(identity.public_key())
+    return None
+
+
+def _parsed(blob: bytes) -> SSHCertificate | SSHPublicKeyTypes:
+    return load_ssh_public_identity(f"{known_hosts.kind_of(blob)} {base64.b64encode(blob).decode()}".encode())
 
 
 def _wire(key: SSHCertPublicKeyTypes) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
 from paramiko.agent import AgentSSH
 from paramiko.auth_strategy import AuthSource, AuthStrategy, InMemoryPrivateKey
 from paramiko.pkey import PublicBlob, UnknownKeyType
@@ -18,6 +19,7 @@ from orchestrator.transport import certificates, tokens
 from orchestrator.transport.settings import Hop
 
 _CERTIFICATE = "-cert.pub"
+_UNUSABLE = (OSError, ValueError, UnsupportedAlgorithm, paramiko.SSHException, UnknownKeyType)
 
 
 class _Agent(AgentSSH):
@@ -49,38 +51,51 @@ class Identities(AuthStrategy):
         self.tried: list[str] = []
 
     def get_sources(self) -> Iterator[AuthSource]:
-        settings = self._hop.settings
-        if self._hop.target.key is not None:  # only it is tried
-            path = self._hop.target.key.expanduser()
+        settings, only = self._hop.settings, self._hop.target.key
+        if only is not None:
+            path = only.expanduser()
             path.stat()  # one that is missing is an error, not one key less
-            if (only := self._loaded(path)) is not None:
-                yield self._source(only, str(path))
+            yield from self._from_files([path], _certificates([Path(f"{path}{_CERTIFICATE}")]), set())
             return
         if not settings.pubkeyauthentication:
             self.tried.append("PubkeyAuthentication is no")
             return
         files = [tokens.path(text, self._hop) for text in settings.identityfile]
-        beside = [tokens.path(text, self._hop) for text in settings.certificatefile]
+        shown = [tokens.path(text, self._hop) for text in settings.certificatefile]
+        shown += [Path(f"{file}{_CERTIFICATE}") for file in files]
         held = list(self._agent_keys())
+        signed = [*_certificates(shown), *(key.blob for key in held if certificates.is_one(key.blob))]
         named = {blob for file in files if (blob := _public(file)) is not None}
-        ordered = sorted(held, key=lambda key: key.asbytes() not in named)
-        for key in ordered:
-            if settings.identitiesonly and key.asbytes() not in named:
-                self.tried.append(f"agent key {key.comment}: left out, as IdentitiesOnly says")
-            else:
-                yield from self._offered(key, f"agent key {key.comment}", beside)
-        offered = {key.asbytes() for key in held}
+        yield from self._from_agent(held, signed, named)
+        yield from self._from_files(files, signed, {key.blob for key in held})
+
+    def _from_agent(
+        self, held: list[paramiko.AgentKey], signed: list[bytes], named: set[bytes]
+    ) -> Iterator[AuthSource]:
+        """Keys of the agent, those first that the settings name; a certificate by itself where its key is not held."""
+        owners = {key.blob: certificates.holder(key.blob) or key.blob for key in held}
+        plain = set(owners)
+        for key in sorted(held, key=lambda key: owners[key.blob] not in named):
+            name = f"agent key {key.comment}"
+            if self._hop.settings.identitiesonly and owners[key.blob] not in named:
+                self.tried.append(f"{name}: left out, as IdentitiesOnly says")
+            elif owners[key.blob] == key.blob:
+                yield from self._offered(key, key.blob, name, signed)
+            elif owners[key.blob] not in plain:
+                yield self._source(key, name)
+
+    def _from_files(self, files: list[Path], signed: list[bytes], offered: set[bytes]) -> Iterator[AuthSource]:
         for file in files:
             if (own := self._loaded(file)) is not None and own.asbytes() not in offered:
-                yield from self._offered(own, str(file), beside)
+                yield from self._offered(own, own.asbytes(), str(file), signed)
 
-    def _offered(self, key: paramiko.PKey, name: str, beside: list[Path]) -> Iterator[AuthSource]:
-        """A key with each certificate that is for it, and without."""
-        for path in beside:
-            with contextlib.suppress(OSError, ValueError):
-                if certificates.holder(path.read_bytes()) == key.asbytes():
-                    key.load_certificate(str(path))
-                    yield self._source(key, f"{name} with {path}")
+    def _offered(self, key: paramiko.PKey, blob: bytes, name: str, signed: list[bytes]) -> Iterator[AuthSource]:
+        """A key with each certificate that is for it, and then without."""
+        for certificate in dict.fromkeys(signed):
+            if certificates.holder(certificate) == blob:
+                key.load_certificate(paramiko.Message(certificate))
+                yield self._source(key, f"{name} with its certificate")
+        key.public_blob = None
         yield self._source(key, name)
 
     def _source(self, key: paramiko.PKey, name: str) -> AuthSource:
@@ -88,14 +103,14 @@ class Identities(AuthStrategy):
         return InMemoryPrivateKey(self._hop.settings.user, key)
 
     def _loaded(self, path: Path) -> paramiko.PKey | None:
-        """A private key and the certificate beside it; None where the file is missing or cannot be used."""
+        """A private key; None where the file is missing or cannot be used."""
         try:
-            return _private(path)
+            return paramiko.PKey.from_path(path)
         except FileNotFoundError:
             return None
-        except paramiko.PasswordRequiredException:
+        except TypeError:  # what cryptography raises where a passphrase is wanted
             self.tried.append(f"{path}: has a passphrase and no agent holds it")
-        except (OSError, ValueError, paramiko.SSHException, UnknownKeyType) as error:
+        except _UNUSABLE as error:
             self.tried.append(f"{path}: {error}")
         return None
 
@@ -124,27 +139,22 @@ class Identities(AuthStrategy):
             self._agent.close()
 
 
-def _private(path: Path) -> paramiko.PKey:
-    for kind in (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey):
-        try:
-            key = kind.from_private_key_file(str(path))
-        except paramiko.PasswordRequiredException:
-            raise
-        except paramiko.SSHException as error:
-            refused = error
-            continue
-        certificate = Path(f"{path}{_CERTIFICATE}")
-        if certificate.is_file():
-            key.load_certificate(str(certificate))
-        return key
-    raise refused
-
-
 def _public(path: Path) -> bytes | None:
-    """The public half of an identity: from the file beside it, or the file itself where it is public."""
+    """The public half of an identity: the file beside it, the file itself where it is public, or a part of it."""
     for file in (Path(f"{path}.pub"), path):
         with contextlib.suppress(OSError, ValueError):
-            return PublicBlob.from_string(file.read_text()).key_blob
-    with contextlib.suppress(OSError, ValueError, paramiko.SSHException):
-        return _private(path).asbytes()
+            return PublicBlob.from_file(str(file)).key_blob
+    with contextlib.suppress(
+        OSError, ValueError, TypeError, UnsupportedAlgorithm, paramiko.SSHException, UnknownKeyType
+    ):
+        return paramiko.PKey.from_path(path).asbytes()
     return None
+
+
+def _certificates(paths: list[Path]) -> list[bytes]:
+    """The certificates in those of the files that have one."""
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            found.append(PublicBlob.from_file(str(path)).key_blob)
+    return found

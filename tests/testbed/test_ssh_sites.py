@@ -13,7 +13,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sshd_help import PATIENCE_S, keygen, signed, site
+from sshd_help import PATIENCE_S, USER, keygen, signed, site
 
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError, TransportError
@@ -323,7 +323,7 @@ class TestProxies:
 
     def test_what_it_said_last_is_told(self, plain):
         place, _ = plain
-        place.write("Host p\nProxyCommand echo one >&2; echo no route to the vault >&2; exit 3", known="")
+        place.write("Host p\nProxyCommand sh -c 'echo one >&2; echo no route to the vault >&2; exit 3'", known="")
         with pytest.raises(TransportError, match="ProxyCommand ended: no route to the vault"):
             connect(place.target("p"))
 
@@ -383,6 +383,35 @@ class TestSettings:
         finally:
             agent.terminate()
             agent.wait()
+
+    @pytest.mark.parametrize("kind", ["ed25519", "rsa"])
+    def test_a_certificate_of_the_user(self, place, kind):
+        """In a file that the settings name, or beside the key, or not at all."""
+        (place.folder / "authorized").write_text("")
+        for name, of in (("authority", "ed25519"), ("me", kind)):
+            keygen(place.folder / name, of)
+        signing = [
+            "ssh-keygen",
+            "-q",
+            "-s",
+            place.folder / "authority",
+            "-I",
+            "me",
+            "-n",
+            USER,
+            place.folder / "me.pub",
+        ]
+        subprocess.run(signing, check=True)
+        beside = place.folder / "me-cert.pub"
+        elsewhere = beside.rename(place.folder / "elsewhere.pub")
+        with place.sshd("h", f"TrustedUserCAKeys {place.folder / 'authority.pub'}") as port:
+            mine, known = f"IdentityFile {place.folder / 'me'}", f"[127.0.0.1]:{port} {place.public('h')}\n"
+            place.write(host("h", port, mine, f"CertificateFile {elsewhere}"), known=known)
+            assert same_as_ssh(place, place.target("h"))
+            place.write(host("h", port, mine), known=known)
+            assert not same_as_ssh(place, place.target("h"))
+            elsewhere.rename(beside)
+            assert same_as_ssh(place, place.target("h"))
 
     def test_a_login_that_fails_says_what_was_tried(self, plain):
         place, port = plain
