@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -142,13 +143,26 @@ time.sleep(600)
 """
 
 
+@contextmanager
 def controller(run_id, folder):
-    return subprocess.Popen(
+    """A controller that holds a testbed until it is killed, with the test at the latest."""
+    with subprocess.Popen(
         [sys.executable, "-c", HELD, run_id, str(folder), str(Path(__file__).parent)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def command_lines(pids):
+    """Of those that still live: the session of a command that was run there may be about to end."""
+    for pid in pids:
+        with suppress(OSError):
+            yield Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
 
 
 def lives(pid):
@@ -175,7 +189,7 @@ def test_kill_9_of_the_controller_leaves_nothing_but_data(up, tmp_path):
         word, door = process.stdout.readline().split()
         assert (word, Path(door).exists()) == ("open", True)
         pids = processes_of(run_id)
-        commands = [Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ") for pid in pids]
+        commands = list(command_lines(pids))
         assert any(b"sleep 1000" in command for command in commands)
         assert sum(b"sshd" in command for command in commands) >= 4
         process.send_signal(signal.SIGKILL)
