@@ -120,16 +120,16 @@ class Connection:
             self._out.put(None)
 
     def _write_loop(self) -> None:
-        while (item := self._nextframe()) is not None:
-            frame, pending = item
+        while (item := self._next_frame()) is not None:
+            data, pending = item
             pending.sent_ns = time.time_ns()
             try:
-                self._channel.write(frame)
+                self._channel.write(data)
             except (OSError, TransportError):
                 self._channel.close()  # the reader sees the end and says what it was
                 return
 
-    def _nextframe(self) -> tuple[bytes, Request] | None:
+    def _next_frame(self) -> tuple[bytes, Request] | None:
         try:
             return self._out.get(timeout=self._silence_s / 6)
         except queue.Empty:

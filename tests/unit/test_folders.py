@@ -8,6 +8,7 @@ import pwd
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,23 @@ def test_each_user_has_a_work_folder(tether, place, user, run_name):
     assert folder == place / f"orch-{user.pw_uid}" / run_name
     for made in (folder, folder.parent):
         assert (made.stat().st_uid, made.stat().st_mode & 0o777) == (user.pw_uid, 0o700)
+
+
+@needs_root
+def test_a_folder_that_another_agent_is_about_to_give_to_its_user_is_awaited(place, user):
+    """Two agents of one user begin on hosts that share a disk: one finds what the other has made, and not given yet."""
+    whose = Whose(0, user.pw_uid, user.pw_gid)
+    made = place / "orch"
+    made.mkdir(0o700)
+    giver = threading.Timer(0.2, os.chown, (made, user.pw_uid, user.pw_gid))
+    with reach(str(place), Whose(0, 0, 0)) as above:
+        giver.start()
+        above.make("orch", whose).close()
+        giver.join()
+        (place / "roots").mkdir(0o700)
+        (place / "roots" / "file").touch()  # nobody is about to give that away
+        with pytest.raises(Refusal, match=f"roots belongs to user 0, not to {user.pw_uid}"):
+            above.make("roots", whose)
 
 
 # In the run's folder, which belongs to the user for whom root works

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from typing import Iterator, List, Optional, Tuple
 
 from .steps import Refusal
@@ -20,6 +21,7 @@ OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # for a folder whose entries may be a secret
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO that lies where a file should holds nobody up
 LINKS = 40  # on one path, as the kernel counts
+GIVEN_S = 5.0  # between the making of a folder and its gift to the user for whom it is
 
 
 class Folder:
@@ -70,6 +72,7 @@ class Folder:
             os.mkdir(name, 0o700, dir_fd=self.fd)
         except FileExistsError:
             folder = self.enter(name)
+            folder.await_owner(whose)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.path_of(name)) from None
         else:
@@ -82,6 +85,12 @@ class Folder:
             folder.close()
             raise Refusal("folder", "%s belongs to user %d, not to %d" % (folder.path, owner, whose.uid))
         return folder
+
+    def await_owner(self, whose: Whose) -> None:
+        """Give another agent, which may just have made this empty folder of root's, time to give it to its user."""
+        end = time.monotonic() + GIVEN_S
+        while self.status().st_uid == whose.agent != whose.uid and not self.names() and time.monotonic() < end:
+            time.sleep(0.01)
 
     def open(self, name: str, flags: int, whose: Whose) -> int:
         """A descriptor of a file that is there, if it is a file of ours and no link."""
