@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests import machine
+from tests import machine, skipping
 from tests.skipping import pytest_make_collect_report, pytest_runtest_makereport
 
 __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
 
-# On a busy machine any example may take long; what takes long by itself shows in the durations.
-settings.register_profile("orch", deadline=None)
+# On a busy machine any example may take long; what takes long by itself shows in the durations. CI tries the same
+# examples for the same code: what others would find by chance is not the fault of what was changed last.
+settings.register_profile("orch", deadline=None, derandomize=skipping.in_ci())
 settings.load_profile("orch")
 
 

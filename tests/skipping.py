@@ -19,13 +19,18 @@ INSTALLATION = re.compile(
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
+def in_ci() -> bool:
+    """Whether nothing may be missing."""
+    return os.environ.get("ORCH_TESTS") == "all"
+
+
 def of_machine(reason: str) -> bool:
     """Whether it is the machine or the user that keeps a test from running, and nothing that could be installed."""
     return _MACHINE.search(reason) is not None
 
 
 def _held(report: Report) -> Report:
-    if os.environ.get("ORCH_TESTS") != "all" or not report.skipped or hasattr(report, "wasxfail"):
+    if not in_ci() or not report.skipped or hasattr(report, "wasxfail"):
         return report
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     if not of_machine(reason):

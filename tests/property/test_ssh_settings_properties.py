@@ -125,6 +125,7 @@ def folder(tmp_path_factory):
 @example(text="Include FOLDER/inc*\nUser a", included="Host h2\nPort 23", host="h1", jump=None)
 @example(text="HostKeyAlias rack\nUser a", included="", host="h1", jump="gate,inner")
 @example(text="Host gate\nProxyJump none\nHost *\nProxyJump gate", included="", host="h1", jump=None)
+@example(text="Include FOLDER/inc*\nIdentityFile ~/.ssh/%h", included="IdentityFile none", host="h1", jump=None)
 @example(text="Match final all\nProxyJump gate\nMatch host *.example\nUser a", included="", host="h1", jump=None)
 def test_the_way_is_the_one_that_ssh_takes(folder, text, included, host, jump):
     config = folder / "config"
@@ -141,4 +142,5 @@ def test_the_way_is_the_one_that_ssh_takes(folder, text, included, host, jump):
     assert len(way) == len(expected)
     for hop, said in zip(way, expected, strict=True):
         ours = shown(hop.settings)
-        assert ours == {name: said.get(name) for name in ours}
+        files = [name for name in said["identityfile"] if name != "none"]  # beside others ssh passes it over
+        assert ours == {name: said.get(name) for name in ours} | {"identityfile": files or ["none"]}
