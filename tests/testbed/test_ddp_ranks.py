@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import signal
 import socket
 import sys
@@ -146,8 +147,13 @@ def test_without_go_a_rank_ends_with_its_standard_input(tmp_path: Path) -> None:
 
 def test_sigterm_ends_ranks_that_wait_for_each_other(tmp_path: Path) -> None:
     with running(_launches(2)[:1], tmp_path) as started:
-        log = started.folders[0] / "iterations.jsonl"
-        Deadline.after(PATIENCE_S).poll(log.exists, every_s=0.02, waiting_for="the log")
+        status = Path(f"/proc/{started.processes[0].pid}/status")
+
+        def hears() -> bool:
+            blocked = re.search(r"^SigBlk:\s*(\w+)$", status.read_text(), re.MULTILINE)
+            return blocked is not None and bool(int(blocked[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+        Deadline.after(PATIENCE_S).poll(hears, every_s=0.02, waiting_for="the rank to listen for signals")
         assert started.end() == [0]
 
 

@@ -30,6 +30,10 @@ class Warm:
             self._process.start()
             self.stdin = os.fdopen(os.dup(writer.fileno()), "wb")
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid or 0
+
     def poll(self) -> int | None:
         return self._process.exitcode
 
@@ -40,7 +44,7 @@ class Warm:
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        os.kill(self._process.pid or 0, number)
+        os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
