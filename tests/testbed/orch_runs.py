@@ -91,19 +91,21 @@ def orch(*arguments, timeout_s=420):
     return process.returncode, out, err
 
 
-def measured(path, results, *options):
+def measured(path, results, *options, borne=frozenset()):
     """What `orch run --json` says of a run that is valid but for its times, and where it lies.
 
-    Another try when a busy machine spoilt one. What is asserted of times belongs to tests marked `alone`.
+    Another try when a busy machine spoilt one; the last may fail gates that are `borne`, since the machine decides
+    them. What is asserted of times belongs to tests marked `alone`.
     """
     for attempt in range(TRIES):
         folder = results / str(attempt)
         status, out, err = orch("run", path, *options, "--results", folder, "--json")
-        if good := status == 0 or (status == 3 and failed_gates(folder) == {"processor"}):
+        failed = failed_gates(folder) if status == 3 else set()
+        if good := status == 0 or failed == {"processor"}:
             break
         if status != 3 and last_json(out)["runs"][0]["stage"] != "preflight":
             break
-    assert good, out + err
+    assert good or (failed and failed <= {"processor", *borne}), out + err
     return last_json(out), folder
 
 
