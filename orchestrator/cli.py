@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -244,13 +245,20 @@ def _main(argv: Sequence[str] | None) -> int:
         status = int(arguments.action(arguments))
     except BrokenPipeError:  # the reader has gone
         status = 1
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        console.tell(f"orch: it could not be written: {error.strerror}", stream=sys.stderr)
+        status = 1
     except OrchError as error:
         told = f"orch: {error}" if not isinstance(error, ConfigError) else str(error)
         console.tell(told, stream=sys.stderr)
         status = error.exit_code
     except KeyboardInterrupt:
         status = 130
-    console.let_go()
+    if not console.let_go() and status == 0:
+        console.tell("orch: it could not be written: nobody takes standard output", stream=sys.stderr)
+        status = 1
     return status
 
 

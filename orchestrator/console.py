@@ -14,19 +14,26 @@ def tell(text: str, *, stream: TextIO | None = None) -> None:
     For what is told while something has still to be put back, or beside an exit status that has to be true.
     """
     out = stream if stream is not None else sys.stdout
-    with contextlib.suppress(OSError, ValueError):  # gone, or closed
+    try:
         out.write(text + "\n")
         out.flush()
+    except (OSError, ValueError):  # gone, or closed
+        _drop(out)
 
 
 def let_go() -> bool:
-    """Write what waits in the standard streams; whether it could be. What could not would be complained of at exit."""
+    """Write what waits in the standard streams; whether all that went to standard output could be written."""
     whole = True
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError):
-            whole = False
-            with contextlib.suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            _drop(stream)
+            whole = whole and stream is not sys.stdout
     return whole
+
+
+def _drop(stream: TextIO) -> None:
+    """Let what waits in a stream go nowhere; it would be tried again, and complained of, at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

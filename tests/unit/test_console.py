@@ -68,3 +68,23 @@ def test_the_exit_status_is_true_where_nobody_reads(kind, which):
         done = subprocess.run([sys.executable, "-c", TELLS], text=True, check=False, **streams)
     assert done.returncode == 3
     assert (done.stderr if which == "stdout" else done.stdout).strip() in {"and why", "what was measured"}
+
+
+@pytest.mark.parametrize(("kind", "told"), [("full", "orch: it could not be written"), ("pipe", "")])
+def test_an_answer_that_could_not_be_written_is_no_success(kind, told):
+    asks = TELLS.replace('console.tell("what was measured")', 'print("rows")').replace("return 3", "return 0")
+    with gone(kind) as stream:
+        done = subprocess.run(
+            [sys.executable, "-c", asks], text=True, check=False, stdout=stream, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["pipe", "full"])
+def test_what_was_measured_stays_valid_where_nobody_reads(kind):
+    with gone(kind) as stream:
+        tells = TELLS.replace("return 3", "return 0")
+        done = subprocess.run([sys.executable, "-c", tells], check=False, stdout=stream, stderr=subprocess.PIPE)
+    assert done.returncode == 0
