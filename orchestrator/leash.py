@@ -53,7 +53,8 @@ class Leash:
 
     `on_event` is called in a thread of the leash and must not block or ask the leash. An agent that hears nothing for
     `silence_s` takes its controller, or the network between, for dead; the leash speaks up in time while it lives.
-    `run_key` is what launches that ask for it share, `secrets` has the values of sources that launches name.
+    `run_key` is what launches that ask for it share, `secrets` has the values of sources that launches name. A leash
+    with the `proof` of one before it, of the same run and node, ends that one's agent, which may be out of reach.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Leash:
         on_event: Callable[[AgentEvent], None],
         silence_s: float = 120.0,
         run_key: str = "",
+        proof: str = "",
         secrets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.node = node
@@ -73,6 +75,7 @@ class Leash:
         self._holder = dict(holder)
         self._silence_s = silence_s
         self._run_key = run_key
+        self._proof = proof
         self._secrets = secrets
         self._connection = Connection(node.name, channel, on_event=on_event, silence_s=silence_s)
 
@@ -84,6 +87,7 @@ class Leash:
             "folder": folder or self.node.folder(self._run),
             "holder": self._holder,
             "silence_s": self._silence_s,
+            "proof": self._proof,
         }
         said = self._connection.ask("hello", deadline, values).fields
         return Greeting(
@@ -335,7 +339,7 @@ class Leash:
 
 
 def come_back(reach: Callable[[], Leash], deadline: Deadline) -> Leash:
-    """A leash on a node where this run had an agent before, which may still be putting things down.
+    """A leash on a node where this run had an agent before, which may still be putting things down by itself.
 
     `reach` gives a fresh leash each time it is called.
     """

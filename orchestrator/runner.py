@@ -400,6 +400,8 @@ def _put_back(this: Run, error: Exception | None) -> Exception | None:
     for name, problem in errors:
         this.events.write("error", stage=f"putting back {name}", error=str(problem))
     if error is not None:
+        if isinstance(error, OrchError):
+            error = this.watch.cause(error, this.measured_until)  # until it failed, that is
         this.stage = stage
         for name, problem in errors:
             add_note(error, f"putting back {name}: {problem}")

@@ -76,14 +76,21 @@ class Session:
         self._events = events
         self._interrupts = interrupts
         self._run_key = token_hex(16)
+        self._proof = token_hex(16)
         self._secrets = secrets
 
     def each(self, nodes: Iterable[str], action: Callable[[Leash], T], *, what: str, seconds: float) -> dict[str, T]:
         """Ask something of nodes at once, of those that still answer; what each said."""
+        self._note_losses()
         present = [node for node in nodes if node in self.leashes and node not in self.watch.lost]
         return fanout.each(
             present, lambda node: action(self.leashes[node]), deadline=Deadline.after(seconds), what=what
         )
+
+    def _note_losses(self) -> None:
+        """While things are put back nobody else looks who is lost, and nobody is to wait for them."""
+        if self._interrupts.is_unwinding:
+            self.watch.settle()
 
     def open(self, nodes: Sequence[str]) -> None:
         """Start an agent on every node and lock it for this run."""
@@ -112,6 +119,7 @@ class Session:
             holder=holder(self.run),
             on_event=self.watch.inbox.put,
             run_key=self._run_key,
+            proof=self._proof,
             secrets=self._secrets,
         )
 
@@ -314,6 +322,7 @@ class Session:
         """
         wrong: list[tuple[str, Exception]] = []
         for order in sorted({launch.order for launch in launches}, reverse=True):
+            self._note_losses()
             batch = [launch for launch in self.up(launches) if launch.order == order]
             for launch in batch:
                 self.watch.processes[launch.node, launch.name].stopping = True
@@ -401,15 +410,15 @@ class Session:
         One that cannot be reached keeps nobody from the others; it stays lost.
         """
         lost = list(self.watch.lost)
-        left = fanout.each(lost, self._sweep_one, deadline=Deadline.after(2 * CALL_S), what="sweeping")
+        left = fanout.each(lost, self._sweep_one, deadline=Deadline.after(3 * CALL_S), what="sweeping")
         for error in (one for one in left.values() if isinstance(one, OrchError)):
             self.watch.notes.append(f"{error.node}: what runs there could not be put down: {error.message}")
         return [line for lines in left.values() if not isinstance(lines, OrchError) for line in lines]
 
     def _sweep_one(self, name: str) -> list[str] | OrchError:
-        deadline = Deadline.after(CALL_S)
+        reached, deadline = Deadline.after(CALL_S), Deadline.after(2 * CALL_S)
         try:
-            leash = come_back(partial(self._leash, name, deadline), deadline)
+            leash = come_back(partial(self._leash, name, reached), deadline)
         except OrchError as error:
             return error
         try:

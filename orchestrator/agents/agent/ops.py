@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Callable, Dict, Generator, Optional, Tuple
+from typing import Any, Callable, Dict, Generator, Tuple
 
 from .changes import Changes, Journal, take_back
 from .checks import check
@@ -23,10 +23,21 @@ from .launches import Launches
 from .locks import Locks
 from .loop import Loop, Task
 from .proc import descendants, elsewhere, here, identity, process_table
+from .pulse import speak_when_busy
 from .steps import Refusal, Steps
 from .sweep import Sweep
 
 FAREWELL_S = 5.0  # for the last answer to be taken
+SUCCEED_S = 10.0  # for a lost agent to put everything down before it is killed
+
+
+def said_in(marker: int) -> Dict[str, Any]:
+    """What an agent has said of itself in the file that marks a run's folder; nothing if none has."""
+    try:
+        said = json.loads(os.pread(marker, 1 << 16, 0).decode())
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 class Agent:
@@ -41,7 +52,7 @@ class Agent:
         self.launches = Launches(self.loop, self.home, self.children)
         self.changes = Changes(self.commands)
         self.files = Files(self.home, self.loop.wire)
-        self.marker: Optional[int] = None
+        self.marker = -1
         self.farewell: Any = None
         self.ops: Dict[str, Callable[..., Any]] = {
             "hello": self.hello,
@@ -71,6 +82,7 @@ class Agent:
         """Answer until the input ends or a signal comes, then put everything down."""
         self.loop.catch_signals(self.children.reap)
         adopt()
+        speak_when_busy(self.loop)
         try:
             self.loop.serve()
         finally:
@@ -112,6 +124,7 @@ class Agent:
         """End all descendants, take every change back, and say so to whoever still listens."""
         loop, journal = self.loop, self.changes.journal
         loop.selector.unregister(loop.wire.reader)
+        loop.deaf = True
         loop.finish_whole(COMMAND_S + KILL_S)
         _, left = loop.drive(ladder(lambda: descendants(process_table(), os.getpid()), [(signal.SIGTERM, 1.0)]))
         undone, failed = loop.drive(take_back(journal, self.commands)) if journal else ([], [])
@@ -122,23 +135,25 @@ class Agent:
                 loop.turn(0.05)
 
     def hello(
-        self, *, node: str, run: str, folder: str, holder: Dict[str, Any], silence_s: float = 0.0
-    ) -> Dict[str, Any]:
+        self, *, node: str, run: str, folder: str, holder: Dict[str, Any], silence_s: float = 0.0, proof: str = ""
+    ) -> Steps[Dict[str, Any]]:
         home = self.home
         if home.run:
             raise Refusal("bad-request", "hello was said before")
         if not folder.startswith("/") or "/" in run + node or not run or not node:
             raise ValueError("a run, a node, or a folder that is not absolute: %r %r %r" % (run, node, folder))
         home.node, self.locks.holder = node, holder
-        self.locks.hold("orch-run-%s/%s" % (run, node))
         made = home.settle(folder)
         self.marker = self.mark(made)
+        lock = "orch-run-%s/%s" % (run, node)
+        yield from self.succeed(lock, proof)
+        self.locks.hold(lock)
         try:
             fcntl.flock(self.marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Refusal("locked", "another agent works in %s" % made.path, holder={}) from None
-        self.inherit(Journal(made, home.agents), os.pread(self.marker, 1 << 16, 0))
-        about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid())
+        self.inherit(Journal(made, home.agents), said_in(self.marker))
+        about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid(), proof=proof)
         os.ftruncate(self.marker, 0)
         os.pwrite(self.marker, json.dumps(about).encode() + b"\n", 0)
         home.run, home.open, self.loop.silence_s = run, made, silence_s
@@ -156,12 +171,18 @@ class Agent:
         except FileExistsError:
             return folder.open(MARKER, os.O_RDWR, self.home.whose)
 
-    def inherit(self, journal: Journal, marker: bytes) -> None:
+    def succeed(self, lock: str, proof: str) -> Steps[None]:
+        """End the agent of this run before us, which our controller has lost: only they share the proof.
+
+        Only the agent and root can read it. One that is stopped goes on first, to put everything down itself.
+        """
+        pid, before = self.locks.owner(lock), said_in(self.marker)
+        if pid and proof and (before.get("pid"), before.get("proof")) == (pid, proof):
+            rungs = [(int(signal.SIGTERM), 0.0), (int(signal.SIGCONT), SUCCEED_S)]
+            yield from ladder(lambda: [pid] if pid in process_table() else [], rungs)
+
+    def inherit(self, journal: Journal, before: Dict[str, Any]) -> None:
         """Take over what the run's agent before this one has not taken back, unless a reboot has."""
-        try:
-            before = json.loads(marker.decode())
-        except ValueError:
-            before = {}
         if before and elsewhere(before):
             told = "%s is of the machine %s" % (journal.folder.path, before.get("machine"))
             raise Refusal("folder", told + ": each host of an inventory needs a name of its own")
