@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -36,14 +37,13 @@ class Cuttable:
         self._whole.set()
 
     def _carry(self, source: socket.socket, sink: socket.socket) -> None:
-        try:
+        with contextlib.suppress(OSError):  # reset by an agent that ended with input unread: the end, too
             while data := source.recv(PIECE):
                 self._whole.wait()
                 sink.sendall(data)
-            self._whole.wait()
+        self._whole.wait()
+        with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            return  # the other end is gone
 
     def read(self, size: int) -> bytes:
         try:
@@ -55,10 +55,8 @@ class Cuttable:
         self._near.sendall(data)
 
     def close(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # it was closed before
             self._near.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # it was closed before
 
     def diagnosis(self) -> str:
         return self.agent.diagnosis()

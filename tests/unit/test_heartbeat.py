@@ -198,7 +198,7 @@ def test_an_agent_that_is_held_up_still_speaks(far, monkeypatch):
     leash = far()
     leash.hello(soon())
     assert leash.disk(soon()).total_bytes > 0
-    leash.change("slow", soon(), undo=[["sleep", "6"], ["sleep", "6"]], apply=[["true"]])
+    leash.change("slow", soon(), undo=[["sleep", "5.5"], ["sleep", "5.5"]], apply=[["true"]])
     leash.close(soon())
     assert not leash.events
 

@@ -40,6 +40,15 @@ def said_in(marker: int) -> Dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
+def locked(marker: int) -> bool:
+    """Lock that file; False where another agent has it locked."""
+    try:
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 class Agent:
     """Everything of one run on one node."""
 
@@ -148,10 +157,8 @@ class Agent:
         lock = "orch-run-%s/%s" % (run, node)
         yield from self.succeed(lock, proof)
         self.locks.hold(lock)
-        try:
-            fcntl.flock(self.marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Refusal("locked", "another agent works in %s" % made.path, holder={}) from None
+        if not locked(self.marker):
+            raise Refusal("locked", "another agent works in %s" % made.path, holder={})
         self.inherit(Journal(made, home.agents), said_in(self.marker))
         about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid(), proof=proof)
         os.ftruncate(self.marker, 0)
@@ -178,8 +185,11 @@ class Agent:
         """
         pid, before = self.locks.owner(lock), said_in(self.marker)
         if pid and proof and (before.get("pid"), before.get("proof")) == (pid, proof):
-            rungs = [(int(signal.SIGTERM), 0.0), (int(signal.SIGCONT), SUCCEED_S)]
-            yield from ladder(lambda: [pid] if pid in process_table() else [], rungs)
+            yield from ladder(
+                # The last of its threads to end gives up what it held.
+                lambda: [pid] if pid in process_table() or self.locks.owner(lock) or not locked(self.marker) else [],
+                [(int(signal.SIGTERM), 0.0), (int(signal.SIGCONT), SUCCEED_S)],
+            )
 
     def inherit(self, journal: Journal, before: Dict[str, Any]) -> None:
         """Take over what the run's agent before this one has not taken back, unless a reboot has."""
