@@ -1,13 +1,12 @@
-"""After a bad day: `orch recover` seals what an unfinished run left, `orch clean` ends what is left on hosts."""
+"""After a bad day: `orch recover` brings home what an unfinished run left, and seals it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from orchestrator import describe, fanout, loading, lock, safepath, sealing
-from orchestrator.answers import Swept
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError, StoreError
 from orchestrator.leash import Leash, come_back
@@ -16,9 +15,7 @@ from orchestrator.sealing import Reducer
 from orchestrator.session import bring_up, fetch_all, holder
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry, RunFolder
-from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.topology import Node
-from orchestrator.transport import local
 
 REACH_S = 60.0
 FETCH_S = 24 * 3600.0
@@ -134,61 +131,3 @@ def _bring_home(node: Node, connect: Callable[[str, Deadline], Channel], run: st
         fetch_all(leash, home, deadline)
     finally:
         leash.close(deadline)
-
-
-def clean(target: str | None, *, data: bool) -> int:
-    """End processes and take back changes of dead runs on the hosts of a testbed, or on this machine."""
-    if target is None:
-        here = Node(name="localhost")
-        return _report({here.name: _sweep(here, local.connect(), data=data)})
-    found = loading.inventory_or_experiment(Path(target))
-    inventory = found if isinstance(found, Inventory) else found.testbed.inventory
-    if inventory is None:
-        return clean(None, data=data)  # a local testbed ends with its controller; what is left would be here
-    testbed = InventoryTestbed(inventory)
-    deadline = Deadline.after(REACH_S)
-
-    def ask(name: str) -> Swept | OrchError:
-        try:
-            return _sweep(testbed.topology.node(name), testbed.connect(name, deadline), data=data)
-        except OrchError as error:
-            return error  # told beside what the other hosts say
-
-    hosts = [host.name for host in testbed.topology.hosts]
-    return _report(fanout.each(hosts, ask, deadline=Deadline.after(2 * REACH_S), what="cleaning"))
-
-
-def _sweep(node: Node, channel: Channel, *, data: bool) -> Swept:
-    deadline = Deadline.after(REACH_S)
-    run = f"clean-{time.time_ns()}"
-    leash = Leash(node, channel, run=run, holder=holder(run), on_event=lambda _: None)
-    try:
-        leash.hello(deadline)
-        swept = leash.sweep(deadline, keep_data=not data)
-        leash.remove(deadline)
-    finally:
-        leash.close(deadline)
-    return swept
-
-
-def _report(swept: Mapping[str, Swept | OrchError]) -> int:
-    trouble = 0
-    for node, result in swept.items():
-        if isinstance(result, OrchError):
-            trouble += 1
-            print(f"{node}: {result.message}" + (f"\n  remedy: {result.hint}" if result.hint else ""))
-            continue
-        lines = [
-            f"ended process {process.pid} of run {process.run}: {' '.join(process.argv)}" for process in result.killed
-        ]
-        lines += [f"took back {change}" for change in result.undone]
-        lines += [f"removed {folder}" for folder in result.removed]
-        lines += [f"kept {folder} (--data removes it)" for folder in result.kept]
-        lines += [f"left alone: run {run} is alive" for run in result.alive if not run.startswith("clean-")]
-        bad = [f"process {pid} would not end" for pid in result.left] + [
-            f"could not undo {what}" for what in result.failed
-        ]
-        trouble += len(bad)
-        for line in [*lines, *bad] or ["nothing of ours is left"]:
-            print(f"{node}: {line}")
-    return 1 if trouble else 0

@@ -204,11 +204,11 @@ class Session:
     def _apply(self, leash: Leash, change: Change) -> None:
         old = self._state(leash, change)
         try:
-            undo, apply, wanted = change.undo(old), change.apply(old), change.expect(old)
+            undo, apply, wanted, sign = change.undo(old), change.apply(old), change.expect(old), change.sign(old)
         except ValueError as error:
             raise TestbedError(f"{change.name} cannot be changed: {error}", node=change.node) from None
         self._applied.setdefault(change.node, []).append((change, old))
-        leash.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply)
+        leash.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply, sign=sign)
         now = self._state(leash, change)
         if now != wanted:
             raise TestbedError(f"{change.name} is {now} after the change, not {wanted}", node=change.node)
