@@ -72,6 +72,7 @@ class Session:
         self.kernels: dict[str, str] = {}  # which kernel each node runs on: its boot's own name
         self.watch = watch
         self._applied: dict[str, list[tuple[Change, str]]] = {}
+        self.away: set[str] = set()  # nodes whose files have to be fetched, and are not home yet
         self.hits: list[dict[str, Any]] = []  # of changes that hit single packets: how many they saw, and hit
         self._events = events
         self._interrupts = interrupts
@@ -97,6 +98,8 @@ class Session:
                 leash.close(deadline)
                 raise
             self.leashes[name] = leash  # from here on it has a folder to remove
+            if self.testbed.home_of(name) is None:
+                self.away.add(name)
             leash.lock(MEASURING, deadline)
             return leash
 
@@ -434,8 +437,9 @@ class Session:
         seen = self.testbed.home_of(leash.node.name)
         if seen is not None:
             bring_up(seen / Path(leash.node.folder(self.run)).name, home)
-            return
-        fetch_all(leash, home, Deadline.after(CALL_S))
+        else:
+            fetch_all(leash, home, Deadline.after(CALL_S))
+        self.away.discard(leash.node.name)
 
     def close(self) -> None:
         """Let every agent go."""
