@@ -72,6 +72,7 @@ class Session:
         self.kernels: dict[str, str] = {}  # which kernel each node runs on: its boot's own name
         self.watch = watch
         self._applied: dict[str, list[tuple[Change, str]]] = {}
+        self.away: set[str] = set()  # nodes whose files have to be fetched, and are not home yet
         self.hits: list[dict[str, Any]] = []  # of changes that hit single packets: how many they saw, and hit
         self._events = events
         self._interrupts = interrupts
@@ -104,6 +105,8 @@ class Session:
                 leash.close(deadline)
                 raise
             self.leashes[name] = leash  # from here on it has a folder to remove
+            if self.testbed.home_of(name) is None:
+                self.away.add(name)
             leash.lock(MEASURING, deadline)
             return leash
 
@@ -212,11 +215,11 @@ class Session:
     def _apply(self, leash: Leash, change: Change) -> None:
         old = self._state(leash, change)
         try:
-            undo, apply, wanted = change.undo(old), change.apply(old), change.expect(old)
+            undo, apply, wanted, sign = change.undo(old), change.apply(old), change.expect(old), change.sign(old)
         except ValueError as error:
             raise TestbedError(f"{change.name} cannot be changed: {error}", node=change.node) from None
         self._applied.setdefault(change.node, []).append((change, old))
-        leash.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply)
+        leash.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply, sign=sign)
         now = self._state(leash, change)
         if now != wanted:
             raise TestbedError(f"{change.name} is {now} after the change, not {wanted}", node=change.node)
@@ -443,8 +446,9 @@ class Session:
         seen = self.testbed.home_of(leash.node.name)
         if seen is not None:
             bring_up(seen / Path(leash.node.folder(self.run)).name, home)
-            return
-        fetch_all(leash, home, Deadline.after(CALL_S))
+        else:
+            fetch_all(leash, home, Deadline.after(CALL_S))
+        self.away.discard(leash.node.name)
 
     def close(self) -> None:
         """Let every agent go."""
