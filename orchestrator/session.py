@@ -156,14 +156,12 @@ class Session:
     def check_routes(self, talks: Mapping[str, Sequence[str]]) -> None:
         """Raise TestbedError that tells every pair of nodes whose traffic would not take the data plane."""
         topology = self.testbed.topology
-
-        def ask(leash: Leash) -> list[TestbedError]:
-            others = [topology.node(name) for name in talks[leash.node.name]]
-            argv, lines = routes.question(leash.node, others)
-            done = leash.run(argv, Deadline.after(CALL_S), stdin=lines)
-            return routes.verdict(leash.node, others, done.stdout, done.stderr)
-
-        found = self.each(talks, ask, what="checking routes", seconds=CALL_S)
+        found = self.each(
+            talks,
+            lambda leash: routes.wrong(leash, topology, talks, Deadline.after(CALL_S)),
+            what="checking routes",
+            seconds=CALL_S,
+        )
         errors = [error for of_node in found.values() for error in of_node]
         if errors:
             for other in errors[1:]:

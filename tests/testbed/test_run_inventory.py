@@ -170,6 +170,43 @@ def test_a_data_plane_without_a_route(hosts, tmp_path):
     assert "no route from 198.18.0.1 to 203.0.113.3 (h3)" in err
 
 
+def swapped(inventory):
+    """The file with the data planes of h1 and h2 the wrong way round, as after a cable was moved."""
+    h1, h2 = (inventory["hosts"][name] for name in ("h1", "h2"))
+    return {**inventory["hosts"], "h1": {**h1, "data": h2["data"]}, "h2": {**h2, "data": h1["data"]}}
+
+
+def test_the_doctor_finds_what_a_run_would(hosts, tmp_path):
+    """Addresses on the wrong hosts, one on another device, a device down: each told alike; nothing starts."""
+    inventory, on = hosts
+    rack = write(tmp_path, inventory, "rack.yaml")
+    usual = write(tmp_path, experiment(inventory), "usual.yaml")
+    mistaken = write(tmp_path, experiment({**inventory, "hosts": swapped(inventory)}), "mistaken.yaml")
+    assert orch("doctor", usual)[0] == 0
+    assert on("h1", "ls", "-A", "/run/orch").strip() == ""
+
+    def told_alike(path, *lines):
+        status, out, _ = orch("doctor", path)
+        assert status == 1, out
+        assert all(line in out for line in lines), out
+        status, out, err = orch("run", path, "--results", tmp_path / "r", "--json")
+        assert status == 1
+        assert all(line.partition(": ")[2] in err for line in lines), err
+        assert last_json(out)["runs"][0]["stage"] == "check"
+
+    told_alike(mistaken, "h1: no route from 198.18.0.2 to 198.18.0.1 (h2)", "h2: no route from 198.18.0.1 to")
+    on("h2", "ip link add other type dummy && ip link set other up && ip address del 198.18.0.2/24 dev eth0")
+    on("h2", "ip address add 198.18.0.2/24 dev other")
+    told_alike(usual, "h2: traffic to 198.18.0.1 (h1) would not leave by eth0: ")
+    on("h2", "ip link del other && ip address add 198.18.0.2/24 dev eth0 && ip link set eth0 down")
+    status, out, _ = orch("doctor", rack)
+    assert status == 1
+    assert "h2: missing link eth0, needed by the data plane (it is down)" in out
+    assert "h2: no route from 198.18.0.2 to 198.18.0.1 (h1)" in out
+    status, _, err = orch("run", usual, "--results", tmp_path / "r")
+    assert (status, "h2: the data plane needs link eth0: it is down" in err) == (1, True), err
+
+
 def test_a_dry_run_takes_the_inventorys_names_and_rates(hosts, tmp_path):
     inventory, _ = hosts
     inventory = {**inventory, "link": "25gbit"}
