@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from orchestrator import hostcounters
 from orchestrator.deadline import Deadline
 from orchestrator.errors import DeadlineExceeded, OrchError, ShortOfLoad
+from orchestrator.leash import Leash
 from orchestrator.plan import PlannedWindow, RunPlan
 from orchestrator.progress import Progress
 from orchestrator.protocols import Demand
@@ -51,16 +52,22 @@ class Receivers:
         self._samples: dict[str, deque[tuple[int, int]]] = {host: deque() for host in self.wanted}
 
     def sample(self) -> None:
-        """Read every receiver's counter once."""
-        for host, samples in self._samples.items():
-            path = f"/sys/class/net/{self._session.testbed.topology.node(host).device}/statistics/rx_bytes"
-            reading = self._session.leashes[host].read([path], Deadline.after(STEADY_WITHIN_S))
-            text = reading.texts[path]
-            if text is None:
-                raise OrchError(f"{path} cannot be read", node=host)
-            samples.append((reading.wall_ns, int(text)))
+        """Read every receiver's counter once, all of them at the same time."""
+        read = self._session.each(self.wanted, self._received, what="reading counters", seconds=STEADY_WITHIN_S)
+        for host, reading in read.items():
+            samples = self._samples[host]
+            samples.append(reading)
             while samples[-1][0] - samples[0][0] > (self.over_s + STEADY_OVER_S / 2) * 1e9 and len(samples) > 2:
                 samples.popleft()
+
+    def _received(self, leash: Leash) -> tuple[int, int]:
+        """An instant of the receiver's clock, and the bytes that had come until then."""
+        path = f"/sys/class/net/{leash.node.device}/statistics/rx_bytes"
+        reading = leash.read([path], Deadline.after(STEADY_WITHIN_S))
+        text = reading.texts[path]
+        if text is None:
+            raise OrchError(f"{path} cannot be read", node=leash.node.name)
+        return reading.wall_ns, int(text)
 
     def rates(self) -> dict[str, float | None]:
         """Bits a second over about the last `over_s` seconds, scaled; None before they have passed."""

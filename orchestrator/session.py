@@ -327,6 +327,7 @@ class Session:
                     lambda key, by_key=by_key: self._stop_one(by_key[key]),  # type: ignore[misc]
                     deadline=Deadline.after(patience + CALL_S),
                     what="stopping",
+                    together=True,  # ranks of some frameworks end when all have been asked to
                 )
             except Interrupted:
                 raise

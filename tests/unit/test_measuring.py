@@ -15,8 +15,10 @@ from orchestrator.answers import LineRead
 from orchestrator.errors import AgentError, DeadlineExceeded, OrchError
 from orchestrator.events import EventLog
 from orchestrator.experiment import model
+from orchestrator.interrupts import Interrupts
 from orchestrator.measuring import Measurement, preflight
 from orchestrator.progress import Progress
+from orchestrator.session import Session
 from orchestrator.watch import Watch
 
 MS = 1_000_000
@@ -39,6 +41,8 @@ def quick(monkeypatch):
 class Counter:
     """A leash that knows one counter, which grows by so many bits in each second of the node's clock."""
 
+    node = SimpleNamespace(name="h3", device="eth0")
+
     def __init__(self, rate_bps, step_ns=600 * MS, text=None):
         self.rate_bps, self.step_ns, self.text, self.now_ns = rate_bps, step_ns, text, 10**18
 
@@ -55,7 +59,12 @@ def session_of(tmp_path):
         watch = Watch(EventLog(tmp_path / "events.jsonl"))
         for launch in run.launches():
             watch.add(launch)
-        return SimpleNamespace(watch=watch, testbed=SimpleNamespace(topology=run.topology), leashes=leashes or {})
+        session = Session(
+            SimpleNamespace(topology=run.topology), run="r", events=EventLog(tmp_path / "session.jsonl"), watch=watch,
+            interrupts=Interrupts(),
+        )  # fmt: skip
+        session.leashes.update(leashes or {})
+        return session
 
     return make
 
@@ -231,6 +240,22 @@ def test_preflight_is_content_when_every_receiver_gets_what_is_asked(session_of,
     assert landing.rates == {"h3": pytest.approx(50e6 * share, rel=1e-6)}
 
 
+def test_receivers_are_asked_at_the_same_time(session_of):
+    """One after the other, sixty of them behind a network of 50 ms would take three seconds, each second."""
+    names = ("h2", "h3")
+    traffic = "traffic:\n" + "".join(f"  - iperf: {{from: h1, to: {name}, load: 100mbit}}\n" for name in names)
+    run = planned("{iterations: 5}", traffic=traffic)
+    together = threading.Barrier(len(names), timeout=60)
+
+    class Waiting(Counter):
+        def read(self, paths, deadline):
+            together.wait()
+            return super().read(paths, deadline)
+
+    session = session_of(run, {name: Waiting(10e6) for name in names})
+    assert set(preflight(run, run.windows[0], session).rates) == set(names)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.2])
 def test_preflight_tells_by_how_much_the_load_is_missed(session_of, share, monkeypatch):
     monkeypatch.setattr(measuring, "STEADY_WITHIN_S", 0.1)
@@ -307,12 +332,12 @@ def test_a_counter_that_cannot_be_read_is_said(session_of):
 def test_what_fails_while_the_load_is_watched_comes_through(session_of):
     run = planned("{iterations: 5}", traffic=TRAFFIC)
 
-    class Broken:
+    class Broken(Counter):
         def read(self, _paths, _deadline):
             raise AgentError("refused", node="h3")
 
     with pytest.raises(AgentError):
-        preflight(run, run.windows[0], session_of(run, {"h3": Broken()}))
+        preflight(run, run.windows[0], session_of(run, {"h3": Broken(0.0)}))
 
 
 def test_progress_is_told_of_the_slowest_job_and_the_load(session_of):

@@ -14,7 +14,7 @@ from orchestrator.deadline import Deadline
 from orchestrator.errors import TransportError
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
-from orchestrator.launch import Launch, Line
+from orchestrator.launch import Launch, Line, Stop
 from orchestrator.leash import Leash
 from orchestrator.session import Session
 from orchestrator.topology import Node, Topology
@@ -25,6 +25,10 @@ PATIENCE_S = 120.0
 
 # Ready when all of them have come to the same folder, as ranks are when all have met.
 MEETS = 'touch "$0/$1"; while [ "$(ls "$0" | wc -l)" -lt "$2" ]; do sleep 0.1; done; echo ready; exec sleep 600'
+
+# Over when all of them have been asked to end, as ranks are whose framework parts from its peers.
+PARTS = 'trap "touch $0/$1; while [ \\$(ls $0 | wc -l) -lt $2 ]; do sleep 0.1; done; exit 0" TERM; echo ready; '
+PARTS += "while :; do sleep 0.1; done"
 
 
 class Here:
@@ -99,6 +103,28 @@ def test_more_ranks_than_are_asked_at_once_get_ready_together(session_on, tmp_pa
     assert len(session.up(launches)) == count
     session.stop(launches, measured_until=time.monotonic())
     assert session.residue() == []
+
+
+def test_more_ranks_than_are_asked_at_once_part_together(session_on, tmp_path):
+    session = session_on("n1", "n2")
+    parting = tmp_path / "parting"
+    parting.mkdir()
+    count = fanout.MOST_AT_ONCE + 6
+    launches = [
+        Launch(
+            name=f"rank{number}",
+            node=f"n{1 + number % 2}",
+            role="rank",
+            argv=("sh", "-c", PARTS, str(parting), str(number), str(count)),
+            ready=Line("ready"),
+            ready_within_s=PATIENCE_S,
+            stop=Stop(signals=((signal.SIGTERM, PATIENCE_S),)),
+        )
+        for number in range(count)
+    ]
+    session.start(launches, what="starting ranks")
+    session.stop(launches, measured_until=time.monotonic())
+    assert {process.status for process in session.watch.processes.values()} == {0}, "one was killed: it waited"
 
 
 def test_a_lost_host_keeps_nobody_from_sweeping_the_others(session_on):
