@@ -97,10 +97,22 @@ class Session:
                 leash.close(deadline)
                 raise
             self.leashes[name] = leash  # from here on it has a folder to remove
-            leash.lock(MEASURING, deadline)
             return leash
 
         fanout.each(nodes, connect, deadline=deadline, what="connecting")
+        self._lock(nodes, deadline)
+
+    def _lock(self, nodes: Sequence[str], deadline: Deadline) -> None:
+        """Hold every node; of controllers that ask in the same instant for the same nodes one gets them all.
+
+        All of them ask for one node first, the same whatever their files call it: the others hold none when they are
+        refused.
+        """
+        order = sorted(nodes, key=lambda name: (self.kernels[name], name))
+        for some in (order[:1], order[1:]):
+            fanout.each(
+                some, lambda name: self.leashes[name].lock(MEASURING, deadline), deadline=deadline, what="locking"
+            )
 
     def _leash(self, name: str, deadline: Deadline) -> Leash:
         node = self.testbed.topology.node(name)
