@@ -1,7 +1,8 @@
-"""The connection to an agent: frames both ways, requests matched with their answers, and a word in time when idle."""
+"""The connection to an agent: frames both ways, requests matched with their answers, and an end when it is silent."""
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
@@ -21,6 +22,7 @@ from orchestrator.errors import (
     last_lines,
 )
 from orchestrator.frames import Frames, frame
+from orchestrator.heartbeat import MONITOR, PING_S, Hearing, Silence
 from orchestrator.lock import told
 from orchestrator.protocols import Channel
 from orchestrator.remedies import remedy
@@ -34,8 +36,9 @@ READ_SIZE = 1 << 18
 class Request:
     """A request, and its answer once that has come; instants of this machine's clock."""
 
-    def __init__(self, sink: Callable[[bytes], None] | None) -> None:
+    def __init__(self, sink: Callable[[bytes], None] | None = None) -> None:
         self.sink = sink
+        self.size = 0  # of its frame
         self.answered = threading.Event()
         self.reply: dict[str, Any] = {}
         self.fields = Fields({}, of="nothing", node="")
@@ -52,7 +55,8 @@ class Request:
 class Connection:
     """A channel to the agent of a node, with a thread for each direction; several threads may ask at once.
 
-    `on_event` is called in the thread that reads. When nothing was asked for a sixth of `silence_s`, a ping goes out.
+    `on_event` is called in the thread that reads, or in one of its own when nothing is heard any more. An agent that
+    hears nothing for `silence_s` ends; a ping goes out long before, whenever nothing was asked for PING_S.
     """
 
     def __init__(
@@ -64,9 +68,11 @@ class Connection:
         self._silence_s = silence_s
         self._lock = threading.Lock()
         self._pending: dict[int, Request] = {}
-        self._last_id = 0
+        self._ids = itertools.count(1)
         self._closing = False
+        self._greeted = False
         self._lost: TransportError | None = None
+        self._hearing = Hearing(node, channel.way, self._fallen_silent)
         self._out: queue.SimpleQueue[tuple[bytes, Request] | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read_loop, name=f"leash-{node}-in", daemon=True)
         self._writer = threading.Thread(target=self._write_loop, name=f"leash-{node}-out", daemon=True)
@@ -96,8 +102,7 @@ class Connection:
                     hint="the node may be overloaded, or its agent stopped",
                 )
         finally:
-            with self._lock:
-                self._pending.pop(request, None)
+            self._settle(request)
         if pending.error is not None:
             raise pending.error
         if "error" in pending.reply:
@@ -116,6 +121,7 @@ class Connection:
             self._reader.join(deadline.remaining)
             return reply
         finally:
+            MONITOR.remove(self._hearing)
             self._channel.close()
             self._out.put(None)
 
@@ -130,10 +136,12 @@ class Connection:
                 return
 
     def _next_frame(self) -> tuple[bytes, Request] | None:
-        try:
-            return self._out.get(timeout=self._silence_s / 6)
-        except queue.Empty:
-            return frame({"id": 0, "op": "ping"}), Request(None)  # nobody waits for the answer
+        while True:
+            try:
+                return self._out.get(timeout=PING_S)
+            except queue.Empty:
+                if self._greeted:
+                    return frame({"id": 0, "op": "ping"}), Request()  # nobody waits for the answer
 
     def _bytes(self) -> Iterator[bytes]:
         """What the agent sends, from the end of its first words on."""
@@ -144,9 +152,18 @@ class Connection:
             if not (data := self._channel.read(READ_SIZE)):
                 return
             seen += data
+        MONITOR.add(self._hearing)
+        self._greeted = True
         yield seen.partition(MAGIC)[2]
-        while data := self._channel.read(READ_SIZE):
+        while data := self._heard():
             yield data
+
+    def _heard(self) -> bytes:
+        """What the agent says next."""
+        self._hearing.listening = True
+        data = self._channel.read(READ_SIZE)
+        self._hearing.heard, self._hearing.listening = True, False
+        return data
 
     def _read_loop(self) -> None:
         frames = Frames()
@@ -160,30 +177,55 @@ class Connection:
             reason = error.message if isinstance(error, OrchError) else str(error) or type(error).__name__
         finally:
             try:
-                self._end(reason)
+                self._ended(reason)
             finally:
                 if reason:  # who does not keep to the protocol is not listened to; an agent puts everything down then
                     self._channel.close()
 
-    def _end(self, reason: str) -> None:
-        """Tell everybody that the agent is lost, whatever befalls one of them."""
-        error = TransportError("the channel to the agent ended" + (f": {reason}" if reason else ""), node=self._node)
+    def _ended(self, reason: str) -> None:
+        """The channel is at its end; it is told why, as far as that is known."""
+        stood_still_s = MONITOR.stood_still_s()
+        if stood_still_s >= self._silence_s:
+            message = (
+                f"orch was stopped for {stood_still_s:.0f} s, and agents that hear nothing for so long end the run"
+            )
+            self._end(TransportError(message, hint="measure again"), time.monotonic())
+            return
+        message = "its agent is gone: the channel to the agent ended" + (f": {reason}" if reason else "")
+        error = TransportError(message, node=self._node)
         try:
             said = self._channel.diagnosis()
             error.tail, error.hint = last_lines(said), remedy(said)
         finally:
-            with self._lock:
-                self._lost = error
-                waiting = list(self._pending.values())
-                self._pending.clear()
-                asked = self._closing
-            try:
-                if not asked:  # first, so that whoever waits finds it told
-                    self._on_event(AgentLost(self._node, error.message + (f"\n{error.tail}" if error.tail else "")))
-            finally:
-                for pending in waiting:
-                    pending.fail(error)
-                self._out.put(None)
+            self._end(error, time.monotonic())
+
+    def _fallen_silent(self, silence: Silence) -> None:
+        """Let a silent agent go, in a thread that nobody waits for: to close its channel may take long."""
+        threading.Thread(target=self._let_go, args=(silence,), name=f"leash-{self._node}-end", daemon=True).start()
+
+    def _let_go(self, silence: Silence) -> None:
+        try:
+            self._end(TransportError(silence.message, node=silence.node, hint=silence.hint), silence.since)
+        finally:
+            self._channel.close()
+
+    def _end(self, error: TransportError, since: float) -> None:
+        """Tell everybody that the agent is lost, whatever befalls one of them; who finds it out first says why."""
+        with self._lock:
+            if self._lost is not None:
+                return
+            self._lost = error
+            waiting = list(self._pending.values())
+            self._pending.clear()
+            asked = self._closing
+        MONITOR.remove(self._hearing)
+        try:
+            if not asked:  # first, so that whoever waits finds it told
+                self._on_event(AgentLost(self._node, error, since))
+        finally:
+            for pending in waiting:
+                pending.fail(error.again())
+            self._out.put(None)
 
     def _handle(self, header: dict[str, Any], payload: bytes) -> None:
         received_ns = time.time_ns()
@@ -197,10 +239,7 @@ class Connection:
         request = fields.integer("id", least=0)
         if header.get("more"):
             self._sink(request, payload)
-            return
-        with self._lock:
-            pending = self._pending.pop(request, None)
-        if pending is not None:
+        elif (pending := self._settle(request)) is not None:
             pending.received_ns = received_ns
             pending.reply = header
             pending.answered.set()
@@ -220,22 +259,30 @@ class Connection:
         try:
             pending.sink(payload)
         except (OSError, ValueError, OrchError) as error:
-            with self._lock:
-                self._pending.pop(request, None)
+            self._settle(request)
             pending.fail(error)
-            self._out.put((frame({"id": 0, "op": "cancel", "request": request}), Request(None)))
+            self._out.put((frame({"id": 0, "op": "cancel", "request": request}), Request()))
+
+    def _settle(self, request: int) -> Request | None:
+        """Wait for an answer no longer; the request, if it was still waited for."""
+        with self._lock:
+            pending = self._pending.pop(request, None)
+            self._hearing.owed -= 0 if pending is None else pending.size
+        return pending
 
     def _send(self, op: str, values: Mapping[str, Any], payload: bytes | None, pending: Request) -> int:
-        with self._lock:
-            if self._lost is not None:
-                raise self._lost
-            self._last_id += 1
-            request = self._last_id
-            self._pending[request] = pending
+        request = next(self._ids)
         header = {**values, "id": request, "op": op}
         if payload is not None:
             header["bytes"] = len(payload)
-        self._out.put((frame(header, payload or b""), pending))
+        data = frame(header, payload or b"")
+        pending.size = len(data)
+        with self._lock:
+            if self._lost is not None:
+                raise self._lost.again()
+            self._pending[request] = pending
+            self._hearing.owed += pending.size
+        self._out.put((data, pending))
         return request
 
 

@@ -69,6 +69,10 @@ class TestbedError(OrchError):
 class TransportError(TestbedError):
     """A host could not be reached, or the channel to its agent ended."""
 
+    def again(self) -> TransportError:
+        """The same for somebody else, who adds notes of their own."""
+        return TransportError(self.message, node=self.node, argv=self.argv, tail=self.tail, hint=self.hint)
+
 
 class AgentError(OrchError):
     """An agent refused or failed a request."""

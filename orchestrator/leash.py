@@ -29,7 +29,7 @@ from orchestrator.answers import (
 from orchestrator.connection import Connection
 from orchestrator.deadline import Deadline
 from orchestrator.errors import AgentError, BadAnswer, LaunchError, LockedError, OrchError
-from orchestrator.launch import Exited, Launch, Line, Listening, Ready, Requirement
+from orchestrator.launch import Exited, Launch, Line, Listening, Ready, Requirement, Sign
 from orchestrator.protocols import Channel
 from orchestrator.topology import Node
 
@@ -54,7 +54,8 @@ class Leash:
 
     `on_event` is called in a thread of the leash and must not block or ask the leash. An agent that hears nothing for
     `silence_s` takes its controller, or the network between, for dead; the leash speaks up in time while it lives.
-    `run_key` is what launches that ask for it share, `secrets` has the values of sources that launches name.
+    `run_key` is what launches that ask for it share, `secrets` has the values of sources that launches name. A leash
+    with the `proof` of one before it, of the same run and node, ends that one's agent, which may be out of reach.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Leash:
         on_event: Callable[[AgentEvent], None],
         silence_s: float = 120.0,
         run_key: str = "",
+        proof: str = "",
         secrets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.node = node
@@ -74,6 +76,7 @@ class Leash:
         self._holder = dict(holder)
         self._silence_s = silence_s
         self._run_key = run_key
+        self._proof = proof
         self._secrets = secrets
         self._connection = Connection(node.name, channel, on_event=on_event, silence_s=silence_s)
 
@@ -85,6 +88,7 @@ class Leash:
             "folder": folder or self.node.folder(self._run),
             "holder": self._holder,
             "silence_s": self._silence_s,
+            "proof": self._proof,
         }
         said = self._connection.ask("hello", deadline, values).fields
         return Greeting(
@@ -238,10 +242,19 @@ class Leash:
         return self._connection.ask("wait", deadline, values, late_s=ANSWER_S).fields.integer("status")
 
     def change(
-        self, key: str, deadline: Deadline, *, undo: Sequence[Sequence[str]], apply: Sequence[Sequence[str]]
-    ) -> None:
-        """Change something on the node; the undo is on its disk first, and is run when this leash ends or breaks."""
-        values = {"key": key, "undo": [list(argv) for argv in undo], "apply": [list(argv) for argv in apply]}
+        self, key: str, deadline: Deadline, *, undo: Sequence[Sequence[str]], apply: Sequence[Sequence[str]],
+        sign: Sign | None = None,
+    ) -> None:  # fmt: skip
+        """Change something on the node; the undo is on its disk first, and is run when this leash ends or breaks.
+
+        Where the `sign` is not found any more then, there is nothing to undo.
+        """
+        values = {
+            "key": key,
+            "undo": [list(argv) for argv in undo],
+            "apply": [list(argv) for argv in apply],
+            "sign": sign and [list(sign.read), sign.pattern],
+        }
         self._connection.ask("change", deadline, values)
 
     def undo(self, key: str, deadline: Deadline) -> None:
@@ -297,12 +310,16 @@ class Leash:
         found = self._connection.ask("list_processes", deadline).fields.each("processes")
         return [RemoteProcess(one.integer("pid", least=1), one.texts("argv"), name=one.text("name")) for one in found]
 
-    def sweep(self, deadline: Deadline, *, keep_data: bool, work: str | None = None) -> Swept:
-        """Put down what runs whose agents died left on the node: processes, changes and, unless kept, folders."""
-        values = {"work": work or self.node.work, "keep_data": keep_data}
+    def sweep(self, deadline: Deadline, *, keep_data: bool, work: str | None = None, forget: str = "") -> Swept:
+        """Put down what runs whose agents died left on the node: processes, changes and, unless kept, folders.
+
+        What cannot be taken back of the run `forget` is not tried again.
+        """
+        values = {"work": work or self.node.work, "keep_data": keep_data, "forget": forget}
         reply = self._connection.ask("sweep", deadline, values).fields
         failed = (
-            f"{one.text('id')}: {' '.join(one.texts('argv'))}: {one.text('tail')}" for one in reply.each("failed")
+            ": ".join(filter(None, (one.text("id"), " ".join(one.texts("argv")), one.text("tail"))))
+            for one in reply.each("failed")
         )
         killed = (
             RemoteProcess(one.integer("pid", least=1), one.texts("argv"), run=one.text("run"))
@@ -312,7 +329,9 @@ class Leash:
             killed=tuple(killed),
             left=reply.integers("left"),
             undone=reply.texts("undone"),
+            already=reply.texts("already"),
             failed=tuple(failed),
+            forgotten=tuple(f"{one.text('id')}: {one.text('what')}" for one in reply.each("forgotten")),
             removed=reply.texts("removed"),
             kept=reply.texts("kept"),
             alive=reply.texts("alive"),
@@ -336,7 +355,7 @@ class Leash:
 
 
 def come_back(reach: Callable[[], Leash], deadline: Deadline) -> Leash:
-    """A leash on a node where this run had an agent before, which may still be putting things down.
+    """A leash on a node where this run had an agent before, which may still be putting things down by itself.
 
     `reach` gives a fresh leash each time it is called.
     """

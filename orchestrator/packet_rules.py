@@ -9,11 +9,11 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator import packages
-from orchestrator.launch import Change, Count, Requirement
+from orchestrator.launch import Change, Count, Requirement, Sign
 from orchestrator.protocols import Problem
 from orchestrator.remedies import RIGHTS
 from orchestrator.topology import Topology
@@ -107,6 +107,7 @@ def _rule(rule: PacketRule, node: str, device: str, addresses: Sequence[str]) ->
         apply=apply,
         undo=lambda _: [("nft", "delete", "table", "netdev", table)],
         expect=lambda _: state,
+        sign=lambda _: Sign(read=("nft", "list", "tables", "netdev"), pattern=f"^table netdev {table}$"),
         count=Count(
             read=("nft", "-j", "list", "counters", "table", "netdev", table), parse=parse_counters, share=rule.share
         ),
@@ -192,5 +193,13 @@ def _single_packets(kind: str, node: str, device: str) -> Change:
         apply=lambda _: put(off),
         undo=put,
         expect=lambda _: off,
+        sign=lambda old: Sign(read=("ethtool", "-k", device), pattern=_turned_off(old, names)),
         shared=True,
     )
+
+
+def _turned_off(old: str, names: Mapping[str, str]) -> str:
+    """Finds an offload off that was on: one that was off anyway tells nothing."""
+    words = old.split()
+    was_on = [name for name, short in names.items() if words[words.index(short) + 1] == "on"]
+    return rf"^({'|'.join(was_on)}): off" if was_on else r"(?!)"

@@ -72,18 +72,26 @@ class Session:
         self.kernels: dict[str, str] = {}  # which kernel each node runs on: its boot's own name
         self.watch = watch
         self._applied: dict[str, list[tuple[Change, str]]] = {}
+        self.away: set[str] = set()  # nodes whose files have to be fetched, and are not home yet
         self.hits: list[dict[str, Any]] = []  # of changes that hit single packets: how many they saw, and hit
         self._events = events
         self._interrupts = interrupts
         self._run_key = token_hex(16)
+        self._proof = token_hex(16)
         self._secrets = secrets
 
     def each(self, nodes: Iterable[str], action: Callable[[Leash], T], *, what: str, seconds: float) -> dict[str, T]:
         """Ask something of nodes at once, of those that still answer; what each said."""
+        self._note_losses()
         present = [node for node in nodes if node in self.leashes and node not in self.watch.lost]
         return fanout.each(
             present, lambda node: action(self.leashes[node]), deadline=Deadline.after(seconds), what=what
         )
+
+    def _note_losses(self) -> None:
+        """While things are put back nobody else looks who is lost, and nobody is to wait for them."""
+        if self._interrupts.is_unwinding:
+            self.watch.settle()
 
     def open(self, nodes: Sequence[str]) -> None:
         """Start an agent on every node and lock it for this run."""
@@ -97,6 +105,8 @@ class Session:
                 leash.close(deadline)
                 raise
             self.leashes[name] = leash  # from here on it has a folder to remove
+            if self.testbed.home_of(name) is None:
+                self.away.add(name)
             return leash
 
         fanout.each(nodes, connect, deadline=deadline, what="connecting")
@@ -124,6 +134,7 @@ class Session:
             holder=holder(self.run),
             on_event=self.watch.inbox.put,
             run_key=self._run_key,
+            proof=self._proof,
             secrets=self._secrets,
         )
 
@@ -216,11 +227,11 @@ class Session:
     def _apply(self, leash: Leash, change: Change) -> None:
         old = self._state(leash, change)
         try:
-            undo, apply, wanted = change.undo(old), change.apply(old), change.expect(old)
+            undo, apply, wanted, sign = change.undo(old), change.apply(old), change.expect(old), change.sign(old)
         except ValueError as error:
             raise TestbedError(f"{change.name} cannot be changed: {error}", node=change.node) from None
         self._applied.setdefault(change.node, []).append((change, old))
-        leash.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply)
+        leash.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply, sign=sign)
         now = self._state(leash, change)
         if now != wanted:
             raise TestbedError(f"{change.name} is {now} after the change, not {wanted}", node=change.node)
@@ -326,6 +337,7 @@ class Session:
         """
         wrong: list[tuple[str, Exception]] = []
         for order in sorted({launch.order for launch in launches}, reverse=True):
+            self._note_losses()
             batch = [launch for launch in self.up(launches) if launch.order == order]
             for launch in batch:
                 self.watch.processes[launch.node, launch.name].stopping = True
@@ -414,15 +426,15 @@ class Session:
         One that cannot be reached keeps nobody from the others; it stays lost.
         """
         lost = list(self.watch.lost)
-        left = fanout.each(lost, self._sweep_one, deadline=Deadline.after(2 * CALL_S), what="sweeping")
+        left = fanout.each(lost, self._sweep_one, deadline=Deadline.after(3 * CALL_S), what="sweeping")
         for error in (one for one in left.values() if isinstance(one, OrchError)):
             self.watch.notes.append(f"{error.node}: what runs there could not be put down: {error.message}")
         return [line for lines in left.values() if not isinstance(lines, OrchError) for line in lines]
 
     def _sweep_one(self, name: str) -> list[str] | OrchError:
-        deadline = Deadline.after(CALL_S)
+        reached, deadline = Deadline.after(CALL_S), Deadline.after(2 * CALL_S)
         try:
-            leash = come_back(partial(self._leash, name, deadline), deadline)
+            leash = come_back(partial(self._leash, name, reached), deadline)
         except OrchError as error:
             return error
         try:
@@ -447,8 +459,9 @@ class Session:
         seen = self.testbed.home_of(leash.node.name)
         if seen is not None:
             bring_up(seen / Path(leash.node.folder(self.run)).name, home)
-            return
-        fetch_all(leash, home, Deadline.after(CALL_S))
+        else:
+            fetch_all(leash, home, Deadline.after(CALL_S))
+        self.away.discard(leash.node.name)
 
     def close(self) -> None:
         """Let every agent go."""

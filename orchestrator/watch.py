@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.answers import AgentEvent, AgentLost, LineRead, ProcessExited
-from orchestrator.errors import LaunchError, OrchError, TestbedError, TransportError
+from orchestrator.errors import Interrupted, LaunchError, OrchError, TestbedError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.launch import Launch
 from orchestrator.observing import Observer
+from orchestrator.unwind import add_note
 
 _PAUSE_S = 0.25  # the longest that a wait keeps a signal handler from running
 _SET_S = 0.5  # by which the wall clock must leave the monotonic one to have been set; slewing moves both alike
+_FOLLOWS_S = 1.0  # by which a loss may seem to come after what follows from it
 _AHEAD_S = 5.0  # by which a node may say something in our future: more than any clock drifts in a run
 
 
@@ -73,7 +75,8 @@ class Watch:
         self.processes: dict[tuple[str, str], Process] = {}
         self.jobs: dict[str, JobProgress] = {}
         self.offsets_ns: dict[str, int] = {}
-        self.lost: dict[str, str] = {}
+        self.lost: dict[str, str] = {}  # nodes that are out of reach now, and why
+        self.losses: list[AgentLost] = []  # all that there were
         self.notes: list[str] = []
         self._events = events
         self._clock_ns = _wall_beyond_monotonic()
@@ -110,6 +113,20 @@ class Watch:
         while not self.inbox.empty():
             self._take(self.inbox.get())
 
+    def cause(self, error: OrchError, at: float) -> OrchError:
+        """What is to be told of a failure at an instant of the monotonic clock, once all was heard that follows it.
+
+        Ranks fail when a host of theirs falls silent, and may be told of first: the loss comes before them.
+        """
+        losses = [loss for loss in self.losses if loss.since <= at + _FOLLOWS_S]
+        if isinstance(error, (Interrupted, TransportError)) or not losses:
+            return error
+        cause = min(losses, key=lambda loss: loss.since).error.again()
+        if cause.node is not None and cause.node == error.node:
+            return error
+        add_note(cause, str(error).splitlines()[0])
+        return cause
+
     def _take(self, event: AgentEvent) -> OrchError | None:
         if isinstance(event, LineRead):
             return self._line(event)
@@ -117,8 +134,9 @@ class Watch:
             return self._exit(event)
         if isinstance(event, AgentLost):
             self.lost[event.node] = event.reason
+            self.losses.append(event)
             self._events.write("agent-lost", node=event.node, reason=event.reason)
-            return TransportError(f"its agent is gone: {event.reason}", node=event.node)
+            return event.error.again()
         raise AssertionError(f"an event of unknown kind: {event}")
 
     def _line(self, event: LineRead) -> OrchError | None:

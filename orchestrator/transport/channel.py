@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 
 import paramiko
 
@@ -14,7 +15,10 @@ from orchestrator.transport.target import SshTarget
 class SshChannel:
     """The standard streams of one command on a node, and the connection that carries nothing else."""
 
-    def __init__(self, target: SshTarget, closing: contextlib.ExitStack, session: paramiko.Channel) -> None:
+    def __init__(
+        self, target: SshTarget, closing: contextlib.ExitStack, session: paramiko.Channel, way: Sequence[str] = ()
+    ) -> None:
+        self.way = way
         self._target = target
         self._closing = closing
         self._session = session

@@ -161,11 +161,11 @@ def test_whoever_waits_learns_that_the_agent_is_lost_and_where(hostile, what):
     for error in outcomes(leash):
         assert isinstance(error, TransportError), error
         assert error.node == "n1"
-        assert error.message.startswith("the channel to the agent ended")
+        assert error.message.startswith("its agent is gone: the channel to the agent ended")
         assert len(str(error)) < 2000
     assert leash.lost.wait(PATIENCE_S)
     assert [event.node for event in leash.events if isinstance(event, AgentLost)] == ["n1"]
-    with pytest.raises(TransportError, match="n1: the channel to the agent ended"):
+    with pytest.raises(TransportError, match="n1: its agent is gone: the channel to the agent ended"):
         leash.clock(1, patience())
 
 

@@ -10,17 +10,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from half_open import Cuttable
 
 from orchestrator import fanout
 from orchestrator.deadline import Deadline
 from orchestrator.errors import LockedError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
-from orchestrator.launch import Launch, Line, Stop
+from orchestrator.launch import Change, Launch, Line, Stop
 from orchestrator.leash import Leash
 from orchestrator.session import Session
 from orchestrator.topology import Node, Topology
-from orchestrator.transport.local import LocalChannel
 from orchestrator.watch import Watch
 
 PATIENCE_S = 120.0
@@ -39,20 +39,30 @@ PARTS += "while :; do sleep 0.1; done"
 
 
 class Here:
-    """A testbed whose nodes are this machine, each with an agent of its own; `down` ones are not reached again."""
+    """A testbed whose nodes are this machine, each with an agent of its own; `down` ones are not reached again.
+
+    `lines` are the last connections to them.
+    """
 
     def __init__(self, tmp_path, names):
         nodes = tuple(Node(name=name, work=str(tmp_path / name), python=sys.executable) for name in names)
         self.topology = Topology(kind="inventory", nodes=nodes, links=())
         self.agents: dict[str, int] = {}
         self.down: set[str] = set()
+        self.lines: dict[str, Cuttable] = {}
+        self._made: list[Cuttable] = []
 
     def connect(self, node, deadline):
         if node in self.down:
             raise TransportError("no route", node=node)
-        channel = LocalChannel(sys.executable)
-        self.agents[node] = channel.pid
-        return channel
+        line = self.lines[node] = Cuttable()
+        self._made.append(line)
+        self.agents[node] = line.agent.pid
+        return line
+
+    def close(self):
+        for line in self._made:
+            line.end()
 
     def home_of(self, node):
         return None
@@ -77,6 +87,7 @@ def session_on(tmp_path, run_name, monkeypatch, strays):
         session.testbed.down.clear()
         session.residue()  # what the test left on a host that was down
         session.close()
+        session.testbed.close()
 
 
 def test_of_two_controllers_in_the_same_instant_one_gets_all_hosts(tmp_path, run_name, monkeypatch, strays):
@@ -212,3 +223,46 @@ def test_a_host_that_is_reached_again_is_swept_and_brought_home(session_on, tmp_
     assert session.watch.lost == {}
     session.fetch(tmp_path / "results")
     assert (tmp_path / "results/hosts/n2/p/stdout").read_text() == "ready\n"
+
+
+def limit(node, file):
+    """A change of what a file says, from old to new."""
+    file.write_text("old\n")
+
+    def said(word):
+        return [("sh", "-c", f"echo {word} > {file}")]
+
+    return Change(
+        node=node, name=f"limit of {node}", kind="rate", read=("cat", str(file)), parse=str.strip,
+        apply=lambda _: said("new"), undo=said, expect=lambda _: "new",
+    )  # fmt: skip
+
+
+def test_putting_back_waits_for_no_host_that_is_silent(session_on, tmp_path):
+    """The others are put back and go on without it; once it can be reached its agent gives way to a new one."""
+    session = session_on("n1", "n2", "n3")
+    files = {name: tmp_path / f"{name}.limit" for name in session.leashes}
+    session.apply([limit(name, file) for name, file in files.items()])
+    launch = Launch(name="p", node="n1", role="rank", argv=("sleep", "600"))
+    session.start([launch], what="starting")
+    session.testbed.lines["n1"].cut()
+    session._interrupts.unwinding()
+    with pytest.raises(TransportError, match="n1: nothing was heard of it"):
+        session.undo_changes()
+    assert {name: file.read_text() for name, file in files.items()} == {"n1": "new\n", "n2": "old\n", "n3": "old\n"}
+    assert list(session.machines()) == ["n2", "n3"]
+    assert session.up([launch]) == []
+
+    assert session.residue() == []
+    assert session.watch.lost == {}
+    assert files["n1"].read_text() == "old\n"
+    session.fetch(tmp_path / "results")
+    assert (tmp_path / "results/hosts/n1/p/stdout").exists()
+
+
+def test_steps_of_putting_back_skip_a_host_whose_loss_nobody_has_taken_note_of(session_on):
+    session = session_on("n1", "n2")
+    session._interrupts.unwinding()
+    session.testbed.lines["n1"].agent.close()
+    Deadline.after(PATIENCE_S).poll(lambda: not session.watch.inbox.empty(), every_s=0.02, waiting_for="the loss")
+    assert list(session.machines()) == ["n2"]

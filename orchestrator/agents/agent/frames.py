@@ -9,6 +9,7 @@ import json
 import os
 import selectors
 import struct
+import threading
 from typing import Any, Dict, Generator, Tuple
 
 from .steps import Refusal
@@ -20,7 +21,7 @@ BACKLOG = 1 << 20  # bytes waiting for the channel above which nothing more is p
 
 
 class Wire:
-    """Frames in and out over two file descriptors, never blocking."""
+    """Frames in and out over two file descriptors, never blocking; any thread may send, one reads and selects."""
 
     def __init__(self, selector: selectors.BaseSelector, fds: Tuple[int, int], early: bytes) -> None:
         self.selector = selector
@@ -28,6 +29,7 @@ class Wire:
         self.received = bytearray(early)
         self.pending = bytearray()
         self.writing = False
+        self.sending = threading.Lock()
         self.node = ""
         for fd in fds:
             os.set_blocking(fd, False)
@@ -70,22 +72,28 @@ class Wire:
         if payload:
             header["bytes"] = len(payload)
         text = json.dumps(dict(header, node=self.node)).encode()
-        self.pending += struct.pack(">I", len(text)) + text + payload
-        self.flush()
+        with self.sending:
+            self.pending += struct.pack(">I", len(text)) + text + payload
+            self.write()
 
     def flush(self) -> None:
-        while self.pending:
-            try:
-                written = os.write(self.writer, self.pending[: 1 << 18])
-            except BlockingIOError:
-                break
-            except OSError:
-                self.pending.clear()  # nobody reads any more: the end of the input says the rest
-                break
-            del self.pending[:written]
+        """Write what can be written, and see that the rest is when there is room."""
+        with self.sending:
+            self.write()
         if bool(self.pending) != self.writing:
             self.writing = not self.writing
             if self.writing:
                 self.selector.register(self.writer, selectors.EVENT_WRITE, self.flush)
             else:
                 self.selector.unregister(self.writer)
+
+    def write(self) -> None:
+        while self.pending:
+            try:
+                written = os.write(self.writer, self.pending[: 1 << 18])
+            except BlockingIOError:
+                return
+            except OSError:
+                self.pending.clear()  # nobody reads any more: the end of the input says the rest
+                return
+            del self.pending[:written]

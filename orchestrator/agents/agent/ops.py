@@ -10,23 +10,40 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Callable, Dict, Generator, Optional, Tuple
+from typing import Any, Callable, Dict, Generator, Tuple
 
-from .changes import Changes, Journal, take_back
+from .changes import Changes, TakenBack, take_back
 from .checks import check
 from .children import KILL_S, Children, adopt, ladder
 from .commands import COMMAND_S, Commands
 from .files import Files
 from .folders import Folder
 from .home import MARKER, Home
+from .journal import Journal, about_of
 from .launches import Launches
 from .locks import Locks
 from .loop import Loop, Task
-from .proc import descendants, elsewhere, here, identity, process_table
+from .proc import descendants, elsewhere, identity, process_table
+from .pulse import speak_when_busy
 from .steps import Refusal, Steps
 from .sweep import Sweep
 
 FAREWELL_S = 5.0  # for the last answer to be taken
+SUCCEED_S = 10.0  # for a lost agent to put everything down before it is killed
+
+
+def said_in(marker: int) -> Dict[str, Any]:
+    """What an agent has said of itself in the file that marks a run's folder; nothing if none has."""
+    return about_of(os.pread(marker, 1 << 16, 0))
+
+
+def locked(marker: int) -> bool:
+    """Lock that file; False where another agent has it locked."""
+    try:
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class Agent:
@@ -41,7 +58,7 @@ class Agent:
         self.launches = Launches(self.loop, self.home, self.children)
         self.changes = Changes(self.commands)
         self.files = Files(self.home, self.loop.wire)
-        self.marker: Optional[int] = None
+        self.marker = -1
         self.farewell: Any = None
         self.ops: Dict[str, Callable[..., Any]] = {
             "hello": self.hello,
@@ -71,6 +88,7 @@ class Agent:
         """Answer until the input ends or a signal comes, then put everything down."""
         self.loop.catch_signals(self.children.reap)
         adopt()
+        speak_when_busy(self.loop)
         try:
             self.loop.serve()
         finally:
@@ -112,35 +130,38 @@ class Agent:
         """End all descendants, take every change back, and say so to whoever still listens."""
         loop, journal = self.loop, self.changes.journal
         loop.selector.unregister(loop.wire.reader)
+        loop.deaf = True
         loop.finish_whole(COMMAND_S + KILL_S)
         _, left = loop.drive(ladder(lambda: descendants(process_table(), os.getpid()), [(signal.SIGTERM, 1.0)]))
-        undone, failed = loop.drive(take_back(journal, self.commands)) if journal else ([], [])
+        taken = loop.drive(take_back(journal, self.commands)) if journal else TakenBack([], [], [])
         if self.farewell is not None:
-            loop.answer(self.farewell, {"left": left, "undone": undone, "failed": failed})
+            loop.answer(self.farewell, dict(taken._asdict(), left=left))
             end = time.monotonic() + FAREWELL_S
             while loop.wire.pending and time.monotonic() < end:
                 loop.turn(0.05)
 
     def hello(
-        self, *, node: str, run: str, folder: str, holder: Dict[str, Any], silence_s: float = 0.0
-    ) -> Dict[str, Any]:
+        self, *, node: str, run: str, folder: str, holder: Dict[str, Any], silence_s: float = 0.0, proof: str = ""
+    ) -> Steps[Dict[str, Any]]:
         home = self.home
         if home.run:
             raise Refusal("bad-request", "hello was said before")
         if not folder.startswith("/") or "/" in run + node or not run or not node:
             raise ValueError("a run, a node, or a folder that is not absolute: %r %r %r" % (run, node, folder))
         home.node, self.locks.holder = node, holder
-        self.locks.hold("orch-run-%s/%s" % (run, node))
         made = home.settle(folder)
         self.marker = self.mark(made)
-        try:
-            fcntl.flock(self.marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Refusal("locked", "another agent works in %s" % made.path, holder={}) from None
-        self.inherit(Journal(made, home.agents), os.pread(self.marker, 1 << 16, 0))
-        about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid())
-        os.ftruncate(self.marker, 0)
-        os.pwrite(self.marker, json.dumps(about).encode() + b"\n", 0)
+        lock = "orch-run-%s/%s" % (run, node)
+        yield from self.succeed(lock, proof)
+        self.locks.hold(lock)
+        if not locked(self.marker):
+            raise Refusal("locked", "another agent works in %s" % made.path, holder={})
+        before = said_in(self.marker)
+        self.inherit(Journal(made, home.agents, before), before)
+        about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid(), proof=proof)
+        text = json.dumps(about).encode() + b"\n"
+        os.pwrite(self.marker, text, 0)  # over what it said before: at no instant it says nothing
+        os.ftruncate(self.marker, len(text))
         home.run, home.open, self.loop.silence_s = run, made, silence_s
         return {
             "pid": os.getpid(), "uid": os.geteuid(), "user": home.user.pw_name if home.user else None,
@@ -156,36 +177,45 @@ class Agent:
         except FileExistsError:
             return folder.open(MARKER, os.O_RDWR, self.home.whose)
 
-    def inherit(self, journal: Journal, marker: bytes) -> None:
-        """Take over what the run's agent before this one has not taken back, unless a reboot has."""
-        try:
-            before = json.loads(marker.decode())
-        except ValueError:
-            before = {}
+    def succeed(self, lock: str, proof: str) -> Steps[None]:
+        """End the agent of this run before us, which our controller has lost: only they share the proof.
+
+        Only the agent and root can read it. One that is stopped goes on first, to put everything down itself.
+        """
+        pid, before = self.locks.owner(lock), said_in(self.marker)
+        if pid and proof and (before.get("pid"), before.get("proof")) == (pid, proof):
+            yield from ladder(
+                # The last of its threads to end gives up what it held.
+                lambda: [pid] if pid in process_table() or self.locks.owner(lock) or not locked(self.marker) else [],
+                [(int(signal.SIGTERM), 0.0), (int(signal.SIGCONT), SUCCEED_S)],
+            )
+
+    def inherit(self, journal: Journal, before: Dict[str, Any]) -> None:
+        """Take over what the run's agent before this one has not taken back, as far as a reboot has not."""
         if before and elsewhere(before):
             told = "%s is of the machine %s" % (journal.folder.path, before.get("machine"))
             raise Refusal("folder", told + ": each host of an inventory needs a name of its own")
         self.changes.journal, self.changes.inherited = journal, set(journal.pending)
-        if before and not here(before):
-            for key in self.changes.inherited:
-                journal.done(key)
 
     def ping(self) -> Dict[str, Any]:
         return {"wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
 
-    def sweep(self, *, work: str, keep_data: bool) -> Steps[Dict[str, Any]]:
+    def sweep(self, *, work: str, keep_data: bool, forget: str = "") -> Steps[Dict[str, Any]]:
         place = self.home.place(work)
-        report = yield from Sweep(self.home, self.commands, work=place, keep_data=keep_data).carry_out()
-        if self.changes.journal is not None:
-            undone, failed = yield from take_back(self.changes.journal, self.commands, self.changes.inherited)
-            report["undone"] += undone
-            report["failed"] += failed
+        report = yield from Sweep(self.home, self.commands, work=place, keep_data=keep_data, forget=forget).carry_out()
+        journal = self.changes.journal
+        if journal is not None:
+            taken = yield from take_back(journal, self.commands, self.changes.inherited)
+            for kind, found in taken._asdict().items():
+                report[kind] += found
+            report["failed"] += journal.told()
         return report
 
     def remove(self) -> Dict[str, Any]:
         alive = descendants(process_table(), os.getpid())
-        pending = list(self.changes.book().pending)
-        if alive or pending:
-            raise Refusal("busy", "processes %s, changes %s" % (alive, pending))
+        journal = self.changes.book()
+        if alive or journal.pending or journal.troubles:
+            told = [*journal.pending, *journal.troubles]
+            raise Refusal("busy", "processes %s, changes %s" % (alive, told))
         self.home.leave()
         return {}
