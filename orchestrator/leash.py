@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -174,9 +175,9 @@ class Leash:
 
     def _put_parts(self, path: str, parts: Iterator[bytes], mode: int, privileged: bool, deadline: Deadline) -> None:
         values = {"path": path, "mode": mode, "privileged": privileged}
-        self._connection.ask("put", deadline, values, payload=next(parts, b""))
+        self._connection.ask("put", deadline, values, payload=zlib.compress(next(parts, b"")))
         for part in parts:
-            self._connection.ask("put", deadline, {**values, "append": True}, payload=part)
+            self._connection.ask("put", deadline, {**values, "append": True}, payload=zlib.compress(part))
 
     def start(self, launch: Launch, deadline: Deadline) -> Running:
         """Put a launch's files, start it, and return when it is ready; LaunchError with its last words otherwise."""

@@ -107,10 +107,22 @@ class Session:
             self.leashes[name] = leash  # from here on it has a folder to remove
             if self.testbed.home_of(name) is None:
                 self.away.add(name)
-            leash.lock(MEASURING, deadline)
             return leash
 
         fanout.each(nodes, connect, deadline=deadline, what="connecting")
+        self._lock(nodes, deadline)
+
+    def _lock(self, nodes: Sequence[str], deadline: Deadline) -> None:
+        """Hold every node; of controllers that ask in the same instant for the same nodes one gets them all.
+
+        All of them ask for one node first, the same whatever their files call it: the others hold none when they are
+        refused.
+        """
+        order = sorted(nodes, key=lambda name: (self.kernels[name], name))
+        for some in (order[:1], order[1:]):
+            fanout.each(
+                some, lambda name: self.leashes[name].lock(MEASURING, deadline), deadline=deadline, what="locking"
+            )
 
     def _leash(self, name: str, deadline: Deadline) -> Leash:
         node = self.testbed.topology.node(name)
@@ -337,6 +349,7 @@ class Session:
                     lambda key, by_key=by_key: self._stop_one(by_key[key]),  # type: ignore[misc]
                     deadline=Deadline.after(patience + CALL_S),
                     what="stopping",
+                    together=True,  # ranks of some frameworks end when all have been asked to
                 )
             except Interrupted:
                 raise

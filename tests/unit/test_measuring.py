@@ -15,8 +15,10 @@ from orchestrator.answers import LineRead
 from orchestrator.errors import AgentError, DeadlineExceeded, OrchError
 from orchestrator.events import EventLog
 from orchestrator.experiment import model
+from orchestrator.interrupts import Interrupts
 from orchestrator.measuring import Measurement, preflight
 from orchestrator.progress import Progress
+from orchestrator.session import Session
 from orchestrator.watch import Watch
 
 MS = 1_000_000
@@ -69,7 +71,12 @@ def session_of(tmp_path):
         watch = Watch(EventLog(tmp_path / "events.jsonl"))
         for launch in run.launches():
             watch.add(launch)
-        return SimpleNamespace(watch=watch, testbed=SimpleNamespace(topology=run.topology), leashes=leashes or {})
+        session = Session(
+            SimpleNamespace(topology=run.topology), run="r", events=EventLog(tmp_path / "session.jsonl"), watch=watch,
+            interrupts=Interrupts(),
+        )  # fmt: skip
+        session.leashes.update(leashes or {})
+        return session
 
     return make
 
@@ -322,12 +329,12 @@ def test_a_counter_that_cannot_be_read_is_said(session_of):
 def test_what_fails_while_the_load_is_watched_comes_through(session_of):
     run = planned("{iterations: 5}", traffic=TRAFFIC)
 
-    class Broken:
+    class Broken(Counter):
         def read(self, _paths, _deadline):
             raise AgentError("refused", node="h3")
 
     with pytest.raises(AgentError):
-        preflight(run, run.windows[0], session_of(run, {"h3": Broken()}))
+        preflight(run, run.windows[0], session_of(run, {"h3": Broken(0.0)}))
 
 
 def test_progress_is_told_of_the_slowest_job_and_the_load(session_of):
