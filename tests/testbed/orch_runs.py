@@ -67,15 +67,11 @@ def _on_any_machine(data):
 
 
 def start(command, *arguments, **more):
-    """`orch` in the background, its output in pipes; a run waits for a testbed that somebody else holds."""
+    """`orch` in the background, its output in pipes unless elsewhere; a run waits for a testbed that somebody holds."""
     patience = ("--wait", "5min") if command in ("run", "sweep", "testbed") else ()
     return subprocess.Popen(
         [sys.executable, "-m", "orchestrator.cli", command, *patience, *map(str, arguments)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **more,
+        **{"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more},
     )
 
 
