@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 LOCAL, INVENTORY = "local", "inventory"
 ROWS = 40
-MODULES = ("processes",)
+MODULES = (
+    "processes", "interrupts", "terminals", "control", "hosts", "disks", "ssh", "tools", "clocks", "hostile",
+    "controllers", "leftovers", "sizes",
+)  # fmt: skip
 QUICK_S, SLOW_S = 12, 20
 
 _cases: list[Case] = []

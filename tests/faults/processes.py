@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 
+from tests.faults.breaking import kill
 from tests.faults.matrix import INVENTORY, LOCAL, row
-from tests.faults.scene import Scene, kill
+from tests.faults.scene import Scene
 
 BOTH = (LOCAL, INVENTORY)
 
@@ -39,8 +40,8 @@ def agent_killed(scene: Scene) -> None:
 def agents_and_sshd_killed(scene: Scene) -> None:
     run = scene.measuring()
     kill({run.agent("training-rank0"), run.agent("training-rank1")})
-    with scene.without_sshd("h2"):
-        run.must_end(1, told=r"h[12]: .*data of the run is still on its hosts.*h2", within_s=120)
+    with scene.rack.refusing_logins("h2"):
+        run.must_end(1, told="data of the run is still on its hosts: h[12]: its agent is gone", within_s=120)
     run.must_be_recoverable(iterations=6)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,6 +60,10 @@ class Rack:
         """A host's files, as seen from here."""
         return Path(f"/proc/{self.pids[host]}/root")
 
+    def work_of(self, host: str) -> Path:
+        """A host's folder of runs, likewise."""
+        return self.files(host) / self.work.lstrip("/")
+
     def below(self, host: str) -> set[int]:
         """Every process of a host but its first, as seen from here."""
         return {pid for pid in _in_namespace_of(self.pids[host]) if pid != self.pids[host]}
@@ -66,14 +71,88 @@ class Rack:
     @contextmanager
     def refusing_logins(self, host: str) -> Iterator[None]:
         """A host that takes no new connection for SSH, while those that there are stay."""
-        refuse = "tcp dport 22 tcp flags & (syn|ack) == syn reject with tcp reset"
-        self.inside(
-            host, "nft", f"table inet refusing {{ chain in {{ type filter hook input priority 0; {refuse}; }}; }}"
-        )
+        with self.filtering(host, "tcp dport 22 tcp flags & (syn | ack) == syn reject with tcp reset"):
+            yield
+
+    @contextmanager
+    def cut(self, host: str) -> Iterator[None]:
+        """A host whose control network carries nothing: packets of SSH vanish, both ways."""
+        with self.filtering(host, "tcp dport 22 drop", "tcp sport 22 drop"):
+            yield
+
+    @contextmanager
+    def filtering(self, host: str, *rules: str) -> Iterator[None]:
+        """A host that does so with what its control network brings."""
+        chain = "chain in { type filter hook input priority 0; " + "; ".join(rules) + "; }"
+        self.inside(host, "nft", f"table inet broken {{ {chain}; }}")
         try:
             yield
         finally:
-            self.inside(host, "nft", "delete table inet refusing")
+            self.inside(host, "nft", "delete table inet broken")
+
+    @contextmanager
+    def slowed(self, host: str, rate: str) -> Iterator[None]:
+        """A host whose control network carries so much at most."""
+        self.inside(host, "ip", "link", "set", "lo", "mtu", 1500)
+        self.inside(host, *f"tc qdisc add dev lo root tbf rate {rate} burst 10k latency 200ms".split())
+        try:
+            yield
+        finally:
+            self.inside(host, *["tc", "qdisc", "delete", "dev", "lo", "root"])
+            self.inside(host, "ip", "link", "set", "lo", "mtu", 65536)
+
+    @contextmanager
+    def mounted(self, host: str, path: str, kind: str, options: str) -> Iterator[None]:
+        """A host that has a file system of its own at a folder, which is made where there is none."""
+        made = not (self.files(host) / path.lstrip("/")).exists()
+        self.inside(host, "mkdir", "-p", path)
+        self.inside(host, "mount", "-t", kind, "-o", options, "none", path)
+        try:
+            yield
+        finally:
+            self.inside(host, "umount", "--lazy", path)
+            if made:
+                self.inside(host, "rmdir", path)
+
+    @contextmanager
+    def bound(self, host: str, file: Path, path: str) -> Iterator[None]:
+        """A host that finds another file at a path."""
+        self.inside(host, "mount", "--bind", file, path)
+        try:
+            yield
+        finally:
+            self.inside(host, "umount", "--lazy", path)
+
+    @contextmanager
+    def replaced(self, host: str, program: str, script: str) -> Iterator[None]:
+        """A host on which a program does something else."""
+        found = shutil.which(program, path="/usr/sbin:/usr/bin:/sbin:/bin")
+        assert found, f"{program} is not installed"
+        other = self.folder / f"other-{program}"
+        other.write_text(f"#!/bin/sh\n{script}\n")
+        other.chmod(0o755)
+        with self.bound(host, other, str(Path(found).resolve())):
+            yield
+
+    @contextmanager
+    def hidden(self, host: str, program: str) -> Iterator[None]:
+        """A host that has not got a program."""
+        with self.replaced(host, program, "exit 127"):
+            (self.folder / f"other-{program}").chmod(0o644)
+            yield
+
+    @contextmanager
+    def running(self, host: str, *argv: object) -> Iterator[None]:
+        """A host on which a program runs, that has printed a line."""
+        entered = ["nsenter", "-t", str(self.pids[host]), *_own_user(), "-m", "-n", "-u", "-i"]
+        process = subprocess.Popen([*entered, *map(str, argv)], stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            yield
+        finally:
+            process.kill()
+            process.communicate()
 
     def sshd_with(self, host: str, *lines: str) -> None:
         """Have a host's sshd go on with more lines in its configuration."""

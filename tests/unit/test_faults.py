@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.faults import checks, record, scene
+from tests.faults import checks, record, running, scene
 from tests.faults.carrying import NOT_CARRIED_OUT, Result, carry_out
 from tests.faults.checks import DATA, LINE, PROCESSES, STATE, STATUS
 from tests.faults.matrix import LOCAL, Case, cases
@@ -75,7 +75,7 @@ def run_of(stage, program):
     results = stage.folder / "results"
     if not results.exists():
         sealed(results)
-    return scene.Controller(stage, process, results, "run")
+    return running.Controller(stage, process, results, "run")
 
 
 def look_at_all(stage, run, *, status=130, told="SIGINT", outcome="failed", iterations=8):
