@@ -14,7 +14,7 @@ from pathlib import Path
 from orchestrator import lock
 from orchestrator.errors import OrchError
 from tests.faults import places
-from tests.faults.matrix import LOCAL, Case
+from tests.faults.matrix import LOCAL, SUDO, Case
 from tests.faults.places import Local, Place
 from tests.faults.scene import Scene
 
@@ -39,6 +39,10 @@ class Result:
 def _place(case: Case, folder: Path) -> Iterator[Place]:
     if case.place == LOCAL:
         yield Local()
+        return
+    if case.place == SUDO:
+        with places.users(folder) as users:
+            yield users
         return
     environment = {**os.environ, lock.OTHER_TESTBED: f"of-rack-{os.getpid()}"}
     with places.hosts(folder, count=case.hosts, env=environment) as hosts:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.faults.scene import Scene
 
-LOCAL, INVENTORY = "local", "inventory"
+LOCAL, INVENTORY, SUDO = "local", "inventory", "sudo"
 ROWS = 40
 MODULES = (
     "processes", "interrupts", "terminals", "control", "hosts", "disks", "ssh", "tools", "clocks", "hostile",
     "controllers", "leftovers", "sizes",
 )  # fmt: skip
-QUICK_S, SLOW_S = 12, 20
+USUAL_S = 12
 
 _cases: list[Case] = []
 
@@ -33,6 +33,7 @@ class Case:
     about_s: int
     root: bool  # whether it takes root, beyond what the testbed itself takes
     hosts: int  # of an inventory
+    ci: bool  # whether the tests carry it out once
 
     @property
     def name(self) -> str:
@@ -51,15 +52,16 @@ def row(
     *,
     on: Sequence[str] = (LOCAL,),
     variant: str = "",
-    about_s: int = QUICK_S,
+    about_s: int = USUAL_S,
     root: bool = False,
     hosts: int = 3,
+    ci: bool = False,
 ) -> Callable[[Callable[[Scene], None]], Callable[[Scene], None]]:
     """Enter a function into the matrix; several variants of a row have a function each, or one for several."""
 
     def enter(carry_out: Callable[[Scene], None]) -> Callable[[Scene], None]:
         _cases.extend(
-            Case(number, variant, place, what, carry_out, about_s, root or place == INVENTORY, hosts) for place in on
+            Case(number, variant, place, what, carry_out, about_s, root or place != LOCAL, hosts, ci) for place in on
         )
         return carry_out
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from tests.faults.checks import State
+from tests.testbed import sudo_hosts
 from tests.testbed.orch_runs import light
 from tests.testbed.rack import Rack, rack
+from tests.testbed.sudo_hosts import SudoHosts
 
 LONG = {"warmup": 1, "at_most": "120s", "stall": "4s"}
 READ: Mapping[str, tuple[str, ...]] = {
@@ -22,6 +24,7 @@ READ: Mapping[str, tuple[str, ...]] = {
     "addresses": ("ip", "-o", "-4", "address", "show"),
     "sysctls": ("sysctl", "-e", "-a", "--pattern", r"^net\.(ipv4|core)\."),
 }
+LOG = "training-rank0/iterations.jsonl"
 OFFLOADS = ("ethtool", "-k", "eth0")
 
 
@@ -33,6 +36,9 @@ class Place(Protocol):
 
     def state(self) -> State:
         """What can be read of its machines, but for processes."""
+
+    def logs(self, results: Path) -> Iterable[Path]:
+        """The iterations that rank 0 of the run whose results these are to be has logged so far."""
 
     def processes(self) -> set[int]:
         """PIDs of all that runs on its hosts without a run's doing; none where hosts come and go with the run."""
@@ -47,6 +53,9 @@ class Local:
 
     def state(self) -> State:
         return {"this machine": {kind: _said(*argv) for kind, argv in READ.items()}}
+
+    def logs(self, results: Path) -> Iterable[Path]:
+        return results.glob(f"*/*/hosts/*/**/{LOG}")
 
     def processes(self) -> set[int]:
         return set()
@@ -73,8 +82,38 @@ class Hosts:
             "shared memory": "\n".join(tree(own / "dev/shm")),
         }
 
+    def logs(self, results: Path) -> Iterable[Path]:
+        return [log for host in self.rack.pids for log in self.rack.work_of(host).glob(f"*/{LOG}")]
+
     def processes(self) -> set[int]:
         return {pid for host in self.rack.pids for pid in self.rack.below(host)}
+
+
+class Users:
+    """Hosts with real sudo, on which we are an ordinary user; rows say what sudo grants."""
+
+    def __init__(self, up: SudoHosts, folder: Path) -> None:
+        self.hosts = up
+        self.folder = folder
+        self.sudo: object = True
+
+    @property
+    def work(self) -> Path:
+        return Path(f"/var/tmp/orch-{self.hosts.uid}")
+
+    def experiment(self, **changes: Any) -> dict[str, Any]:
+        return self.hosts.experiment(self.folder, self.sudo, **{"measure": LONG, **changes})
+
+    def state(self) -> State:
+        read = {**READ, "offloads": OFFLOADS}
+        found = {name: {kind: self.hosts.on(name, *argv) for kind, argv in read.items()} for name in sudo_hosts.NAMES}
+        return {**found, "this machine": {"files": "\n".join([str(self.work)] if self.work.exists() else [])}}
+
+    def logs(self, results: Path) -> Iterable[Path]:
+        return self.work.glob(f"*/{LOG}")
+
+    def processes(self) -> set[int]:
+        return {pid for pid, _ in sudo_hosts.processes_of(self.hosts.uid)}
 
 
 def tree(folder: Path) -> list[str]:
@@ -86,6 +125,12 @@ def tree(folder: Path) -> list[str]:
 def hosts(folder: Path, *, count: int, env: Mapping[str, str]) -> Iterator[Hosts]:
     with rack(folder, count, env=env) as up:
         yield Hosts(up)
+
+
+@contextmanager
+def users(folder: Path) -> Iterator[Users]:
+    with sudo_hosts.up() as up:
+        yield Users(up, folder)
 
 
 def _said(*argv: str) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from tests.faults import checks
 from tests.faults.checks import DATA, LINE, STATUS
-from tests.faults.places import Hosts
 from tests.testbed import orch_runs
 from tests.testbed.orch_runs import parent_of, processes, wait_for
 
@@ -59,10 +58,7 @@ class Controller:
 
     def iterations(self) -> int:
         """How many iterations rank 0 has logged."""
-        logs = [*self.results.glob("*/*/hosts/*/**/training-rank0/iterations.jsonl")]
-        if isinstance(self.scene.place, Hosts):
-            rack = self.scene.rack
-            logs = [log for host in rack.pids for log in rack.work_of(host).glob("*/training-rank0/iterations.jsonl")]
+        logs = self.scene.place.logs(self.results)
         return max((len(log.read_bytes().splitlines()) for log in logs), default=0)
 
     def until_told(self, **event: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from orchestrator import lock
 from tests.faults import checks
 from tests.faults.checks import LINE, PROCESSES, STATE, STATUS
-from tests.faults.places import Hosts, Place, tree
+from tests.faults.places import Hosts, Place, Users, tree
 from tests.faults.running import WINDOW_WITHIN_S, Controller
 from tests.testbed import orch_runs
 from tests.testbed.orch_runs import ROOT, processes, wait_for, write
@@ -49,6 +49,12 @@ class Scene:
         """The hosts, of a row on an inventory."""
         assert isinstance(self.place, Hosts)
         return self.place.rack
+
+    @property
+    def users(self) -> Users:
+        """The hosts, of a row with sudo."""
+        assert isinstance(self.place, Users)
+        return self.place
 
     @property
     def environment(self) -> dict[str, str]:

@@ -1,17 +1,62 @@
-"""Rows 26 to 28: whose keys hosts have, and a jump host that drops logins."""
+"""Rows 24 to 28: what sudo grants, which Python a host has, whose keys hosts have, a jump host that drops logins."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+import shutil
+from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.faults.interrupts import MEASURED
-from tests.faults.matrix import INVENTORY, row
+from tests.faults import checks
+from tests.faults.checks import LINE
+from tests.faults.interrupts import MEASURED, interrupted
+from tests.faults.matrix import INVENTORY, SUDO, row
 from tests.faults.scene import Scene
 from tests.testbed.rack import on_inventory
 from tests.testbed.sshd_help import keygen
+from tests.testbed.sudo_hosts import ALL, ONLY_THE_WRAPPER
+
+
+@row(24, "the user has sudo for all, without a password", variant="all", on=(SUDO,), about_s=15)
+def sudo_works(scene: Scene) -> None:
+    scene.users.hosts.sudo(ALL)
+    interrupted(scene)
+
+
+@row(24, "sudo grants our wrapper alone, on a terminal of its own (use_pty)", variant="use_pty", on=(SUDO,), about_s=15)
+def sudo_use_pty(scene: Scene) -> None:
+    scene.users.hosts.install()
+    scene.users.hosts.sudo("Defaults:USER use_pty", ONLY_THE_WRAPPER)
+    scene.users.sudo = str(scene.users.hosts.wrapper)
+    interrupted(scene)
+
+
+def sudo_refuses(scene: Scene, rules: Sequence[str], remedy: str) -> None:
+    scene.users.hosts.sudo(*rules)
+    run = scene.run()
+    run.must_end(1, told="[ab]: the channel to the agent ended", within_s=60)
+    scene.held(LINE, checks.line(run.said(), remedy, begins="  remedy: "))
+    run.must_be_home("failed")
+
+
+row(24, "sudo asks for a password", variant="password", on=(SUDO,), about_s=8)(
+    partial(sudo_refuses, rules=["USER ALL=(root) ALL"], remedy="without a password")
+)
+row(24, "sudo wants a terminal (requiretty)", variant="requiretty", on=(SUDO,), about_s=8)(
+    partial(sudo_refuses, rules=[ALL, "Defaults:USER requiretty"], remedy="!requiretty")
+)
+
+
+@row(25, "the Python of a host is older (PyPy 3.9)", on=(INVENTORY,), about_s=25)
+def older_python(scene: Scene) -> None:
+    pypy = shutil.which("pypy3")
+    assert pypy, "pypy3 is not installed"
+    inventory = scene.rack.inventory()
+    inventory["hosts"]["h2"]["python"] = pypy
+    run = scene.run(scene.path(testbed={"inventory": inventory}, **MEASURED))
+    run.must_be_completed(within_s=180)
 
 
 def known_hosts(scene: Scene) -> str:

@@ -197,7 +197,7 @@ def test_a_row_that_looks_at_nothing_does_not_hold(stage):
 
 
 def case(carry, row=1):
-    return Case(row, "", LOCAL, "something", carry, 1, root=False, hosts=3)
+    return Case(row, "", LOCAL, "something", carry, 1, root=False, hosts=3, ci=False)
 
 
 def test_a_row_that_cannot_be_arranged_does_not_hold_and_keeps_its_folder(tmp_path):
