@@ -22,7 +22,7 @@ def kill(pids: Collection[int], number: int = signal.SIGKILL) -> None:
 
 def die_together(run: Controller) -> None:
     """Kill a controller and all its agents at once: nobody takes anything back."""
-    agents = {run.agent(f"tcpdump.{host}") for host in run.scene.rack.pids}
+    agents = {run.agent(f"tcpdump.{host}") for host in run.scene.rack.names}
     kill({run.process.pid}, signal.SIGSTOP)
     kill(agents)
     run.process.kill()

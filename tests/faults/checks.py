@@ -27,11 +27,11 @@ def status(found: int | None, wanted: Collection[int], *, seconds: float, within
 
 
 def line(text: str, pattern: str, *, begins: str = "orch: ") -> str | None:
-    """Whether one line, the only one that begins so, says what happened; no traceback does."""
+    """Whether one line, the only one that begins so (a pattern), says what happened; no traceback does."""
     lines = re.split(r"[\r\n]+", text)
     if any(one.startswith("Traceback (") for one in lines):
         return "a traceback"
-    found = [one for one in lines if one.startswith(begins)]
+    found = [one for one in lines if re.match(begins, one)]
     if len(found) != 1:
         return f"{len(found)} lines begin with {begins!r}, not one" + "".join(f"\n  {one}" for one in found)
     return None if re.search(pattern, found[0]) else f"{pattern!r} is not in the line: {found[0]}"

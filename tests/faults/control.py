@@ -45,7 +45,7 @@ def control_healed(scene: Scene) -> None:
 @row(15, "the control network carries 2 Mbit/s", variant="slow", on=(INVENTORY,), about_s=60)
 def control_slow(scene: Scene) -> None:
     with ExitStack() as slowed:
-        for host in scene.rack.pids:
+        for host in scene.rack.names:
             slowed.enter_context(scene.rack.slowed(host, "2mbit"))
         run = scene.run(scene.path(**MEASURED))
         run.must_be_completed(within_s=240)
@@ -55,7 +55,7 @@ def control_slow(scene: Scene) -> None:
 def control_lossy(scene: Scene) -> None:
     drop = "numgen random mod 100 < 5 drop"
     with ExitStack() as lossy:
-        for host in scene.rack.pids:
+        for host in scene.rack.names:
             lossy.enter_context(scene.rack.filtering(host, f"tcp dport 22 {drop}", f"tcp sport 22 {drop}"))
         run = scene.run(scene.path(**MEASURED))
         run.must_be_completed(within_s=240)

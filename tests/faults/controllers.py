@@ -13,7 +13,7 @@ from tests.faults.scene import Scene
 HELD = "taken by|held by"
 
 
-@row(32, "another controller wants the hosts while a run measures", on=(LOCAL, INVENTORY), about_s=15)
+@row(32, "another controller wants the hosts while a run measures", on=(LOCAL, INVENTORY), about_s=15, ci=True)
 def second_controller(scene: Scene) -> None:
     first = scene.measuring()
     second = scene.run(None, "--wait", "0s", name="second")

@@ -44,7 +44,7 @@ def tmp_full(scene: Scene) -> None:
         run.must_be_completed(within_s=120)
 
 
-@row(20, "the work folder of a host is read-only", variant="read-only", on=(INVENTORY,), about_s=8)
+@row(20, "the work folder of a host is read-only", variant="read-only", on=(INVENTORY,), about_s=8, ci=True)
 def work_read_only(scene: Scene) -> None:
     with scene.rack.mounted("h2", scene.rack.work, "tmpfs", "ro,mode=0755"):
         run = scene.run()
@@ -59,7 +59,7 @@ def work_noexec(scene: Scene) -> None:
         run.must_be_completed(within_s=120)
 
 
-@row(21, "the work folder of a host belongs to another user", on=(INVENTORY,), about_s=8)
+@row(21, "the work folder of a host belongs to another user", on=(INVENTORY,), about_s=8, ci=True)
 def work_of_another(scene: Scene) -> None:
     with scene.rack.mounted("h2", scene.rack.work, "tmpfs", "uid=12345,mode=0755"):
         run = scene.run()

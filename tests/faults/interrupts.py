@@ -23,12 +23,12 @@ def interrupted_before(scene: Scene, stage: str) -> None:
 
 
 for _stage in BEFORE:
-    row(7, f"Ctrl-C in stage {_stage}", variant=_stage)(partial(interrupted_before, stage=_stage))
+    row(7, f"Ctrl-C in stage {_stage}", variant=_stage, about_s=8, ci=True)(partial(interrupted_before, stage=_stage))
 for _stage in CHANGING:
     row(8, f"Ctrl-C in stage {_stage}", variant=_stage, on=(INVENTORY,))(partial(interrupted_before, stage=_stage))
 
 
-@row(7, "Ctrl-C in stage window", variant="window", on=(LOCAL, INVENTORY))
+@row(7, "Ctrl-C in stage window", variant="window", on=(LOCAL, INVENTORY), ci=True)
 def interrupted(scene: Scene) -> None:
     run = scene.measuring()
     run.interrupt()
@@ -48,7 +48,7 @@ for _stage in AFTER:
     row(8, f"Ctrl-C in stage {_stage}", variant=_stage, on=(INVENTORY,))(partial(interrupted_after, stage=_stage))
 
 
-@row(11, "two Ctrl-C, the second while things are put back", on=(LOCAL, INVENTORY))
+@row(11, "two Ctrl-C, the second while things are put back", on=(LOCAL, INVENTORY), ci=True)
 def interrupted_twice(scene: Scene) -> None:
     run = scene.measuring()
     run.interrupt()

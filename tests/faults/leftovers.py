@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from functools import partial
 
 from tests.faults import checks
@@ -22,10 +23,10 @@ def dead_run(scene: Scene) -> Controller:
     return run
 
 
-def cleaned(scene: Scene, *, told: str = "", begins: str = "h1: took back rate") -> None:
+def cleaned(scene: Scene, *, begins: str = "h1: took back rate", statuses: Collection[int] = (0,)) -> None:
     status, said = scene.command("clean", scene.inventory(), name="clean")
-    scene.held(STATUS, checks.status(status, {0}, seconds=0, within_s=120))
-    scene.held(LINE, checks.line(said, told, begins=begins))
+    scene.held(STATUS, checks.status(status, statuses, seconds=0, within_s=120))
+    scene.held(LINE, checks.line(said, "", begins=begins))
 
 
 @row(22, "garbage in a dead run's journal", on=(INVENTORY,), about_s=20)
@@ -34,7 +35,7 @@ def garbage_in_journal(scene: Scene) -> None:
     path = journal(run, "h1")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:1], b"\xff\0garbage\n", b"[1]\n", *lines[1:]]))
-    cleaned(scene)
+    cleaned(scene, statuses=(0, 1))  # what could be read is taken back; the rest is told
     run.must_be_recoverable(iterations=6)
 
 
@@ -42,7 +43,7 @@ def garbage_in_journal(scene: Scene) -> None:
 def taken_back_by_hand(scene: Scene) -> None:
     run = dead_run(scene)
     by_hand(run, "h1")
-    cleaned(scene, begins="h1: took back congestion")
+    cleaned(scene, begins="h1: .*congestion control")
     run.must_be_recoverable(iterations=6)
 
 
@@ -85,6 +86,6 @@ def newer_manifest(scene: Scene) -> None:
     path.write_text(json.dumps({**json.loads(own), "format": 99}))
     status, told = scene.command("recover", "--results", run.results, name="refused")
     scene.held(STATUS, checks.status(status, {1}, seconds=0, within_s=60))
-    scene.held(LINE, checks.line(told, "newer", begins=run.id))
+    scene.held(LINE, checks.line(told, "format", begins=run.id))
     path.write_text(own)
     run.must_be_recoverable(iterations=6)

@@ -71,7 +71,7 @@ class Hosts:
         return self.rack.experiment(**{"measure": LONG, **changes})
 
     def state(self) -> State:
-        return {host: self._state(host) for host in self.rack.pids}
+        return {host: self._state(host) for host in self.rack.names}
 
     def _state(self, host: str) -> dict[str, str]:
         read = {**READ, "offloads": OFFLOADS}
@@ -83,10 +83,10 @@ class Hosts:
         }
 
     def logs(self, results: Path) -> Iterable[Path]:
-        return [log for host in self.rack.pids for log in self.rack.work_of(host).glob(f"*/{LOG}")]
+        return [log for host in self.rack.names for log in self.rack.work_of(host).glob(f"*/{LOG}")]
 
     def processes(self) -> set[int]:
-        return {pid for host in self.rack.pids for pid in self.rack.below(host)}
+        return {pid for host in self.rack.names for pid in self.rack.below(host)}
 
 
 class Users:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 
+from tests.faults import checks
 from tests.faults.breaking import kill
+from tests.faults.checks import LINE
 from tests.faults.matrix import INVENTORY, LOCAL, row
 from tests.faults.scene import Scene
 
@@ -20,7 +22,7 @@ def rank_killed(scene: Scene) -> None:
     run.must_be_home("failed", iterations=6)
 
 
-@row(2, "a rank is stopped (SIGSTOP)", on=BOTH, about_s=15)
+@row(2, "a rank is stopped (SIGSTOP)", on=BOTH, about_s=15, ci=True)
 def rank_stopped(scene: Scene) -> None:
     run = scene.measuring()
     os.kill(run.launch("training-rank1"), signal.SIGSTOP)
@@ -28,7 +30,7 @@ def rank_stopped(scene: Scene) -> None:
     run.must_be_home("failed", iterations=6)
 
 
-@row(3, "an agent is killed, where conditions are", on=BOTH)
+@row(3, "an agent is killed, where conditions are", on=BOTH, ci=True)
 def agent_killed(scene: Scene) -> None:
     run = scene.measuring()
     os.kill(run.agent("training-rank0"), signal.SIGKILL)
@@ -55,10 +57,12 @@ def agent_stopped(scene: Scene) -> None:
     run.must_be_recoverable(iterations=6)
 
 
-@row(6, "the controller is killed", on=BOTH)
+@row(6, "the controller is killed", on=BOTH, ci=True)
 def controller_killed(scene: Scene) -> None:
     run = scene.measuring()
     run.process.kill()
     run.process.wait()
     scene.ours_are_gone()
+    _, told = scene.command("ls", "--results", run.results, name="ls")
+    scene.held(LINE, checks.line(told, r"lost \(window\)", begins=f".*{run.id}"))
     run.must_be_recoverable(iterations=6)

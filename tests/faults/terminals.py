@@ -30,7 +30,7 @@ def interrupted_on_a_terminal(scene: Scene) -> None:
     run.must_be_home("interrupted", iterations=6)
 
 
-@row(10, "the terminal is closed", variant="closed", on=(LOCAL, INVENTORY))
+@row(10, "the terminal is closed", variant="closed", on=(LOCAL, INVENTORY), ci=True)
 def terminal_closed(scene: Scene) -> None:
     with scene.on_a_terminal() as (run, terminal):
         run.until("window", iterations=4)
@@ -40,7 +40,7 @@ def terminal_closed(scene: Scene) -> None:
     run.must_be_home("interrupted", iterations=6)
 
 
-@row(10, "Ctrl-C ends what reads the output, too (`tee`)", variant="tee", on=(LOCAL, INVENTORY))
+@row(10, "Ctrl-C ends what reads the output, too (`tee`)", variant="tee", on=(LOCAL, INVENTORY), ci=True)
 def reader_gone(scene: Scene) -> None:
     tee = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
@@ -57,7 +57,7 @@ def reader_gone(scene: Scene) -> None:
     run.must_be_home("interrupted", iterations=6)
 
 
-@row(10, "the log of a run is on a full disk", variant="log", about_s=15)
+@row(10, "the log of a run is on a full disk", variant="log", about_s=15, ci=True)
 def log_full(scene: Scene) -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         run = scene.run(scene.path(**MEASURED), stdout=full, stderr=full)

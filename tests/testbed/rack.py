@@ -8,8 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,16 @@ SSHD_CONFIG = "/run/orch-sshd/config"  # of each host, in a file system of its o
 class Rack:
     """The hosts h1, h2, ... while they are up."""
 
-    def __init__(self, config: Path, folder: Path, pids: dict[str, int]) -> None:
+    def __init__(self, config: Path, folder: Path, names: Sequence[str], holder: int) -> None:
         self.config = config  # of ssh, with a key and the hosts' keys beside it
         self.folder = folder
-        self.pids = pids  # PID 1 of each host, as seen from here: its sshd
+        self.names = names
+        self._holder = holder
+
+    @cached_property
+    def pids(self) -> dict[str, int]:
+        """PID 1 of each host, as seen from here: its sshd."""
+        return _first_processes(self._holder, self.names)
 
     @property
     def work(self) -> str:
@@ -40,7 +47,7 @@ class Rack:
             "defaults": {**common, **defaults},
             "hosts": {
                 host: {"ssh": host, "data": {"address": f"198.18.0.{number}/24", "device": "eth0"}}
-                for number, host in enumerate(self.pids, 1)
+                for number, host in enumerate(self.names, 1)
             },
         }
 
@@ -189,7 +196,7 @@ def rack(folder: Path, hosts: int = 3, **more: Any) -> Iterator[Rack]:
             if match := re.search(r"ssh -F (\S+) h1", line):
                 config = Path(match[1])
         wait_for(lambda: holding.stdout.readline().startswith("up"), PATIENCE_S, "the testbed")
-        yield Rack(config, folder, _first_processes(holding.pid, hosts))
+        yield Rack(config, folder, [f"h{number}" for number in range(1, hosts + 1)], holding.pid)
     finally:
         holding.send_signal(signal.SIGINT)
         holding.communicate(timeout=PATIENCE_S)
@@ -206,14 +213,14 @@ def _own_user() -> list[str]:
     return [] if os.geteuid() == 0 else ["-U", "--preserve-credentials"]
 
 
-def _first_processes(holder: int, hosts: int) -> dict[str, int]:
+def _first_processes(holder: int, names: Sequence[str]) -> dict[str, int]:
     """PID 1 of each host, by name."""
     firsts = {}
     for pid in descendants(holder):
         status = Path(f"/proc/{pid}/status").read_text()
         if re.search(r"^Name:\s+sshd$", status, re.MULTILINE) and re.search(r"^NSpid:.*\s1$", status, re.MULTILINE):
             firsts[_said("nsenter", "-t", pid, *_own_user(), "-u", "hostname").strip()] = pid
-    return {f"h{number}": firsts[f"h{number}"] for number in range(1, hosts + 1)}
+    return {name: firsts[name] for name in names}
 
 
 def descendants(root: int) -> set[int]:

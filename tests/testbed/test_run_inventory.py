@@ -14,9 +14,7 @@ from orch_runs import (
     SMALL,
     in_stage,
     last_json,
-    manifest_of,
     measured,
-    nothing_is_left,
     orch,
     start,
     wait_for,
@@ -57,28 +55,6 @@ def test_a_run_on_an_inventory_brings_everything_home_and_leaves_the_hosts_as_th
     assert (state(on, "h1"), state(on, "h2")) == (before, other)
     assert on("h1", "ls", "-A", "/run/orch").strip() == ""  # the empty work folder went, too
     assert orch("doctor", rack)[0] == 0
-
-
-def test_kill_9_of_the_controller_leaves_the_hosts_clean_and_the_data_to_be_recovered(hosts, tmp_path):
-    inventory, on = hosts
-    before = state(on, "h1")
-    results = tmp_path / "results"
-    path = write(tmp_path, on_inventory(inventory, measure={"warmup": 1, "at_most": "60s"}))
-    process = start("run", path, "--results", results)
-    # the iteration log is on the host: the stage tells how far it is
-    wait_for(in_stage(results, "window"), 360, "the window")
-    run = next(results.glob("*/*.partial")).name.removesuffix(".partial")
-    assert state(on, "h1") != before
-    process.kill()
-    process.communicate()
-    nothing_is_left(run)
-    assert state(on, "h1") == before
-    status, out, err = orch("recover", "--results", results)
-    assert status == 0, out + err
-    manifest, folder = manifest_of(results)
-    assert manifest["outcome"] == "lost"
-    assert pq.read_table(folder / "tables/iterations.parquet").num_rows > 0
-    assert on("h1", "ls", "-A", "/run/orch").strip() == ""  # the empty work folder went, too
 
 
 def test_two_runs_on_the_same_hosts(hosts, tmp_path):
