@@ -33,17 +33,29 @@ class Journal:
                     file.truncate(len(whole))
         except FileNotFoundError:
             return
-        for line in whole.splitlines():
-            entry = json.loads(line)
-            key = entry["id"]
-            if entry.get("done"):
-                self.pending.pop(key, None)
-            elif "undo" in entry:
-                self.pending[key] = argvs(entry["undo"])
-            if entry.get("whole", True):  # an older agent wrote none of it
-                self.doubtful.discard(key)
-            else:
-                self.doubtful.add(key)
+        for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+            try:
+                self.take(json.loads(line.decode()))
+            except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+                raise Refusal(
+                    "folder",
+                    "%s: line %d tells no change (%.100s): none of its changes is taken back before it is mended"
+                    % (folder.path_of(JOURNAL), number, error),
+                ) from None
+
+    def take(self, entry: Any) -> None:
+        """What an entry says of a change."""
+        key = entry["id"]
+        if not isinstance(key, str):
+            raise TypeError("an id that is no text")
+        if entry.get("done"):
+            self.pending.pop(key, None)
+        elif "undo" in entry:
+            self.pending[key] = argvs(entry["undo"])
+        if entry.get("whole", True):  # an older agent wrote none of it
+            self.doubtful.discard(key)
+        else:
+            self.doubtful.add(key)
 
     def opened(self, flags: int) -> int:
         """A descriptor of it; what it holds is run with this agent's rights, so that nobody else may have written it.
