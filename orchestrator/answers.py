@@ -153,12 +153,17 @@ class RemoteProcess:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep found and did: folders are absolute, `undone` are keys of changes, `failed` are sentences."""
+    """What a sweep found and did: folders are absolute, `undone` and `already` are keys of changes.
+
+    The latter did not stand any more. `failed` and `forgotten` are sentences.
+    """
 
     killed: tuple[RemoteProcess, ...]
     left: tuple[int, ...]
     undone: tuple[str, ...]
+    already: tuple[str, ...]
     failed: tuple[str, ...]
+    forgotten: tuple[str, ...]
     removed: tuple[str, ...]
     kept: tuple[str, ...]
     alive: tuple[str, ...]

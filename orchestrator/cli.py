@@ -119,6 +119,9 @@ def build_parser() -> argparse.ArgumentParser:
         "testbed", nargs="?", metavar="TESTBED", help="an inventory or experiment file; else this machine"
     )
     clean.add_argument("--data", action="store_true", help="remove the runs' folders on the hosts too")
+    clean.add_argument("--host", metavar="HOST", help="only this host")
+    clean.add_argument("--forget", metavar="RUN", default="",
+                       help="give up what cannot be taken back of this run, and tell each change")  # fmt: skip
 
     schema = command("schema", _schema, "print the JSON Schema of experiment files, for editors",
                      "orch schema > experiment.schema.json")  # fmt: skip
@@ -355,9 +358,10 @@ def _recover(arguments: argparse.Namespace) -> int:
 
 
 def _clean(arguments: argparse.Namespace) -> int:
-    from orchestrator import recovery
+    from orchestrator import cleaning
 
-    return recovery.clean(arguments.testbed, data=arguments.data)
+    wanted = cleaning.Wanted(data=arguments.data, forget=arguments.forget, host=arguments.host)
+    return cleaning.clean(arguments.testbed, wanted)
 
 
 def _schema(arguments: argparse.Namespace) -> int:

@@ -63,7 +63,8 @@ def run_file(
             console.tell(f"orch: {outcome.error}\n  results: {outcome.path}", stream=sys.stderr)
         if isinstance(outcome.error, Interrupted):
             break
-    page = _report(outcomes, progress) if report and any(o.manifest["windows"] for o in outcomes) else None
+    shown = [outcome for outcome in outcomes if outcome.sealed and outcome.manifest["windows"]]
+    page = _report(shown, progress) if report and shown else None
     progress.done()
     told = describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
     console.tell(told, stream=sys.stderr if as_json else sys.stdout)

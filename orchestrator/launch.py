@@ -124,12 +124,13 @@ class Requirement:
     kind "privilege": `what` is "root" or a capability of Linux ("CAP_NET_ADMIN") that the agent must be able to pass
     on to what it starts; "CAP_NET_RAW of tcpdump": or that program has it by its file.
     kind "device": `what` is a network device of the node.
+    kind "link": `what` is a network device that is up and has a carrier.
     kind "mtu": `what` is "9000 on eth0", the MTU in bytes that the device has.
     kind "speed": `what` is "25000 Mbit/s on eth0", which the device reaches, where its driver tells how fast it is.
     """
 
     node: str
-    kind: Literal["program", "module", "privilege", "device", "mtu", "speed"]
+    kind: Literal["program", "module", "privilege", "device", "link", "mtu", "speed"]
     what: str
     python: str = ""
     remedy: str
@@ -149,13 +150,25 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """What shows, on the node itself, that a change stands: `pattern` is found in what `read` prints, line by line.
+
+    A regular expression of Python 3.8. Where nothing is found, somebody else has taken the change back or made another.
+    """
+
+    read: tuple[str, ...]
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """A reversible change of one thing on one node.
 
     `read` is a command whose output tells the state; `parse` turns that output into a canonical text of it. `apply`
     and `undo` give commands (argument lists) from the old state as `parse` returned it. After `apply` the state must
-    equal what `expect` gives; after `undo` it must equal the old state. All four functions are pure and raise
-    ValueError, with a sentence for people, where they cannot: a state that could not be restored is refused.
+    equal what `expect` gives; after `undo` it must equal the old state. `sign` tells whoever finds the change later
+    whether it still stands, from the old state too. All five functions are pure and raise ValueError, with a sentence
+    for people, where they cannot: a state that could not be restored is refused.
     `process` is what the change needs to have its effect: started after it, ended before it is undone.
     """
 
@@ -167,6 +180,7 @@ class Change:
     apply: Callable[[str], list[tuple[str, ...]]]
     undo: Callable[[str], list[tuple[str, ...]]]
     expect: Callable[[str], str]
+    sign: Callable[[str], Sign]
     count: Count | None = None
     shared: bool = False  # several conditions may ask for it, all alike: it is made once
     process: Launch | None = None

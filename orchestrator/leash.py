@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from orchestrator.answers import (
 from orchestrator.connection import Connection
 from orchestrator.deadline import Deadline
 from orchestrator.errors import AgentError, BadAnswer, LaunchError, LockedError, OrchError
-from orchestrator.launch import Exited, Launch, Line, Listening, Ready, Requirement
+from orchestrator.launch import Exited, Launch, Line, Listening, Ready, Requirement, Sign
 from orchestrator.protocols import Channel
 from orchestrator.topology import Node
 
@@ -174,9 +175,9 @@ class Leash:
 
     def _put_parts(self, path: str, parts: Iterator[bytes], mode: int, privileged: bool, deadline: Deadline) -> None:
         values = {"path": path, "mode": mode, "privileged": privileged}
-        self._connection.ask("put", deadline, values, payload=next(parts, b""))
+        self._connection.ask("put", deadline, values, payload=zlib.compress(next(parts, b"")))
         for part in parts:
-            self._connection.ask("put", deadline, {**values, "append": True}, payload=part)
+            self._connection.ask("put", deadline, {**values, "append": True}, payload=zlib.compress(part))
 
     def start(self, launch: Launch, deadline: Deadline) -> Running:
         """Put a launch's files, start it, and return when it is ready; LaunchError with its last words otherwise."""
@@ -241,10 +242,19 @@ class Leash:
         return self._connection.ask("wait", deadline, values, late_s=ANSWER_S).fields.integer("status")
 
     def change(
-        self, key: str, deadline: Deadline, *, undo: Sequence[Sequence[str]], apply: Sequence[Sequence[str]]
-    ) -> None:
-        """Change something on the node; the undo is on its disk first, and is run when this leash ends or breaks."""
-        values = {"key": key, "undo": [list(argv) for argv in undo], "apply": [list(argv) for argv in apply]}
+        self, key: str, deadline: Deadline, *, undo: Sequence[Sequence[str]], apply: Sequence[Sequence[str]],
+        sign: Sign | None = None,
+    ) -> None:  # fmt: skip
+        """Change something on the node; the undo is on its disk first, and is run when this leash ends or breaks.
+
+        Where the `sign` is not found any more then, there is nothing to undo.
+        """
+        values = {
+            "key": key,
+            "undo": [list(argv) for argv in undo],
+            "apply": [list(argv) for argv in apply],
+            "sign": sign and [list(sign.read), sign.pattern],
+        }
         self._connection.ask("change", deadline, values)
 
     def undo(self, key: str, deadline: Deadline) -> None:
@@ -300,12 +310,16 @@ class Leash:
         found = self._connection.ask("list_processes", deadline).fields.each("processes")
         return [RemoteProcess(one.integer("pid", least=1), one.texts("argv"), name=one.text("name")) for one in found]
 
-    def sweep(self, deadline: Deadline, *, keep_data: bool, work: str | None = None) -> Swept:
-        """Put down what runs whose agents died left on the node: processes, changes and, unless kept, folders."""
-        values = {"work": work or self.node.work, "keep_data": keep_data}
+    def sweep(self, deadline: Deadline, *, keep_data: bool, work: str | None = None, forget: str = "") -> Swept:
+        """Put down what runs whose agents died left on the node: processes, changes and, unless kept, folders.
+
+        What cannot be taken back of the run `forget` is not tried again.
+        """
+        values = {"work": work or self.node.work, "keep_data": keep_data, "forget": forget}
         reply = self._connection.ask("sweep", deadline, values).fields
         failed = (
-            f"{one.text('id')}: {' '.join(one.texts('argv'))}: {one.text('tail')}" for one in reply.each("failed")
+            ": ".join(filter(None, (one.text("id"), " ".join(one.texts("argv")), one.text("tail"))))
+            for one in reply.each("failed")
         )
         killed = (
             RemoteProcess(one.integer("pid", least=1), one.texts("argv"), run=one.text("run"))
@@ -315,7 +329,9 @@ class Leash:
             killed=tuple(killed),
             left=reply.integers("left"),
             undone=reply.texts("undone"),
+            already=reply.texts("already"),
             failed=tuple(failed),
+            forgotten=tuple(f"{one.text('id')}: {one.text('what')}" for one in reply.each("forgotten")),
             removed=reply.texts("removed"),
             kept=reply.texts("kept"),
             alive=reply.texts("alive"),

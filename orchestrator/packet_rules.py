@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator import packages
-from orchestrator.launch import Change, Count, Requirement
+from orchestrator import offloads, packages
+from orchestrator.launch import Change, Count, Requirement, Sign
 from orchestrator.protocols import Problem
 from orchestrator.remedies import RIGHTS
 from orchestrator.topology import Topology
@@ -64,21 +64,16 @@ def requirements(rule: PacketRule, topology: Topology) -> list[Requirement]:
         Requirement(node=node, kind="program", what="nft", remedy=packages.remedy("nft"), needed_by=by),
         Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by),
     ]
-    found += [
-        Requirement(node=name, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by)
-        for name in dict.fromkeys([node, *(host.name for host in topology.hosts)])
-    ]
-    for host in topology.hosts:
-        remedy = packages.remedy("ethtool")
-        found.append(Requirement(node=host.name, kind="program", what="ethtool", remedy=remedy, needed_by=by))
-    return found
+    if topology.node(node).kind == "switch":
+        found.append(Requirement(node=node, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by))
+    return [*found, *(need for host in topology.hosts for need in offloads.requirements(host.name, by))]
 
 
 def changes(rule: PacketRule, topology: Topology) -> list[Change]:
     """Offloads that make one packet of many off on every host, then the rule."""
     node, device = _place(rule, topology)
-    offloads = [_single_packets(rule.kind, host.name, host.device) for host in topology.hosts]
-    return [*offloads, _rule(rule, node, device, [host.address for host in topology.hosts])]
+    switched = [offloads.off(rule.kind, host.name, host.device) for host in topology.hosts]
+    return [*switched, _rule(rule, node, device, [host.address for host in topology.hosts])]
 
 
 def _place(rule: PacketRule, topology: Topology) -> tuple[str, str]:
@@ -107,6 +102,7 @@ def _rule(rule: PacketRule, node: str, device: str, addresses: Sequence[str]) ->
         apply=apply,
         undo=lambda _: [("nft", "delete", "table", "netdev", table)],
         expect=lambda _: state,
+        sign=lambda _: Sign(read=("nft", "list", "tables", "netdev"), pattern=f"^table netdev {table}$"),
         count=Count(
             read=("nft", "-j", "list", "counters", "table", "netdev", table), parse=parse_counters, share=rule.share
         ),
@@ -163,34 +159,3 @@ def parse_counters(output: str) -> tuple[int, int]:
         return found["seen"], found["hit"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"the counters cannot be read: {error!r}") from None
-
-
-def _single_packets(kind: str, node: str, device: str) -> Change:
-    """Packets as they are on the wire: of many that travel as one the rule would hit all or none."""
-    names = {
-        "tcp-segmentation-offload": "tso",
-        "generic-segmentation-offload": "gso",
-        "generic-receive-offload": "gro",
-    }
-
-    def parse(output: str) -> str:
-        found = dict(re.findall(r"^(\S+): (on|off)", output, re.MULTILINE))
-        if not names.keys() <= found.keys():
-            raise ValueError("ethtool does not tell whether tso, gso and gro are on")
-        return " ".join(f"{short} {found[name]}" for name, short in names.items())
-
-    def put(state: str) -> list[tuple[str, ...]]:
-        return [("ethtool", "-K", device, *state.split())]
-
-    off = " ".join(f"{short} off" for short in names.values())
-    return Change(
-        node=node,
-        name=f"offloads of {node}:{device}",
-        kind=kind,
-        read=("ethtool", "-k", device),
-        parse=parse,
-        apply=lambda _: put(off),
-        undo=put,
-        expect=lambda _: off,
-        shared=True,
-    )

@@ -26,7 +26,7 @@ from orchestrator.collectors import tcpdump
 from orchestrator.errors import CaptureError, OrchError
 from orchestrator.gates import Tolerances
 from orchestrator.launch import Flow
-from orchestrator.rows import Columns, Home
+from orchestrator.rows import TABLES, Columns, Home
 from orchestrator.store.rundir import MANIFEST
 from orchestrator.store.tables import TableWriter
 
@@ -131,7 +131,7 @@ def _profile(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any])
         flows=flows,
         offset_ns=home.offset_ns,
         bin_ns=PROFILE_NS,
-        segment=_segment(manifest),
+        segment=int(manifest["topology"]["mtu"]),
     )
 
 
@@ -143,7 +143,7 @@ def _add_profile(writer: TableWriter, home: Home, pending: Future[Any] | None) -
     except CaptureError:
         return  # the capture itself was read as well, and says so
     cross = [place for place, kind in enumerate(columns["kind"]) if kind == "cross"]
-    picked = {name: np.asarray(values)[cross] for name, values in columns.items()}
+    picked = {name: np.asarray(columns[name])[cross] for name in TABLES["cross_packets"]}
     writer.add("cross_packets", picked, node=home.node, launch=home.launch)
 
 
@@ -170,7 +170,7 @@ def _capture(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any])
         peers=peers,
         flows=flows,
         offset_ns=home.offset_ns,
-        segment=_segment(manifest),
+        segment=int(manifest["topology"]["mtu"]),
     )
 
 
@@ -179,13 +179,9 @@ def _fine(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any]) ->
     if found is None:
         return None
     port, files = found
-    return pool.submit(flowbins.reduce, files, port=port, offset_ns=home.offset_ns, segment=_segment(manifest))
-
-
-def _segment(manifest: Mapping[str, Any]) -> int | None:
-    """The MTU where devices cut packets and count frames; counters of a container's device count packets whole."""
-    topology = manifest["topology"]
-    return int(topology["mtu"]) if topology["kind"] == "inventory" else None
+    return pool.submit(
+        flowbins.reduce, files, port=port, offset_ns=home.offset_ns, segment=int(manifest["topology"]["mtu"])
+    )
 
 
 def _add_capture(writer: TableWriter, home: Home, pending: Future[Any] | None) -> list[str]:

@@ -26,7 +26,7 @@ from orchestrator.progress import Progress
 from orchestrator.protocols import Testbed
 from orchestrator.sealing import Reducer
 from orchestrator.session import Session, holder
-from orchestrator.store.rundir import RunFolder, new_run_id, write_json
+from orchestrator.store.rundir import PARTIAL, RunFolder, new_run_id, write_json
 from orchestrator.unwind import Unwind, add_note, combined
 from orchestrator.watch import Watch
 
@@ -47,6 +47,11 @@ class Outcome:
     @property
     def valid(self) -> bool:
         return bool(self.manifest["valid"])
+
+    @property
+    def sealed(self) -> bool:
+        """Whether all of it is home; a run that is not waits for `orch recover`."""
+        return not self.path.name.endswith(PARTIAL)
 
 
 @dataclass(slots=True)
@@ -350,13 +355,9 @@ def run(
                 raise error
             try:
                 if this.unfetched and error is not None:
-                    events.close()
-                    folder.save(stage="fetch", error=str(error))
-                    raise StoreError(
-                        f"{folder.path}: data of the run is still on its hosts: {error}",
-                        hint="orch recover brings it home",
-                    )
-                outcome = _sealed(this, error, reducer, began=began)
+                    outcome = _left_open(this, error, began=began)
+                else:
+                    outcome = _sealed(this, error, reducer, began=began)
             except OSError as problem:
                 raise unwritable(folder.path, problem) from error
         finally:
@@ -409,10 +410,9 @@ def _put_back(this: Run, error: Exception | None) -> Exception | None:
     return combined(errors)
 
 
-def _sealed(this: Run, error: Exception | None, reducer: Reducer, *, began: float) -> Outcome:
-    manifest = this.folder.manifest
+def _record_end(this: Run, error: Exception | None) -> None:
+    """Save how a run ended, before anything is made of what it brought home."""
     outcome = "completed" if error is None else "interrupted" if isinstance(error, Interrupted) else "failed"
-    stage = this.stage if error is not None else "sealed"
     this.folder.save(
         outcome=outcome,
         error=None if error is None else str(error) or repr(error),
@@ -421,6 +421,37 @@ def _sealed(this: Run, error: Exception | None, reducer: Reducer, *, began: floa
         preflight=this.preflights,
         launches=[sealing.launch_record(process) for process in this.watch.processes.values()],
     )
+
+
+def _left_open(this: Run, error: Exception, *, began: float) -> Outcome:
+    """End a run of which not everything is home: its folder stays unfinished until `orch recover` has mended that."""
+    run, away = this.folder.manifest["run"], ", ".join(sorted(this.session.away))
+    if away:
+        reason = (
+            f"what {away} had of the run is still there: `orch recover {run}` brings it home, `--without` gives it up"
+        )
+    else:
+        reason = f"not all of it could be brought into its folder: `orch recover {run}` tries again"
+    _record_end(this, error)
+    this.events.write("left-open", away=sorted(this.session.away))
+    this.events.close()
+    phases, overhead_s = _times(this, {"total": time.monotonic() - began})
+    this.folder.save(stage=this.stage, reasons=[reason], ended_ns=time.time_ns(), phases=phases, overhead_s=overhead_s)
+    this.watch.observer.run_ended(this.folder.manifest)
+    return Outcome(path=this.folder.path, manifest=this.folder.manifest, error=error)
+
+
+def _times(this: Run, more: Mapping[str, float]) -> tuple[dict[str, float], float]:
+    """Seconds of each phase, and how many of their total were our own overhead."""
+    phases = {**this.phases, **more}
+    overhead = phases["total"] - sum(phases.get(name, 0.0) for name in NOT_OVERHEAD)
+    return {name: round(seconds, 4) for name, seconds in phases.items()}, round(overhead, 4)
+
+
+def _sealed(this: Run, error: Exception | None, reducer: Reducer, *, began: float) -> Outcome:
+    manifest = this.folder.manifest
+    stage = this.stage if error is not None else "sealed"
+    _record_end(this, error)
     try:
         with this.phase("reduce"):
             reducer.reduce(this.folder)
@@ -437,13 +468,8 @@ def _sealed(this: Run, error: Exception | None, reducer: Reducer, *, began: floa
     hashing = time.monotonic()
     this.folder.hash_files()
     now = time.monotonic()
-    phases = {**this.phases, "seal": now - hashing, "total": now - began}
-    overhead = phases["total"] - sum(phases.get(name, 0.0) for name in NOT_OVERHEAD)
-    manifest.update(
-        ended_ns=time.time_ns(),
-        phases={name: round(seconds, 4) for name, seconds in phases.items()},
-        overhead_s=round(overhead, 4),
-    )
+    phases, overhead_s = _times(this, {"seal": now - hashing, "total": now - began})
+    manifest.update(ended_ns=time.time_ns(), phases=phases, overhead_s=overhead_s)
     path = this.folder.seal()
     this.watch.observer.run_ended(manifest)
     return Outcome(path=path, manifest=manifest, error=error)

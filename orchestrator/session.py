@@ -72,6 +72,7 @@ class Session:
         self.kernels: dict[str, str] = {}  # which kernel each node runs on: its boot's own name
         self.watch = watch
         self._applied: dict[str, list[tuple[Change, str]]] = {}
+        self.away: set[str] = set()  # nodes whose files have to be fetched, and are not home yet
         self.hits: list[dict[str, Any]] = []  # of changes that hit single packets: how many they saw, and hit
         self._events = events
         self._interrupts = interrupts
@@ -104,10 +105,24 @@ class Session:
                 leash.close(deadline)
                 raise
             self.leashes[name] = leash  # from here on it has a folder to remove
-            leash.lock(MEASURING, deadline)
+            if self.testbed.home_of(name) is None:
+                self.away.add(name)
             return leash
 
         fanout.each(nodes, connect, deadline=deadline, what="connecting")
+        self._lock(nodes, deadline)
+
+    def _lock(self, nodes: Sequence[str], deadline: Deadline) -> None:
+        """Hold every node; of controllers that ask in the same instant for the same nodes one gets them all.
+
+        All of them ask for one node first, the same whatever their files call it: the others hold none when they are
+        refused.
+        """
+        order = sorted(nodes, key=lambda name: (self.kernels[name], name))
+        for some in (order[:1], order[1:]):
+            fanout.each(
+                some, lambda name: self.leashes[name].lock(MEASURING, deadline), deadline=deadline, what="locking"
+            )
 
     def _leash(self, name: str, deadline: Deadline) -> Leash:
         node = self.testbed.topology.node(name)
@@ -153,14 +168,12 @@ class Session:
     def check_routes(self, talks: Mapping[str, Sequence[str]]) -> None:
         """Raise TestbedError that tells every pair of nodes whose traffic would not take the data plane."""
         topology = self.testbed.topology
-
-        def ask(leash: Leash) -> list[TestbedError]:
-            others = [topology.node(name) for name in talks[leash.node.name]]
-            argv, lines = routes.question(leash.node, others)
-            done = leash.run(argv, Deadline.after(CALL_S), stdin=lines)
-            return routes.verdict(leash.node, others, done.stdout, done.stderr)
-
-        found = self.each(talks, ask, what="checking routes", seconds=CALL_S)
+        found = self.each(
+            talks,
+            lambda leash: routes.wrong(leash, topology, talks, Deadline.after(CALL_S)),
+            what="checking routes",
+            seconds=CALL_S,
+        )
         errors = [error for of_node in found.values() for error in of_node]
         if errors:
             for other in errors[1:]:
@@ -212,11 +225,11 @@ class Session:
     def _apply(self, leash: Leash, change: Change) -> None:
         old = self._state(leash, change)
         try:
-            undo, apply, wanted = change.undo(old), change.apply(old), change.expect(old)
+            undo, apply, wanted, sign = change.undo(old), change.apply(old), change.expect(old), change.sign(old)
         except ValueError as error:
             raise TestbedError(f"{change.name} cannot be changed: {error}", node=change.node) from None
         self._applied.setdefault(change.node, []).append((change, old))
-        leash.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply)
+        leash.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply, sign=sign)
         now = self._state(leash, change)
         if now != wanted:
             raise TestbedError(f"{change.name} is {now} after the change, not {wanted}", node=change.node)
@@ -336,6 +349,7 @@ class Session:
                     lambda key, by_key=by_key: self._stop_one(by_key[key]),  # type: ignore[misc]
                     deadline=Deadline.after(patience + CALL_S),
                     what="stopping",
+                    together=True,  # ranks of some frameworks end when all have been asked to
                 )
             except Interrupted:
                 raise
@@ -443,8 +457,9 @@ class Session:
         seen = self.testbed.home_of(leash.node.name)
         if seen is not None:
             bring_up(seen / Path(leash.node.folder(self.run)).name, home)
-            return
-        fetch_all(leash, home, Deadline.after(CALL_S))
+        else:
+            fetch_all(leash, home, Deadline.after(CALL_S))
+        self.away.discard(leash.node.name)
 
     def close(self) -> None:
         """Let every agent go."""

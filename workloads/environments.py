@@ -10,6 +10,9 @@ from orchestrator.launch import Requirement
 from orchestrator.topology import Node, Topology
 
 QUIET_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors alone: the rest hides a rank's own last line
+TORCH_FILES = {
+    "TORCHINDUCTOR_CACHE_DIR": "cache"
+}  # in the rank's own folder; else torch makes one in /tmp, which stays
 
 
 def remedy(environment: str, topology: Topology) -> str:

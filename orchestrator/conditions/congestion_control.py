@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,7 @@ from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 from orchestrator import packages
-from orchestrator.launch import Change, Requirement
+from orchestrator.launch import Change, Requirement, Sign
 from orchestrator.protocols import Problem
 from orchestrator.remedies import RIGHTS
 from orchestrator.topology import Node, Topology
@@ -129,13 +130,15 @@ def _change(node: Node, algorithm: str) -> Change:
         # ip prints metrics in the kernel's order: only the algorithm is moved to the end, where `expect` puts it
         return _with_algorithm(state, found["congctl"]) if "congctl" in found else state
 
+    read = ("ip", "route", "show", "dev", node.device)
     return Change(
         node=node.name,
         name=f"congestion control of {node.name}:{node.device}",
         kind=NAME,
-        read=("ip", "route", "show", "dev", node.device),
+        read=read,
         parse=canonical,
         apply=lambda old: _replace(_with_algorithm(old, algorithm), device=node.device),
         undo=partial(_replace, device=node.device),
         expect=partial(_with_algorithm, algorithm=algorithm),
+        sign=lambda _: Sign(read=read, pattern=rf"\bsrc {re.escape(node.address)}\b.* congctl {algorithm}\b"),
     )

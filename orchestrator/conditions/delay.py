@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from orchestrator import packages
-from orchestrator.launch import Change, Launch, Line, Requirement
+from orchestrator.launch import Change, Launch, Line, Requirement, Sign
 from orchestrator.protocols import Problem
 from orchestrator.remedies import ROOT
 from orchestrator.rows import TABLES, Columns, Home
@@ -100,6 +100,7 @@ def changes(config: Config, topology: Topology) -> list[Change]:
             apply=lambda old: rules("-A") if old == ABSENT else _refuse(old),
             undo=lambda _: rules("-D"),
             expect=lambda _: _held_from(others),
+            sign=lambda _: Sign(read=(*table, "-S", "PREROUTING"), pattern=rf"--queue-num {QUEUE}\b"),
             process=_holder(config, node),
         )
     ]

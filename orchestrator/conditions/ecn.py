@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from orchestrator import packages, packet_rules
-from orchestrator.launch import Change, Requirement
+from orchestrator.launch import Change, Requirement, Sign
 from orchestrator.packet_rules import PacketRule
 from orchestrator.protocols import Problem
 from orchestrator.topology import Topology
@@ -71,14 +71,16 @@ def _asking(node: str) -> Change:
     def put(value: str) -> list[tuple[str, ...]]:
         return [("sysctl", "-q", "-w", f"{TCP_ECN}={value}")]
 
+    read = ("sysctl", "-n", TCP_ECN)
     return Change(
         node=node,
         name=f"{TCP_ECN} of {node}",
         kind=NAME,
-        read=("sysctl", "-n", TCP_ECN),
+        read=read,
         parse=parse,
         apply=lambda _: put(ASKS_FOR_IT),
         undo=put,
         expect=lambda _: ASKS_FOR_IT,
+        sign=lambda _: Sign(read=read, pattern=f"^{ASKS_FOR_IT}$"),
         shared=True,
     )

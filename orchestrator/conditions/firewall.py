@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import Field
 
 from orchestrator import packages, packet_rules
-from orchestrator.launch import Change, Count, Requirement
+from orchestrator.launch import Change, Count, Requirement, Sign
 from orchestrator.packet_rules import ABSENT
 from orchestrator.protocols import Problem
 from orchestrator.remedies import RIGHTS
@@ -115,6 +115,7 @@ def _change(node: Node, addresses: list[str], ports: list[tuple[int, int]]) -> C
         apply=partial(_apply, table=_table(node.device, addresses, texts)),
         undo=lambda _: [("nft", "delete", "table", "inet", TABLE)],
         expect=lambda _: state,
+        sign=lambda _: Sign(read=("nft", "list", "tables", "inet"), pattern=f"^table inet {TABLE}$"),
         count=Count(
             read=("nft", "-j", "list", "counters", "table", "inet", TABLE),
             parse=packet_rules.parse_counters,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from orchestrator import packages
-from orchestrator.launch import Change, Requirement
+from orchestrator.launch import Change, Requirement, Sign
 from orchestrator.protocols import Problem
 from orchestrator.remedies import RIGHTS
 from orchestrator.topology import WIRE_HEADER_BYTES, Topology
@@ -86,6 +86,12 @@ def bucket(rate_bps: float, *, queue_s: float, mtu: int, offloads: bool = False)
     limit = max(int(rate * queue_s), (4 if offloads else LEAST_QUEUE_PACKETS) * packet)
     depth = min(max(least, math.ceil(rate * BURST_S)), limit // 2)
     return Bucket(rate, _ticks(rate, depth), limit)
+
+
+def _sign(device: str, wanted: Bucket) -> Sign:
+    """A bucket of this rate at the root; one of another rate is somebody else's."""
+    read = ("tc", "-j", "-r", "qdisc", "show", "dev", device)
+    return Sign(read=read, pattern=rf'"kind": *"tbf"[^{{}}]*"root": *true[^{{}}]*\{{[^{{}}]*"rate": *{wanted.rate}\b')
 
 
 def _ticks(rate: int, size: int) -> int:
@@ -181,5 +187,6 @@ def changes(config: Config, topology: Topology) -> list[Change]:
             apply=lambda _: [(*root, *wanted.arguments)],
             undo=undo,
             expect=lambda _: wanted.state,
+            sign=lambda _: _sign(device, wanted),
         )
     ]

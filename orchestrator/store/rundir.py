@@ -97,6 +97,15 @@ class RunFolder:
         self.manifest.update(changes)
         write_json(self.path / MANIFEST, self.manifest)
 
+    def reopen(self) -> None:
+        """Make a sealed run an unfinished one again; whatever ends this, `orch recover` can seal it."""
+        partial = self.path.with_name(self.path.name + PARTIAL)
+        try:
+            self.path.rename(partial)
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be opened again: {error.strerror}") from None
+        self.path = partial
+
     def hash_files(self) -> None:
         """Record path, size and SHA-256 of every file in the manifest."""
         self.manifest["artifacts"] = _hashed(self.path)
@@ -213,11 +222,25 @@ def is_manifest(found: object) -> bool:
     return True
 
 
+def readable(entry: Entry) -> Entry:
+    """The entry, if this version can read it; StoreError for one that a later version made."""
+    found = entry.manifest.get("format", FORMAT)
+    if found != FORMAT:
+        raise StoreError(
+            f"{entry.path / MANIFEST}: is of format {str(found)[:20]}, and this orch reads {FORMAT}",
+            hint="use the version of orch that made it, or a later one",
+        )
+    return entry
+
+
 def find(results: Path, wanted: str) -> Entry:
-    """The run with this id, a unique beginning or end of it, or this folder; "last" is the one that began last."""
+    """The run with this id, a unique beginning or end of it, or this folder; "last" is the one that began last.
+
+    StoreError where there is none, or one that a later version made.
+    """
     entry = entry_at(Path(wanted).resolve()) if wanted else None
     if entry is not None:
-        return entry
+        return readable(entry)
     # Folders are called like their runs: of ten thousand manifests only those of hits are read.
     names = {path.parent: path.parent.name.removesuffix(PARTIAL) for path in results.glob(f"*/*/{MANIFEST}")}
     if wanted == "last":
@@ -232,7 +255,7 @@ def find(results: Path, wanted: str) -> Entry:
         ]
         hits = [entry for entry in map(entry_at, alike) if entry is not None]
     if len(hits) == 1:
-        return hits[0]
+        return readable(hits[0])
     if hits:
         raise StoreError(f"{wanted}: {len(hits)} runs match: {', '.join(entry.run for entry in hits[:5])}")
     raise StoreError(f"{wanted}: no such run in {results}", hint="orch ls")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import shlex
+import zlib
 from collections.abc import Mapping
 from importlib import resources
 
 # One line without quotes of its own, so that any login shell passes it on unharmed.
-_RECEIVE = 'import sys;f=sys.stdin.buffer;exec(compile(f.read(int(f.readline())),"orch-agent","exec"))'
+_RECEIVE = (
+    'import sys,zlib;f=sys.stdin.buffer;exec(compile(zlib.decompress(f.read(int(f.readline()))),"orch-agent","exec"))'
+)
 
 
 def agent_argv(python: str, *, sudo: bool | str = False) -> list[str]:
@@ -38,9 +41,12 @@ def agent_modules() -> dict[str, str]:
 
 
 def packed(modules: Mapping[str, str]) -> bytes:
-    """The agent's modules as one text, behind its length in a line: the loader, and a call that gives it the others."""
+    """The agent's modules as one compressed text, behind its length in a line.
+
+    The text is the loader, and a call that gives it the others. A slow network carries it once for each node.
+    """
     others = {name: text for name, text in modules.items() if name != "loader"}
-    source = f"{modules['loader']}\n\nbecome({others!r})\n".encode()
+    source = zlib.compress(f"{modules['loader']}\n\nbecome({others!r})\n".encode(), level=9)
     return b"%d\n%s" % (len(source), source)
 
 

@@ -66,17 +66,16 @@ def _on_any_machine(data):
     return {**data, "validity": {"processor": "ignore", **data.get("validity", {})}}
 
 
-def start(command, *arguments, **more):
-    """`orch` in the background, its output in pipes; a run waits for a testbed that somebody else holds."""
-    patience = ("--wait", "5min") if command in ("run", "sweep", "testbed") else ()
-    return subprocess.Popen(
-        [sys.executable, "-m", "orchestrator.cli", command, *patience, *map(str, arguments)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **more,
-    )
+def command(name, *arguments):
+    """The command line of `orch`; a run waits for a testbed that somebody else holds."""
+    patience = ("--wait", "5min") if name in ("run", "sweep", "testbed") else ()
+    return [sys.executable, "-m", "orchestrator.cli", name, *patience, *map(str, arguments)]
+
+
+def start(name, *arguments, **more):
+    """`orch` in the background, its output in pipes unless elsewhere."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command(name, *arguments), **{"cwd": ROOT, **pipes, **more})
 
 
 def orch(*arguments, timeout_s=420):

@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 WRAPPER = ROOT / "playbooks/hosts/orch-agent"
@@ -21,6 +22,15 @@ RULES = ROOT / "playbooks/hosts/sudoers-orch"
 INSTALLED = "/usr/local/sbin/orch-agent"  # as the playbooks name it
 PYTHON = "/usr/bin/python3"  # this machine's own: that of the tests may lie where only root may go
 NAMES = ("a", "b")
+ALL = "USER ALL=(root) NOPASSWD: ALL"
+ONLY_THE_WRAPPER = RULES.read_text()
+SCRIPT = """
+import time
+for step in range(10**6):
+    began = time.perf_counter()
+    time.sleep(0.05)
+    print(f"step {step} took {time.perf_counter() - began:.6f} s", flush=True)
+"""
 
 
 def sh(*argv: object, **more: object) -> str:
@@ -126,6 +136,40 @@ class SudoHosts:
                 for number, name in enumerate(NAMES, 1)
             },
         }
+
+    def experiment(self, folder: Path, sudo: object, **changes: Any) -> dict[str, Any]:
+        """A light run on them, whose script is in this folder."""
+        script = folder / "train.py"
+        script.write_text(SCRIPT)
+        workload = {
+            "argv": ["{python}", "train.py"],
+            "files": [str(script)],
+            "hosts": ["a", "b"],
+            "iterations": {"pattern": r"took (?P<seconds>[\d.]+) s"},
+        }
+        return {
+            "name": "own",
+            "testbed": {"inventory": self.inventory(sudo)},
+            "conditions": [{"rate": {"where": "nic", "host": "a", "rate": "120mbit"}}],
+            "workload": {"command": workload},
+            "traffic": [{"iperf": {"from": "a", "to": "b", "load": "30mbit", "streams": 2}}],
+            "collect": ["tcpdump", "nic", "qdisc", "tcp", "cpu"],
+            "measure": {"warmup": 2, "iterations": 40, "at_most": "60s"},
+            "validity": {"clock": "100ms"},
+            **changes,
+        }
+
+
+def processes_of(uid):
+    """PIDs and command lines of a user's processes, by their owner alone: of those with rights nobody sees the tag."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if entry.stat().st_uid == uid or f"Uid:\t{uid}\t" in (entry / "status").read_text():
+                found.append((int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()))
+        except OSError:
+            continue
+    return found
 
 
 @contextlib.contextmanager

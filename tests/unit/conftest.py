@@ -57,9 +57,9 @@ class Tethered(Leash):
         Deadline.after(PATIENCE_S).poll(lambda: any(map(wanted, self.events)), every_s=0.005, waiting_for="an event")
         return next(filter(wanted, self.events))
 
-    def sweep(self, deadline: Deadline, *, keep_data: bool, work: str | None = None) -> Swept:
+    def sweep(self, deadline: Deadline, **how: Any) -> Swept:
         assert self.strays, NOT_ALLOWED
-        return super().sweep(deadline, keep_data=keep_data, work=work)
+        return super().sweep(deadline, **how)
 
 
 @pytest.fixture(autouse=True)

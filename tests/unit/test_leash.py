@@ -421,6 +421,18 @@ def test_a_file_comes_home_whole(tether, tmp_path):
     assert (tmp_path / "home/empty").read_bytes() == b""
 
 
+def test_programs_are_compressed_on_their_way(tether, monkeypatch):
+    """They go to every node over what may be one slow network."""
+    leash = tether()
+    sent = []
+    write = leash.channel.write
+    monkeypatch.setattr(leash.channel, "write", lambda data: (sent.append(len(data)), write(data)))
+    program = Path(hashlib.__file__).read_bytes() * 200  # more than one part
+    leash.put("program", program, soon())
+    assert (folder(leash) / "program").read_bytes() == program
+    assert sum(sent) < len(program) / 10
+
+
 def test_an_interrupted_fetch_is_taken_up(tether, tmp_path):
     leash = tether()
     data = os.urandom(1_000_000)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import recovery
-from orchestrator.errors import StoreError
+from orchestrator.errors import ConfigError, StoreError
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry, RunFolder, entries, find, new_run_id, process_start
 
@@ -205,3 +205,24 @@ def test_ids_sort_by_time_and_name_the_point():
     assert new_run_id("cafe0123", 1_767_225_600_007_000_000) == "20260101T000000007-cafe0123"
     ids = [new_run_id("x", second * 10**9) for second in (1, 100, 10_000, 1_000_000_000, 2_000_000_000)]
     assert ids == sorted(ids)
+
+
+@pytest.mark.parametrize("newer", [2, "2027.1", None, [1]])
+def test_what_a_later_version_made_is_refused_by_name_and_left_as_it_is(tmp_path, capsys, newer):
+    folder = made(tmp_path, "r1")
+    folder.save(format=newer, controller={**rundir.controller(), **GONE})
+    before = (folder.path / "manifest.json").read_bytes()
+    with pytest.raises(StoreError, match=r"manifest\.json: is of format .*, and this orch reads 1") as caught:
+        find(tmp_path, "r1")
+    assert caught.value.hint == "use the version of orch that made it, or a later one"
+    assert recovery.recover(tmp_path, []) == 1
+    assert "and this orch reads 1" in capsys.readouterr().out
+    assert (folder.path / "manifest.json").read_bytes() == before
+
+
+def test_hosts_that_no_run_has_cannot_be_given_up(tmp_path):
+    folder = made(tmp_path, "r1")
+    folder.save(controller={**rundir.controller(), **GONE}, launches=[{"node": "h2"}, {"node": "h1"}])
+    with pytest.raises(ConfigError, match="--without h7: no host of r1; accepted: h1, h2"):
+        recovery.recover(tmp_path, [], without=["h1", "h7"])
+    assert [entry.outcome for entry in entries(tmp_path)] == ["lost"]

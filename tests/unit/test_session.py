@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from half_open import Cuttable
 
 from orchestrator import fanout
 from orchestrator.deadline import Deadline
-from orchestrator.errors import TransportError
+from orchestrator.errors import LockedError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
-from orchestrator.launch import Change, Launch, Line
+from orchestrator.launch import Change, Launch, Line, Stop
 from orchestrator.leash import Leash
 from orchestrator.session import Session
 from orchestrator.topology import Node, Topology
@@ -23,8 +25,17 @@ from orchestrator.watch import Watch
 
 PATIENCE_S = 120.0
 
+
+def wait_for(ready, *, waiting_for):
+    Deadline.after(PATIENCE_S).poll(ready, every_s=0.02, waiting_for=waiting_for)
+
+
 # Ready when all of them have come to the same folder, as ranks are when all have met.
 MEETS = 'touch "$0/$1"; while [ "$(ls "$0" | wc -l)" -lt "$2" ]; do sleep 0.1; done; echo ready; exec sleep 600'
+
+# Over when all of them have been asked to end, as ranks are whose framework parts from its peers.
+PARTS = 'trap "touch $0/$1; while [ \\$(ls $0 | wc -l) -lt $2 ]; do sleep 0.1; done; exit 0" TERM; echo ready; '
+PARTS += "while :; do sleep 0.1; done"
 
 
 class Here:
@@ -79,6 +90,50 @@ def session_on(tmp_path, run_name, monkeypatch, strays):
         session.testbed.close()
 
 
+def test_of_two_controllers_in_the_same_instant_one_gets_all_hosts(tmp_path, run_name, monkeypatch, strays):
+    """One of them is quick to reach the first host, the other one the second: neither may keep out the other."""
+    quick = {"a": "n1", "b": "n2"}
+    done = {name: threading.Event() for name in (*quick, *quick.values())}
+    lock = Leash.lock
+
+    def each_machine_its_own(leash, name, deadline):
+        """Nodes share this machine; who is not quick there waits until the other one has it, or has failed."""
+        node, mine = leash.node.name, leash._holder["run"][-1]
+        if quick[mine] != node:
+            other = "b" if mine == "a" else "a"
+            wait_for(lambda: done[node].is_set() or done[other].is_set(), waiting_for="the other controller")
+        try:
+            lock(leash, f"{run_name}-{node}-{name}", deadline)
+        finally:
+            done[node].set()
+
+    monkeypatch.setattr(Leash, "lock", each_machine_its_own)
+    events = EventLog(tmp_path / "events.jsonl")
+    sessions = {
+        name: Session(
+            Here(tmp_path, ["n1", "n2"]), run=f"{run_name}{name}", events=events, watch=Watch(events),
+            interrupts=Interrupts(),
+        )
+        for name in quick
+    }  # fmt: skip
+
+    def opened(name):
+        try:
+            sessions[name].open(["n1", "n2"])
+        except LockedError as error:
+            return error
+        finally:
+            done[name].set()
+        return None
+
+    with ThreadPoolExecutor(2) as pool:
+        refused = [error for error in pool.map(opened, quick) if error is not None]
+    for session in sessions.values():
+        session.close()
+    assert len(refused) == 1
+    assert f"run {run_name}" in refused[0].message
+
+
 def killed(session, *names):
     for name in names:
         os.kill(session.testbed.agents[name], signal.SIGKILL)
@@ -87,7 +142,7 @@ def killed(session, *names):
         session.watch.settle()
         return set(names) <= set(session.watch.lost)
 
-    Deadline.after(PATIENCE_S).poll(noticed, every_s=0.02, waiting_for="the loss to be noticed")
+    wait_for(noticed, waiting_for="the loss to be noticed")
 
 
 def test_more_ranks_than_are_asked_at_once_get_ready_together(session_on, tmp_path):
@@ -110,6 +165,28 @@ def test_more_ranks_than_are_asked_at_once_get_ready_together(session_on, tmp_pa
     assert len(session.up(launches)) == count
     session.stop(launches, measured_until=time.monotonic())
     assert session.residue() == []
+
+
+def test_more_ranks_than_are_asked_at_once_part_together(session_on, tmp_path):
+    session = session_on("n1", "n2")
+    parting = tmp_path / "parting"
+    parting.mkdir()
+    count = fanout.MOST_AT_ONCE + 6
+    launches = [
+        Launch(
+            name=f"rank{number}",
+            node=f"n{1 + number % 2}",
+            role="rank",
+            argv=("sh", "-c", PARTS, str(parting), str(number), str(count)),
+            ready=Line("ready"),
+            ready_within_s=PATIENCE_S,
+            stop=Stop(signals=((signal.SIGTERM, PATIENCE_S),)),
+        )
+        for number in range(count)
+    ]
+    session.start(launches, what="starting ranks")
+    session.stop(launches, measured_until=time.monotonic())
+    assert {process.status for process in session.watch.processes.values()} == {0}, "one was killed: it waited"
 
 
 def test_a_lost_host_keeps_nobody_from_sweeping_the_others(session_on):

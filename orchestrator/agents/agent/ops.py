@@ -12,17 +12,18 @@ import sys
 import time
 from typing import Any, Callable, Dict, Generator, Tuple
 
-from .changes import Changes, Journal, take_back
+from .changes import Changes, TakenBack, take_back
 from .checks import check
 from .children import KILL_S, Children, adopt, ladder
 from .commands import COMMAND_S, Commands
 from .files import Files
 from .folders import Folder
 from .home import MARKER, Home
+from .journal import Journal, about_of
 from .launches import Launches
 from .locks import Locks
 from .loop import Loop, Task
-from .proc import descendants, elsewhere, here, identity, process_table
+from .proc import descendants, elsewhere, identity, process_table
 from .pulse import speak_when_busy
 from .steps import Refusal, Steps
 from .sweep import Sweep
@@ -33,11 +34,7 @@ SUCCEED_S = 10.0  # for a lost agent to put everything down before it is killed
 
 def said_in(marker: int) -> Dict[str, Any]:
     """What an agent has said of itself in the file that marks a run's folder; nothing if none has."""
-    try:
-        said = json.loads(os.pread(marker, 1 << 16, 0).decode())
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
+    return about_of(os.pread(marker, 1 << 16, 0))
 
 
 def locked(marker: int) -> bool:
@@ -136,9 +133,9 @@ class Agent:
         loop.deaf = True
         loop.finish_whole(COMMAND_S + KILL_S)
         _, left = loop.drive(ladder(lambda: descendants(process_table(), os.getpid()), [(signal.SIGTERM, 1.0)]))
-        undone, failed = loop.drive(take_back(journal, self.commands)) if journal else ([], [])
+        taken = loop.drive(take_back(journal, self.commands)) if journal else TakenBack([], [], [])
         if self.farewell is not None:
-            loop.answer(self.farewell, {"left": left, "undone": undone, "failed": failed})
+            loop.answer(self.farewell, dict(taken._asdict(), left=left))
             end = time.monotonic() + FAREWELL_S
             while loop.wire.pending and time.monotonic() < end:
                 loop.turn(0.05)
@@ -159,10 +156,12 @@ class Agent:
         self.locks.hold(lock)
         if not locked(self.marker):
             raise Refusal("locked", "another agent works in %s" % made.path, holder={})
-        self.inherit(Journal(made, home.agents), said_in(self.marker))
+        before = said_in(self.marker)
+        self.inherit(Journal(made, home.agents, before), before)
         about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid(), proof=proof)
-        os.ftruncate(self.marker, 0)
-        os.pwrite(self.marker, json.dumps(about).encode() + b"\n", 0)
+        text = json.dumps(about).encode() + b"\n"
+        os.pwrite(self.marker, text, 0)  # over what it said before: at no instant it says nothing
+        os.ftruncate(self.marker, len(text))
         home.run, home.open, self.loop.silence_s = run, made, silence_s
         return {
             "pid": os.getpid(), "uid": os.geteuid(), "user": home.user.pw_name if home.user else None,
@@ -192,31 +191,31 @@ class Agent:
             )
 
     def inherit(self, journal: Journal, before: Dict[str, Any]) -> None:
-        """Take over what the run's agent before this one has not taken back, unless a reboot has."""
+        """Take over what the run's agent before this one has not taken back, as far as a reboot has not."""
         if before and elsewhere(before):
             told = "%s is of the machine %s" % (journal.folder.path, before.get("machine"))
             raise Refusal("folder", told + ": each host of an inventory needs a name of its own")
         self.changes.journal, self.changes.inherited = journal, set(journal.pending)
-        if before and not here(before):
-            for key in self.changes.inherited:
-                journal.done(key)
 
     def ping(self) -> Dict[str, Any]:
         return {"wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
 
-    def sweep(self, *, work: str, keep_data: bool) -> Steps[Dict[str, Any]]:
+    def sweep(self, *, work: str, keep_data: bool, forget: str = "") -> Steps[Dict[str, Any]]:
         place = self.home.place(work)
-        report = yield from Sweep(self.home, self.commands, work=place, keep_data=keep_data).carry_out()
-        if self.changes.journal is not None:
-            undone, failed = yield from take_back(self.changes.journal, self.commands, self.changes.inherited)
-            report["undone"] += undone
-            report["failed"] += failed
+        report = yield from Sweep(self.home, self.commands, work=place, keep_data=keep_data, forget=forget).carry_out()
+        journal = self.changes.journal
+        if journal is not None:
+            taken = yield from take_back(journal, self.commands, self.changes.inherited)
+            for kind, found in taken._asdict().items():
+                report[kind] += found
+            report["failed"] += journal.told()
         return report
 
     def remove(self) -> Dict[str, Any]:
         alive = descendants(process_table(), os.getpid())
-        pending = list(self.changes.book().pending)
-        if alive or pending:
-            raise Refusal("busy", "processes %s, changes %s" % (alive, pending))
+        journal = self.changes.book()
+        if alive or journal.pending or journal.troubles:
+            told = [*journal.pending, *journal.troubles]
+            raise Refusal("busy", "processes %s, changes %s" % (alive, told))
         self.home.leave()
         return {}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import signal
 from typing import Any, Dict, List, Optional, Tuple
 
-from .changes import Journal, take_back
+from .changes import take_back
 from .children import ladder
 from .commands import Commands
 from .folders import Folder, drop, reach
 from .home import MARKER, Home
-from .proc import command_line, descendants, elsewhere, here, process_table, tags
+from .journal import Journal, about_of
+from .proc import command_line, descendants, elsewhere, process_table, tags
 from .steps import Refusal, Steps
 
 
@@ -32,16 +32,22 @@ class Left:
 
 
 class Sweep:
-    """One sweep of a work folder: whose agents live, what it holds meanwhile, and what it has done."""
+    """One sweep of a work folder: whose agents live, what it holds meanwhile, and what it has done.
 
-    def __init__(self, home: Home, commands: Commands, *, work: str, keep_data: bool) -> None:
+    What a journal of the run `forget` still says once that was tried is forgotten.
+    """
+
+    def __init__(self, home: Home, commands: Commands, *, work: str, keep_data: bool, forget: str) -> None:
         self.home = home
         self.commands = commands
         self.work = work
         self.keep_data = keep_data
+        self.forget = forget
         self.alive: List[Tuple[str, str]] = []
         self.left: List[Left] = []
-        self.report: Dict[str, List[Any]] = {"undone": [], "failed": [], "removed": [], "kept": []}
+        self.report: Dict[str, List[Any]] = {
+            kind: [] for kind in ("undone", "already", "failed", "forgotten", "removed", "kept")
+        }
 
     def carry_out(self) -> Steps[Dict[str, Any]]:
         """End what dead agents left: processes by their tag, changes by their journals, and folders if asked."""
@@ -109,10 +115,7 @@ class Sweep:
             gone = True
         except BlockingIOError:
             gone = False
-        try:
-            about = json.loads(os.read(fd, 1 << 16).decode())
-        except ValueError:
-            about = {}  # its agent died while it said hello: nothing was started
+        about = about_of(os.read(fd, 1 << 16))
         if not gone:
             self.alive.append((str(about.get("run")), str(about.get("node"))))
         if not gone or elsewhere(about):
@@ -122,9 +125,10 @@ class Sweep:
         return True
 
     def sweep_folder(self, work: Folder, left: Left) -> Steps[None]:
+        """Sweep one folder, and tell what went wrong with it: that keeps nobody from the next one."""
         path = left.folder.path
-        try:  # what is of another boot or network namespace went with it
-            safe = not here(left.about) or (yield from self.sweep_journal(Journal(left.folder, self.home.agents)))
+        try:
+            safe = yield from self.sweep_journal(left, Journal(left.folder, self.home.agents, left.about))
             if safe and not self.keep_data:
                 work.remove(left.name)
         except (OSError, Refusal) as error:
@@ -132,9 +136,14 @@ class Sweep:
             return
         self.report["kept" if self.keep_data or not safe else "removed"].append(path)
 
-    def sweep_journal(self, journal: Journal) -> Steps[bool]:
-        """Take back what a journal holds; whether all of it was."""
-        undone, failed = yield from take_back(journal, self.commands)
-        self.report["undone"] += undone
-        self.report["failed"] += failed
-        return not failed
+    def sweep_journal(self, left: Left, journal: Journal) -> Steps[bool]:
+        """Take back what a journal holds; whether nothing of it is left to be done."""
+        taken = yield from take_back(journal, self.commands)
+        self.report["undone"] += taken.undone
+        self.report["already"] += taken.already
+        if self.forget and left.name.startswith(self.forget + "."):
+            if taken.failed or journal.troubles:
+                self.report["forgotten"] += [{"id": key, "what": what} for key, what in journal.forget()]
+            return True
+        self.report["failed"] += taken.failed + journal.told()
+        return not taken.failed and not journal.troubles

@@ -1,0 +1,105 @@
+"""Every kind of change, left by an agent that was killed: taken back where it stands, left alone where it does not."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from orchestrator.conditions import congestion_control, delay, ecn, firewall, loss, rate
+from orchestrator.deadline import Deadline
+from orchestrator.leash import Leash
+from orchestrator.session import Session
+from tests.machine import PATIENCE_S
+
+pytestmark = pytest.mark.testbed
+
+
+def changes(topology):
+    """One of each kind on h1, two of some."""
+    found = [
+        *congestion_control.changes(congestion_control.Config(algorithm="reno"), topology),
+        *rate.changes(rate.Config(host="h1", rate="50mbit"), topology),
+        *delay.changes(delay.Config(host="h1", time="5ms"), topology),
+        *firewall.changes(firewall.Config(), topology),
+        *loss.changes(loss.Config(host="h1", share="1%"), topology),
+        *ecn.changes(ecn.Config(host="h1", share="1%"), topology),
+    ]
+    return list({change.name: change for change in found if change.node == "h1"}.values())
+
+
+@pytest.fixture
+def testbed(up):
+    return up(3, rate=float("inf"), offloads=True)
+
+
+def soon():
+    return Deadline.after(PATIENCE_S)
+
+
+def agent(testbed, run):
+    channel = testbed.connect("h1", soon())
+    leash = Leash(testbed.topology.node("h1"), channel, run=run, holder={}, on_event=lambda _: None)
+    return leash, leash.hello(soon()).pid
+
+
+def state(leash, change):
+    return Session._state(leash, change)
+
+
+def left_by_a_killed_agent(on, testbed, run):
+    """The changes with the state before each, and the undo commands in the order in which they are to be run."""
+    leash, pid = agent(testbed, run)
+    made, undo = [], []
+    for change in changes(testbed.topology):
+        old = state(leash, change)
+        steps = change.undo(old)
+        leash.change(change.name, soon(), undo=steps, apply=change.apply(old), sign=change.sign(old))
+        assert state(leash, change) == change.expect(old) != old, change.name
+        made.append((change, old))
+        undo = [*steps, *undo]
+    on(testbed, "h1", f"kill -9 {pid}")
+    return made, undo
+
+
+def test_what_stands_is_taken_back(up, on, testbed):
+    made, _ = left_by_a_killed_agent(on, testbed, "r1")
+    sweeping, _ = agent(testbed, "sweep")
+    swept = sweeping.sweep(soon(), keep_data=False)
+    assert (swept.failed, swept.already) == ((), ())
+    assert swept.undone == tuple(change.name for change, _ in reversed(made))
+    assert [state(sweeping, change) for change, _ in made] == [old for _, old in made]
+    sweeping.close(soon())
+
+
+def test_what_an_administrator_took_back_by_hand_is_undone_already(up, on, testbed):
+    made, undo = left_by_a_killed_agent(on, testbed, "r1")
+    on(testbed, "h1", "; ".join(map(shlex.join, undo)))
+    sweeping, _ = agent(testbed, "sweep")
+    swept = sweeping.sweep(soon(), keep_data=False)
+    assert (swept.failed, swept.undone) == ((), ())
+    assert swept.already == tuple(change.name for change, _ in reversed(made))
+    assert [state(sweeping, change) for change, _ in made] == [old for _, old in made]
+    sweeping.close(soon())
+
+
+def test_what_an_administrator_put_in_its_place_stays(up, on, testbed):
+    left_by_a_killed_agent(on, testbed, "r1")
+    on(testbed, "h1", "tc qdisc replace dev eth0 root tbf rate 7mbit burst 9000b limit 99999b")
+    on(testbed, "h1", "sysctl -qw net.ipv4.tcp_ecn=0")
+    sweeping, _ = agent(testbed, "sweep")
+    swept = sweeping.sweep(soon(), keep_data=False)
+    assert (swept.failed, set(swept.already)) == ((), {"rate of h1:eth0", "net.ipv4.tcp_ecn of h1"})
+    assert "rate 7Mbit" in on(testbed, "h1", "tc qdisc show dev eth0")
+    assert on(testbed, "h1", "sysctl -n net.ipv4.tcp_ecn") == "0\n"
+    sweeping.close(soon())
+
+
+def test_of_rules_that_were_removed_in_part_the_rest_is_removed(up, on, testbed):
+    made, _ = left_by_a_killed_agent(on, testbed, "r1")
+    ((held, old),) = ((change, old) for change, old in made if change.kind == "delay")
+    on(testbed, "h1", shlex.join(held.undo(old)[0]))  # of two hosts' packets
+    sweeping, _ = agent(testbed, "sweep")
+    assert sweeping.sweep(soon(), keep_data=False).failed == ()
+    assert state(sweeping, held) == old
+    sweeping.close(soon())

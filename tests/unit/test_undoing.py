@@ -1,0 +1,201 @@
+"""What is taken back of a run whose agent died, whatever became of its journal, marker and changes meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from orchestrator import cleaning
+from orchestrator.answers import AgentLost
+from orchestrator.cleaning import Wanted
+from orchestrator.deadline import Deadline
+from orchestrator.errors import AgentError, ConfigError
+from orchestrator.launch import Sign
+from tests.machine import PATIENCE_S
+
+pytestmark = pytest.mark.usefixtures("strays")
+
+GARBAGE = ["not JSON", '[1, "two"]', '{"undo": [["true"]]}', '{"id": "x", "undo": "rm"}', "\\udc80", "[" * 100_000]
+
+
+def soon() -> Deadline:
+    return Deadline.after(PATIENCE_S)
+
+
+class Rules:
+    """A file of rules that changes add to and remove from, as a kernel's tables; removing what is not there fails."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "rules"
+        self.file.write_text("")
+
+    def present(self) -> list[str]:
+        return self.file.read_text().split()
+
+    def add(self, rule: str) -> list[str]:
+        return ["sh", "-c", f"echo {rule} >> {self.file}"]
+
+    def remove(self, rule: str) -> list[str]:
+        return ["sh", "-c", f"grep -qx {rule} {self.file} && sed -i /^{rule}$/d {self.file}"]
+
+    def change(self, leash, key: str, *rules: str, signed: bool = True) -> None:
+        sign = Sign(read=("cat", str(self.file)), pattern=f"^({'|'.join(rules)})$") if signed else None
+        undo, apply = [self.remove(rule) for rule in rules], [self.add(rule) for rule in rules]
+        leash.change(key, soon(), undo=undo, apply=apply, sign=sign)
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Rules:
+    return Rules(tmp_path)
+
+
+def kill(leash) -> Path:
+    """Kill an agent; the folder that it leaves."""
+    os.kill(leash.channel.pid, signal.SIGKILL)
+    leash.await_event(lambda event: isinstance(event, AgentLost))
+    return Path(leash.node.folder(leash._run))
+
+
+def spoil(folder: Path, line: str, at: int) -> None:
+    journal = folder / "undo.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:at], line.encode() + b"\n", *lines[at:]]))
+
+
+@pytest.mark.parametrize("line", GARBAGE)
+def test_a_line_that_cannot_be_read_costs_no_other_change_and_no_other_run(tether, rules, run_name, line):
+    first, second = tether(), tether(run=run_name + "-2")
+    rules.change(first, "one", "a")
+    rules.change(first, "two", "b")
+    rules.change(second, "three", "c")
+    spoilt, other = kill(first), kill(second)
+    spoil(spoilt, line, at=2)  # between the changes
+    swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=False)
+    assert set(swept.undone) == {"one", "two", "three"}
+    assert rules.present() == []
+    (told,) = swept.failed
+    assert told.startswith(f"{spoilt}/undo.jsonl: line 3 cannot be read: {line[:20]}")
+    assert (spoilt.exists(), other.exists()) == (True, False), "what cannot be read may still stand"
+
+    again = tether(hello=False, run="sweep").sweep(soon(), keep_data=False, forget=run_name + "-2")
+    assert len(again.failed) == 1, "another run's"
+    last = tether(hello=False, run="sweep").sweep(soon(), keep_data=False, forget=run_name)
+    assert (last.failed, last.removed) == ((), (str(spoilt),))
+    assert "line 3 cannot be read" in last.forgotten[0]
+
+
+def test_a_run_that_comes_back_keeps_its_folder_while_its_journal_cannot_be_read(tether, rules):
+    leash = tether()
+    rules.change(leash, "one", "a")
+    spoil(kill(leash), "garbage", at=0)
+    back = tether()
+    swept = back.sweep(soon(), keep_data=True)
+    assert (swept.undone, len(swept.failed)) == (("one",), 1)
+    with pytest.raises(AgentError, match="line 1 cannot be read: garbage"):
+        back.remove(soon())
+
+
+def test_what_somebody_took_back_by_hand_is_undone_already(tether, rules):
+    leash = tether()
+    rules.change(leash, "one", "a", "b")
+    rules.change(leash, "two", "c")
+    folder = kill(leash)
+    rules.file.write_text("mine\nc\n")
+    swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=False)
+    assert (swept.undone, swept.already, swept.failed) == (("two",), ("one",), ())
+    assert rules.present() == ["mine"]
+    assert not folder.exists()
+
+
+def test_of_what_somebody_took_back_in_part_the_rest_is_taken_back(tether, rules):
+    leash = tether()
+    rules.change(leash, "one", "a", "b")
+    kill(leash)
+    rules.file.write_text("b\n")
+    swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=False)
+    assert (swept.undone, swept.failed) == (("one",), ())
+    assert rules.present() == []
+
+
+def test_a_change_taken_back_by_hand_in_a_run_keeps_nobody_from_ending_it(tether, rules):
+    leash = tether()
+    rules.change(leash, "one", "a")
+    rules.change(leash, "two", "b")
+    rules.file.write_text("b\n")
+    leash.undo("one", soon())
+    rules.file.write_text("")
+    leash.close(soon())  # raises where a change cannot be taken back
+
+
+def test_a_sign_that_cannot_be_read_counts_for_nothing(tether, rules):
+    leash = tether()
+    sign = Sign(read=("false",), pattern="a")
+    leash.change("one", soon(), undo=[rules.remove("a")], apply=[rules.add("a")], sign=sign)
+    leash.undo("one", soon())
+    assert rules.present() == []
+
+
+@pytest.mark.parametrize("marker", ["", "\n", "[]", "{", "null"])
+def test_an_emptied_marker_is_no_reboot(tether, rules, run_name, marker):
+    leash = tether()
+    rules.change(leash, "one", "a")
+    folder = kill(leash)
+    (folder / ".orch-run.json").write_text(marker)
+    swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=False)
+    assert (swept.undone, swept.failed, swept.removed) == (("one",), (), (str(folder),))
+    assert rules.present() == []
+
+
+def test_a_run_that_comes_back_to_an_emptied_marker_takes_its_changes_back(tether, rules):
+    leash = tether()
+    rules.change(leash, "one", "a")
+    (kill(leash) / ".orch-run.json").write_text("")
+    back = tether()
+    assert back.sweep(soon(), keep_data=True).undone == ("one",)
+    assert rules.present() == []
+
+
+def test_what_an_older_agent_wrote_is_taken_back_and_where_it_does_not_say_when_it_is_told(tether, rules):
+    """Its lines have neither a sign nor where they were made; nor does its marker, once it is emptied."""
+    leash = tether()
+    folder = kill(leash)
+    old = {"id": "one", "undo": [rules.remove("a")]}
+    (folder / "undo.jsonl").write_text(json.dumps(old) + "\n")
+    rules.file.write_text("a\n")
+    marker = folder / ".orch-run.json"
+    said = marker.read_text()
+    marker.write_text("")
+    swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=True)
+    assert "one: it cannot be told whether it was made before a reboot" in swept.failed[0]
+    marker.write_text(said)
+    swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=True)
+    assert (swept.undone, swept.failed) == (("one",), ())
+    assert rules.present() == []
+
+
+def test_what_cannot_be_taken_back_is_told_until_it_is_forgotten(tether, tmp_path, run_name, capsys):
+    leash = tether()
+    leash.change("route of n1", soon(), undo=[["false"]], apply=[["true"]])
+    folder = kill(leash)
+    for _ in range(2):
+        swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=True)
+        assert cleaning._report({"n1": swept}, Wanted()) == 1
+        told = capsys.readouterr().out
+        assert "n1: could not undo route of n1: false\n" in told
+        assert "--forget RUN" in told
+    swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=True, forget=run_name)
+    assert cleaning._report({"n1": swept}, Wanted(forget=run_name)) == 0
+    assert capsys.readouterr().out == f"n1: forgot route of n1: false\nn1: kept {folder} (--data removes it)\n"
+    assert (folder / "undo.forgotten.jsonl").exists(), "what was forgotten can still be read"
+    swept = tether(hello=False, run="sweep").sweep(soon(), keep_data=True, forget=run_name)
+    assert cleaning._report({"n1": swept}, Wanted(forget=run_name)) == 0
+    assert f"nothing of {run_name} had to be forgotten" in capsys.readouterr().out
+
+
+def test_only_hosts_that_there_are_can_be_cleaned():
+    with pytest.raises(ConfigError, match="--host h7: no such host; accepted: localhost"):
+        cleaning.clean(None, Wanted(host="h7"))
