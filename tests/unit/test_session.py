@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from orchestrator import fanout
 from orchestrator.deadline import Deadline
-from orchestrator.errors import TransportError
+from orchestrator.errors import StoreError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Launch, Line
@@ -124,6 +126,22 @@ def test_what_a_lost_host_had_is_not_taken_for_fetched(session_on, tmp_path):
     with pytest.raises(TransportError, match="what n1 had of the run is not home"):
         session.fetch(tmp_path / "results")
     assert not (tmp_path / "n2" / session.run).exists(), "the other one was fetched, and its folder removed"
+
+
+def test_without_room_for_the_files_of_all_hosts_none_is_fetched(session_on, tmp_path, monkeypatch):
+    """Each host's would have room by themselves."""
+    session = session_on("n1", "n2")
+    for leash in session.leashes.values():
+        leash.put("data", b"x" * 1000, Deadline.after(PATIENCE_S))
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1500))
+        with pytest.raises(StoreError, match=r"the files of n1, n2 are 2000 bytes, and .* has room for 1500"):
+            session.fetch(tmp_path / "results")
+    assert [path for path in (tmp_path / "results").rglob("*") if path.is_file()] == []
+    assert session.away == {"n1", "n2"}
+    session.fetch(tmp_path / "results")
+    assert (tmp_path / "results/hosts/n2/data").read_bytes() == b"x" * 1000
+    assert session.away == set()
 
 
 def test_a_host_that_is_reached_again_is_swept_and_brought_home(session_on, tmp_path):
