@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import leash as leash_module
 from orchestrator.answers import AgentLost, LineRead, RemoteFile
 from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, OrchError, StoreError, TransportError
+from orchestrator.errors import AgentError, DeadlineExceeded, OrchError, StoreError, TransportError
+from orchestrator.fetching import fetch_all
 from orchestrator.launch import Launch, Requirement
 from orchestrator.leash import Leash
-from orchestrator.session import fetch_all
 from orchestrator.topology import Node
 from orchestrator.transport.local import LocalChannel
 
@@ -347,9 +348,37 @@ def test_a_promise_that_the_disk_cannot_hold_is_told_before_anything_comes(hosti
     leash = hostile(
         f"ANSWERS['files'] = {{'files': [{{'path': 'x', 'bytes': {promised}}}, {{'path': 'y', 'bytes': 9}}]}}"
     )
-    with pytest.raises(StoreError, match=f"n1: its files are {promised + 9} bytes"):
+    with pytest.raises(StoreError, match=f"the files of n1 are {promised + 9} bytes"):
         fetch_all(leash, tmp_path / "home", patience())
     assert list((tmp_path / "home").rglob("*")) == []
+
+
+# One byte at a time, so many; then the hash of what was asked for, if that is all of it.
+SLOW = """
+import hashlib, time
+def other(request):
+    for _ in range({count}):
+        text({{"id": request["id"], "more": True, "bytes": 1}}, b"x")
+        time.sleep(0.5)
+    if {count} == request["most"]:
+        text({{"id": request["id"], "sha256": hashlib.sha256(b"x" * {count}).hexdigest(), "size": {count}}})
+"""
+
+
+def test_a_file_that_comes_slowly_comes_home(hostile, tmp_path, monkeypatch):
+    """Fifteen seconds for thirty bytes, where ten without any would end it."""
+    monkeypatch.setattr(leash_module, "STALLED_S", 10.0)
+    leash = hostile(SLOW.format(count=30))
+    leash.fetch(RemoteFile("x", 30), tmp_path / "home", patience())
+    assert (tmp_path / "home/x").read_bytes() == b"x" * 30
+
+
+def test_a_file_of_which_no_more_comes_is_given_up_and_kept_as_far_as_it_came(hostile, tmp_path, monkeypatch):
+    monkeypatch.setattr(leash_module, "STALLED_S", 5.0)
+    leash = hostile(SLOW.format(count=2))
+    with pytest.raises(DeadlineExceeded, match="x: nothing came for 5 s, after 2 of 30 bytes"):
+        leash.fetch(RemoteFile("x", 30), tmp_path / "home", patience())
+    assert (tmp_path / "home/x.part").read_bytes() == b"xx", "the next try goes on from there"
 
 
 def test_a_hash_that_is_not_that_of_what_came_leaves_no_file(hostile, tmp_path):

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from half_open import Cuttable
 
 from orchestrator import fanout
 from orchestrator.deadline import Deadline
-from orchestrator.errors import LockedError, TransportError
+from orchestrator.errors import LockedError, StoreError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
-from orchestrator.launch import Change, Launch, Line, Stop
+from orchestrator.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.leash import Leash
 from orchestrator.session import Session
 from orchestrator.topology import Node, Topology
@@ -214,6 +216,22 @@ def test_what_a_lost_host_had_is_not_taken_for_fetched(session_on, tmp_path):
     assert not (tmp_path / "n2" / session.run).exists(), "the other one was fetched, and its folder removed"
 
 
+def test_without_room_for_the_files_of_all_hosts_none_is_fetched(session_on, tmp_path, monkeypatch):
+    """Each host's would have room by themselves."""
+    session = session_on("n1", "n2")
+    for leash in session.leashes.values():
+        leash.put("data", b"x" * 1000, Deadline.after(PATIENCE_S))
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1500))
+        with pytest.raises(StoreError, match=r"the files of n1, n2 are 2000 bytes, and .* has room for 1500"):
+            session.fetch(tmp_path / "results")
+    assert [path for path in (tmp_path / "results").rglob("*") if path.is_file()] == []
+    assert session.away == {"n1", "n2"}
+    session.fetch(tmp_path / "results")
+    assert (tmp_path / "results/hosts/n2/data").read_bytes() == b"x" * 1000
+    assert session.away == set()
+
+
 def test_a_host_that_is_reached_again_is_swept_and_brought_home(session_on, tmp_path):
     session = session_on("n1", "n2")
     stays = Launch(name="p", node="n2", role="rank", argv=("sh", "-c", "echo ready; sleep 600"), ready=Line("ready"))
@@ -235,6 +253,7 @@ def limit(node, file):
     return Change(
         node=node, name=f"limit of {node}", kind="rate", read=("cat", str(file)), parse=str.strip,
         apply=lambda _: said("new"), undo=said, expect=lambda _: "new",
+        sign=lambda _: Sign(read=("cat", str(file)), pattern="^new$"),
     )  # fmt: skip
 
 
