@@ -17,7 +17,7 @@ from orchestrator.deadline import Deadline
 from orchestrator.errors import LockedError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
-from orchestrator.launch import Change, Launch, Line, Stop
+from orchestrator.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.leash import Leash
 from orchestrator.session import Session
 from orchestrator.topology import Node, Topology
@@ -234,7 +234,7 @@ def limit(node, file):
 
     return Change(
         node=node, name=f"limit of {node}", kind="rate", read=("cat", str(file)), parse=str.strip,
-        apply=lambda _: said("new"), undo=said, expect=lambda _: "new",
+        apply=lambda _: said("new"), undo=said, expect=lambda _: "new", sign=lambda _: Sign(("cat", str(file)), "new"),
     )  # fmt: skip
 
 
