@@ -197,7 +197,7 @@ def verdict(manifest: Mapping[str, Any], outcome: str | None = None) -> str:
     ended = outcome or manifest["outcome"]
     if ended != "completed":
         return f"{ended} ({manifest.get('stage')})"
-    return "valid" if manifest["valid"] else "INVALID"
+    return "valid" if manifest.get("valid") else "INVALID"
 
 
 _HEAD = ("run", "window", "iterations", "mean", "p50", "p99", "asked", "achieved", "sent/theory", "verdict")
@@ -212,7 +212,7 @@ def _rows(manifest: Mapping[str, Any]) -> list[list[str]]:
         known = [value for value in achieved if value is not None]
         rows += [
             [
-                f"#{manifest['repetition']}" + (f" {row['job']}" if len(window["training"]) > 1 else ""),
+                f"#{manifest.get('repetition', '?')}" + (f" {row['job']}" if len(window["training"]) > 1 else ""),
                 window["window"],
                 str(row["iterations"]),
                 *(ms_or_dash(row[key]) for key in ("mean_s", "p50_s", "p99_s")),
@@ -275,7 +275,7 @@ def run_text(entry: Entry) -> str:
     for window in manifest.get("windows", []):
         lines += _variation(window)
         lines += ["", f"  gates of {window['window']}:"]
-        lines += [f"    {_mark(gate)} {gate['name']}: {gate['message']}" for gate in window["gates"]]
+        lines += [f"    {_mark(gate)} {gate['name']}: {gate['message']}" for gate in window.get("gates", [])]
     if manifest.get("phases"):
         lines += ["", "  seconds   " + ", ".join(f"{name} {value:.2f}" for name, value in manifest["phases"].items())]
     return "\n".join(lines)

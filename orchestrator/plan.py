@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator import parts
 from orchestrator.collectors import processor
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, shortened
 from orchestrator.experiment import Choice, Experiment, LocalTestbed, Measure, Validity, WindowSpec
 from orchestrator.launch import Change, Launch, Requirement
 from orchestrator.protocols import Demand, Problem, Source, Theory
@@ -185,7 +185,7 @@ def _overloads(window: WindowSpec, topology: Topology) -> Iterator[Problem]:
 def refuse_problems(experiment: Experiment, topology: Topology, place: Callable[[Sequence[str | int]], str]) -> None:
     """Raise one ConfigError that tells every problem; `place` turns a path into file:line:column."""
     lines = [
-        f"{place(loc)}: {'.'.join(str(step) for step in loc)}: {problem.message}; accepted: {problem.accepted}"
+        f"{place(loc)}: {'.'.join(map(str, loc))}: {shortened(problem.message)}; accepted: {problem.accepted}"
         for loc, problem in problems(experiment, topology)
     ]
     if lines:

@@ -23,7 +23,7 @@ import numpy as np
 from orchestrator import parts, safepath
 from orchestrator.analysis import captures, flowbins, flowtable, windows
 from orchestrator.collectors import tcpdump
-from orchestrator.errors import CaptureError, OrchError
+from orchestrator.errors import CaptureError, OrchError, StoreError
 from orchestrator.gates import Tolerances
 from orchestrator.launch import Flow
 from orchestrator.rows import TABLES, Columns, Home
@@ -89,13 +89,24 @@ def reduce(folder: Path) -> dict[str, Any]:
 
 def _add_home(writer: TableWriter, part: str, home: Home, manifest: Mapping[str, Any], notes: list[str]) -> None:
     try:
-        found = parts.by_label(part).read(home)
+        for table, columns in brought(part, home).items():
+            placed = {"window": _windows_of(columns, home, manifest)} if {"window", "iteration"} <= set(columns) else {}
+            writer.add(table, {**columns, **placed}, node=home.node, launch=home.launch)
     except OrchError as error:
         notes.append(f"{home.node}: {home.launch}: {error.message}")
-        return
-    for table, columns in found.items():
-        placed = {"window": _windows_of(columns, home, manifest)} if {"window", "iteration"} <= set(columns) else {}
-        writer.add(table, {**columns, **placed}, node=home.node, launch=home.launch)
+
+
+def brought(part: str, home: Home) -> Mapping[str, Columns]:
+    """The rows that a part reads from what a launch brought home; StoreError where it cannot have written that.
+
+    A host that writes nonsense loses its own rows, and nobody else's.
+    """
+    try:
+        found: Mapping[str, Columns] = parts.by_label(part).read(home)
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # pyarrow's own are of these kinds too
+        told = str(error).partition("\n")[0][:200]
+        raise StoreError(f"what it brought home cannot be read: {told or type(error).__name__}") from None
+    return found
 
 
 def _windows_of(columns: Columns, home: Home, manifest: Mapping[str, Any]) -> Any:

@@ -141,8 +141,8 @@ def test_the_doctor_finds_what_a_run_would(hosts, tmp_path):
     """Addresses on the wrong hosts, one on another device, a device down: each told alike; nothing starts."""
     inventory, on = hosts
     rack = write(tmp_path, inventory, "rack.yaml")
-    usual = write(tmp_path, experiment(inventory), "usual.yaml")
-    mistaken = write(tmp_path, experiment({**inventory, "hosts": swapped(inventory)}), "mistaken.yaml")
+    usual = write(tmp_path, on_inventory(inventory), "usual.yaml")
+    mistaken = write(tmp_path, on_inventory({**inventory, "hosts": swapped(inventory)}), "mistaken.yaml")
     assert orch("doctor", usual)[0] == 0
     assert on("h1", "ls", "-A", "/run/orch").strip() == ""
 

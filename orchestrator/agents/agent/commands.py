@@ -27,11 +27,23 @@ class Completed(NamedTuple):
 
 
 def argvs(value: Any) -> List[List[str]]:
+    """The value, if it is commands that can be started; they may be asked for long before they are."""
     if not isinstance(value, list) or not all(
-        isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv) for argv in value
+        isinstance(argv, list) and argv and all(map(is_word, argv)) for argv in value
     ):
-        raise ValueError("not a list of argument lists: %r" % (value,))
+        raise ValueError("not a list of argument lists: %.200r" % (value,))
     return value
+
+
+def is_word(value: Any) -> bool:
+    """Whether the kernel takes this as a word of a command."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def standard_input(data: bytes) -> IO[bytes]:
