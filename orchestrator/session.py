@@ -425,7 +425,8 @@ class Session:
     def fetch(self, run_folder: Path) -> None:
         """Bring every file of the run home, and remove the run's folders from the nodes; an error names who is lost."""
         self.each(self.leashes, lambda leash: self._fetch_one(leash, run_folder), what="fetching", seconds=FETCH_S)
-        lost = [name for name in self.watch.lost if self.testbed.home_of(name) is None]
+        # An agent that was lost before its greeting has made no folder.
+        lost = [name for name in self.watch.lost if name in self.leashes and self.testbed.home_of(name) is None]
         if lost:
             raise TransportError(f"what {', '.join(lost)} had of the run is not home: {self.watch.lost[lost[0]]}")
 

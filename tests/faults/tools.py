@@ -18,7 +18,12 @@ from tests.faults.running import VERDICT
 from tests.faults.scene import Scene
 
 IPERF_PORT = 15201
-LISTEN = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print('up', flush=True); [s.accept() for _ in iter(int, 1)]"
+LISTEN = """
+import socket, sys, time
+listener = socket.create_server(("", int(sys.argv[1])))
+print("up", flush=True)
+time.sleep(3600)
+"""
 
 
 @row(29, "tcpdump dies in the window", variant="dies", on=(LOCAL, INVENTORY), about_s=20)

@@ -6,12 +6,13 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from orchestrator import fanout
 from orchestrator.deadline import Deadline
-from orchestrator.errors import TransportError
+from orchestrator.errors import OrchError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Launch, Line
@@ -135,3 +136,18 @@ def test_a_host_that_is_reached_again_is_swept_and_brought_home(session_on, tmp_
     assert session.watch.lost == {}
     session.fetch(tmp_path / "results")
     assert (tmp_path / "results/hosts/n2/p/stdout").read_text() == "ready\n"
+
+
+def test_nothing_is_missed_of_a_host_that_never_greeted(session_on, tmp_path, monkeypatch):
+    """What answers there is no agent of ours: no folder of the run is left on it."""
+    stranger = tmp_path / "stranger"
+    stranger.write_text(f"#!{sys.executable}\nprint('Welcome!' * 20000)\n")
+    stranger.chmod(0o755)
+    session = session_on("n1")
+    monkeypatch.setattr(Here, "connect", lambda *_: LocalChannel(str(stranger)))
+    session.testbed.topology = replace(session.testbed.topology, nodes=(Node(name="n2", work=str(tmp_path / "n2")),))
+    with pytest.raises(OrchError, match="no agent of ours"):
+        session.open(["n2"])
+    session.watch.settle()
+    assert set(session.watch.lost) == {"n2"}
+    session.fetch(tmp_path / "results")
