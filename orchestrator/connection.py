@@ -22,10 +22,6 @@ from orchestrator.said import events, refusal
 MAGIC = b"\0orch-agent 1\n"  # what an agent says first; a login shell may have printed something before it
 NOISE_LIMIT = 1 << 16
 READ_SIZE = 1 << 18
-_HINTS = {
-    "missing": "install it on the node, or name it by its path",
-    "noexec": "let `work` of the node be on a file system from which programs may be started",
-}
 
 
 class Request:

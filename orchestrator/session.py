@@ -459,7 +459,8 @@ class Session:
             self.away.discard(name)
 
         self.each(self.leashes, fetch, what="fetching", seconds=FETCH_S)
-        lost = [name for name in self.watch.lost if self.testbed.home_of(name) is None]
+        # An agent that was lost before its greeting has made no folder.
+        lost = [name for name in self.watch.lost if name in self.leashes and self.testbed.home_of(name) is None]
         if lost:
             raise TransportError(f"what {', '.join(lost)} had of the run is not home: {self.watch.lost[lost[0]]}")
 

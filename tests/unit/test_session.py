@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,13 +17,14 @@ from half_open import Cuttable
 
 from orchestrator import fanout
 from orchestrator.deadline import Deadline
-from orchestrator.errors import LockedError, StoreError, TransportError
+from orchestrator.errors import LockedError, OrchError, StoreError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.leash import Leash
 from orchestrator.session import Session
 from orchestrator.topology import Node, Topology
+from orchestrator.transport.local import LocalChannel
 from orchestrator.watch import Watch
 
 PATIENCE_S = 120.0
@@ -283,5 +285,20 @@ def test_steps_of_putting_back_skip_a_host_whose_loss_nobody_has_taken_note_of(s
     session = session_on("n1", "n2")
     session._interrupts.unwinding()
     session.testbed.lines["n1"].agent.close()
-    Deadline.after(PATIENCE_S).poll(lambda: not session.watch.inbox.empty(), every_s=0.02, waiting_for="the loss")
+    Deadline.after(PATIENCE_S).poll(lambda: len(session.watch.inbox) > 0, every_s=0.02, waiting_for="the loss")
     assert list(session.machines()) == ["n2"]
+
+
+def test_nothing_is_missed_of_a_host_that_never_greeted(session_on, tmp_path, monkeypatch):
+    """What answers there is no agent of ours: no folder of the run is left on it."""
+    stranger = tmp_path / "stranger"
+    stranger.write_text(f"#!{sys.executable}\nprint('Welcome!' * 20000)\n")
+    stranger.chmod(0o755)
+    session = session_on("n1")
+    monkeypatch.setattr(Here, "connect", lambda *_: LocalChannel(str(stranger)))
+    session.testbed.topology = replace(session.testbed.topology, nodes=(Node(name="n2", work=str(tmp_path / "n2")),))
+    with pytest.raises(OrchError, match="no agent of ours"):
+        session.open(["n2"])
+    session.watch.settle()
+    assert set(session.watch.lost) == {"n2"}
+    session.fetch(tmp_path / "results")
