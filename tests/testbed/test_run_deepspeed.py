@@ -65,6 +65,7 @@ def test_a_pipeline_passes_micro_batches_on_and_back(tmp_path):
     assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.03)
 
 
+@pytest.mark.variants
 def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):
     err = killed_in_its_window(tmp_path, experiment(stage=2))
     assert "training-rank1 ended with status -9" in err
