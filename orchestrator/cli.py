@@ -118,7 +118,9 @@ def build_parser() -> argparse.ArgumentParser:
     clean.add_argument(
         "testbed", nargs="?", metavar="TESTBED", help="an inventory or experiment file; else this machine"
     )
-    clean.add_argument("--data", action="store_true", help="remove the runs' folders on the hosts too")
+    clean.add_argument(
+        "--data", action="store_true", help="remove the runs' folders on the hosts too, here also our image"
+    )
 
     schema = command("schema", _schema, "print the JSON Schema of experiment files, for editors",
                      "orch schema > experiment.schema.json")  # fmt: skip
@@ -154,6 +156,10 @@ def build_parser() -> argparse.ArgumentParser:
                       "orch testbed --hosts 3 --link 1gbit")  # fmt: skip
     testbed.add_argument("--hosts", type=int, default=3, metavar="N", help="how many hosts (3)")
     testbed.add_argument("--link", default="1gbit", metavar="RATE", help="capacity of both ends of every link (1gbit)")
+    testbed.add_argument("--runtime", choices=["namespaces", "podman", "docker"], default="namespaces",
+                         help="what hosts are (namespaces)")  # fmt: skip
+    testbed.add_argument("--image", metavar="NAME", help="of hosts that are containers; ours when left out")
+    testbed.add_argument("--python", metavar="PROGRAM", help="the image's interpreter (python3)")
     _wait_option(testbed)
     return parser
 
@@ -372,7 +378,8 @@ def _schema(arguments: argparse.Namespace) -> int:
 def _testbed(arguments: argparse.Namespace) -> int:
     from orchestrator import execute
 
-    return execute.hold_testbed(hosts=arguments.hosts, link=arguments.link, wait=arguments.wait)
+    asked = {key: getattr(arguments, key) for key in ("hosts", "link", "runtime", "image", "python")}
+    return execute.hold_testbed(asked, wait=arguments.wait)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def plan_text(runs: Sequence[RunPlan]) -> str:
     hosts = ", ".join(f"{host.name} ({host.address})" for host in topology.hosts)
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     lines = [
-        f"experiment {first.experiment}: {count} on {topology.kind} hosts {hosts}",
+        f"experiment {first.experiment}: {count} on {topology.described} hosts {hosts}",
         f"scale {topology.scale}, MTU {topology.mtu}; links " + _links(first),
         "",
     ]

@@ -16,6 +16,7 @@ from orchestrator.sealing import Reducer
 from orchestrator.session import bring_up, fetch_all, holder
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry, RunFolder
+from orchestrator.testbed import leftovers
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.topology import Node
 from orchestrator.transport import local
@@ -140,7 +141,8 @@ def clean(target: str | None, *, data: bool) -> int:
     """End processes and take back changes of dead runs on the hosts of a testbed, or on this machine."""
     if target is None:
         here = Node(name="localhost")
-        return _report({here.name: _sweep(here, local.connect(), data=data)})
+        done, failed = leftovers.remove(images=data)
+        return _report({here.name: _sweep(here, local.connect(), data=data)}, done=done, failed=failed)
     found = loading.inventory_or_experiment(Path(target))
     inventory = found if isinstance(found, Inventory) else found.testbed.inventory
     if inventory is None:
@@ -171,7 +173,8 @@ def _sweep(node: Node, channel: Channel, *, data: bool) -> Swept:
     return swept
 
 
-def _report(swept: Mapping[str, Swept | OrchError]) -> int:
+def _report(swept: Mapping[str, Swept | OrchError], *, done: Sequence[str] = (), failed: Sequence[str] = ()) -> int:
+    """Print what became of each node, and what else was done, or failed, on this machine."""
     trouble = 0
     for node, result in swept.items():
         if isinstance(result, OrchError):
@@ -188,7 +191,8 @@ def _report(swept: Mapping[str, Swept | OrchError]) -> int:
         bad = [f"process {pid} would not end" for pid in result.left] + [
             f"could not undo {what}" for what in result.failed
         ]
+        bad += failed
         trouble += len(bad)
-        for line in [*lines, *bad] or ["nothing of ours is left"]:
+        for line in [*done, *lines, *bad] or ["nothing of ours is left"]:
             print(f"{node}: {line}")
     return 1 if trouble else 0
