@@ -59,6 +59,11 @@ class ContainerHosts:
         `homes` are the folders of this machine that lie at every host's work folder.
         """
         runtime = runtimes.able(self.spec.runtime)
+        missing = [path for path in self.spec.mounts if not Path(path).is_dir()]
+        if missing:
+            raise TestbedError(
+                f"no folder {', '.join(missing)} on this machine", hint="correct `mounts` of the testbed"
+            )
         image = self._image(runtime, deadline)
         own = PrivateFolder("hosts-")
         self._closing.callback(own.close)
