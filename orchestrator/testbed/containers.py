@@ -51,6 +51,7 @@ class ContainerHosts:
 
     def __init__(self, spec: Containers, addresses: Mapping[str, str], run_id: str) -> None:
         self.spec, self.addresses, self.run_id = spec, addresses, run_id
+        self.about: dict[str, str] = {}
         self._closing = ExitStack()
 
     def open(self, homes: Mapping[str, Path], deadline: Deadline) -> dict[str, tuple[int, int]]:
@@ -65,6 +66,9 @@ class ContainerHosts:
                 f"no folder {', '.join(missing)} on this machine", hint="correct `mounts` of the testbed"
             )
         image = self._image(runtime, deadline)
+        number = runtime.ask("inspect", "--type", "image", "--format", "{{.Id}}", image, deadline=deadline).strip()
+        version = runtime.version(deadline)
+        self.about = {"runtime": runtime.name, "version": version, "image": image, "image_id": number}
         own = PrivateFolder("hosts-")
         self._closing.callback(own.close)
         shared = own.path / "shared"

@@ -19,6 +19,7 @@ from orchestrator.deadline import Deadline
 from orchestrator.errors import DeadlineExceeded, TestbedError
 from orchestrator.testbed import netns_door, netns_needs, runtimes
 from orchestrator.testbed.containers import ContainerHosts
+from orchestrator.testbed.local import NAMESPACES
 from orchestrator.testbed.netns_door import ssh_config_text
 from orchestrator.testbed.netns_needs import requirements_problems
 from orchestrator.testbed.netns_setup import LocalSpec, new_keys, setup_document, topology
@@ -198,6 +199,9 @@ class NetnsTestbed:
 
     def home_of(self, node: str) -> Path | None:
         return self._homes.get(node)
+
+    def about(self) -> Mapping[str, str]:
+        return self._containers.about if self._containers else {"runtime": NAMESPACES}
 
     def front_door(self) -> netns_door.Door:
         """A folder through which other programs reach the hosts by SSH, until the testbed is closed."""

@@ -83,6 +83,11 @@ class Runtime:
             raise refusal(self.name, f"{self.name} {words[0]} failed", said)
         return done.stdout.decode(errors="replace")
 
+    def version(self, deadline: Deadline) -> str:
+        """The version of what runs the containers, such as "4.3.1": docker's daemon, or podman itself."""
+        form = "{{.Server.Version}}" if self.name == "docker" else "{{.Client.Version}}"
+        return self.ask("version", "--format", form, deadline=deadline).strip()
+
     def enter_users(self) -> tuple[str, ...]:
         """What goes before a command that is to be root of the same users as the containers are; for root nothing."""
         return () if os.geteuid() == 0 else tuple(self.argv("unshare", "--"))
@@ -152,15 +157,14 @@ def problems(name: str) -> list[tuple[str, str]]:
         ]
     runtime = found(name)
     try:
-        said = runtime.ask("version", "--format", "{{.Server.Version}}" if name == "docker" else "{{.Client.Version}}",
-                           deadline=Deadline.after(_ASK_S))  # fmt: skip
+        said = runtime.version(Deadline.after(_ASK_S))
     except (TestbedError, DeadlineExceeded) as error:
         told = error.tail.splitlines()[-1] if error.tail else error.message
         return [(f"{name} does not answer: {told}", error.hint or f"see what `{name} info` says")]
     version = tuple(map(int, re.findall(r"\d+", said)[:2]))
     if version < _OLDEST[name]:
         least = ".".join(map(str, _OLDEST[name]))
-        return [(f"{name} {said.strip()} is too old", f"install {name} {least} or later")]
+        return [(f"{name} {said} is too old", f"install {name} {least} or later")]
     if name == "podman" and _hybrid() and not runtime.options:
         lack = "cgroups are in hybrid mode here, which crun cannot use, and runc is not installed"
         return [(lack, packages.own_remedy("runc", packages.remedy("runc"), packages.here()))]
