@@ -114,7 +114,8 @@ class Run:
             self.unwind.push("fetch", self._fetch)
             self.unwind.push("residue", self._residue)
             session.open(plan.nodes())
-            self.record(kernels={"nodes": dict(session.kernels), "controller": clocks.own_kernel()})
+            kernels = {"nodes": dict(session.kernels), "controller": clocks.own_kernel()}
+            self.record(kernels=kernels, testbed=dict(self.testbed.about()))
         with self.phase("check"):
             session.check(plan.requirements)
             session.check_routes(routes.peers(plan))
