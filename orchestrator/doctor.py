@@ -18,7 +18,7 @@ from orchestrator.machine import Machine
 from orchestrator.plan import RunPlan
 from orchestrator.protocols import Testbed
 from orchestrator.remedies import RIGHTS
-from orchestrator.session import holder, machine_of
+from orchestrator.session import holder, machine_of, opening_s
 from orchestrator.testbed import netns_needs
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.inventory import requirements as inventory_requirements
@@ -124,7 +124,7 @@ def _hosts(
             results = fanout.each(
                 [host.name for host in topology.hosts],
                 _asker(testbed, topology, requirements),
-                deadline=Deadline.after(2 * CALL_S),
+                deadline=Deadline.after(2 * (opening_s(len(topology.hosts)) + CALL_S)),
                 what="examining",
             )
         finally:
@@ -166,11 +166,12 @@ def _asker(testbed: Testbed, topology: Topology, requirements: tuple[Requirement
     run = f"doctor-{time.time_ns()}"
 
     def ask(host: str) -> Answer:
-        deadline = Deadline.after(CALL_S)
+        reached = Deadline.after(opening_s(len(topology.hosts)))
+        deadline = Deadline.after(opening_s(len(topology.hosts)) + CALL_S)
         try:
             leash = Leash(
                 topology.node(host),
-                testbed.connect(host, deadline),
+                testbed.connect(host, reached),
                 run=run,
                 holder=holder(run),
                 on_event=lambda _: None,
