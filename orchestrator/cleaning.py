@@ -13,7 +13,7 @@ from orchestrator.deadline import Deadline
 from orchestrator.errors import ConfigError, OrchError
 from orchestrator.leash import Leash
 from orchestrator.protocols import Channel
-from orchestrator.session import holder
+from orchestrator.session import holder, opening_s
 from orchestrator.testbed import leftovers
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.topology import Node
@@ -42,16 +42,17 @@ def clean(target: str | None, wanted: Wanted) -> int:
         swept = _sweep(Node(name=HERE), local.connect(), wanted)
         return _report({HERE: swept}, wanted, done=done, failed=failed)
     testbed = InventoryTestbed(inventory)
-    deadline = Deadline.after(REACH_S)
+    hosts = _chosen([host.name for host in testbed.topology.hosts], wanted.host)
+    reached = Deadline.after(max(REACH_S, opening_s(len(hosts))))
 
     def ask(name: str) -> Swept | OrchError:
         try:
-            return _sweep(testbed.topology.node(name), testbed.connect(name, deadline), wanted)
+            return _sweep(testbed.topology.node(name), testbed.connect(name, reached), wanted)
         except OrchError as error:
             return error  # told beside what the other hosts say
 
-    hosts = _chosen([host.name for host in testbed.topology.hosts], wanted.host)
-    return _report(fanout.each(hosts, ask, deadline=Deadline.after(2 * REACH_S), what="cleaning"), wanted)
+    swept = fanout.each(hosts, ask, deadline=Deadline.after(reached.remaining + REACH_S), what="cleaning")
+    return _report(swept, wanted)
 
 
 def _chosen(hosts: list[str], only: str | None) -> list[str]:

@@ -18,7 +18,7 @@ from orchestrator.machine import Machine
 from orchestrator.plan import RunPlan
 from orchestrator.protocols import Testbed
 from orchestrator.remedies import RIGHTS
-from orchestrator.session import holder, machine_of
+from orchestrator.session import holder, machine_of, opening_s
 from orchestrator.testbed import netns_needs, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.inventory import requirements as inventory_requirements
@@ -127,7 +127,7 @@ def _hosts(
             results = fanout.each(
                 [host.name for host in topology.hosts],
                 _asker(testbed, topology, requirements, talks),
-                deadline=Deadline.after(2 * CALL_S),
+                deadline=Deadline.after(2 * (opening_s(len(topology.hosts)) + CALL_S)),
                 what="examining",
             )
         finally:
@@ -173,12 +173,13 @@ def _asker(
     run = f"doctor-{time.time_ns()}"
 
     def ask(host: str) -> Answer:
-        deadline = Deadline.after(CALL_S)
+        reached = Deadline.after(opening_s(len(topology.hosts)))
+        deadline = Deadline.after(opening_s(len(topology.hosts)) + CALL_S)
         own = [requirement for requirement in requirements if requirement.node == host]
         try:
             leash = Leash(
                 topology.node(host),
-                testbed.connect(host, deadline),
+                testbed.connect(host, reached),
                 run=run,
                 holder=holder(run),
                 on_event=lambda _: None,

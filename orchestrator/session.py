@@ -44,6 +44,11 @@ MEASURING = "testbed"  # the lock of a node that a run measures on
 AGENT_MARKER = ".orch-run.json"  # how an agent says that a folder is a run's; nothing of the results
 
 
+def opening_s(nodes: int) -> float:
+    """How long it may take until so many nodes are reached: a jump host lets in few at a time."""
+    return CONNECT_S + 0.5 * nodes
+
+
 def holder(run: str) -> dict[str, Any]:
     """Who holds the testbed, as the next one that asks for it will read it."""
     return {
@@ -91,7 +96,7 @@ class Session:
 
     def open(self, nodes: Sequence[str]) -> None:
         """Start an agent on every node and lock it for this run."""
-        deadline = Deadline.after(CONNECT_S + 0.5 * len(nodes))
+        deadline = Deadline.after(opening_s(len(nodes)))
 
         def connect(name: str) -> Leash:
             leash = self._leash(name, deadline)
