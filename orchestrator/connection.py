@@ -29,6 +29,10 @@ from orchestrator.replies import Fields
 MAGIC = b"\0orch-agent 1\n"  # what an agent says first; a login shell may have printed something before it
 NOISE_LIMIT = 1 << 16
 READ_SIZE = 1 << 18
+_HINTS = {
+    "missing": "install it on the node, or name it by its path",
+    "full": "make room there, or name another folder in `work:`",
+}
 
 
 class Request:
@@ -263,7 +267,7 @@ def _refusal(node: str, reply: Mapping[str, Any], argv: Sequence[str] | None) ->
         return LockedError(f"held by {told(holder)}", node=node)
     if kind == "timeout":
         return DeadlineExceeded(message, node=node, argv=words, tail=tail)
-    hint = "install it on the node, or name it by its path" if kind == "missing" else None
+    hint = _HINTS.get(kind or "")
     sort = NeverStartedError if kind == "unknown" else AgentError
     error = sort(message, node=node, argv=words, tail=tail, hint=hint)
     if reply.get("undo_failed"):

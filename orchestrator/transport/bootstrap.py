@@ -13,6 +13,13 @@ from importlib import resources
 _RECEIVE = 'import sys;f=sys.stdin.buffer;exec(compile(f.read(int(f.readline())),"orch-agent","exec"))'
 
 
+# In words that any Python reads: an older one could not even compile the agent.
+_OLD_ENOUGH = (
+    "import sys\n"
+    "if sys.version_info<(3,8):sys.exit('Python %d.%d is too old: the agent needs 3.8'%tuple(sys.version_info[:2]))"
+)
+
+
 def agent_argv(python: str, *, sudo: bool | str = False) -> list[str]:
     """The command that waits for an agent's source on its standard input and becomes it.
 
@@ -48,7 +55,7 @@ def packed(modules: Mapping[str, str]) -> bytes:
     text = f"{modules['loader']}\n\nbecome({others!r})\n".encode()
     packed = base64.b64encode(zlib.compress(text, 9)).decode()
     unpack = f'exec(compile(zlib.decompress(binascii.a2b_base64("{packed}")),"orch-agent","exec"))'
-    source = f"import binascii,zlib\n{unpack}\n".encode()
+    source = f"{_OLD_ENOUGH}\nimport binascii,zlib\n{unpack}\n".encode()
     return b"%d\n%s" % (len(source), source)
 
 

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from orchestrator.answers import ClockSample
-from orchestrator.clocks import agreed, own_kernel
+from orchestrator.clocks import agreed
 from orchestrator.deadline import Deadline
 from orchestrator.leash import Leash
+from orchestrator.machine import own_kernel
 from orchestrator.topology import Node
 from orchestrator.transport import local
 

@@ -39,14 +39,28 @@ class Child:
 def find_program(name: str, folder: Optional[Folder] = None) -> str:
     """What to execute for a program's name; one that is relative is in `folder`, where it will be started."""
     if "/" in name:
-        if os.access(name, os.X_OK, dir_fd=folder.fd if folder else None):
+        where = folder.fd if folder else None
+        if os.access(name, os.X_OK, dir_fd=where):
             return name
+        if os.access(name, os.F_OK, dir_fd=where):
+            raise Refusal("not-executable", "%s cannot be executed%s" % (name, why_not(name, where)))
     else:
         places = [entry for entry in os.environ.get("PATH", os.defpath).split(":") if entry.startswith("/")]
         found = shutil.which(name, path=":".join(places + [entry for entry in SBIN if entry not in places]))
         if found:
             return found
     raise Refusal("missing", "no program named %r on this node" % name)
+
+
+def why_not(name: str, where: Optional[int]) -> str:
+    """Why a file that is there cannot be executed, as far as its file system says."""
+    fd = os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=where)
+    try:
+        if os.fstatvfs(fd).f_flag & os.ST_NOEXEC:
+            return ": it lies on a file system that is mounted noexec; name another folder in `work:`"
+    finally:
+        os.close(fd)
+    return ": it has no permission to be"
 
 
 def hit(pids: List[int], number: int) -> None:
