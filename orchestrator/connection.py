@@ -19,6 +19,7 @@ from orchestrator.errors import (
     OrchError,
     TransportError,
     last_lines,
+    shortened,
 )
 from orchestrator.frames import Frames, frame
 from orchestrator.lock import told
@@ -254,11 +255,15 @@ def _events(node: str, header: Mapping[str, Any]) -> Iterator[AgentEvent]:
 
 def _refusal(node: str, reply: Mapping[str, Any], argv: Sequence[str] | None) -> OrchError:
     fields = Fields(reply, of="a request, a refusal", node=node)
-    message, kind, tail = fields.text("error"), fields.text_or_none("kind"), fields.text_or_none("tail") or ""
+    message, kind, tail = (
+        shortened(fields.text("error")),
+        fields.text_or_none("kind"),
+        fields.text_or_none("tail") or "",
+    )
     words = fields.texts("argv") if reply.get("argv") else argv
     if kind == "locked":
         holder = fields.inner("holder").words("user", "host", "pid", "run", "since") if reply.get("holder") else {}
-        return LockedError(f"held by {told(holder)}", node=node)
+        return LockedError(f"held by {shortened(told(holder))}", node=node)
     if kind == "timeout":
         return DeadlineExceeded(message, node=node, argv=words, tail=tail)
     hint = "install it on the node, or name it by its path" if kind == "missing" else None

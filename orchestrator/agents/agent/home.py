@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
-from typing import Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from .folders import Folder, drop, reach
 from .steps import Refusal
@@ -13,6 +14,15 @@ from .whose import Whose
 MARKER = ".orch-run.json"  # lies in every run's folder: who made it; the living agent holds a lock on it
 JOURNAL = "undo.jsonl"
 TRIES = 5  # at a work folder that another agent removes, empty, each time it was made
+
+
+def read_marker(data: bytes) -> Dict[str, Any]:
+    """What an agent said of itself in its marker; nothing where it died before that was whole."""
+    try:
+        about = json.loads(data.decode())
+    except (ValueError, RecursionError):
+        return {}
+    return about if isinstance(about, dict) else {}
 
 
 class Home:

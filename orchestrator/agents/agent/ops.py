@@ -18,7 +18,7 @@ from .children import KILL_S, Children, adopt, ladder
 from .commands import COMMAND_S, Commands
 from .files import Files
 from .folders import Folder
-from .home import MARKER, Home
+from .home import MARKER, Home, read_marker
 from .launches import Launches
 from .locks import Locks
 from .loop import Loop, Task
@@ -79,8 +79,8 @@ class Agent:
             self.finish()
 
     def handle(self, header: Any, payload: bytes) -> None:
-        if not isinstance(header, dict):
-            self.loop.wire.send({"id": None, "error": "a request is an object", "kind": "bad-request"})
+        if not isinstance(header, dict) or not isinstance(header.get("id"), (int, type(None))):
+            self.loop.wire.send({"id": None, "error": "a request is an object with a number", "kind": "bad-request"})
             return
         values = {key: value for key, value in header.items() if key not in ("id", "op", "bytes")}
         if "bytes" in header:
@@ -158,10 +158,7 @@ class Agent:
 
     def inherit(self, journal: Journal, marker: bytes) -> None:
         """Take over what the run's agent before this one has not taken back, unless a reboot has."""
-        try:
-            before = json.loads(marker.decode())
-        except ValueError:
-            before = {}
+        before = read_marker(marker)
         if before and elsewhere(before):
             told = "%s is of the machine %s" % (journal.folder.path, before.get("machine"))
             raise Refusal("folder", told + ": each host of an inventory needs a name of its own")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import signal
 from typing import Any, Dict, List, Optional, Tuple
@@ -12,7 +11,7 @@ from .changes import Journal, take_back
 from .children import ladder
 from .commands import Commands
 from .folders import Folder, drop, reach
-from .home import MARKER, Home
+from .home import MARKER, Home, read_marker
 from .proc import command_line, descendants, elsewhere, here, process_table, tags
 from .steps import Refusal, Steps
 
@@ -109,10 +108,7 @@ class Sweep:
             gone = True
         except BlockingIOError:
             gone = False
-        try:
-            about = json.loads(os.read(fd, 1 << 16).decode())
-        except ValueError:
-            about = {}  # its agent died while it said hello: nothing was started
+        about = read_marker(os.read(fd, 1 << 16))  # of one that died while it said hello nothing was started
         if not gone:
             self.alive.append((str(about.get("run")), str(about.get("node"))))
         if not gone or elsewhere(about):
