@@ -234,7 +234,8 @@ def limit(node, file):
 
     return Change(
         node=node, name=f"limit of {node}", kind="rate", read=("cat", str(file)), parse=str.strip,
-        apply=lambda _: said("new"), undo=said, expect=lambda _: "new", sign=lambda _: Sign(read=("cat", str(file)), pattern="new"),
+        apply=lambda _: said("new"), undo=said, expect=lambda _: "new",
+        sign=lambda _: Sign(read=("cat", str(file)), pattern="new"),
     )  # fmt: skip
 
 
