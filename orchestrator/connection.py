@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.answers import AgentEvent, AgentLost
-from orchestrator.deadline import Deadline
+from orchestrator.deadline import Deadline, Patience
 from orchestrator.errors import BadAnswer, DeadlineExceeded, OrchError, TransportError, last_lines
 from orchestrator.frames import Frames, frame
 from orchestrator.heartbeat import MONITOR, PING_S, Hearing, Silence
@@ -73,7 +73,7 @@ class Connection:
     def ask(
         self,
         op: str,
-        deadline: Deadline,
+        deadline: Deadline | Patience,
         values: Mapping[str, Any] | None = None,
         *,
         payload: bytes | None = None,
@@ -85,7 +85,9 @@ class Connection:
         pending = Request(sink)
         request = self._send(op, values or {}, payload, pending)
         try:
-            if not pending.answered.wait(deadline.remaining + late_s):
+            while not pending.answered.wait(deadline.remaining + late_s):
+                if deadline.remaining:  # what has come of the answer has put it off
+                    continue
                 raise DeadlineExceeded(
                     f"gave up waiting for the agent to answer {op!r}",
                     node=self._node,

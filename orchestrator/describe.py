@@ -45,6 +45,11 @@ def _ratio(value: float | None, to: float | None) -> str:
 # Plans
 
 
+def _kind(topology: Mapping[str, Any]) -> str:
+    """What hosts a run had, by its manifest."""
+    return " ".join(str(topology[key]) for key in ("kind", "runtime", "image") if topology.get(key))
+
+
 def plan_text(runs: Sequence[RunPlan]) -> str:
     """Every process of the first run in full, and how the others differ."""
     first = runs[0]
@@ -52,7 +57,7 @@ def plan_text(runs: Sequence[RunPlan]) -> str:
     hosts = ", ".join(f"{host.name} ({host.address})" for host in topology.hosts)
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     lines = [
-        f"experiment {first.experiment}: {count} on {topology.kind} hosts {hosts}",
+        f"experiment {first.experiment}: {count} on {topology.described} hosts {hosts}",
         f"scale {topology.scale}, MTU {topology.mtu}; links " + _links(first),
         "",
     ]
@@ -259,7 +264,7 @@ def run_text(entry: Entry) -> str:
         f"{entry.run} of experiment {manifest['experiment']}: {verdict(manifest, entry.outcome)}",
         f"  folder    {entry.path}",
         f"  began     {began_text(manifest)}",
-        f"  testbed   {topology.get('kind')}, scale {manifest.get('scale')}, hosts {', '.join(hosts)}",
+        f"  testbed   {_kind(topology)}, scale {manifest.get('scale')}, hosts {', '.join(hosts)}",
     ]
     lines += [
         f"  job       {job['name']}: {job['workload']} {job.get('model') or ''}, {len(job['ranks'])} ranks"

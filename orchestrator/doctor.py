@@ -18,8 +18,8 @@ from orchestrator.machine import Machine
 from orchestrator.plan import RunPlan
 from orchestrator.protocols import Testbed
 from orchestrator.remedies import RIGHTS
-from orchestrator.session import holder, machine_of
-from orchestrator.testbed import netns_needs
+from orchestrator.session import holder, machine_of, opening_s
+from orchestrator.testbed import netns_needs, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.inventory import requirements as inventory_requirements
 from orchestrator.testbed.inventory import topology as inventory_topology
@@ -55,13 +55,14 @@ def examine(target: str | None, *, dry_run: bool) -> int:
     return _experiment(for_dry_run(found) if dry_run else found)
 
 
-def _this_machine() -> int:
-    missing = netns_needs.requirements_problems()
+def _this_machine(runtime: str = "") -> int:
+    missing = netns_needs.requirements_problems() + (runtimes.problems(runtime) if runtime else [])
     for what, remedy in missing:
         print(f"missing  {what}\n         remedy: {remedy}")
     if missing:
         return 1
-    print(f"ok       this machine can carry a local testbed; {_figures(machine.here())}")
+    kind = f"a local testbed of {runtime}'s containers" if runtime else "a local testbed"
+    print(f"ok       this machine can carry {kind}; {_figures(machine.here())}")
     before = Path(taken.STAT).read_text()
     time.sleep(taken.LOOK_S)
     if told := taken.warning(taken.share(before, Path(taken.STAT).read_text())):
@@ -72,7 +73,7 @@ def _this_machine() -> int:
 def _experiment(experiment: Experiment) -> int:
     run = plan.build(experiment)[0]
     local = run.topology.kind == "local"
-    if local and _this_machine() != 0:
+    if local and _this_machine(run.topology.runtime) != 0:
         return 1
     findings = beforehand.look([run])
     for line in findings.lines:
@@ -126,7 +127,7 @@ def _hosts(
             results = fanout.each(
                 [host.name for host in topology.hosts],
                 _asker(testbed, topology, requirements, talks),
-                deadline=Deadline.after(2 * CALL_S),
+                deadline=Deadline.after(2 * (opening_s(len(topology.hosts)) + CALL_S)),
                 what="examining",
             )
         finally:
@@ -172,12 +173,13 @@ def _asker(
     run = f"doctor-{time.time_ns()}"
 
     def ask(host: str) -> Answer:
-        deadline = Deadline.after(CALL_S)
+        reached = Deadline.after(opening_s(len(topology.hosts)))
+        deadline = Deadline.after(opening_s(len(topology.hosts)) + CALL_S)
         own = [requirement for requirement in requirements if requirement.node == host]
         try:
             leash = Leash(
                 topology.node(host),
-                testbed.connect(host, deadline),
+                testbed.connect(host, reached),
                 run=run,
                 holder=holder(run),
                 on_event=lambda _: None,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from orchestrator import portbytes
+from orchestrator import clocks, portbytes
 from orchestrator.judgement import Gate, gate
 from orchestrator.portbytes import PortBytes
 from orchestrator.waiting import Processors, Waiting, judge_waiting
@@ -286,15 +286,14 @@ def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[
         yield from portbytes.judge(ports, tolerances.capture_nic, floor=tolerances.capture_nic_floor_bytes)
 
 
-def _clocks(clocks: Iterable[tuple[str, float]], tolerances: Tolerances) -> Iterator[Gate]:
-    for node, uncertainty in clocks:
+def _clocks(nodes: Iterable[tuple[str, float]], tolerances: Tolerances) -> Iterator[Gate]:
+    for node, uncertainty in nodes:
         limit = tolerances.clock_s
         if math.isnan(uncertainty):
             yield gate("clock", None, f"{node}: its clock was not measured", measured=math.nan, limit=limit)
             continue
         known = f"known to {uncertainty * 1e3:.3g} ms" if uncertainty else "the controller's own"
-        text = f"{node}: its clock is {known}"
-        text += f", not to {limit * 1e3:.3g} ms" if uncertainty > limit else ""
+        (text,) = clocks.doubts({node: uncertainty}, limit) or [f"{node}: its clock is {known}"]
         yield gate("clock", uncertainty <= limit, text, measured=uncertainty, limit=limit)
 
 

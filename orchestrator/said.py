@@ -10,6 +10,11 @@ from orchestrator.errors import AgentError, BadAnswer, DeadlineExceeded, LockedE
 from orchestrator.lock import told
 from orchestrator.replies import Fields
 
+_HINTS = {
+    "missing": "install it on the node, or name it by its path",
+    "noexec": "let `work` of the node be on a file system from which programs may be started",
+}
+
 
 def events(node: str, header: Mapping[str, Any]) -> Iterator[AgentEvent]:
     """What an agent says on its own account."""
@@ -34,7 +39,7 @@ def refusal(node: str, reply: Mapping[str, Any], argv: Sequence[str] | None) -> 
         return LockedError(f"held by {told(holder)}", node=node)
     if kind == "timeout":
         return DeadlineExceeded(message, node=node, argv=words, tail=tail)
-    hint = "install it on the node, or name it by its path" if kind == "missing" else None
+    hint = _HINTS.get(kind or "")
     sort = NeverStartedError if kind == "unknown" else AgentError
     error = sort(message, node=node, argv=words, tail=tail, hint=hint)
     if reply.get("undo_failed"):

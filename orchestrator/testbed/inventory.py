@@ -259,6 +259,9 @@ class InventoryTestbed:
     def home_of(self, node: str) -> Path | None:  # noqa: ARG002 - the protocol's
         return None
 
+    def about(self) -> dict[str, str]:
+        return {}
+
     def close(self) -> None:
         """End what channels are left; each agent puts its node's part of the run down."""
         while self._channels:

@@ -28,7 +28,7 @@ CAPABILITIES = (
     *("SETUID", "SYS_CHROOT", "NET_ADMIN", "NET_RAW", "SYS_NICE"),
 )
 LABEL = "orch.run"  # every container of ours has it, with the id of its run
-_OLDEST: Mapping[str, tuple[int, int]] = MappingProxyType({"podman": (3, 0), "docker": (19, 3)})
+_OLDEST: Mapping[str, tuple[int, int]] = MappingProxyType({"podman": (3, 0), "docker": (20, 10)})
 _ASK_S = 30.0
 _MOST_PROCESSES = 32768  # podman lowers its own hard limit to that, and none may be raised
 _UNIFIED = Path("/sys/fs/cgroup/unified")
@@ -71,7 +71,8 @@ class Runtime:
         try:
             done = subprocess.run(
                 self.argv(*words), input=data if data is not None else b"", capture_output=True, check=False,
-                timeout=max(deadline.remaining, 1e-3), env=_environment(), cwd="/",
+                timeout=max(deadline.remaining, 1e-3), env=environment(), cwd="/",
+                start_new_session=True,  # Ctrl-C is not to cut it off in the midst
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise DeadlineExceeded(f"gave up waiting for {self.name} {words[0]}") from error
@@ -81,6 +82,15 @@ class Runtime:
         if done.returncode != 0:
             raise refusal(self.name, f"{self.name} {words[0]} failed", said)
         return done.stdout.decode(errors="replace")
+
+    def version(self, deadline: Deadline) -> str:
+        """The version of what runs the containers, such as "4.3.1": docker's daemon, or podman itself."""
+        form = "{{.Server.Version}}" if self.name == "docker" else "{{.Client.Version}}"
+        return self.ask("version", "--format", form, deadline=deadline).strip()
+
+    def enter_users(self) -> tuple[str, ...]:
+        """What goes before a command that is to be root of the same users as the containers are; for root nothing."""
+        return () if os.geteuid() == 0 else tuple(self.argv("unshare", "--"))
 
     def has_image(self, image: str, deadline: Deadline) -> bool:
         """Whether an image lies here; none is ever pulled."""
@@ -147,19 +157,27 @@ def problems(name: str) -> list[tuple[str, str]]:
         ]
     runtime = found(name)
     try:
-        said = runtime.ask("version", "--format", "{{.Server.Version}}" if name == "docker" else "{{.Client.Version}}",
-                           deadline=Deadline.after(_ASK_S))  # fmt: skip
+        said = runtime.version(Deadline.after(_ASK_S))
     except (TestbedError, DeadlineExceeded) as error:
         told = error.tail.splitlines()[-1] if error.tail else error.message
         return [(f"{name} does not answer: {told}", error.hint or f"see what `{name} info` says")]
     version = tuple(map(int, re.findall(r"\d+", said)[:2]))
     if version < _OLDEST[name]:
         least = ".".join(map(str, _OLDEST[name]))
-        return [(f"{name} {said.strip()} is too old", f"install {name} {least} or later")]
+        return [(f"{name} {said} is too old", f"install {name} {least} or later")]
     if name == "podman" and _hybrid() and not runtime.options:
         lack = "cgroups are in hybrid mode here, which crun cannot use, and runc is not installed"
         return [(lack, packages.own_remedy("runc", packages.remedy("runc"), packages.here()))]
     return []
+
+
+def able(name: str) -> Runtime:
+    """A runtime that can run containers here; TestbedError with all that keeps it from that."""
+    lacking = problems(name)
+    if lacking:
+        told = "; ".join(what for what, _ in lacking)
+        raise TestbedError(f"hosts cannot be containers here: {told}", hint="; ".join(hint for _, hint in lacking))
+    return found(name)
 
 
 def found(name: str) -> Runtime:
@@ -177,6 +195,6 @@ def _hybrid() -> bool:
     return _UNIFIED.is_dir()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """This process's own, with the sbin folders, where the runtime's helpers may lie."""
     return {**os.environ, "PATH": netns_needs.search_path(), "LC_ALL": "C"}

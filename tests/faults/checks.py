@@ -14,6 +14,8 @@ from orchestrator.store import rundir
 
 STATUS, LINE, STATE, DATA, PROCESSES = CHECKS = ("status", "line", "state", "data", "processes")
 
+MOST_TOLD = 4  # lines that differ
+
 State = Mapping[str, Mapping[str, str]]  # of each machine by name: what was read of it, by kind
 
 
@@ -50,7 +52,8 @@ def state(before: State, after: State) -> str | None:
 
 def _difference(old: str, new: str) -> str:
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=0)
-    return " | ".join(one for one in lines if not one.startswith(("---", "+++", "@@")))
+    found = [one for one in lines if not one.startswith(("---", "+++", "@@"))]
+    return " | ".join(found[:MOST_TOLD]) + (f" | and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else "")
 
 
 def data(results: Path, outcome: str, *, iterations: int) -> str | None:

@@ -24,7 +24,9 @@ sys.stdout.flush()
 sys.stdin.buffer.read()
 """
 LISTING = """\
-import sys
+import os, sys
+if "-c" not in sys.argv[1:3]:  # a rank
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 stream = sys.stdin.buffer
 source = stream.read(int(stream.readline())).decode()
 start = 'importlib.import_module(PACKAGE + ".main").main()'
@@ -62,7 +64,9 @@ for _variant, _said in SAID.items():
 @row(36, "a host's agent lists a file outside of its folder", variant="paths", on=(INVENTORY,), about_s=15)
 def paths(scene: Scene) -> None:
     """All else comes home, nothing is written elsewhere; what the host keeps is given up by name."""
-    run = scene.measuring(scene.path(testbed=with_python(scene, LISTING.format(path="../../../../escaped"))))
+    run = scene.measuring(
+        scene.path(testbed=with_python(scene, LISTING.format(python=sys.executable, path="../../../../escaped")))
+    )
     run.interrupt()
     run.must_end(1, told="still on its hosts: .*escaped", within_s=60)
     assert not [*scene.folder.rglob("escaped")], "it was written elsewhere"

@@ -16,6 +16,6 @@ def rebooted(scene: Scene) -> None:
     boot.write_text(NEW_BOOT + "\n")
     kill(scene.rack.below("h2"))
     by_hand(run, "h2")  # its network is as after any start
-    scene.rack.inside("h2", "mount", "--bind", boot, "/proc/sys/kernel/random/boot_id")
+    scene.rack.inside("h2", "mount", "--no-mtab", "--bind", boot, "/proc/sys/kernel/random/boot_id")
     run.must_end(1, told="h2: its agent is gone", within_s=90)
     run.must_be_safe("failed", iterations=6)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.faults.scene import Scene
 
 WINDOW_WITHIN_S = 300.0
+VERDICT = r"#\d+ \d{8}T"  # how the line begins that ends a run
 
 
 class Controller:
@@ -105,7 +106,7 @@ class Controller:
 
     def must_be_completed(self, *, within_s: float, iterations: int = 20) -> None:
         """Nothing may come of it: the run is measured as if nothing had been."""
-        self.must_end(0, 3, told="valid", within_s=within_s, begins="#1 ")
+        self.must_end(0, 3, told="valid", within_s=within_s, begins=VERDICT)
         self.must_be_home("completed", iterations=iterations)
 
     def _kill(self) -> None:

@@ -14,18 +14,24 @@ from tests.faults.breaking import no_more_processes
 from tests.faults.checks import LINE
 from tests.faults.interrupts import MEASURED
 from tests.faults.matrix import INVENTORY, LOCAL, row
+from tests.faults.running import VERDICT
 from tests.faults.scene import Scene
 
 IPERF_PORT = 15201
-LISTEN = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print('up', flush=True); s.accept()"
+LISTEN = """
+import socket, sys, time
+listener = socket.create_server(("", int(sys.argv[1])))
+print("up", flush=True)
+time.sleep(3600)
+"""
 
 
 @row(29, "tcpdump dies in the window", variant="dies", on=(LOCAL, INVENTORY), about_s=20)
 def tcpdump_dies(scene: Scene) -> None:
     run = scene.measuring(scene.path(measure={"warmup": 1, "iterations": 80, "at_most": "60s"}))
     os.kill(run.launched("tcpdump.h2"), signal.SIGTERM)
-    run.must_end(3, told="#1 .*: .*not valid|invalid", within_s=120, begins="#1 ")
-    scene.held(LINE, checks.line(run.said(), "capture at h2:eth0 ended early", begins="  - window"))
+    run.must_end(3, told="#1 .*: .*not valid|invalid", within_s=120, begins=VERDICT)
+    scene.held(LINE, checks.line(run.said(), "capture at h2:eth0 ended early", begins="  - "))
     run.must_be_home("completed", iterations=80)
 
 
@@ -38,8 +44,8 @@ def bad_filter(scene: Scene) -> None:
 
 NEEDED: dict[str, tuple[str, dict[str, Any]]] = {
     "tc": ("condition rate", {}),
-    "nft": ("condition loss", {"conditions": [{"loss": {"host": "h1", "rate": "1%"}}]}),
-    "iptables": ("condition delay", {"conditions": [{"delay": {"host": "h1", "delay": "1ms"}}]}),
+    "nft": ("condition loss", {"conditions": [{"loss": {"host": "h1", "share": "1%"}}]}),
+    "iptables": ("condition delay", {"conditions": [{"delay": {"host": "h1", "time": "1ms"}}]}),
     "iperf3": ("iperf", {}),
 }
 

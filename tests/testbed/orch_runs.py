@@ -227,14 +227,16 @@ def in_its_window(path, results, *options, iterations):
         process.communicate()
 
 
-def killed_in_its_window(folder, data, *, launch="training-rank1", program=None, iterations=4):
+def killed_in_its_window(folder, data, *, launch="training-rank1", program=None, iterations=4, before=None):
     """What an endless run says on standard error once a process of this launch is killed in the window.
 
     It is the last one, or the last that runs this program. So many iterations have passed: 0 where none is told of
-    before the run brings its data home.
+    before the run brings its data home. `before` is called with the run's id while all of it is still there.
     """
     path = write(folder, {**data, "measure": {"warmup": 1, "at_most": "60s"}})
     with in_its_window(path, folder / "results", "--no-report", iterations=iterations) as (process, _, run):
+        if before is not None:
+            before(run)
         found = processes(ORCH_RUN=run, ORCH_LAUNCH=launch)
         pids = [pid for pid in found if program in (None, Path(f"/proc/{pid}/comm").read_text().strip())]
         os.kill(pids[-1], signal.SIGKILL)

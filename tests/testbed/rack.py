@@ -61,7 +61,10 @@ class Rack:
 
     def inside(self, host: str, *argv: object) -> str:
         """The same without SSH, so that it may be broken."""
-        return _said("nsenter", "-t", self.pids[host], *_own_user(), "-m", "-n", "-u", "-i", *argv)
+        return _said(*self._entered(host), "-p", *argv)
+
+    def _entered(self, host: str) -> list[str]:
+        return ["nsenter", "-t", str(self.pids[host]), *_own_user(), "-m", "-n", "-u", "-i"]
 
     def files(self, host: str) -> Path:
         """A host's files, as seen from here."""
@@ -113,22 +116,22 @@ class Rack:
         """A host that has a file system of its own at a folder, which is made where there is none."""
         made = not (self.files(host) / path.lstrip("/")).exists()
         self.inside(host, "mkdir", "-p", path)
-        self.inside(host, "mount", "-t", kind, "-o", options, "none", path)
+        self.inside(host, "mount", "--no-mtab", "-t", kind, "-o", options, "none", path)
         try:
             yield
         finally:
-            self.inside(host, "umount", "--lazy", path)
+            self.inside(host, "umount", "--no-mtab", "--lazy", path)
             if made:
                 self.inside(host, "rmdir", path)
 
     @contextmanager
     def bound(self, host: str, file: Path, path: str) -> Iterator[None]:
         """A host that finds another file at a path."""
-        self.inside(host, "mount", "--bind", file, path)
+        self.inside(host, "mount", "--no-mtab", "--bind", file, path)
         try:
             yield
         finally:
-            self.inside(host, "umount", "--lazy", path)
+            self.inside(host, "umount", "--no-mtab", "--lazy", path)
 
     @contextmanager
     def replaced(self, host: str, program: str, script: str) -> Iterator[None]:
@@ -151,8 +154,7 @@ class Rack:
     @contextmanager
     def running(self, host: str, *argv: object) -> Iterator[None]:
         """A host on which a program runs, that has printed a line."""
-        entered = ["nsenter", "-t", str(self.pids[host]), *_own_user(), "-m", "-n", "-u", "-i"]
-        process = subprocess.Popen([*entered, *map(str, argv)], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen([*self._entered(host), *map(str, argv)], stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
             assert process.stdout.readline()

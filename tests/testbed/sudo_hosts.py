@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sshd_help import make_run_sshd
+
 ROOT = Path(__file__).parents[2]
 WRAPPER = ROOT / "playbooks/hosts/orch-agent"
 RULES = ROOT / "playbooks/hosts/sudoers-orch"
@@ -93,9 +95,7 @@ class SudoHosts:
             f"SetEnv PATH={self.programs}:/usr/bin:/bin",
         ]  # fmt: skip
         (self.folder / "sshd_config").write_text("\n".join(lines) + "\n")
-        if not Path("/run/sshd").exists():
-            Path("/run/sshd").mkdir()
-            self._closing.callback(Path("/run/sshd").rmdir)
+        make_run_sshd()
         serve = f"{shutil.which('sshd', path='/usr/sbin:/usr/local/sbin')} -i -f {self.folder}/sshd_config"
         hosts = [f"Host {n}\n  ProxyCommand ip netns exec {self.namespace(n)} {serve}\n" for n in NAMES]
         common = f"Host *\n  User {self.user}\n  IdentityFile {self.folder}/user\n"

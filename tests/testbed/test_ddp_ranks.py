@@ -18,10 +18,10 @@ from rank_processes import PATIENCE_S, Ranks, loopback, running
 
 from orchestrator.deadline import Deadline
 from orchestrator.launch import Launch
+from tests.skipping import needs_torch
 from workloads import ddp
 
-pytest.importorskip("torch")
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
 
 
 def _launches(count: int, **options: object) -> list[Launch]:

@@ -181,6 +181,7 @@ def test_a_dry_run_takes_the_inventorys_names_and_rates(hosts, tmp_path):
 
 
 @pytest.mark.alone
+@pytest.mark.variants
 def test_streams_are_raised_until_the_load_is_reached_and_the_record_says_so(hosts, tmp_path):
     """A policer gives every connection about 5 Mbit/s: one, two and four streams cannot carry 30, eight can."""
     inventory, on = hosts
