@@ -39,8 +39,7 @@ def clean(target: str | None, wanted: Wanted) -> int:
     if inventory is None:  # a local testbed ends with its controller; what is left would be here
         _chosen([HERE], wanted.host)
         done, failed = leftovers.remove(images=wanted.data)
-        swept = _sweep(Node(name=HERE), local.connect(), wanted)
-        return _report({HERE: swept}, wanted, done=done, failed=failed)
+        return _report({HERE: _sweep(Node(name=HERE), local.connect(), wanted)}, wanted, done=done, failed=failed)
     testbed = InventoryTestbed(inventory)
     hosts = _chosen([host.name for host in testbed.topology.hosts], wanted.host)
     reached = Deadline.after(max(REACH_S, opening_s(len(hosts))))

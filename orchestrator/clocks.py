@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 from orchestrator.answers import ClockSample
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def own_kernel() -> str:
-    """What tells the kernel that this process runs on, since it booted, from every other one."""
-    return BOOT_ID.read_text().strip()
 
 
 def doubts(uncertainties_s: Mapping[str, float], limit_s: float) -> list[str]:

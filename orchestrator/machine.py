@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 Read = Callable[[Sequence[str]], Mapping[str, str | None]]  # paths -> texts, None for what cannot be read
 
 STATUS, MEMORY, GROUPS = "/proc/self/status", "/proc/meminfo", "/proc/self/cgroup"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOUNT = PurePosixPath("/sys/fs/cgroup")
 
 # (file of a cgroup, below the mount of its controller) by what it says; version 2 first, then version 1.
@@ -33,6 +34,11 @@ class Machine:
 def here() -> Machine:
     """This machine, as this process may use it."""
     return look(_read_here)
+
+
+def own_kernel() -> str:
+    """What tells the kernel that this process runs on, since it booted, from every other one."""
+    return BOOT_ID.read_text(encoding="ascii").strip()
 
 
 def look(read: Read) -> Machine:

@@ -28,7 +28,7 @@ _REMEDIES = (
     ),
     (r"setpriv: not found", "install util-linux 2.34 or later on the node: orch-agent needs its setpriv"),
     (
-        r"not found|no such file",
+        r"is too old: the agent needs 3\.8|has no attribute 'buffer'|not found|no such file",
         "install Python 3.8 or later on the node, or set `python` to its path",
     ),
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator import beforehand, clocks, lock, provenance, routes, sealing, secret_env
+from orchestrator import beforehand, clocks, lock, machine, provenance, routes, sealing, secret_env
 from orchestrator.deadline import Deadline
 from orchestrator.errors import Interrupted, LockedError, OrchError, ShortOfLoad, StoreError, TestbedError, last_lines
 from orchestrator.events import EventLog
@@ -114,7 +114,7 @@ class Run:
             self.unwind.push("fetch", self._fetch)
             self.unwind.push("residue", self._residue)
             session.open(plan.nodes())
-            kernels = {"nodes": dict(session.kernels), "controller": clocks.own_kernel()}
+            kernels = {"nodes": dict(session.kernels), "controller": machine.own_kernel()}
             self.record(kernels=kernels, testbed=dict(self.testbed.about()))
         with self.phase("check"):
             session.check(plan.requirements)
@@ -389,11 +389,13 @@ def _explain(this: Run, error: OrchError) -> None:
     this.measured_until = time.monotonic()
     this.events.write("error", stage=this.stage, error=error.render())
     failed = [process.launch for process in this.watch.processes.values() if process.failed and process.launch.required]
-    if failed and not error.tail and not isinstance(error, Interrupted):
+    if failed and not isinstance(error, Interrupted):
         try:
-            error.tail = last_lines(this.session.tail(failed[0]))
+            error.tail = error.tail or last_lines(this.session.tail(failed[0]))
+            for told in this.session.full():
+                add_note(error, f"{told}: make room there, or name another folder in `work:`")
         except OrchError as second:
-            add_note(error, f"its output could not be read: {second.message}")
+            add_note(error, f"why it failed could not be looked into: {second.message}")
 
 
 def _put_back(this: Run, error: Exception | None) -> Exception | None:

@@ -12,6 +12,7 @@ from orchestrator.replies import Fields
 
 _HINTS = {
     "missing": "install it on the node, or name it by its path",
+    "full": "make room there, or name another folder in `work:`",
     "noexec": "let `work` of the node be on a file system from which programs may be started",
 }
 

@@ -40,6 +40,7 @@ FETCH_S = 24 * 3600.0  # of a whole run; no file may stand still for long
 RESIDUE_S = 2.0
 RESIDUE_EVERY_S = 0.1
 TAIL_BYTES = 4000
+FULL_BYTES = 1 << 16  # so little room is none
 MEASURING = "testbed"  # the lock of a node that a run measures on
 AGENT_MARKER = ".orch-run.json"  # how an agent says that a folder is a run's; nothing of the results
 
@@ -71,6 +72,7 @@ class Session:
         self.run = run
         self.leashes: dict[str, Leash] = {}
         self.kernels: dict[str, str] = {}  # which kernel each node runs on: its boot's own name
+        self._folders: dict[str, str] = {}  # where the run's files lie on each node
         self.watch = watch
         self._applied: dict[str, list[tuple[Change, str]]] = {}
         self.away: set[str] = set()  # nodes whose files have to be fetched, and are not home yet
@@ -101,11 +103,12 @@ class Session:
         def connect(name: str) -> Leash:
             leash = self._leash(name, deadline)
             try:
-                self.kernels[name] = leash.hello(deadline).boot
+                greeting = leash.hello(deadline)
             except OrchError:
                 leash.close(deadline)
                 raise
             self.leashes[name] = leash  # from here on it has a folder to remove
+            self.kernels[name], self._folders[name] = greeting.boot, greeting.folder
             if self.testbed.home_of(name) is None:
                 self.away.add(name)
             return leash
@@ -198,13 +201,21 @@ class Session:
         )
         return {
             node: {"offset_ns": sample.offset_ns, "uncertainty_ns": sample.uncertainty_ns}
-            for node, sample in clocks.agreed(samples, self.kernels, clocks.own_kernel()).items()
+            for node, sample in clocks.agreed(samples, self.kernels, machine.own_kernel()).items()
         }
 
     def disks(self) -> dict[str, int]:
         """Free bytes where each node's run folder lies."""
         found = self.each(self.leashes, lambda leash: leash.disk(Deadline.after(CALL_S)), what="disks", seconds=CALL_S)
         return {node: disk.free_bytes for node, disk in found.items()}
+
+    def full(self) -> list[str]:
+        """Sentences on the nodes that still answer and have next to no room where the run writes."""
+        return [
+            f"no space on {node}: {self._folders[node]} has {free} bytes free"
+            for node, free in self.disks().items()
+            if free < FULL_BYTES
+        ]
 
     def machines(self) -> dict[str, Machine]:
         """Processors and free memory of every node."""

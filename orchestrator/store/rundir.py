@@ -15,13 +15,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from orchestrator import safepath
+from orchestrator import machine, safepath
 from orchestrator.errors import StoreError
 from orchestrator.store import shape
 
 MANIFEST = "manifest.json"
 PARTIAL = ".partial"
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 PID_NAMESPACE = Path("/proc/self/ns/pid")
 FORMAT = 1
 SYNCED_BYTES = 16 << 20  # larger files (captures) are flushed by the kernel in its time; their hashes tell of a loss
@@ -50,7 +49,7 @@ def controller() -> dict[str, Any]:
 
 def _here() -> dict[str, str]:
     """Where a process's number means what it means here: the boot of the machine and the PID namespace."""
-    return {"boot": BOOT_ID.read_text(encoding="ascii").strip(), "pids": str(PID_NAMESPACE.readlink())}
+    return {"boot": machine.own_kernel(), "pids": str(PID_NAMESPACE.readlink())}
 
 
 def write_json(path: Path, data: Any) -> None:

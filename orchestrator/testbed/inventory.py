@@ -17,7 +17,7 @@ from orchestrator.protocols import Channel
 from orchestrator.topology import WORK, Link, Node, Topology
 from orchestrator.units import Mistake, Model, Rate
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")  # longer ones would find no room in names of sockets
 _DEVICE = re.compile(r"[^\s/]{1,15}\Z")
 # What a shell gives a meaning to has no place in them: a ProxyCommand is a line for a shell with host and user in it.
 _HOST = re.compile(r"[\w:\[][\w.:%\[\]-]*\Z")
@@ -56,7 +56,7 @@ def _program(value: str) -> str:
     return value
 
 
-Name = Annotated[str, _matching(_NAME, "a name", "letters, digits, '.', '-' and '_'")]
+Name = Annotated[str, _matching(_NAME, "a name", "at most 63 letters, digits, '.', '-' and '_'")]
 Device = Annotated[str, _matching(_DEVICE, "a network device's name", "one such as ens1f0")]
 SshHost = Annotated[
     str,

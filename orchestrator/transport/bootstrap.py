@@ -14,6 +14,13 @@ _RECEIVE = (
 )
 
 
+# In words that any Python reads: an older one could not even compile the agent.
+_OLD_ENOUGH = (
+    "import sys\n"
+    "if sys.version_info<(3,8):sys.exit('Python %d.%d is too old: the agent needs 3.8'%tuple(sys.version_info[:2]))"
+)
+
+
 def agent_argv(python: str, *, sudo: bool | str = False) -> list[str]:
     """The command that waits for an agent's source on its standard input and becomes it.
 
@@ -46,7 +53,8 @@ def packed(modules: Mapping[str, str]) -> bytes:
     The text is the loader, and a call that gives it the others. A slow network carries it once for each node.
     """
     others = {name: text for name, text in modules.items() if name != "loader"}
-    source = zlib.compress(f"{modules['loader']}\n\nbecome({others!r})\n".encode(), level=9)
+    text = f"{modules['loader']}\n\nbecome({others!r})\n"
+    source = zlib.compress(f'{_OLD_ENOUGH}\nexec(compile({text!r},"orch-agent","exec"))\n'.encode(), level=9)
     return b"%d\n%s" % (len(source), source)
 
 

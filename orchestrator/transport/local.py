@@ -22,8 +22,11 @@ class LocalChannel:
     way: Sequence[str] = ()
 
     def __init__(self, python: str = sys.executable, *, sudo: bool = False, env: dict[str, str] | None = None) -> None:
+        try:
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the channel
+        except OSError as error:
+            raise TransportError(f"cannot start an agent: {error}", hint="TMPDIR=DIR elsewhere") from error
         self._socket, far = socket.socketpair()
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the channel
         argv = agent_argv(python, sudo=sudo)
         fd = far.fileno()
         with far:

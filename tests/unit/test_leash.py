@@ -93,7 +93,7 @@ def test_a_long_command_does_not_hold_up_others_and_ends_with_its_deadline(tethe
     thread.join(60)
     assert errors
     assert errors[0].tail == "begun"
-    assert leash.processes(soon()) == []
+    soon().poll(lambda: leash.processes(soon()) == [], every_s=0.01, waiting_for="what it had started to be gone")
 
 
 def test_a_missing_program_is_named(tether):

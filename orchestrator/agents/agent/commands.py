@@ -7,7 +7,7 @@ import selectors
 import signal
 import subprocess
 import time
-from typing import IO, Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from .children import KILL_S, Children, hit
 from .proc import descendants, process_table
@@ -46,16 +46,31 @@ def is_word(value: Any) -> bool:
     return True
 
 
-def standard_input(data: bytes) -> IO[bytes]:
-    """A file with the data, at its start."""
-    if not data:
-        return open(os.devnull, "rb")
-    import tempfile  # here, because it is slow to import and few agents need it
+class Feed:
+    """Gives a command its input as it takes it; no file system has to have room for it."""
 
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - whoever spawns closes it
-    file.write(data)
-    file.seek(0)
-    return file
+    def __init__(self, selector: selectors.BaseSelector, data: bytes) -> None:
+        self.selector = selector
+        self.data = memoryview(data)
+        self.end, fd = os.pipe()  # the command's end, and ours
+        self.stream = open(fd, "wb", buffering=0)  # noqa: SIM115 - closed once all is given, or nobody takes it
+        os.set_blocking(fd, False)
+        selector.register(self.stream, selectors.EVENT_WRITE, self.give)
+
+    def give(self) -> None:
+        try:
+            self.data = self.data[os.write(self.stream.fileno(), self.data[: 1 << 16]) :]
+        except BlockingIOError:
+            return
+        except OSError:  # the command takes no more
+            self.data = self.data[:0]
+        if not self.data:
+            self.close()
+
+    def close(self) -> None:
+        if not self.stream.closed:
+            self.selector.unregister(self.stream)
+            self.stream.close()
 
 
 class Drain:
@@ -107,19 +122,25 @@ class Commands:
         One that even then does not end, since the kernel holds it (state D), is left to the kernel and told.
         """
         env = self.children.environment("", {"LC_ALL": "C.UTF-8"}, privileged=privileged)
-        with standard_input(stdin) as text:
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            child = self.children.spawn(argv, None, privileged=privileged, env=env, stdin=text, **pipes)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        feed = Feed(self.selector, stdin) if stdin else None
+        end = feed.end if feed else os.open(os.devnull, os.O_RDONLY)
+        try:
+            child = self.children.spawn(argv, None, privileged=privileged, env=env, stdin=end, **pipes)
+        finally:
+            os.close(end)  # where nothing was started nobody takes what is fed, and that ends it
         drains = [Drain(self.selector, child.popen.stdout), Drain(self.selector, child.popen.stderr)]
-        end = time.monotonic() + timeout_s
+        until = time.monotonic() + timeout_s
         late = False
         while child.status is None:
-            if time.monotonic() >= end:
+            if time.monotonic() >= until:
                 if late:
                     break
-                late, end = True, end + KILL_S
+                late, until = True, until + KILL_S
                 hit([child.pid, *descendants(process_table(), child.pid)], signal.SIGKILL)
-            yield max(0.0, end - time.monotonic())
+            yield max(0.0, until - time.monotonic())
+        if feed:
+            feed.close()
         stdout, stderr = (drain.finish() for drain in drains)
         if child.status is None:
             told = "process %d was killed and has not ended: the kernel holds it, for a device or file system"

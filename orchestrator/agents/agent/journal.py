@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -122,7 +123,7 @@ class Journal:
             before = os.fstat(fd).st_size
             if os.write(fd, record) != len(record):
                 os.ftruncate(fd, before)
-                raise OSError("the disk is full: %s cannot be written" % self.folder.path_of(JOURNAL))
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.folder.path_of(JOURNAL))
             os.fsync(fd)
         finally:
             os.close(fd)

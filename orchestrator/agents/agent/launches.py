@@ -108,9 +108,10 @@ class Launches:
             new = lines.new() if lines else []
             if new:
                 self.loop.wire.send({"event": "lines", "name": process.name, "lines": new, "wall_ns": time.time_ns()})
-            elif over:
+            elif over and not (lines and lines.behind):
                 break
-            yield None if len(self.loop.wire.pending) > BACKLOG else (FOLLOW_S if lines else 3600.0)
+            pause_s = 3600.0 if not lines else 0.0 if lines.behind else FOLLOW_S
+            yield None if len(self.loop.wire.pending) > BACKLOG else pause_s
         if process.child.popen.stdin:
             process.child.popen.stdin.close()
         child = process.child

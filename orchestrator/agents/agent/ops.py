@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import functools
 import json
@@ -28,6 +29,7 @@ from .pulse import speak_when_busy
 from .steps import Refusal, Steps
 from .sweep import Sweep
 
+FULL = {errno.ENOSPC: "no space is left", errno.EDQUOT: "the quota is used up"}
 FAREWELL_S = 5.0  # for the last answer to be taken
 SUCCEED_S = 10.0  # for a lost agent to put everything down before it is killed
 
@@ -121,9 +123,15 @@ class Agent:
             raise Refusal("bad-request", "no request named %r" % (op,))
         if not self.home.run and op in ("put", "start", "change", "undo", "files", "fetch", "remove"):
             raise Refusal("bad-request", "%s before hello" % op)
-        result = self.ops[op](**values)
-        if isinstance(result, Generator):
-            result = yield from result
+        try:
+            result = self.ops[op](**values)
+            if isinstance(result, Generator):
+                result = yield from result
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            place = error.filename or (self.home.open.path if self.home.open else values.get("folder"))
+            raise Refusal("full", "%s at %s" % (FULL[error.errno], place)) from None
         return result
 
     def finish(self) -> None:

@@ -9,7 +9,8 @@ from .folders import Folder
 from .steps import Refusal
 from .whose import Whose
 
-LONGEST_LINE = 1 << 20  # of one that does not end, what comes after is left out
+LONGEST_LINE = 1 << 16  # of one that does not end, what comes after is left out
+AT_ONCE = 1 << 18
 
 
 def last_words(folder: Folder, whose: Whose) -> str:
@@ -34,15 +35,18 @@ class Lines:
         self.name = name
         self.whose = whose
         self.offset = 0
+        self.behind = False  # more of the file is there than was read
         self.rest = b""
 
     def new(self) -> List[str]:
         try:
             with open(self.folder.open(self.name, os.O_RDONLY, self.whose), "rb") as file:
                 file.seek(self.offset)
-                data = file.read(1 << 20)
+                data = file.read(AT_ONCE)
         except (FileNotFoundError, Refusal):
+            self.behind = False
             return []
+        self.behind = len(data) == AT_ONCE
         self.offset += len(data)
         whole, newline, rest = (self.rest + data).rpartition(b"\n")
         self.rest = rest[:LONGEST_LINE]
