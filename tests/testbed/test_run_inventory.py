@@ -134,6 +134,30 @@ def test_what_a_host_lacks_is_told_before_anything_starts(hosts, tmp_path):
     assert "h1: ok" in out
 
 
+def test_a_host_that_lacks_what_conditions_run_is_told_the_packages(hosts, tmp_path):
+    inventory, on = hosts
+    before = state(on, "h2")
+    on("h2", "for program in nft tc iptables; do mount --bind /dev/null $(command -v $program); done")
+    conditions = [
+        {"loss": {"host": "h2", "share": "1%"}},
+        {"rate": {"where": "nic", "host": "h2", "rate": "120mbit"}},
+        {"delay": {"host": "h2", "time": "1ms"}},
+    ]
+    path = write(tmp_path, experiment(inventory, conditions=conditions, traffic=None))
+    status, out, err = orch("run", path, "--results", tmp_path / "r", "--json")
+    assert status == 1
+    for condition, program, package in (
+        ("loss", "nft", "nft"),
+        ("rate", "tc", "ip"),
+        ("delay", "iptables", "iptables"),
+    ):
+        told = rf"h2: condition {condition} needs program {program}: no program .*remedy: .*install.* {package}"
+        assert re.search(told, err, re.DOTALL), err
+    assert last_json(out)["runs"][0]["stage"] == "check"
+    on("h2", "for program in nft tc iptables; do umount $(command -v $program); done")
+    assert state(on, "h2") == before
+
+
 def test_a_host_that_is_too_small_is_told_before_anything_starts(hosts, tmp_path):
     inventory, on = hosts
     before = state(on, "h1")
