@@ -219,7 +219,8 @@ def test_the_doctor_finds_what_a_run_would(hosts, tmp_path):
         assert last_json(out)["runs"][0]["stage"] == "check"
 
     told_alike(mistaken, "h1: no route from 198.18.0.2 to 198.18.0.1 (h2)", "h2: no route from 198.18.0.1 to")
-    on("h2", "ip link add other type dummy && ip link set other up && ip address del 198.18.0.2/24 dev eth0")
+    on("h2", "ip link add other type veth peer name far && ip link set other up && ip link set far up")
+    on("h2", "ip address del 198.18.0.2/24 dev eth0")
     on("h2", "ip address add 198.18.0.2/24 dev other")
     told_alike(usual, "h2: traffic to 198.18.0.1 (h1) would not leave by eth0: ")
     on("h2", "ip link del other && ip address add 198.18.0.2/24 dev eth0 && ip link set eth0 down")
