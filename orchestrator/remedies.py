@@ -28,7 +28,8 @@ _REMEDIES = (
     ),
     (r"setpriv: not found", "install util-linux 2.34 or later on the node: orch-agent needs its setpriv"),
     (
-        r"is too old: the agent needs 3\.8|has no attribute 'buffer'|not found|no such file",
+        # Python 3.6 and 2.7, at the first that they do not know; then no Python at all.
+        r"is too old: the agent needs 3\.8|has no attribute 'buffer'|unknown option: -I|not found|no such file",
         "install Python 3.8 or later on the node, or set `python` to its path",
     ),
 )

@@ -380,3 +380,13 @@ def test_what_was_cut_short_is_read_as_far_as_it_goes(kind, name, cut, tmp_path)
         whole = (folder_of(name) / sample).read_bytes()
         (tmp_path / at_home).write_bytes(whole[: max(0, len(whole) - cut)])
     part.read(home(tmp_path))
+
+
+@pytest.mark.parametrize("name", parts.found("condition"))
+@on_each_topology
+def test_every_program_that_a_change_runs_is_asked_of_its_node_with_a_remedy(name, topology):
+    changes, needs, _ = made("condition", name, topology)
+    asked = {(need.node, need.what) for need in needs if need.kind == "program" and need.remedy}
+    for change in changes:
+        reads = [change.read, *([change.count.read] if change.count else [])]
+        assert {(change.node, argv[0]) for argv in reads} <= asked

@@ -95,6 +95,30 @@ def test_what_a_host_lacks_is_told_before_anything_starts(hosts, tmp_path):
     assert "h1: ok" in out
 
 
+def test_a_host_that_lacks_what_conditions_run_is_told_the_packages(hosts, tmp_path):
+    inventory, on = hosts
+    before = state(on, "h2")
+    on("h2", "for program in nft tc iptables; do mount --bind /dev/null $(command -v $program); done")
+    conditions = [
+        {"loss": {"host": "h2", "share": "1%"}},
+        {"rate": {"where": "nic", "host": "h2", "rate": "120mbit"}},
+        {"delay": {"host": "h2", "time": "1ms"}},
+    ]
+    path = write(tmp_path, on_inventory(inventory, conditions=conditions, traffic=None))
+    status, out, err = orch("run", path, "--results", tmp_path / "r", "--json")
+    assert status == 1
+    for condition, program, package in (
+        ("loss", "nft", "nft"),
+        ("rate", "tc", "ip"),
+        ("delay", "iptables", "iptables"),
+    ):
+        told = rf"h2: condition {condition} needs program {program}: no program .*remedy: .*install.* {package}"
+        assert re.search(told, err, re.DOTALL), err
+    assert last_json(out)["runs"][0]["stage"] == "check"
+    on("h2", "for program in nft tc iptables; do umount $(command -v $program); done")
+    assert state(on, "h2") == before
+
+
 def test_a_host_that_is_too_small_is_told_before_anything_starts(hosts, tmp_path):
     inventory, on = hosts
     before = state(on, "h1")
@@ -156,7 +180,8 @@ def test_the_doctor_finds_what_a_run_would(hosts, tmp_path):
         assert last_json(out)["runs"][0]["stage"] == "check"
 
     told_alike(mistaken, "h1: no route from 198.18.0.2 to 198.18.0.1 (h2)", "h2: no route from 198.18.0.1 to")
-    on("h2", "ip link add other type dummy && ip link set other up && ip address del 198.18.0.2/24 dev eth0")
+    on("h2", "ip link add other type veth peer name far && ip link set other up && ip link set far up")
+    on("h2", "ip address del 198.18.0.2/24 dev eth0")
     on("h2", "ip address add 198.18.0.2/24 dev other")
     told_alike(usual, "h2: traffic to 198.18.0.1 (h1) would not leave by eth0: ")
     on("h2", "ip link del other && ip address add 198.18.0.2/24 dev eth0 && ip link set eth0 down")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -20,6 +21,7 @@ from orchestrator.topology import Node
 from orchestrator.transport.local import LocalChannel
 from tests.machine import PATIENCE_S
 
+AGENT_PYTHON = os.environ.get("ORCH_AGENT_PYTHON", sys.executable)  # of the agents: may be an older one
 NOT_ALLOWED = "a test that kills an agent or sweeps takes turns with the others: it has to ask for the fixture `strays`"
 
 
@@ -35,7 +37,7 @@ class Tethered(Leash):
         env: dict[str, str] | None = None,
         silence_s: float = 120.0,
         strays: bool = False,
-        python: str = sys.executable,
+        python: str = AGENT_PYTHON,
         **known: Any,
     ) -> None:
         self.strays = strays

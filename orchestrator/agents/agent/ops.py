@@ -99,8 +99,8 @@ class Agent:
             self.finish()
 
     def handle(self, header: Any, payload: bytes) -> None:
-        if not isinstance(header, dict):
-            self.loop.wire.send({"id": None, "error": "a request is an object", "kind": "bad-request"})
+        if not isinstance(header, dict) or not isinstance(header.get("id"), (int, type(None))):
+            self.loop.wire.send({"id": None, "error": "a request is an object with a number", "kind": "bad-request"})
             return
         values = {key: value for key, value in header.items() if key not in ("id", "op", "bytes")}
         if "bytes" in header:
