@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 
 from tests.faults import checks
 from tests.faults.breaking import kill
@@ -53,8 +54,9 @@ def agent_stopped(scene: Scene) -> None:
     agent = run.agent("tcpdump.h3")
     os.kill(agent, signal.SIGSTOP)
     run.must_end(1, told="h3: ", within_s=120)
-    os.kill(agent, signal.SIGCONT)
-    run.must_be_recoverable(iterations=6)
+    with suppress(ProcessLookupError):  # whoever came after it may have ended it
+        os.kill(agent, signal.SIGCONT)
+    run.must_be_safe("failed", iterations=6)
 
 
 @row(6, "the controller is killed", on=BOTH, ci=True)

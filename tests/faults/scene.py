@@ -145,10 +145,6 @@ class Scene:
     # Waiting
 
     @staticmethod
-    def until(ready: Callable[[], Any], within_s: float, what: str) -> None:
-        wait_for(ready, within_s, what)
-
-    @staticmethod
     def rest(seconds: float) -> None:
         """Let time pass: the fault is one that lasts."""
         time.sleep(seconds)

@@ -113,6 +113,12 @@ def test_a_line_that_is_wrong_or_not_one_is_found(said, wrong):
     assert wrong in (checks.line(said, "stopped by SIGINT") or "")
 
 
+def test_what_is_not_mentioned_is_found():
+    assert checks.mention("orch: h1: rank 0 ended\n  also: no space on h2\n", "no space on h2") is None
+    assert checks.mention("orch: h1: rank 0 ended\n", "no space on h2") == "nothing says 'no space on h2'"
+    assert checks.mention("no space\nTraceback (most recent call last):\n", "no space") == "a traceback"
+
+
 def test_a_line_of_a_terminal_is_read_without_what_it_overwrote():
     assert checks.line("\r  window ...\r             \rorch: stopped by SIGINT\r\n", "stopped by SIGINT") is None
 
