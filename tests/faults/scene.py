@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -167,11 +168,14 @@ class Scene:
         self.held(PROCESSES, self._patiently(lambda: checks.processes(self._left())))
 
     def abandon(self) -> None:
-        """End what the row has started, wherever it stopped."""
+        """End what the row has started, wherever it stopped, and what it has found to be left."""
         for process in self._started:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        for pid in self._tagged():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         wait_for(lambda: not self._tagged(), 60, "the end of what a row started")
 
     def knows(self, run: str) -> None:
