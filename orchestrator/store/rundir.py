@@ -8,7 +8,7 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -126,12 +126,18 @@ class RunFolder:
 
 def _hashed(folder: Path) -> list[dict[str, Any]]:
     files = sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode) and path.name != MANIFEST)
-    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-        digests = pool.map(sha256, files)
-        return [
-            {"path": str(path.relative_to(folder)), "bytes": path.stat().st_size, "sha256": digest}
-            for path, digest in zip(files, digests, strict=True)
-        ]
+    return [
+        {"path": str(path.relative_to(folder)), "bytes": path.stat().st_size, "sha256": digest}
+        for path, digest in zip(files, _digests(files), strict=True)
+    ]
+
+
+def _digests(files: Sequence[Path]) -> list[str]:
+    try:
+        with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+            return list(pool.map(sha256, files))
+    except RuntimeError:  # this machine lets no more threads start
+        return [sha256(path) for path in files]
 
 
 def sha256(path: Path) -> str:

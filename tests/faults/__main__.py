@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     record = Record(arguments.results / f"{version}.jsonl")
     if arguments.docs:
         words = DOCS.read_text().partition("| row |")[0]
-        DOCS.write_text(words + records.markdown(records.rows(chosen, record)) + f"\nCommit {version}.\n")
+        DOCS.write_text(words + records.markdown(records.rows(cases(), record)) + f"\nCommit {version}.\n")
         return 0
     if arguments.again:
         record.forget({case.name for case in chosen})

@@ -14,6 +14,7 @@ from orchestrator.store import rundir
 
 STATUS, LINE, STATE, DATA, PROCESSES = CHECKS = ("status", "line", "state", "data", "processes")
 
+TRACEBACK = re.compile(r"(?m)^Traceback \(")  # one of ours: that of a rank is shown with an indent
 MOST_TOLD = 4  # lines that differ
 
 State = Mapping[str, Mapping[str, str]]  # of each machine by name: what was read of it, by kind
@@ -30,13 +31,19 @@ def status(found: int | None, wanted: Collection[int], *, seconds: float, within
 
 def line(text: str, pattern: str, *, begins: str = "orch: ") -> str | None:
     """Whether one line, the only one that begins so (a pattern), says what happened; no traceback does."""
-    lines = re.split(r"[\r\n]+", text)
-    if any(one.startswith("Traceback (") for one in lines):
+    if TRACEBACK.search(text):
         return "a traceback"
-    found = [one for one in lines if re.match(begins, one)]
+    found = [one for one in re.split(r"[\r\n]+", text) if re.match(begins, one)]
     if len(found) != 1:
         return f"{len(found)} lines begin with {begins!r}, not one" + "".join(f"\n  {one}" for one in found)
     return None if re.search(pattern, found[0]) else f"{pattern!r} is not in the line: {found[0]}"
+
+
+def mention(text: str, pattern: str) -> str | None:
+    """Whether it is said at all what happened, beside the line that says what came of it; no traceback is."""
+    if TRACEBACK.search(text):
+        return "a traceback"
+    return None if re.search(pattern, text) else f"nothing says {pattern!r}"
 
 
 def state(before: State, after: State) -> str | None:
@@ -57,7 +64,7 @@ def _difference(old: str, new: str) -> str:
 
 
 def data(results: Path, outcome: str, *, iterations: int) -> str | None:
-    """Whether the only run is sealed with this outcome, its files as they were hashed, and so many iterations."""
+    """Whether the only run is sealed with this outcome (a pattern), files as hashed, and iterations enough."""
     found = [*results.glob(f"*/*/{rundir.MANIFEST}")]
     if len(found) != 1:
         return f"{len(found)} runs in {results}, not one"
@@ -65,7 +72,7 @@ def data(results: Path, outcome: str, *, iterations: int) -> str | None:
     manifest = json.loads(found[0].read_bytes())
     if folder.name.endswith(rundir.PARTIAL):
         return f"{folder.name} is not sealed"
-    if manifest["outcome"] != outcome:
+    if not re.fullmatch(outcome, manifest["outcome"]):
         return f"its outcome is {manifest['outcome']}, not {outcome}"
     for artifact in manifest["artifacts"]:
         path = folder / artifact["path"]

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from tests.faults.interrupts import MEASURED
 from tests.faults.matrix import INVENTORY, row
 from tests.faults.scene import Scene
+from tests.testbed.orch_runs import wait_for
 
 SILENCE_S = 120  # after which an agent that hears nothing puts everything down by itself
 
@@ -17,8 +18,7 @@ SILENCE_S = 120  # after which an agent that hears nothing puts everything down 
 def controller_stopped(scene: Scene) -> None:
     run = scene.measuring()
     os.kill(run.process.pid, signal.SIGSTOP)
-    scene.until(lambda: not scene.place.processes() - scene.running, SILENCE_S + 60, "the end of the agents")
-    scene.rest(150 - SILENCE_S)
+    scene.rest(150)
     os.kill(run.process.pid, signal.SIGCONT)
     run.must_end(1, told="orch was stopped for", within_s=120)
     run.must_be_safe("failed", iterations=6)
@@ -29,7 +29,7 @@ def control_cut(scene: Scene) -> None:
     run = scene.measuring()
     with scene.rack.cut("h2"):
         run.must_end(1, told="h2: nothing was heard of it", within_s=90)
-        scene.until(lambda: not scene.rack.below("h2") - scene.running, SILENCE_S + 60, "the end of the agent of h2")
+        wait_for(lambda: not run.processes_on("h2"), SILENCE_S + 60, "the end of what runs on h2")
     run.must_be_safe("failed", iterations=6)
 
 

@@ -9,6 +9,7 @@ from tests.faults.checks import DATA, LINE, STATUS
 from tests.faults.interrupts import MEASURED
 from tests.faults.matrix import INVENTORY, LOCAL, row
 from tests.faults.scene import Scene
+from tests.testbed.broken_python import BROKEN_PYTHON
 
 HELD = "taken by|held by"
 
@@ -42,20 +43,21 @@ def same_instant(scene: Scene) -> None:
 
 @row(33, "`orch clean --data` beside a run", variant="clean", on=(INVENTORY,), about_s=15)
 def clean_beside(scene: Scene) -> None:
-    run = scene.measuring(scene.path(measure={"warmup": 1, "iterations": 60, "at_most": "60s"}))
+    run = scene.measuring(scene.path(measure={"warmup": 1, "iterations": 200, "at_most": "60s"}))
     status, told = scene.command("clean", scene.inventory(), "--data", name="clean")
     scene.held(STATUS, checks.status(status, {0}, seconds=0, within_s=60))
     scene.held(LINE, checks.line(told, f"left alone: run {run.id} is alive", begins="h2: "))
-    run.must_be_completed(within_s=120, iterations=60)
+    run.must_be_completed(within_s=120, iterations=200)
 
 
 @row(33, "`orch prepare` beside a run", variant="prepare", on=(INVENTORY,), about_s=15)
 def prepare_beside(scene: Scene) -> None:
-    run = scene.measuring(scene.path(measure={"warmup": 1, "iterations": 60, "at_most": "60s"}))
-    status, told = scene.command("prepare", scene.inventory(), name="prepare")
+    run = scene.measuring(scene.path(measure={"warmup": 1, "iterations": 200, "at_most": "60s"}))
+    somewhere = ("--folder", scene.folder / "frameworks", "--python", scene.program("python", BROKEN_PYTHON))
+    status, told = scene.command("prepare", scene.inventory(), "--only", "torch", *somewhere, name="prepare")
     scene.held(STATUS, checks.status(status, {1}, seconds=0, within_s=60))
-    scene.held(LINE, checks.line(told, HELD))
-    run.must_be_completed(within_s=120, iterations=60)
+    scene.held(LINE, checks.line(told, HELD, begins="h1: failed: "))
+    run.must_be_completed(within_s=120, iterations=200)
 
 
 @row(39, "a run is recovered by another controller than began it", on=(INVENTORY,), about_s=20)

@@ -6,6 +6,8 @@ import sys
 from functools import partial
 from typing import Any
 
+from tests.faults import checks
+from tests.faults.checks import LINE
 from tests.faults.matrix import INVENTORY, row
 from tests.faults.scene import Scene
 
@@ -68,7 +70,8 @@ def paths(scene: Scene) -> None:
         scene.path(testbed=with_python(scene, LISTING.format(python=sys.executable, path="../../../../escaped")))
     )
     run.interrupt()
-    run.must_end(1, told="still on its hosts: .*escaped", within_s=60)
+    run.must_end(1, told="still on its hosts: stopped by SIGINT", within_s=60)
+    scene.held(LINE, checks.line(run.said(), "h2: .*escaped", begins="  also: putting back fetch: "))
     assert not [*scene.folder.rglob("escaped")], "it was written elsewhere"
     run.must_be_recoverable("--without", "h2", iterations=6)
     scene.clean("--data")

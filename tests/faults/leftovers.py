@@ -51,8 +51,8 @@ def undo_impossible(scene: Scene, script: str) -> None:
     run = scene.measuring()
     with scene.rack.replaced("h1", "tc", script):
         run.interrupt()
-        run.must_end(130, told="stopped by SIGINT", within_s=120)
-        scene.held(LINE, checks.line(run.said(), "h1: .*rate", begins="  also: "))
+        run.must_end(1, 130, told="stopped by SIGINT", within_s=180)
+        scene.held(LINE, checks.line(run.said(), "h1: .*rate", begins="  also: putting back conditions: "))
     scene.clean()
     run.must_be_safe("interrupted", iterations=6)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -134,5 +135,6 @@ def users(folder: Path) -> Iterator[Users]:
 
 
 def _said(*argv: str) -> str:
-    """What a command says; nothing where this user may not ask."""
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60).stdout
+    """What a command says, but for how long leases last; nothing where this user may not ask."""
+    told = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60).stdout
+    return re.sub(r"(valid|preferred)_lft \S+", "", told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 
 from tests.faults import checks
 from tests.faults.breaking import kill
@@ -50,8 +51,11 @@ def agents_and_sshd_killed(scene: Scene) -> None:
 @row(5, "the agent of a traffic source's host is stopped (SIGSTOP)", on=(INVENTORY,), about_s=60)
 def agent_stopped(scene: Scene) -> None:
     run = scene.measuring()
-    os.kill(run.agent("tcpdump.h3"), signal.SIGSTOP)
+    agent = run.agent("tcpdump.h3")
+    os.kill(agent, signal.SIGSTOP)
     run.must_end(1, told="h3: nothing was heard of it", within_s=120)
+    with suppress(ProcessLookupError):  # the one that came after it has ended it
+        os.kill(agent, signal.SIGCONT)
     run.must_be_home("failed", iterations=6)
 
 

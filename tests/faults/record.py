@@ -18,12 +18,14 @@ HEADER = ("row", "what breaks", "testbed", "times", "held", "seconds")
 
 
 def commit() -> str:
-    """The sources' commit, with a mark where they are changed."""
+    """The last commit that changed more than prose, with a mark where the sources are changed since."""
 
     def git(*argv: str) -> str:
         return subprocess.run(["git", *argv], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
-    return git("rev-parse", "--short=10", "HEAD") + ("-changed" if git("status", "--porcelain", "-uno") else "")
+    sources = ("--", ".", ":!docs", ":!*.md")
+    last = git("log", "-1", "--format=%h", "--abbrev=10", *sources)
+    return last + ("-changed" if git("status", "--porcelain", "--untracked-files=no", *sources) else "")
 
 
 def seed_of(case: str, number: int) -> int:

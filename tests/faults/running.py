@@ -80,6 +80,10 @@ class Controller:
         """The agent that holds a launch."""
         return parent_of(self.launched(launch))
 
+    def processes_on(self, host: str) -> set[int]:
+        """What the run has started on a host, as far as it still runs."""
+        return self.scene.rack.below(host) & set(orch_runs.tagged(self.id))
+
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)
 

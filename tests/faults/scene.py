@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ TAG = "ORCH_FAULT"  # in the environment of all that a row starts here
 PIDS = Path("/sys/fs/cgroup/pids")
 BACK_WITHIN_S = 60.0  # for agents that have lost their controller to put things back
 TRIES = 3
+IN_WINDOW = (4, 24)  # iterations of rank 0, of 45 ms
 
 
 class Scene:
@@ -59,7 +61,7 @@ class Scene:
     @property
     def environment(self) -> dict[str, str]:
         """Of what the row starts: known by its tag, with a folder of its own for temporary files."""
-        own = {TAG: self._name, "TMPDIR": str(self._temporary), "XDG_RUNTIME_DIR": str(self._temporary)}
+        own = {TAG: self._name, "TMPDIR": str(self._temporary)}
         return {**os.environ, **own, lock.OTHER_TESTBED: f"of-{self._name}"}
 
     def held(self, check: str, wrong: str | None) -> None:
@@ -106,17 +108,19 @@ class Scene:
         process = self.start("run", path or self.path(), *usual, name=name, **more)
         return Controller(self, process, results, name)
 
-    def measuring(self, path: Path | None = None, *options: object, iterations: int = 4, **more: Any) -> Controller:
-        """A run in its window, of which rank 0 has logged so many iterations.
+    def measuring(self, path: Path | None = None, *options: object, **more: Any) -> Controller:
+        """A run in its window, at a moment that the seed decides.
 
         Another try when a busy machine lets the preflight refuse one.
         """
+        iterations = self.random.randint(*IN_WINDOW)
         for attempt in range(TRIES):
             run = self.run(path, *options, name=f"run{attempt}", **more)
-            run.until("window", iterations=iterations, or_ended=attempt + 1 < TRIES)
+            run.until("window", iterations=iterations, or_ended=True)
             if run.process.poll() is None:
                 return run
-        raise AssertionError("never in its window")
+            assert run.manifest()["stage"] == "preflight", run.said()
+        raise AssertionError(f"refused {TRIES} times\n{run.said()}")
 
     def command(self, *arguments: object, name: str, **more: Any) -> tuple[int, str]:
         """`orch` to its end: exit status, and all that it says."""
@@ -145,10 +149,6 @@ class Scene:
     # Waiting
 
     @staticmethod
-    def until(ready: Callable[[], Any], within_s: float, what: str) -> None:
-        wait_for(ready, within_s, what)
-
-    @staticmethod
     def rest(seconds: float) -> None:
         """Let time pass: the fault is one that lasts."""
         time.sleep(seconds)
@@ -168,11 +168,14 @@ class Scene:
         self.held(PROCESSES, self._patiently(lambda: checks.processes(self._left())))
 
     def abandon(self) -> None:
-        """End what the row has started, wherever it stopped."""
+        """End what the row has started, wherever it stopped, and what it has found to be left."""
         for process in self._started:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        for pid in self._tagged():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         wait_for(lambda: not self._tagged(), 60, "the end of what a row started")
 
     def knows(self, run: str) -> None:

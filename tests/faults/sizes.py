@@ -24,5 +24,7 @@ def many_ranks(scene: Scene) -> None:
         "hosts": [f"h{1 + rank % 3}" for rank in range(RANKS)],
     }
     measure = {"warmup": 1, "iterations": 5, "at_most": "120s", "stall": "60s"}
-    run = scene.run(scene.path(workload={"command": command}, traffic=None, collect=["nic"], measure=measure))
+    run = scene.run(
+        scene.path(workload={"command": command}, traffic=None, collect=["nic"], measure=measure), "--force"
+    )
     run.must_be_completed(within_s=240, iterations=5 * RANKS)

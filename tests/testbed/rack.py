@@ -167,7 +167,13 @@ class Rack:
         """Have a host's sshd go on with more lines in its configuration."""
         config = self.files(host) / SSHD_CONFIG.lstrip("/")
         config.write_text("\n".join([*lines, config.read_text()]))
+        before = self._listening(host)
         os.kill(self.pids[host], signal.SIGHUP)
+        wait_for(lambda: self._listening(host) not in ("", before), PATIENCE_S, f"sshd of {host} with new sockets")
+
+    def _listening(self, host: str) -> str:
+        """The sockets of a host's sshd, by their inodes."""
+        return self.inside(host, "ss", "-Htlne", "sport", "=", ":22")
 
 
 def on_inventory(inventory: dict[str, Any], **changes: Any) -> dict[str, Any]:

@@ -10,17 +10,10 @@ from orch_runs import orch, write
 
 from orchestrator.deadline import Deadline
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
+from tests.testbed.broken_python import BROKEN_PYTHON
 from workloads import environments
 
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
-
-# Tells its version and answers what the playbook asks it first, and fails at what comes next: the virtual environment.
-BROKEN_PYTHON = """#!/bin/sh
-[ "$1" = -VV ] && echo "Python 3.11.0 (broken)" && exit 0
-[ "$1" = -c ] && exec python3 "$@"
-echo "no space left" >&2
-exit 7
-"""
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -56,6 +57,17 @@ def test_what_is_no_file_does_not_hold_up_the_seal(tmp_path):
     folder.hash_files()
     assert [artifact["path"] for artifact in folder.manifest["artifacts"]] == ["hosts/log"]
     assert folder.seal().name == "r1"
+
+
+def test_a_machine_that_lets_no_thread_start_seals_all_the_same(tmp_path, monkeypatch):
+    def refuse(_thread):
+        raise RuntimeError("can't start new thread")
+
+    folder = RunFolder.create(tmp_path, experiment="e", run="r", manifest={})
+    (folder.path / "a").write_bytes(b"1")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    folder.hash_files()
+    assert folder.manifest["artifacts"] == [{"path": "a", "bytes": 1, "sha256": hashlib.sha256(b"1").hexdigest()}]
 
 
 def test_the_same_run_is_not_made_twice(tmp_path):
