@@ -16,7 +16,7 @@ from orch_runs import ROOT, in_stage, light, manifest_of, nothing_is_left, wait_
 
 pytestmark = pytest.mark.testbed
 
-ENDLESS = {"warmup": 1, "at_most": "120s"}
+ENDLESS = {"warmup": 1, "at_most": "120s"}  # without traffic, which a busy machine may refuse in the preflight
 PATIENCE_S = 240.0
 
 
@@ -55,7 +55,7 @@ def sealed_as_interrupted(results, by):
 
 def test_a_closed_terminal_ends_a_run_as_ctrl_c_does(tmp_path):
     results = tmp_path / "results"
-    path = write(tmp_path, light(measure=ENDLESS))
+    path = write(tmp_path, light(traffic=None, measure=ENDLESS))
     with on_a_terminal(command(path, results)) as (process, master):
         os.set_blocking(master, False)
 
@@ -73,7 +73,7 @@ def test_a_closed_terminal_ends_a_run_as_ctrl_c_does(tmp_path):
 def test_ctrl_c_that_ends_the_reader_of_its_output_too(tmp_path):
     """As with `orch run ... 2>&1 | tee log`: tee is gone when the putting back is told."""
     results = tmp_path / "results"
-    path = write(tmp_path, light(measure=ENDLESS))
+    path = write(tmp_path, light(traffic=None, measure=ENDLESS))
     reader, writer = os.pipe()
     process = subprocess.Popen(command(path, results), cwd=ROOT, stdout=writer, stderr=writer)
     os.close(writer)
@@ -94,7 +94,10 @@ def test_ctrl_c_that_ends_the_reader_of_its_output_too(tmp_path):
 
 def test_a_log_on_a_full_disk_costs_no_measurement(tmp_path):
     results = tmp_path / "results"
-    path = write(tmp_path, light(measure={"warmup": 1, "iterations": 20, "at_most": "60s"}, validity={"clock": "1s"}))
+    path = write(
+        tmp_path,
+        light(traffic=None, measure={"warmup": 1, "iterations": 20, "at_most": "60s"}, validity={"clock": "1s"}),
+    )
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         done = subprocess.run(command(path, results), cwd=ROOT, stdout=full, stderr=full, timeout=600, check=False)
     manifest, _ = manifest_of(results)
