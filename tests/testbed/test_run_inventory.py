@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from orch_runs import (
     SMALL,
-    in_stage,
     last_json,
     measured,
     orch,
     start,
+    told_of,
     wait_for,
     write,
 )
@@ -60,8 +60,9 @@ def test_a_run_on_an_inventory_brings_everything_home_and_leaves_the_hosts_as_th
 def test_two_runs_on_the_same_hosts(hosts, tmp_path):
     inventory, _ = hosts
     results = tmp_path / "results"
-    first = start("run", write(tmp_path, on_inventory(inventory, measure={"at_most": "60s"})), "--results", results)
-    wait_for(in_stage(results, "ranks"), 360, "the first run's ranks")
+    path = write(tmp_path, on_inventory(inventory, traffic=None, measure={"at_most": "60s"}))
+    first = start("run", path, "--results", results)
+    wait_for(told_of(results, event="phase", name="ranks"), 360, "the first run's ranks")
     second = write(tmp_path, on_inventory(inventory), "second.yaml")
     status, _, err = orch("run", second, "--results", tmp_path / "second", "--wait", "0s")
     assert status == 1

@@ -99,6 +99,14 @@ def test_a_module_that_is_skipped_as_a_whole_fails_too(tmp_path: Path) -> None:
     assert "could not import 'no_such_module'" in done.stdout
 
 
+def test_work_beside_a_command_ends_with_it_and_its_status_is_kept(tmp_path: Path) -> None:
+    done = start([str(ROOT / ".ci/beside-load"), "sh", "-c", "cat /proc/$PPID/task/$PPID/children; exit 3"], tmp_path)
+    assert done.returncode == 3, done.stderr
+    beside = [int(pid) for pid in done.stdout.split()]
+    assert len(beside) == 3, "two and the command"
+    assert not any(Path(f"/proc/{pid}").exists() for pid in beside)
+
+
 def run_folder(results: Path, *failed: str, outcome: str = "completed") -> None:
     gates = [{"name": name, "required": True, "passed": name not in failed} for name in ("load", "processor")]
     folder = results / f"run{len(list(results.iterdir()))}"

@@ -129,9 +129,9 @@ def test_a_failed_build_is_told_by_the_line_that_says_why(tmp_path: Path, log: s
 
 def test_a_build_that_fails_is_one_line_with_its_cause_its_log_and_its_status(tmp_path: Path) -> None:
     python = tmp_path / "python"
-    # Tells its version and answers what is asked of an interpreter, and fails at the virtual environment.
+    # Tells its version and answers what is asked of an interpreter, has headers, and fails at the virtual environment.
     python.write_text(
-        '#!/bin/sh\ncase "$1" in -VV) echo "Python 3.11.0" ;; -c) exec python3 "$@" ;;'
+        '#!/bin/sh\ncase "$1 $2" in -VV*) echo "Python 3.11.0" ;; *Python.h*) ;; -c*) exec python3 "$@" ;;'
         ' *) echo "venv: no space left" >&2; exit 7 ;; esac\n'
     )
     python.chmod(0o755)
