@@ -237,8 +237,6 @@ def test_our_image_is_made_once_and_goes_when_it_is_asked_to(runtime, strays):
 
 def test_nothing_secret_of_this_machine_is_in_our_image():
     archive = host_image.tree().archive()
-    assert archive == host_image.tree().archive()
+    assert b"etc/passwd\0" in archive
     for name in ("etc/shadow", "etc/gshadow", "etc/ssh/ssh_host_ed25519_key", "etc/sudoers", "etc/machine-id"):
-        with suppress(FileNotFoundError, PermissionError):
-            assert Path("/", name).stat()
         assert name.encode() + b"\0" not in archive
