@@ -6,16 +6,13 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from container_help import RUNTIMES, own_daemon, own_store, soon
 from netns_help import processes_of, run_on
 from orch_runs import start, wait_for
 
 from orchestrator import lock
 from orchestrator.deadline import Deadline
-from orchestrator.testbed import runtimes
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed, requirements_problems
 from tests import machine
 
@@ -98,29 +95,3 @@ def _inventory(config, tmp_path):
             f"h{i}": {"ssh": f"h{i}", "data": {"address": f"198.18.0.{i}/24", "device": "eth0"}} for i in (1, 2, 3)
         },
     }
-
-
-@pytest.fixture(scope="module")
-def stores(tmp_path_factory):
-    """Both runtimes with stores of their own, of which nothing is left."""
-    folders = {name: tmp_path_factory.mktemp(name) for name in ("podman", "docker")}
-    with own_store(folders["podman"]):
-        if os.geteuid() != 0:
-            yield
-        else:
-            with own_daemon(folders["docker"]):
-                yield
-    assert not [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(folders["podman"]) in line]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left(request):
-    """When a test has ended, and its testbeds are down, no container of its runtime is there."""
-    yield
-    if "runtime" in request.fixturenames:
-        assert runtimes.found(request.node.callspec.params["runtime"]).of_ours(soon()) == {}
-
-
-@pytest.fixture(params=RUNTIMES)
-def runtime(request, stores):
-    return request.param

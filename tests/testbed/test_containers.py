@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from container_fixtures import nothing_left, runtime, stores
 from container_help import (
     PATIENCE_S,
     import_image,
@@ -26,6 +27,8 @@ from orchestrator.leash import Leash
 from orchestrator.testbed import host_image, leftovers, runtimes
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.netns_setup import Containers
+
+__all__ = ["nothing_left", "runtime", "stores"]
 
 pytestmark = pytest.mark.testbed
 
