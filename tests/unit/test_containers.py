@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from experiments import orch
 
 from orchestrator import loading, plan
 from orchestrator.deadline import Deadline
@@ -260,3 +261,22 @@ def test_a_private_folder_tells_whether_its_owner_lives(tmp_path, monkeypatch):
     left = Path(done.stdout.strip())
     assert left.is_dir()
     assert not private_folder.owned(left)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--link", "1kbit"), "--link: 1kbit is too slow; accepted: 1mbit or more"),
+        (("--image", "a:1"), "--image: is for containers; accepted: with runtime: podman or runtime: docker"),
+        (("--hosts", "1"), "--hosts: "),
+    ],
+)
+def test_a_mistake_in_the_options_of_orch_testbed_names_the_option(options, told):
+    status, _, err = orch("testbed", *options)
+    assert (status, told in err, "Traceback" in err) == (2, True, False), err
+
+
+def test_orch_prepare_wants_a_testbed_or_an_image():
+    for words in ((), ("rack.yaml", "--image", "podman")):
+        status, _, err = orch("prepare", *words)
+        assert (status, "needs a testbed or --image RUNTIME" in err) == (2, True), err
