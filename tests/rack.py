@@ -33,8 +33,8 @@ ROOT = Path(__file__).parents[1]
 LIGHT_RANK = ROOT / "tests/testbed/light_rank.py"
 
 
-def light(hosts: Sequence[str]) -> dict[str, Any]:
-    """A run of which next to nothing is the training: bytes go around a ring of all hosts, five times."""
+def light(hosts: Sequence[str], *, iterations: int = 5) -> dict[str, Any]:
+    """A run of which next to nothing is the training: bytes go around a ring of all hosts."""
     ring = ["{python}", "-S", LIGHT_RANK.name, "{rank}", "{hosts}", "{port}", "1000", "0.2"]
     return {
         "name": "light",
@@ -49,7 +49,7 @@ def light(hosts: Sequence[str]) -> dict[str, Any]:
             }
         },
         "collect": [{"nic": {"every": "1s"}}],
-        "measure": {"warmup": 1, "iterations": 5, "at_most": "60s"},
+        "measure": {"warmup": 1, "iterations": iterations, "at_most": "300s"},
         "validity": {"processor": "ignore"},
     }
 
@@ -67,6 +67,11 @@ class Rack:
         """What runs a command on `ctl`, as root there, in the root folder of this repository."""
         words = shlex.join(["env", f"PATH={search_path()}", f"PYTHONPATH={ROOT}", *map(str, argv)])
         return ["ssh", "-T", "-F", str(self.door / "ssh_config"), CONTROLLER, f"cd {shlex.quote(str(ROOT))} && {words}"]
+
+    def silence(self, host: str) -> None:
+        """Take away the only network that leads to a host; what runs there goes on."""
+        argv = ["ssh", "-F", str(self.door / "ssh_config"), host, "ip link set eth0 down"]
+        subprocess.run(argv, check=True, stdin=subprocess.DEVNULL, timeout=UP_WITHIN_S)
 
     def ssh_config(self, *, jump: bool) -> Path:
         """A configuration for the ssh of `ctl`: straight to the hosts, or through the gate's own sshd."""
