@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from orchestrator.errors import ConfigError, OrchError
 from orchestrator.leash import Leash
 from orchestrator.protocols import Channel
 from orchestrator.session import holder, opening_s
+from orchestrator.testbed import leftovers
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.topology import Node
 from orchestrator.transport import local
@@ -37,7 +38,9 @@ def clean(target: str | None, wanted: Wanted) -> int:
     inventory = found if found is None or isinstance(found, Inventory) else found.testbed.inventory
     if inventory is None:  # a local testbed ends with its controller; what is left would be here
         _chosen([HERE], wanted.host)
-        return _report({HERE: _sweep(Node(name=HERE), local.connect(), wanted)}, wanted)
+        done, failed = leftovers.remove(images=wanted.data)
+        swept = _sweep(Node(name=HERE), local.connect(), wanted)
+        return _report({HERE: swept}, wanted, done=done, failed=failed)
     testbed = InventoryTestbed(inventory)
     hosts = _chosen([host.name for host in testbed.topology.hosts], wanted.host)
     reached = Deadline.after(max(REACH_S, opening_s(len(hosts))))
@@ -73,16 +76,19 @@ def _sweep(node: Node, channel: Channel, wanted: Wanted) -> Swept:
     return swept
 
 
-def _report(answers: Mapping[str, Swept | OrchError], wanted: Wanted) -> int:
+def _report(
+    answers: Mapping[str, Swept | OrchError], wanted: Wanted, *, done: Sequence[str] = (), failed: Sequence[str] = ()
+) -> int:
+    """Print what became of each node, and what else was done, or failed, on this machine."""
     trouble = 0
     for node, answer in answers.items():
         if isinstance(answer, OrchError):
             trouble += 1
             print(f"{node}: {answer.message}" + (f"\n  remedy: {answer.hint}" if answer.hint else ""))
             continue
-        bad = list(_bad(answer))
+        bad = [*_bad(answer), *failed]
         trouble += len(bad)
-        for line in [*_good(answer), *bad] or ["nothing of ours is left"]:
+        for line in [*done, *_good(answer), *bad] or ["nothing of ours is left"]:
             print(f"{node}: {line}")
     swept = [answer for answer in answers.values() if isinstance(answer, Swept)]
     if any(answer.failed for answer in swept):

@@ -9,24 +9,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator.answers import AgentEvent, AgentLost, LineRead, ProcessExited
-from orchestrator.deadline import Deadline
-from orchestrator.errors import (
-    AgentError,
-    BadAnswer,
-    DeadlineExceeded,
-    LockedError,
-    NeverStartedError,
-    OrchError,
-    TransportError,
-    last_lines,
-)
+from orchestrator.answers import AgentEvent, AgentLost
+from orchestrator.deadline import Deadline, Patience
+from orchestrator.errors import BadAnswer, DeadlineExceeded, OrchError, TransportError, last_lines
 from orchestrator.frames import Frames, frame
 from orchestrator.heartbeat import MONITOR, PING_S, Hearing, Silence
-from orchestrator.lock import told
 from orchestrator.protocols import Channel
 from orchestrator.remedies import remedy
 from orchestrator.replies import Fields
+from orchestrator.said import events, refusal
 
 MAGIC = b"\0orch-agent 1\n"  # what an agent says first; a login shell may have printed something before it
 NOISE_LIMIT = 1 << 16
@@ -82,7 +73,7 @@ class Connection:
     def ask(
         self,
         op: str,
-        deadline: Deadline,
+        deadline: Deadline | Patience,
         values: Mapping[str, Any] | None = None,
         *,
         payload: bytes | None = None,
@@ -94,7 +85,9 @@ class Connection:
         pending = Request(sink)
         request = self._send(op, values or {}, payload, pending)
         try:
-            if not pending.answered.wait(deadline.remaining + late_s):
+            while not pending.answered.wait(deadline.remaining + late_s):
+                if deadline.remaining:  # what has come of the answer has put it off
+                    continue
                 raise DeadlineExceeded(
                     f"gave up waiting for the agent to answer {op!r}",
                     node=self._node,
@@ -106,7 +99,7 @@ class Connection:
         if pending.error is not None:
             raise pending.error
         if "error" in pending.reply:
-            raise _refusal(self._node, pending.reply, argv)
+            raise refusal(self._node, pending.reply, argv)
         pending.fields = Fields(pending.reply, of=repr(op), node=self._node)
         return pending
 
@@ -230,7 +223,7 @@ class Connection:
     def _handle(self, header: dict[str, Any], payload: bytes) -> None:
         received_ns = time.time_ns()
         if "event" in header:
-            for event in _events(self._node, header):
+            for event in events(self._node, header):
                 self._tell(event)
             return
         fields = Fields(header, of="a request", node=self._node)
@@ -284,34 +277,3 @@ class Connection:
             self._hearing.owed += pending.size
         self._out.put((data, pending))
         return request
-
-
-def _events(node: str, header: Mapping[str, Any]) -> Iterator[AgentEvent]:
-    """What an agent says on its own account."""
-    fields = Fields(header, of="nothing (an event)", node=node)
-    kind, name, wall_ns = header["event"], fields.text("name"), fields.integer("wall_ns")
-    if kind == "exit":
-        yield ProcessExited(node, name, fields.integer("status"), wall_ns)
-    elif kind == "lines":
-        for text in fields.texts("lines"):
-            yield LineRead(node, name, text, wall_ns)
-    else:
-        raise BadAnswer(f"an event of unknown kind: {str(kind)[:30]}", node=node)
-
-
-def _refusal(node: str, reply: Mapping[str, Any], argv: Sequence[str] | None) -> OrchError:
-    fields = Fields(reply, of="a request, a refusal", node=node)
-    message, kind, tail = fields.text("error"), fields.text_or_none("kind"), fields.text_or_none("tail") or ""
-    words = fields.texts("argv") if reply.get("argv") else argv
-    if kind == "locked":
-        holder = fields.inner("holder").words("user", "host", "pid", "run", "since") if reply.get("holder") else {}
-        return LockedError(f"held by {told(holder)}", node=node)
-    if kind == "timeout":
-        return DeadlineExceeded(message, node=node, argv=words, tail=tail)
-    hint = "install it on the node, or name it by its path" if kind == "missing" else None
-    sort = NeverStartedError if kind == "unknown" else AgentError
-    error = sort(message, node=node, argv=words, tail=tail, hint=hint)
-    if reply.get("undo_failed"):
-        said = fields.inner("undo_failed").text_or_none("tail")
-        error.hint = f"the change could not be taken back either: {said}"
-    return error

@@ -32,6 +32,10 @@ class Deadline:
         """This deadline, or `seconds` from now where that is earlier."""
         return Deadline(min(self.at, time.monotonic() + seconds))
 
+    def patient(self, seconds: float) -> Patience:
+        """This deadline, and patience for so long without a sign of progress before it."""
+        return Patience(self, seconds)
+
     def check(self, waiting_for: str, *, node: str | None = None) -> None:
         """Raise DeadlineExceeded when the time has passed."""
         if self.expired:
@@ -42,3 +46,21 @@ class Deadline:
         while not ready():
             self.check(waiting_for, node=node)
             time.sleep(min(every_s, self.remaining))
+
+
+class Patience:
+    """A deadline that comes sooner where nothing goes on: `seconds` after the last sign of progress."""
+
+    def __init__(self, deadline: Deadline, seconds: float) -> None:
+        self.seconds = seconds
+        self._deadline = deadline
+        self._sooner = deadline.sooner(seconds)
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left, never negative."""
+        return self._sooner.remaining
+
+    def renew(self) -> None:
+        """Something went on."""
+        self._sooner = self._deadline.sooner(self.seconds)

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 TAIL_LINES = 10
+MOST_TOLD = 300  # characters of a message that quotes what somebody wrote
 
 
 def last_lines(text: str) -> str:
     """As much of an output's end as an error shows."""
     return "\n".join(text.rstrip().splitlines()[-TAIL_LINES:])
+
+
+def shortened(text: str) -> str:
+    """As much of a text that quotes somebody's words as an error shows."""
+    return text if len(text) <= MOST_TOLD else text[:MOST_TOLD] + "..."
 
 
 class OrchError(Exception):

@@ -28,13 +28,15 @@ from orchestrator.answers import (
 )
 from orchestrator.connection import Connection
 from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, BadAnswer, LaunchError, LockedError, OrchError
+from orchestrator.errors import AgentError, BadAnswer, DeadlineExceeded, LaunchError, LockedError, OrchError
 from orchestrator.launch import Exited, Launch, Line, Listening, Ready, Requirement, Sign
 from orchestrator.protocols import Channel
 from orchestrator.topology import Node
 
 PUT_CHUNK = 1 << 20
 CLOSE_S = 15.0
+STALLED_S = 60.0  # without a byte of a file that is fetched
+HASHED_BPS = 50e6  # bytes a second, at least, at which a node reads over what is home already
 ENDING_S = 15.0  # for an agent that has lost its controller to put everything down
 AGAIN_S = 0.2
 MOST_FILES = 100_000  # of a run on one node, as agents keep to
@@ -275,13 +277,15 @@ class Leash:
         """Bring a file of the run's folder home, to its path below `home`, and return its SHA-256.
 
         It lies beside its destination as `*.part` until it is complete and its hash is right; an interrupted one is
-        taken up where it stopped. UnsafePath for a path that leads elsewhere; BadAnswer when more comes than `bytes`.
+        taken up where it stopped. UnsafePath for a path that leads elsewhere; BadAnswer when more comes than `bytes`;
+        DeadlineExceeded when nothing came for STALLED_S, however slow what came was.
         """
         destination = safepath.under(home, file.path)
         part = destination.with_name(destination.name + ".part")
         digest = hashlib.sha256()
         with safepath.appendable(home, file.path + ".part") as kept:
             size = offset = _hash_into(digest, kept)
+            patience = deadline.patient(STALLED_S + offset / HASHED_BPS)
 
             def sink(data: bytes) -> None:
                 nonlocal size
@@ -290,9 +294,17 @@ class Leash:
                     raise BadAnswer(f"{file.path}: more comes than the {file.bytes} bytes listed", node=self.node.name)
                 kept.write(data)
                 digest.update(data)
+                patience.renew()
 
             values = {"path": file.path, "offset": offset, "most": file.bytes}
-            wanted = self._connection.ask("fetch", deadline, values, sink=sink).fields.text("sha256")
+            try:
+                wanted = self._connection.ask("fetch", patience, values, sink=sink).fields.text("sha256")
+            except DeadlineExceeded as error:
+                error.message = (
+                    f"{file.path}: nothing came for {patience.seconds:.0f} s, after {size} of {file.bytes} bytes"
+                )
+                error.hint = "the network to the node, or the node, stands still"
+                raise
         if wanted != digest.hexdigest():
             part.unlink()
             raise AgentError(f"{file.path} changed while it was fetched", node=self.node.name, hint="fetch it again")

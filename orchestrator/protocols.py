@@ -158,5 +158,8 @@ class Testbed(Protocol):
     def home_of(self, node: str) -> Path | None:
         """Where the controller sees the run's folder of the node without copying; None when it must be fetched."""
 
+    def about(self) -> Mapping[str, str]:
+        """What a manifest says of it once it is up: what runs its hosts, and of which very image."""
+
     def close(self) -> None:
         """Put everything down; a second call does nothing."""

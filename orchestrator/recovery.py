@@ -12,10 +12,11 @@ from orchestrator import describe, fanout, loading, lock, safepath, sealing
 from orchestrator.deadline import Deadline
 from orchestrator.errors import ConfigError, OrchError, StoreError
 from orchestrator.experiment import Experiment
+from orchestrator.fetching import fetch_all
 from orchestrator.leash import Leash, come_back
 from orchestrator.protocols import Testbed
 from orchestrator.sealing import Reducer
-from orchestrator.session import bring_up, fetch_all, holder
+from orchestrator.session import bring_up, holder
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry, RunFolder
 

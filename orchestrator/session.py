@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,17 +13,15 @@ from secrets import token_hex
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from orchestrator import clocks, facts, fanout, machine, routes
+from orchestrator import clocks, facts, fanout, fetching, machine, routes
 from orchestrator.deadline import Deadline
 from orchestrator.errors import (
     Interrupted,
     MissingRequirement,
     NeverStartedError,
     OrchError,
-    StoreError,
     TestbedError,
     TransportError,
-    UnsafePath,
 )
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
@@ -39,8 +36,7 @@ T = TypeVar("T")
 
 CONNECT_S = 30.0
 CALL_S = 20.0
-FETCH_S = 24 * 3600.0  # of a whole run; each file has a limit of its own
-SLOWEST_FETCH = 1e6  # bytes a second below which a file's transfer is given up
+FETCH_S = 24 * 3600.0  # of a whole run; no file may stand still for long
 RESIDUE_S = 2.0
 RESIDUE_EVERY_S = 0.1
 TAIL_BYTES = 4000
@@ -173,14 +169,12 @@ class Session:
     def check_routes(self, talks: Mapping[str, Sequence[str]]) -> None:
         """Raise TestbedError that tells every pair of nodes whose traffic would not take the data plane."""
         topology = self.testbed.topology
-
-        def ask(leash: Leash) -> list[TestbedError]:
-            others = [topology.node(name) for name in talks[leash.node.name]]
-            argv, lines = routes.question(leash.node, others)
-            done = leash.run(argv, Deadline.after(CALL_S), stdin=lines)
-            return routes.verdict(leash.node, others, done.stdout, done.stderr)
-
-        found = self.each(talks, ask, what="checking routes", seconds=CALL_S)
+        found = self.each(
+            talks,
+            lambda leash: routes.wrong(leash, topology, talks, Deadline.after(CALL_S)),
+            what="checking routes",
+            seconds=CALL_S,
+        )
         errors = [error for of_node in found.values() for error in of_node]
         if errors:
             for other in errors[1:]:
@@ -454,19 +448,26 @@ class Session:
 
     def fetch(self, run_folder: Path) -> None:
         """Bring every file of the run home, and remove the run's folders from the nodes; an error names who is lost."""
-        self.each(self.leashes, lambda leash: self._fetch_one(leash, run_folder), what="fetching", seconds=FETCH_S)
-        lost = [name for name in self.watch.lost if self.testbed.home_of(name) is None]
+        deadline = Deadline.after(FETCH_S)
+        listed = self.each(
+            sorted(self.away), lambda leash: leash.files(Deadline.after(CALL_S)), what="listing files", seconds=CALL_S
+        )
+        fetching.refuse_without_room(run_folder, listed)
+
+        def fetch(leash: Leash) -> None:
+            name = leash.node.name
+            seen, home = self.testbed.home_of(name), run_folder / "hosts" / name
+            if seen is not None:
+                bring_up(seen / Path(leash.node.folder(self.run)).name, home)
+            else:
+                fetching.bring_home(leash, listed[name], home, deadline)
+            self.away.discard(name)
+
+        self.each(self.leashes, fetch, what="fetching", seconds=FETCH_S)
+        # An agent that was lost before its greeting has made no folder.
+        lost = [name for name in self.watch.lost if name in self.leashes and self.testbed.home_of(name) is None]
         if lost:
             raise TransportError(f"what {', '.join(lost)} had of the run is not home: {self.watch.lost[lost[0]]}")
-
-    def _fetch_one(self, leash: Leash, run_folder: Path) -> None:
-        home = run_folder / "hosts" / leash.node.name
-        seen = self.testbed.home_of(leash.node.name)
-        if seen is not None:
-            bring_up(seen / Path(leash.node.folder(self.run)).name, home)
-        else:
-            fetch_all(leash, home, Deadline.after(CALL_S))
-        self.away.discard(leash.node.name)
 
     def close(self) -> None:
         """Let every agent go."""
@@ -482,33 +483,6 @@ def machine_of(leash: Leash) -> Machine:
 def batch_keys(batch: Sequence[Launch]) -> list[tuple[str, str]]:
     """Node and name of each launch."""
     return [(launch.node, launch.name) for launch in batch]
-
-
-def fetch_all(leash: Leash, home: Path, deadline: Deadline) -> None:
-    """Bring every file of the run's folder on a node home, then remove the folder there.
-
-    StoreError when there is no room for what the node lists. A name that leads elsewhere is UnsafePath: all other files
-    come home, and the node keeps its folder.
-    """
-    listed = leash.files(deadline)
-    home.mkdir(parents=True, exist_ok=True)
-    promised, free = sum(file.bytes for file in listed), shutil.disk_usage(home).free
-    if promised > free:
-        raise StoreError(
-            f"its files are {promised} bytes, and {home} has room for {free}; nothing of them was fetched",
-            node=leash.node.name,
-            hint="make room, then `orch recover`",
-        )
-    refused: list[str] = []
-    for file in listed:
-        try:
-            leash.fetch(file, home, Deadline.after(CALL_S + file.bytes / SLOWEST_FETCH))
-        except UnsafePath as error:
-            refused.append(error.message)
-    if refused:
-        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-        raise UnsafePath(refused[0] + more, node=leash.node.name, hint="they stay on the node; see who put them there")
-    leash.remove(Deadline.after(CALL_S))
 
 
 def bring_up(run_folder: Path, home: Path) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from orchestrator.answers import AgentEvent, AgentLost, LineRead, ProcessExited
 from orchestrator.errors import Interrupted, LaunchError, OrchError, TestbedError, TransportError
 from orchestrator.events import EventLog
+from orchestrator.inbox import Inbox
 from orchestrator.launch import Launch
 from orchestrator.observing import Observer
 from orchestrator.unwind import add_note
@@ -19,6 +20,7 @@ from orchestrator.unwind import add_note
 _PAUSE_S = 0.25  # the longest that a wait keeps a signal handler from running
 _SET_S = 0.5  # by which the wall clock must leave the monotonic one to have been set; slewing moves both alike
 _FOLLOWS_S = 1.0  # by which a loss may seem to come after what follows from it
+_MOST_ITERATIONS = 4_000_000  # of a job: 600 MB, or one a millisecond for an hour
 _AHEAD_S = 5.0  # by which a node may say something in our future: more than any clock drifts in a run
 
 
@@ -30,6 +32,7 @@ class Process:
     asked: bool = False  # its node was asked to start it
     stopping: bool = False
     status: int | None = None
+    over: bool = False  # its node told of its end
     failed: str | None = None
 
 
@@ -71,7 +74,7 @@ class Watch:
 
     def __init__(self, events: EventLog, observer: Observer | None = None) -> None:
         self.observer = observer or Observer()
-        self.inbox: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
+        self.inbox = Inbox()
         self.processes: dict[tuple[str, str], Process] = {}
         self.jobs: dict[str, JobProgress] = {}
         self.offsets_ns: dict[str, int] = {}
@@ -99,7 +102,7 @@ class Watch:
             wait_s = min(_PAUSE_S, until - time.monotonic())
             self._check_clock()
             try:
-                event = self.inbox.get(timeout=wait_s) if wait_s > 0 else self.inbox.get_nowait()
+                event = self.inbox.get(wait_s)
             except queue.Empty:
                 if wait_s <= 0:
                     return
@@ -109,8 +112,8 @@ class Watch:
                 raise problem
 
     def settle(self) -> None:
-        """Take the events that wait without raising: the run is being put down."""
-        while not self.inbox.empty():
+        """Take the events that wait by now without raising: the run is being put down."""
+        for _ in range(len(self.inbox)):
             self._take(self.inbox.get())
 
     def cause(self, error: OrchError, at: float) -> OrchError:
@@ -157,6 +160,8 @@ class Watch:
         progress.ranks[rank] = entry.number
         self.observer.iteration(job=process.launch.job, rank=rank, seconds=entry.seconds)
         if rank == 0:
+            if len(progress.iterations) >= _MOST_ITERATIONS:
+                return LaunchError(f"{event.name} logged more than {_MOST_ITERATIONS:,} iterations", node=event.node)
             progress.iterations.append(entry)
             progress.heard = time.monotonic()
         return None
@@ -186,8 +191,9 @@ class Watch:
 
     def _exit(self, event: ProcessExited) -> OrchError | None:
         process = self.processes.get((event.node, event.name))
-        if process is None:
+        if process is None or process.over:  # one that ends twice is not believed
             return None
+        process.over = True
         process.status = event.status
         launch = process.launch
         self._events.write("exit", node=event.node, name=event.name, status=event.status)

@@ -18,6 +18,7 @@ from typing import Any
 import paramiko
 from fabric import Config, Connection
 
+from orchestrator import transfers
 from orchestrator.deadline import Deadline
 from orchestrator.errors import TransportError
 from orchestrator.transport import explain, known_hosts, logins, reaching, tokens
@@ -62,7 +63,8 @@ def connect(
         session = transport.open_session(timeout=deadline.remaining)
         session.settimeout(deadline.remaining)
         session.exec_command(agent_command_line(python, sudo=sudo))
-        _hand_over(session, agent_source())
+        with transfers.turn(deadline, node=target.name):
+            _hand_over(session, agent_source())
         session.settimeout(None)
         return SshChannel(target, closing.pop_all(), session, _through(way) if sock is None else ())
     raise AssertionError  # the stack suppresses nothing

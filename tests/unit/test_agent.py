@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pwd
+import selectors
 import signal
 import struct
 import subprocess
@@ -19,8 +20,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.agents.agent import checks, launches
+from orchestrator.agents.agent import checks, children, commands, launches
+from orchestrator.agents.agent.home import Home
 from orchestrator.agents.agent.proc import Row
+from orchestrator.agents.agent.steps import Refusal
 from orchestrator.answers import AgentLost
 from orchestrator.deadline import Deadline
 from orchestrator.errors import AgentError, TransportError
@@ -33,6 +36,7 @@ from orchestrator.transport.local import LocalChannel
 from orchestrator.transport.ssh import SshChannel, SshTarget
 
 MAGIC = b"\0orch-agent 1\n"
+ROOT = Path(__file__).parents[2]
 
 
 def soon() -> Deadline:
@@ -266,6 +270,51 @@ def test_a_speed_counts_where_it_is_more_than_a_name(tmp_path, monkeypatch, plac
     (tmp_path / "class/eth0").symlink_to(device)
     monkeypatch.setattr(checks, "NET", str(tmp_path / "class"))
     assert checks.check_device("speed", "25000 Mbit/s on eth0")[0] is found
+
+
+def driven(steps, selector):
+    """What a task comes to, with its descriptors served."""
+    try:
+        while True:
+            for key, _ in selector.select(min(0.01, next(steps))):
+                key.data()
+    except StopIteration as end:
+        return end.value
+
+
+def test_a_command_that_the_kernel_holds_is_given_up(monkeypatch):
+    """SIGKILL does not end a process in state D; here it is not sent, which looks the same."""
+    monkeypatch.setattr(commands, "hit", lambda pids, number: None)
+    monkeypatch.setattr(commands, "KILL_S", 0.1)
+    with selectors.DefaultSelector() as selector:
+        family = children.Children(Home())
+        try:
+            made = commands.Commands(family, selector)
+            with pytest.raises(Refusal, match=r"process \d+ was killed and has not ended: the kernel holds it"):
+                driven(made.command(["sh", "-c", "echo partly; exec sleep 600"], 0.1), selector)
+            monkeypatch.setattr(commands, "COMMAND_S", 0.1)
+            found = driven(made.each([["sleep", "600"]]), selector)
+            assert "the kernel holds it" in found["tail"]
+            assert not selector.get_map()
+        finally:
+            for child in family.living.values():
+                child.popen.kill()
+                child.popen.wait()
+
+
+def test_a_program_on_a_file_system_without_programs_is_no_missing_one():
+    """Mounted in a namespace of its own, so that nothing of it is left."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from agent.children import find_program\n"
+        "try: find_program('/mnt/prog')\n"
+        "except Exception as error: print(error.kind, error)\n"
+    )
+    script = 'mount -t tmpfs -o noexec none /mnt && cp /bin/true /mnt/prog && exec "$0" -c "$1" "$2"'
+    argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
+    done = subprocess.run(
+        [*argv, sys.executable, program, str(ROOT / "orchestrator/agents")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "noexec /mnt/prog cannot be executed: its file system is mounted noexec\n"
 
 
 @pytest.mark.usefixtures("strays")

@@ -132,13 +132,13 @@ def test_nobody_is_silent_to_whom_nobody_listens(clock):
 class Far(Leash):
     """A leash over a connection that can be cut."""
 
-    def __init__(self, work, run, *, proof="", way=(), name="n1"):
+    def __init__(self, work, run, *, way=(), name="n1", **more):
         self.line = Cuttable(way=way)
         self.events = []
         self.lost = threading.Event()
         node = Node(name=name, work=str(work), python=sys.executable)
         holder = {"user": "ada", "host": "desk", "pid": 7, "run": run, "since": "noon"}
-        super().__init__(node, self.line, run=run, holder=holder, on_event=self.take, proof=proof)
+        super().__init__(node, self.line, run=run, holder=holder, on_event=self.take, **more)
 
     def take(self, event):
         self.events.append(event)
@@ -223,6 +223,15 @@ def test_a_new_agent_of_the_same_session_takes_over_from_one_that_is_out_of_reac
     assert gone(process)
     assert (tmp_path / "undone").exists()
     assert second.processes(soon()) == []
+
+
+def test_an_agent_that_hears_nothing_for_too_long_puts_everything_down(far, tmp_path):
+    leash = far(silence_s=4.0)
+    leash.hello(soon())
+    leash.change("rate", soon(), undo=[["touch", str(tmp_path / "undone")]], apply=[["true"]])
+    leash.line.cut()
+    assert leash.line.agent._process.wait(PATIENCE_S) == 0
+    assert (tmp_path / "undone").exists()
 
 
 CONTROLLER = """

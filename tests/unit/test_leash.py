@@ -82,7 +82,7 @@ def test_a_long_command_does_not_hold_up_others_and_ends_with_its_deadline(tethe
 
     def wait() -> None:
         try:
-            leash.run(["sh", "-c", "echo begun; sleep 600"], Deadline.after(3))
+            leash.run(["sh", "-c", "echo begun; sleep 600"], Deadline.after(10))
         except DeadlineExceeded as error:
             errors.append(error)
 
@@ -224,8 +224,8 @@ def test_an_early_end_is_told_with_the_last_words(tether):
 
 def test_what_is_never_ready_is_killed(tether):
     leash = tether()
-    with pytest.raises(LaunchError, match=r"not ready within 3 s") as caught:
-        leash.start(shell("echo $$; trap '' TERM; sleep 600", ready=Line("never"), ready_within_s=3.0), soon())
+    with pytest.raises(LaunchError, match=r"not ready within 10 s") as caught:
+        leash.start(shell("echo $$; trap '' TERM; sleep 600", ready=Line("never"), ready_within_s=10.0), soon())
     assert gone(int(caught.value.tail))
 
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from half_open import Cuttable
 
 from orchestrator import fanout
 from orchestrator.deadline import Deadline
-from orchestrator.errors import LockedError, TransportError
+from orchestrator.errors import LockedError, OrchError, StoreError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
-from orchestrator.launch import Change, Launch, Line, Stop
+from orchestrator.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.leash import Leash
 from orchestrator.session import Session
 from orchestrator.topology import Node, Topology
+from orchestrator.transport.local import LocalChannel
 from orchestrator.watch import Watch
 
 PATIENCE_S = 120.0
@@ -214,6 +218,22 @@ def test_what_a_lost_host_had_is_not_taken_for_fetched(session_on, tmp_path):
     assert not (tmp_path / "n2" / session.run).exists(), "the other one was fetched, and its folder removed"
 
 
+def test_without_room_for_the_files_of_all_hosts_none_is_fetched(session_on, tmp_path, monkeypatch):
+    """Each host's would have room by themselves."""
+    session = session_on("n1", "n2")
+    for leash in session.leashes.values():
+        leash.put("data", b"x" * 1000, Deadline.after(PATIENCE_S))
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1500))
+        with pytest.raises(StoreError, match=r"the files of n1, n2 are 2000 bytes, and .* has room for 1500"):
+            session.fetch(tmp_path / "results")
+    assert [path for path in (tmp_path / "results").rglob("*") if path.is_file()] == []
+    assert session.away == {"n1", "n2"}
+    session.fetch(tmp_path / "results")
+    assert (tmp_path / "results/hosts/n2/data").read_bytes() == b"x" * 1000
+    assert session.away == set()
+
+
 def test_a_host_that_is_reached_again_is_swept_and_brought_home(session_on, tmp_path):
     session = session_on("n1", "n2")
     stays = Launch(name="p", node="n2", role="rank", argv=("sh", "-c", "echo ready; sleep 600"), ready=Line("ready"))
@@ -235,6 +255,7 @@ def limit(node, file):
     return Change(
         node=node, name=f"limit of {node}", kind="rate", read=("cat", str(file)), parse=str.strip,
         apply=lambda _: said("new"), undo=said, expect=lambda _: "new",
+        sign=lambda _: Sign(read=("cat", str(file)), pattern="^new$"),
     )  # fmt: skip
 
 
@@ -250,7 +271,7 @@ def test_putting_back_waits_for_no_host_that_is_silent(session_on, tmp_path):
     with pytest.raises(TransportError, match="n1: nothing was heard of it"):
         session.undo_changes()
     assert {name: file.read_text() for name, file in files.items()} == {"n1": "new\n", "n2": "old\n", "n3": "old\n"}
-    assert list(session.machines()) == ["n2", "n3"]
+    assert set(session.machines()) == {"n2", "n3"}
     assert session.up([launch]) == []
 
     assert session.residue() == []
@@ -264,5 +285,20 @@ def test_steps_of_putting_back_skip_a_host_whose_loss_nobody_has_taken_note_of(s
     session = session_on("n1", "n2")
     session._interrupts.unwinding()
     session.testbed.lines["n1"].agent.close()
-    Deadline.after(PATIENCE_S).poll(lambda: not session.watch.inbox.empty(), every_s=0.02, waiting_for="the loss")
+    Deadline.after(PATIENCE_S).poll(lambda: len(session.watch.inbox) > 0, every_s=0.02, waiting_for="the loss")
     assert list(session.machines()) == ["n2"]
+
+
+def test_nothing_is_missed_of_a_host_that_never_greeted(session_on, tmp_path, monkeypatch):
+    """What answers there is no agent of ours: no folder of the run is left on it."""
+    stranger = tmp_path / "stranger"
+    stranger.write_text(f"#!{sys.executable}\nprint('Welcome!' * 20000)\n")
+    stranger.chmod(0o755)
+    session = session_on("n1")
+    monkeypatch.setattr(Here, "connect", lambda *_: LocalChannel(str(stranger)))
+    session.testbed.topology = replace(session.testbed.topology, nodes=(Node(name="n2", work=str(tmp_path / "n2")),))
+    with pytest.raises(OrchError, match="no agent of ours"):
+        session.open(["n2"])
+    session.watch.settle()
+    assert set(session.watch.lost) == {"n2"}
+    session.fetch(tmp_path / "results")

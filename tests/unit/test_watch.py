@@ -133,7 +133,7 @@ def test_settling_raises_nothing(watch):
     for event in (lost("h1", "gone"), ProcessExited("h1", "p", 1, 1), LineRead("h1", "p", "{", 1)):
         watch.inbox.put(event)
     watch.settle()
-    assert watch.inbox.empty()
+    assert len(watch.inbox) == 0
     assert watch.processes["h1", "p"].failed
 
 

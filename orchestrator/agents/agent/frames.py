@@ -20,6 +20,10 @@ PAYLOAD_LIMIT = 1 << 28
 BACKLOG = 1 << 20  # bytes waiting for the channel above which nothing more is produced
 
 
+def refuse(name: str) -> None:
+    raise ValueError("%s is no number" % name)
+
+
 class Wire:
     """Frames in and out over two file descriptors, never blocking; any thread may send, one reads and selects."""
 
@@ -53,8 +57,8 @@ class Wire:
             if len(self.received) < 4 + length:
                 return
             try:
-                header = json.loads(self.received[4 : 4 + length].decode())
-            except ValueError as error:
+                header = json.loads(self.received[4 : 4 + length].decode(), parse_constant=refuse)
+            except (ValueError, RecursionError) as error:
                 del self.received[: 4 + length]
                 self.send({"id": None, "error": "not JSON: %s" % error, "kind": "bad-request"})
                 continue
