@@ -20,7 +20,7 @@ from tests.bench import local
 from tests.bench.commands import INVALID, ROOT, call, orch_argv
 from tests.bench.figure import Figure, Settings
 from tests.bench.start import PLAN
-from tests.rack import Rack, light, rack
+from tests.fleet import Fleet, fleet, light
 
 MEMORY_GOAL_MB = 250.0
 PUT_BACK_GOAL_S = TOLD_GOAL_S = 10.0
@@ -56,11 +56,11 @@ def measure(settings: Settings) -> Iterator[Figure]:
     """Whole runs of a rank a host, counters and a changed congestion control on each, from a machine of its own."""
     for number, shape in enumerate(QUICK if settings.quick else SHAPES):
         folder = settings.scratch / f"size{number}"
-        with local.machine_to_ourselves(), rack(shape.hosts, folder, rate_bps=shape.rate_bps) as up:
+        with local.machine_to_ourselves(), fleet(shape.hosts, folder, rate_bps=shape.rate_bps) as up:
             theirs = _logins(up, jump=shape.jump)
             ran = carried_out(up, light(up.hosts), up.inventory(jump=shape.jump))
         yield from _figures(shape, ran, theirs)
-    with local.machine_to_ourselves(), rack(SILENT_OF[settings.quick], settings.scratch / "silent") as up:
+    with local.machine_to_ourselves(), fleet(SILENT_OF[settings.quick], settings.scratch / "silent") as up:
         yield from _silence(up)
     yield from _met(settings)
     yield _planned(settings)
@@ -87,8 +87,8 @@ def training(hosts: tuple[str, ...], ranks: int) -> dict[str, Any]:
     }
 
 
-def carried_out(up: Rack, data: Mapping[str, Any], inventory: Mapping[str, Any]) -> _Ran:
-    """A run on the controller of the rack."""
+def carried_out(up: Fleet, data: Mapping[str, Any], inventory: Mapping[str, Any]) -> _Ran:
+    """A run on the controller of the fleet."""
     argv, peaks, results = _orch(up, up.files(data, inventory))
     call(argv, ok=(0, INVALID), within_s=RUN_S)
     return _Ran(_seconds(_events(results)), json.loads(peaks.read_bytes())["peak_bytes"])
@@ -115,14 +115,14 @@ def _seconds(events: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def _logins(up: Rack, *, jump: bool) -> float:
+def _logins(up: Fleet, *, jump: bool) -> float:
     """Seconds until `ssh HOST true` has worked on each host, many at once, each again until it does."""
     one = f"until ssh -F {up.ssh_config(jump=jump)} {{}} true; do sleep 0.2; done"
     line = f"printf '%s\\n' {' '.join(up.hosts)} | xargs -P {AT_ONCE} -I{{}} sh -c {shlex.quote(one)} 2>/dev/null"
     return call(up.on_controller(["sh", "-c", line]), within_s=RUN_S).seconds
 
 
-def _orch(up: Rack, file: Path) -> tuple[list[str], Path, Path]:
+def _orch(up: Fleet, file: Path) -> tuple[list[str], Path, Path]:
     """The command that carries an experiment out on the controller, where its peaks will stand, and its results."""
     peaks, results = up.folder / "peaks.json", up.folder / "results"
     watched = Path(__file__).with_name("watched.py")
@@ -130,7 +130,7 @@ def _orch(up: Rack, file: Path) -> tuple[list[str], Path, Path]:
     return up.on_controller(words), peaks, results
 
 
-def _silence(up: Rack) -> Iterator[Figure]:
+def _silence(up: Fleet) -> Iterator[Figure]:
     """One of many hosts falls silent in the window: when is that told, and when are the others as they were before?"""
     argv, _, results = _orch(up, up.files(light(up.hosts, iterations=10**6), up.inventory(jump=False)))
     silent, label = up.hosts[-1], f"one of {len(up.hosts)} hosts silent"
@@ -157,7 +157,11 @@ def _silence(up: Rack) -> Iterator[Figure]:
 def _met(settings: Settings) -> Iterator[Figure]:
     """Ranks of gloo, each connected with all others before it is ready, forked off one process that has torch."""
     for number, (hosts, ranks) in enumerate(QUICK_MEETINGS if settings.quick else MEETINGS):
-        with local.machine_to_ourselves(), rack(hosts, settings.scratch / f"met{number}") as up, up.forking() as python:
+        with (
+            local.machine_to_ourselves(),
+            fleet(hosts, settings.scratch / f"met{number}") as up,
+            up.forking() as python,
+        ):
             ran = carried_out(up, training(up.hosts, ranks), up.inventory(jump=False, python=python))
         label = f"{ranks} ranks of gloo on {hosts} hosts"
         yield Figure(what=f"{label}: started and met", unit="s", values=(ran.seconds["start"],))

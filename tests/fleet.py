@@ -1,4 +1,4 @@
-"""A rack of hosts that are reached by SSH alone, with a gate before them, and the machine that measures as one of them.
+"""Many hosts that are reached by SSH alone, with a gate before them, and the machine that measures as one of them.
 
 All are hosts of one local testbed. What is started on `ctl` has no way to the others but its link, whose rate can be
 limited; `gate` has besides an sshd with OpenSSH's own limits, through which the way to the hosts can lead.
@@ -55,8 +55,8 @@ def light(hosts: Sequence[str], *, iterations: int = 5) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Rack:
-    """A rack that is up. Files of `folder` are seen by all; `hosts` are those that an inventory may list."""
+class Fleet:
+    """Hosts that are up. Files of `folder` are seen by all; `hosts` are those that an inventory may list."""
 
     testbed: NetnsTestbed
     folder: Path
@@ -167,16 +167,16 @@ class Rack:
 
 
 @contextmanager
-def rack(hosts: int, folder: Path, *, rate_bps: float = math.inf, startups: str = DEFAULT_STARTUPS) -> Iterator[Rack]:
-    """A rack of `hosts`, the link of `ctl` limited to `rate_bps` both ways, until the end of the block."""
+def fleet(hosts: int, folder: Path, *, rate_bps: float = math.inf, startups: str = DEFAULT_STARTUPS) -> Iterator[Fleet]:
+    """So many `hosts`, the link of `ctl` limited to `rate_bps` both ways, until the end of the block."""
     names = tuple(f"h{number}" for number in range(1, hosts + 1))
     rates = {**dict.fromkeys((GATE, *names), LINK_BPS), CONTROLLER: rate_bps}
     spec = LocalSpec(hosts=(CONTROLLER, GATE, *names), rates=rates, offloads=True)
-    testbed = NetnsTestbed(spec, f"rack-{os.getpid()}-{time.monotonic_ns()}")
+    testbed = NetnsTestbed(spec, f"fleet-{os.getpid()}-{time.monotonic_ns()}")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         testbed.open(folder / "nodes", Deadline.after(UP_WITHIN_S))
-        made = Rack(testbed=testbed, folder=folder, hosts=names, door=testbed.front_door().folder)
+        made = Fleet(testbed=testbed, folder=folder, hosts=names, door=testbed.front_door().folder)
         made._write()
         with made._gate(startups):
             yield made
