@@ -159,7 +159,7 @@ def setup_document(
         }
         told |= {"links": [], "ip": [], "tc": [], "plain": [], "sysctls": {}}
         if node.kind == "host":
-            port, mac = ports[node.name], f"02:00:c6:12:00:{i:02x}"
+            port, mac = ports[node.name], _mac(i)
             told["links"] = [
                 f"link add {port} mtu {spec.mtu} type veth"
                 f" peer name {DEVICE} mtu {spec.mtu} address {mac} netns {{pid}}",
@@ -187,7 +187,20 @@ def setup_document(
         "plain": [] if spec.offloads else list(ports.values()),
     }
     files, binds = _shared_files(plan)
-    return {"files": files, "bind": binds, "limit_s": limit_s, "switch": switch, "nodes": nodes}
+    return {
+        "files": files,
+        "bind": binds,
+        "limit_s": limit_s,
+        # A machine has one table for what all its namespaces learn: 64 hosts that all talk to all would overflow it.
+        "neighbours": {node.address: _mac(i) for i, node in enumerate(plan.nodes, 1) if node.kind == "host"},
+        "switch": switch,
+        "nodes": nodes,
+    }
+
+
+def _mac(index: int) -> str:
+    """The hardware address of the host with this index, from 1."""
+    return f"02:00:c6:12:00:{index:02x}"
 
 
 def _node_files(node: Node, keys: Keys, *, enter: bool) -> dict[str, list[Any]]:

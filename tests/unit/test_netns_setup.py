@@ -56,6 +56,14 @@ def test_both_ends_of_a_link_get_its_scaled_rate():
     assert not free["nodes"][0]["tc"]
 
 
+def test_every_host_can_be_known_by_its_mac():
+    told = document(spec())
+    assert list(told["neighbours"]) == ["198.18.0.1", "198.18.0.2", "198.18.0.3"]
+    for node, (address, mac) in zip(told["nodes"], told["neighbours"].items(), strict=False):
+        assert f"address {mac} " in node["links"][0]
+        assert f"addr add {address}/24 dev eth0" in node["ip"]
+
+
 def test_offloads_stay_only_where_asked_for():
     assert document(spec())["switch"]["plain"] == ["p-h1", "p-h2", "p-h3"]
     kept = document(spec(offloads=True))
