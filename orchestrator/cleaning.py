@@ -50,8 +50,8 @@ def clean(target: str | None, wanted: Wanted) -> int:
         except OrchError as error:
             return error  # told beside what the other hosts say
 
-    swept = fanout.each(hosts, ask, deadline=Deadline.after(reached.remaining + REACH_S), what="cleaning")
-    return _report(swept, wanted)
+    answers = fanout.each(hosts, ask, deadline=Deadline.after(reached.remaining + REACH_S), what="cleaning")
+    return _report(answers, wanted)
 
 
 def _chosen(hosts: list[str], only: str | None) -> list[str]:

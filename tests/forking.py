@@ -9,6 +9,7 @@ and ends with its status, and it ends when its asker does.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -18,7 +19,9 @@ import selectors
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 IMPORTED = ("torch", "torch.distributed", "torch.nn.parallel.distributed")
@@ -32,8 +35,13 @@ def run(path: str, argv: Sequence[str]) -> int:
     """Have `argv` run by the process that serves at `path`; its exit status."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.connect(path)
+
+        def pass_on(number: int, _frame: object) -> None:
+            with contextlib.suppress(OSError):  # it has just ended
+                server.send(b"%d" % number)
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, _: server.send(b"%d" % number))
+            signal.signal(number, pass_on)
         told = json.dumps({"argv": list(argv), "env": dict(os.environ)}).encode()
         folder, network = os.open(".", os.O_PATH), os.open("/proc/self/ns/net", os.O_RDONLY)
         socket.send_fds(server, [told], [folder, network, 0, 1, 2])
@@ -78,7 +86,8 @@ def _accept(listener: socket.socket, selector: selectors.BaseSelector) -> None:
         os.close(ended)
         if asker in {key.fileobj for key in selector.get_map().values()}:
             selector.unregister(asker)
-            asker.send(b"%d" % (status if status >= 0 else 128 - status))
+            with contextlib.suppress(OSError):  # it was killed
+                asker.send(b"%d" % (status if status >= 0 else 128 - status))
         asker.close()
 
     selector.register(asker, selectors.EVENT_READ, hear)
@@ -100,12 +109,17 @@ def _become(told: dict[str, object], folder: int, network: int, *streams: int) -
     sys.stdin = open(0, closefd=False)  # noqa: SIM115  # the standard streams, of which there is no path
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
     sys.dont_write_bytecode = True
+    for path in Path().glob("*.py"):  # what lies beside a program goes before what was imported under its name
+        sys.modules.pop(path.stem, None)
     sys.argv, sys.path[:0] = argv, [HERE]
-    status = 0
+    status = 1
     try:
-        runpy.run_path(argv[0], run_name="__main__")
+        runpy.run_path(f"{HERE}/{argv[0]}", run_name="__main__")
+        status = 0
     except SystemExit as over:
-        status = over.code if isinstance(over.code, int) else 1
+        status = over.code if isinstance(over.code, int) else int(over.code is not None)
+    except BaseException:  # noqa: BLE001 - as an interpreter tells it
+        traceback.print_exc()
     finally:
         os._exit(status)
 

@@ -3,7 +3,7 @@
 Started inside fresh user (without root), network, mount, PID, UTS and IPC namespaces with one argument: the number of
 a descriptor, one end of a SOCK_SEQPACKET pair whose other end only the owner holds. One JSON object a message.
 
-    owner:   {"files": {path: text}, "bind": [[source, target]], "limit_s": seconds,
+    owner:   {"files": {path: text}, "bind": [[source, target]], "limit_s": seconds, "neighbours": {address: mac},
               "switch": {"ip": [line], "tc": [line], "plain": [device]},
               "nodes": [{"name", "device", "home", "work", "links": [line], "ip": [line], "tc": [line],
                          "plain": [device], "sysctls": {name: value}, "files": {path: [mode, text]}, "sshd": [word],
@@ -209,6 +209,12 @@ def node_files(node: Dict[str, Any]) -> None:
     mount("sysfs", "/sys", "sysfs", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
+def known(node: Dict[str, Any], neighbours: Dict[str, str]) -> List[str]:
+    """Commands of ip by which a node knows all hosts for good, itself too: nobody has to ask for their MACs."""
+    line = "neigh replace %s lladdr %s dev %s nud permanent"
+    return [line % (address, mac, node["device"]) for address, mac in neighbours.items()] if node["links"] else []
+
+
 def node_init(node: Dict[str, Any], go: int, report: int, waiting: socket.socket) -> None:
     """Become PID 1 of the node: set it up, wait for its link, then turn into sshd, which reaps what it inherits."""
     try:
@@ -321,6 +327,8 @@ def build(document: Dict[str, Any], logs: Dict[str, int], joined: "Dict[str, Joi
     for container in joined.values():
         open_settings(container.mounts)
     per_node = document["nodes"]
+    for node in per_node:
+        node["ip"] += known(node, document["neighbours"])
     starts = {node["name"]: fork_node(node, logs[node["name"]], joined.get(node["name"])) for node in per_node}
     pids = {name: hear_pid(start) for name, start in starts.items()}
     batch("ip", document["switch"]["ip"], step="switch")

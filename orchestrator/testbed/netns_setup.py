@@ -26,7 +26,7 @@ DEVICE = "eth0"
 WORK = "/run/orch"  # in a node's own tmpfs, where the run's folder of the node is mounted
 SSHD_FOLDER = "/run/orch-sshd"
 DEVICE_NAME_LIMIT = 15  # IFNAMSIZ without the final zero
-MOST_HOSTS = 64
+MOST_HOSTS = 250  # addresses and their last bytes; an experiment asks for 64 at most
 SYSCTLS: Mapping[str, int] = MappingProxyType(
     {"net.ipv4.tcp_slow_start_after_idle": 0, "net.ipv4.tcp_no_metrics_save": 1}
 )
@@ -54,7 +54,7 @@ class Containers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSpec:
-    """What a local testbed looks like: 2 to 64 host names, and their links' rates in bit/s, unscaled.
+    """What a local testbed looks like: 2 to 250 host names, and their links' rates in bit/s, unscaled.
 
     A rate of infinity leaves the link unlimited. `queue_s` is the longest queueing delay at a link's end. Hosts are
     network namespaces where `containers` is None.
@@ -159,7 +159,7 @@ def setup_document(
         }
         told |= {"links": [], "ip": [], "tc": [], "plain": [], "sysctls": {}}
         if node.kind == "host":
-            port, mac = ports[node.name], f"02:00:c6:12:00:{i:02x}"
+            port, mac = ports[node.name], _mac(i)
             told["links"] = [
                 f"link add {port} mtu {spec.mtu} type veth"
                 f" peer name {DEVICE} mtu {spec.mtu} address {mac} netns {{pid}}",
@@ -187,7 +187,20 @@ def setup_document(
         "plain": [] if spec.offloads else list(ports.values()),
     }
     files, binds = _shared_files(plan)
-    return {"files": files, "bind": binds, "limit_s": limit_s, "switch": switch, "nodes": nodes}
+    return {
+        "files": files,
+        "bind": binds,
+        "limit_s": limit_s,
+        # A machine has one table for what all its namespaces learn: 64 hosts that all talk to all would overflow it.
+        "neighbours": {node.address: _mac(i) for i, node in enumerate(plan.nodes, 1) if node.kind == "host"},
+        "switch": switch,
+        "nodes": nodes,
+    }
+
+
+def _mac(index: int) -> str:
+    """The hardware address of the host with this index, from 1."""
+    return f"02:00:c6:12:00:{index:02x}"
 
 
 def _node_files(node: Node, keys: Keys, *, enter: bool) -> dict[str, list[Any]]:

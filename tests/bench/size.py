@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from orchestrator.deadline import Deadline
 from tests.bench import local
-from tests.bench.commands import INVALID, call
+from tests.bench.commands import INVALID, ROOT, call, orch_argv
 from tests.bench.figure import Figure, Settings
-from tests.rack import Rack, light, rack
+from tests.bench.start import PLAN
+from tests.fleet import Fleet, fleet, light
 
 MEMORY_GOAL_MB = 250.0
-PUT_BACK_GOAL_S = 10.0
+PUT_BACK_GOAL_S = TOLD_GOAL_S = 10.0
 SLOW_BPS = 10e6  # a management network of the cheapest kind
 AT_ONCE = 64  # of OpenSSH's own logins, beside which ours stand
 RUN_S = 600.0
@@ -41,6 +47,8 @@ SHAPES = (
     *(Shape(hosts, jump) for hosts in (4, 16, 64, 128) for jump in (False, True)),
     *(Shape(hosts, True, SLOW_BPS) for hosts in (64, 128)),
 )
+MEETINGS, QUICK_MEETINGS = ((16, 65), (64, 128)), ((4, 8),)  # hosts and ranks
+SILENT_OF = {False: 64, True: 8}  # hosts, by whether it is to be quick
 QUICK = (Shape(4, False), Shape(16, True), Shape(16, True, SLOW_BPS))
 
 
@@ -48,10 +56,14 @@ def measure(settings: Settings) -> Iterator[Figure]:
     """Whole runs of a rank a host, counters and a changed congestion control on each, from a machine of its own."""
     for number, shape in enumerate(QUICK if settings.quick else SHAPES):
         folder = settings.scratch / f"size{number}"
-        with local.machine_to_ourselves(), rack(shape.hosts, folder, rate_bps=shape.rate_bps) as up:
+        with local.machine_to_ourselves(), fleet(shape.hosts, folder, rate_bps=shape.rate_bps) as up:
             theirs = _logins(up, jump=shape.jump)
             ran = carried_out(up, light(up.hosts), up.inventory(jump=shape.jump))
         yield from _figures(shape, ran, theirs)
+    with local.machine_to_ourselves(), fleet(SILENT_OF[settings.quick], settings.scratch / "silent") as up:
+        yield from _silence(up)
+    yield from _met(settings)
+    yield _planned(settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +87,27 @@ def training(hosts: tuple[str, ...], ranks: int) -> dict[str, Any]:
     }
 
 
-def carried_out(up: Rack, data: Mapping[str, Any], inventory: Mapping[str, Any]) -> _Ran:
-    """A run on the controller of the rack."""
-    file, peaks, results = up.files(data, inventory), up.folder / "peaks.json", up.folder / "results"
-    watched = Path(__file__).with_name("watched.py")
-    argv = [sys.executable, watched, peaks, "run", file, "--force", "--no-report", "--json", "--results", results]
-    call(up.on_controller(argv), ok=(0, INVALID), within_s=RUN_S)
-    (path,) = results.glob("*/*/events.jsonl")
-    events = [json.loads(line) for line in path.read_text().splitlines()]
-    return _Ran(_seconds(events), json.loads(peaks.read_bytes())["peak_bytes"])
+def carried_out(up: Fleet, data: Mapping[str, Any], inventory: Mapping[str, Any]) -> _Ran:
+    """A run on the controller of the fleet."""
+    argv, peaks, results = _orch(up, up.files(data, inventory))
+    call(argv, ok=(0, INVALID), within_s=RUN_S)
+    return _Ran(_seconds(_events(results)), json.loads(peaks.read_bytes())["peak_bytes"])
+
+
+def _events(results: Path) -> list[dict[str, Any]]:
+    """What the only run has told in its log so far."""
+    whole = [path.read_text().rpartition("\n")[0] for path in results.glob("*/*/events.jsonl")]
+    return [json.loads(line) for text in whole for line in text.splitlines()]
+
+
+def _phases(events: list[dict[str, Any]]) -> list[tuple[str, float]]:
+    """Names of phases in their order, and when each began, in seconds."""
+    return [(event["name"], event["monotonic_ns"] / 1e9) for event in events if event["event"] == "phase"]
 
 
 def _seconds(events: list[dict[str, Any]]) -> dict[str, float]:
     """How long it took to open all, to start all once they were open, and to put all back once it was measured."""
-    began = [(event["name"], event["monotonic_ns"] / 1e9) for event in events if event["event"] == "phase"]
-    at = dict(reversed(began))  # the first of each name
+    at = dict(reversed(_phases(events)))  # the first of each name
     return {
         "open": at["check"] - at["open"],
         "start": at["preflight"] - at["collectors"],
@@ -97,11 +115,73 @@ def _seconds(events: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def _logins(up: Rack, *, jump: bool) -> float:
+def _logins(up: Fleet, *, jump: bool) -> float:
     """Seconds until `ssh HOST true` has worked on each host, many at once, each again until it does."""
     one = f"until ssh -F {up.ssh_config(jump=jump)} {{}} true; do sleep 0.2; done"
     line = f"printf '%s\\n' {' '.join(up.hosts)} | xargs -P {AT_ONCE} -I{{}} sh -c {shlex.quote(one)} 2>/dev/null"
     return call(up.on_controller(["sh", "-c", line]), within_s=RUN_S).seconds
+
+
+def _orch(up: Fleet, file: Path) -> tuple[list[str], Path, Path]:
+    """The command that carries an experiment out on the controller, where its peaks will stand, and its results."""
+    peaks, results = up.folder / "peaks.json", up.folder / "results"
+    watched = Path(__file__).with_name("watched.py")
+    words = (sys.executable, watched, peaks, "run", file, "--force", "--no-report", "--json", "--results", results)
+    return up.on_controller(words), peaks, results
+
+
+def _silence(up: Fleet) -> Iterator[Figure]:
+    """One of many hosts falls silent in the window: when is that told, and when are the others as they were before?"""
+    argv, _, results = _orch(up, up.files(light(up.hosts, iterations=10**6), up.inventory(jump=False)))
+    silent, label = up.hosts[-1], f"one of {len(up.hosts)} hosts silent"
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as orch:
+        try:
+            begun = Deadline.after(RUN_S)
+            begun.poll(lambda: "window" in dict(_phases(_events(results))), every_s=0.1, waiting_for="the window")
+            up.silence(silent)
+            cut_s = time.monotonic()
+            orch.wait(RUN_S)
+        finally:
+            orch.terminate()
+    events = _events(results)
+    lost_s = min(event["monotonic_ns"] for event in events if event["event"] == "agent-lost") / 1e9
+    restored = {event["node"]: event["monotonic_ns"] / 1e9 for event in events if event["event"] == "restored"}
+    if restored.keys() != set(up.hosts) - {silent}:
+        raise AssertionError(f"{sorted(set(up.hosts) - {silent} - restored.keys())} were not put back")
+    yield Figure(what=f"{label}: until that is told", unit="s", values=(lost_s - cut_s,),
+                 against="goal", reference=(TOLD_GOAL_S,))  # fmt: skip
+    yield Figure(what=f"{label}: from then until the last other one is put back", unit="s",
+                 values=(max(restored.values()) - lost_s,), against="goal", reference=(PUT_BACK_GOAL_S,))  # fmt: skip
+
+
+def _met(settings: Settings) -> Iterator[Figure]:
+    """Ranks of gloo, each connected with all others before it is ready, forked off one process that has torch."""
+    for number, (hosts, ranks) in enumerate(QUICK_MEETINGS if settings.quick else MEETINGS):
+        with (
+            local.machine_to_ourselves(),
+            fleet(hosts, settings.scratch / f"met{number}") as up,
+            up.forking() as python,
+        ):
+            ran = carried_out(up, training(up.hosts, ranks), up.inventory(jump=False, python=python))
+        label = f"{ranks} ranks of gloo on {hosts} hosts"
+        yield Figure(what=f"{label}: started and met", unit="s", values=(ran.seconds["start"],))
+        yield Figure(what=f"{label}: peak memory of the controller", unit="MB", values=(ran.peak_bytes / 1e6,),
+                     against="goal", reference=(MEMORY_GOAL_MB,))  # fmt: skip
+
+
+def _planned(settings: Settings) -> Figure:
+    """`orch plan` of four ranks on each of 64 hosts, beside that of the quickstart."""
+    hosts = {f"h{n}": {"ssh": f"h{n}", "data": {"address": f"10.0.0.{n}/24", "device": "eth0"}} for n in range(1, 65)}
+    inventory, many = {"link": "10gbit", "hosts": hosts}, settings.scratch / "plan.yaml"
+    (settings.scratch / "inventory.yaml").write_text(yaml.safe_dump(inventory))
+    many.write_text(yaml.safe_dump(training(tuple(hosts), 256)))
+    taken: dict[Path, list[float]] = {many: [], ROOT / PLAN: []}
+    for _ in range(settings.times(7, 3)):
+        for file, seconds in taken.items():
+            seconds.append(call(orch_argv("plan", str(file)), cwd=ROOT).seconds)
+    ours, theirs = (tuple(seconds) for seconds in taken.values())
+    return Figure(what="orch plan of 256 ranks on 64 hosts", unit="s", values=ours, against="of the quickstart",
+                  reference=theirs)  # fmt: skip
 
 
 def _figures(shape: Shape, ran: _Ran, theirs: float) -> Iterator[Figure]:

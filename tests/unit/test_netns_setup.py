@@ -32,7 +32,7 @@ def test_the_topology_is_known_without_a_network():
     assert topology(spec()) == topology(spec())
 
 
-@pytest.mark.parametrize("hosts", [("h1",), tuple(f"h{i}" for i in range(65)), ("a", "a"), ("a", "switch")])
+@pytest.mark.parametrize("hosts", [("h1",), tuple(f"h{i}" for i in range(251)), ("a", "a"), ("a", "switch")])
 def test_impossible_hosts_are_refused(hosts):
     with pytest.raises(ConfigError):
         topology(spec(hosts=hosts))
@@ -54,6 +54,14 @@ def test_both_ends_of_a_link_get_its_scaled_rate():
     free = document(spec(rate=math.inf))
     assert not free["switch"]["tc"]
     assert not free["nodes"][0]["tc"]
+
+
+def test_every_host_can_be_known_by_its_mac():
+    told = document(spec())
+    assert list(told["neighbours"]) == ["198.18.0.1", "198.18.0.2", "198.18.0.3"]
+    for node, (address, mac) in zip(told["nodes"], told["neighbours"].items(), strict=False):
+        assert f"address {mac} " in node["links"][0]
+        assert f"addr add {address}/24 dev eth0" in node["ip"]
 
 
 def test_offloads_stay_only_where_asked_for():

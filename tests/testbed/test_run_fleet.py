@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.rack import light, rack
+from tests.fleet import fleet, light
 
 pytestmark = pytest.mark.testbed
 
@@ -16,14 +16,14 @@ RUN_S = 420.0
 
 
 def orch(up, *words):
-    """`orch` on the controller of a rack, to its end."""
+    """`orch` on the controller of a fleet, to its end."""
     argv = up.on_controller([sys.executable, "-m", "orchestrator.cli", *words])
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=RUN_S)
 
 
 def test_ten_hosts_behind_a_jump_host_that_lets_two_log_in_at_a_time(tmp_path):
     """Over 10 Mbit/s: all are reached, measured, and as they were before."""
-    with rack(10, tmp_path / "rack", rate_bps=10e6, startups="2:100:3") as up:
+    with fleet(10, tmp_path / "fleet", rate_bps=10e6, startups="2:100:3") as up:
         file, results = up.files(light(up.hosts), up.inventory(jump=True)), tmp_path / "results"
         done = orch(up, "run", file, "--force", "--no-report", "--results", results)
         (path,) = results.glob("*/*/manifest.json")

@@ -1,4 +1,4 @@
-"""A rack of hosts that are reached by SSH alone, with a gate before them, and the machine that measures as one of them.
+"""Many hosts that are reached by SSH alone, with a gate before them, and the machine that measures as one of them.
 
 All are hosts of one local testbed. What is started on `ctl` has no way to the others but its link, whose rate can be
 limited; `gate` has besides an sshd with OpenSSH's own limits, through which the way to the hosts can lead.
@@ -33,8 +33,8 @@ ROOT = Path(__file__).parents[1]
 LIGHT_RANK = ROOT / "tests/testbed/light_rank.py"
 
 
-def light(hosts: Sequence[str]) -> dict[str, Any]:
-    """A run of which next to nothing is the training: bytes go around a ring of all hosts, five times."""
+def light(hosts: Sequence[str], *, iterations: int = 5) -> dict[str, Any]:
+    """A run of which next to nothing is the training: bytes go around a ring of all hosts."""
     ring = ["{python}", "-S", LIGHT_RANK.name, "{rank}", "{hosts}", "{port}", "1000", "0.2"]
     return {
         "name": "light",
@@ -49,14 +49,14 @@ def light(hosts: Sequence[str]) -> dict[str, Any]:
             }
         },
         "collect": [{"nic": {"every": "1s"}}],
-        "measure": {"warmup": 1, "iterations": 5, "at_most": "60s"},
+        "measure": {"warmup": 1, "iterations": iterations, "at_most": "300s"},
         "validity": {"processor": "ignore"},
     }
 
 
 @dataclass(frozen=True)
-class Rack:
-    """A rack that is up. Files of `folder` are seen by all; `hosts` are those that an inventory may list."""
+class Fleet:
+    """Hosts that are up. Files of `folder` are seen by all; `hosts` are those that an inventory may list."""
 
     testbed: NetnsTestbed
     folder: Path
@@ -67,6 +67,11 @@ class Rack:
         """What runs a command on `ctl`, as root there, in the root folder of this repository."""
         words = shlex.join(["env", f"PATH={search_path()}", f"PYTHONPATH={ROOT}", *map(str, argv)])
         return ["ssh", "-T", "-F", str(self.door / "ssh_config"), CONTROLLER, f"cd {shlex.quote(str(ROOT))} && {words}"]
+
+    def silence(self, host: str) -> None:
+        """Take away the only network that leads to a host; what runs there goes on."""
+        argv = ["ssh", "-F", str(self.door / "ssh_config"), host, "ip link set eth0 down"]
+        subprocess.run(argv, check=True, stdin=subprocess.DEVNULL, timeout=UP_WITHIN_S)
 
     def ssh_config(self, *, jump: bool) -> Path:
         """A configuration for the ssh of `ctl`: straight to the hosts, or through the gate's own sshd."""
@@ -162,16 +167,16 @@ class Rack:
 
 
 @contextmanager
-def rack(hosts: int, folder: Path, *, rate_bps: float = math.inf, startups: str = DEFAULT_STARTUPS) -> Iterator[Rack]:
-    """A rack of `hosts`, the link of `ctl` limited to `rate_bps` both ways, until the end of the block."""
+def fleet(hosts: int, folder: Path, *, rate_bps: float = math.inf, startups: str = DEFAULT_STARTUPS) -> Iterator[Fleet]:
+    """So many `hosts`, the link of `ctl` limited to `rate_bps` both ways, until the end of the block."""
     names = tuple(f"h{number}" for number in range(1, hosts + 1))
     rates = {**dict.fromkeys((GATE, *names), LINK_BPS), CONTROLLER: rate_bps}
     spec = LocalSpec(hosts=(CONTROLLER, GATE, *names), rates=rates, offloads=True)
-    testbed = NetnsTestbed(spec, f"rack-{os.getpid()}-{time.monotonic_ns()}")
+    testbed = NetnsTestbed(spec, f"fleet-{os.getpid()}-{time.monotonic_ns()}")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         testbed.open(folder / "nodes", Deadline.after(UP_WITHIN_S))
-        made = Rack(testbed=testbed, folder=folder, hosts=names, door=testbed.front_door().folder)
+        made = Fleet(testbed=testbed, folder=folder, hosts=names, door=testbed.front_door().folder)
         made._write()
         with made._gate(startups):
             yield made
