@@ -10,7 +10,7 @@ FRAMEWORKS ?= frameworks
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-tests frameworks quickstart test unit testbed-test check bench clean
+.PHONY: help setup setup-tests frameworks quickstart test unit testbed-test test-variants check bench clean
 
 help: ## tell what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,14 +27,18 @@ frameworks: ## build the environments of Horovod and TensorFlow into a cache, on
 quickstart: setup ## run the first experiment on containers of this machine
 	$(BIN)/orch run $(EXPERIMENT) --dry-run
 
-test: setup-tests $(FRAMEWORKS) unit testbed-test ## every test, those on a local testbed too
+test: setup-tests $(FRAMEWORKS) unit testbed-test ## the tests, those on a local testbed too; of variants one each
 
 unit: setup-tests ## the tests that need no testbed
-	$(PYTEST) -m "not testbed" $(SIDE_BY_SIDE)
+	$(PYTEST) --ignore tests/testbed $(SIDE_BY_SIDE)
 
 testbed-test: setup-tests ## the tests on a local testbed: those of behaviour side by side, then those that measure
-	$(PYTEST) -m '($(TESTBED_TESTS)) and not alone' $(SIDE_BY_SIDE) --durations 15
-	$(PYTEST) -m '($(TESTBED_TESTS)) and alone' --durations 30
+	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and not alone and not variants' $(SIDE_BY_SIDE) --durations 15
+	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and alone and not variants' --durations 30
+
+test-variants: setup-tests $(FRAMEWORKS) ## further variants of what `make test` tries one of: frameworks' modes, algorithms, patterns
+	$(PYTEST) tests/testbed -m 'variants and not alone' $(SIDE_BY_SIDE) --durations 15
+	$(PYTEST) tests/testbed -m 'variants and alone'
 
 check: setup ## lints, types, import contracts
 	$(BIN)/ruff check .

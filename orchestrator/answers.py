@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orchestrator.errors import TransportError
 from orchestrator.launch import Requirement
 
 
@@ -30,10 +31,18 @@ class LineRead:
 
 @dataclass(frozen=True, slots=True)
 class AgentLost:
-    """The channel ended and nobody had asked for it."""
+    """The channel ended and nobody had asked for it, or nothing was heard on it for too long.
+
+    `error` says why, and blames whom it seems to be the fault of; `since` is an instant of our monotonic clock.
+    """
 
     node: str
-    reason: str
+    error: TransportError
+    since: float
+
+    @property
+    def reason(self) -> str:
+        return self.error.message + (f"\n{self.error.tail}" if self.error.tail else "")
 
 
 AgentEvent = ProcessExited | LineRead | AgentLost

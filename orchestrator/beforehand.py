@@ -48,8 +48,15 @@ def look(plans: Iterable[RunPlan]) -> Findings:
     local = [plan for plan in runs if plan.topology.kind == "local"]
     if not local:
         return Findings(lacking=tuple(lacking))
-    requirements = dict.fromkeys(need for plan in local for need in plan.requirements)
-    return Findings(lacking=(*missing.here(requirements), *lacking), room=_room(local, machine.here()))
+    hosts = dict.fromkeys((plan.topology.runtime, plan.topology.image) for plan in local)
+    missed = [lack for runtime, image in hosts for lack in _missing(local, runtime, image)]
+    return Findings(lacking=(*dict.fromkeys(missed), *lacking), room=_room(local, machine.here()))
+
+
+def _missing(plans: Sequence[RunPlan], runtime: str, image: str) -> list[Lack]:
+    """What those of the plans lack whose hosts this runtime makes of this image."""
+    alike = [plan for plan in plans if (plan.topology.runtime, plan.topology.image) == (runtime, image)]
+    return missing.on(alike[0].topology, dict.fromkeys(need for plan in alike for need in plan.requirements))
 
 
 def settle(plans: Iterable[RunPlan], *, force: bool, say: Callable[[str], None]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,8 @@ from orchestrator.deadline import Deadline
 from orchestrator.errors import ConfigError, OrchError
 from orchestrator.leash import Leash
 from orchestrator.protocols import Channel
-from orchestrator.session import holder
+from orchestrator.session import holder, opening_s
+from orchestrator.testbed import leftovers
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.topology import Node
 from orchestrator.transport import local
@@ -37,18 +38,20 @@ def clean(target: str | None, wanted: Wanted) -> int:
     inventory = found if found is None or isinstance(found, Inventory) else found.testbed.inventory
     if inventory is None:  # a local testbed ends with its controller; what is left would be here
         _chosen([HERE], wanted.host)
-        return _report({HERE: _sweep(Node(name=HERE), local.connect(), wanted)}, wanted)
+        done, failed = leftovers.remove(images=wanted.data)
+        return _report({HERE: _sweep(Node(name=HERE), local.connect(), wanted)}, wanted, done=done, failed=failed)
     testbed = InventoryTestbed(inventory)
-    deadline = Deadline.after(REACH_S)
+    hosts = _chosen([host.name for host in testbed.topology.hosts], wanted.host)
+    reached = Deadline.after(max(REACH_S, opening_s(len(hosts))))
 
     def ask(name: str) -> Swept | OrchError:
         try:
-            return _sweep(testbed.topology.node(name), testbed.connect(name, deadline), wanted)
+            return _sweep(testbed.topology.node(name), testbed.connect(name, reached), wanted)
         except OrchError as error:
             return error  # told beside what the other hosts say
 
-    hosts = _chosen([host.name for host in testbed.topology.hosts], wanted.host)
-    return _report(fanout.each(hosts, ask, deadline=Deadline.after(2 * REACH_S), what="cleaning"), wanted)
+    swept = fanout.each(hosts, ask, deadline=Deadline.after(reached.remaining + REACH_S), what="cleaning")
+    return _report(swept, wanted)
 
 
 def _chosen(hosts: list[str], only: str | None) -> list[str]:
@@ -72,16 +75,19 @@ def _sweep(node: Node, channel: Channel, wanted: Wanted) -> Swept:
     return swept
 
 
-def _report(answers: Mapping[str, Swept | OrchError], wanted: Wanted) -> int:
+def _report(
+    answers: Mapping[str, Swept | OrchError], wanted: Wanted, *, done: Sequence[str] = (), failed: Sequence[str] = ()
+) -> int:
+    """Print what became of each node, and what else was done, or failed, on this machine."""
     trouble = 0
     for node, answer in answers.items():
         if isinstance(answer, OrchError):
             trouble += 1
             print(f"{node}: {answer.message}" + (f"\n  remedy: {answer.hint}" if answer.hint else ""))
             continue
-        bad = list(_bad(answer))
+        bad = [*_bad(answer), *failed]
         trouble += len(bad)
-        for line in [*_good(answer), *bad] or ["nothing of ours is left"]:
+        for line in [*done, *_good(answer), *bad] or ["nothing of ours is left"]:
             print(f"{node}: {line}")
     swept = [answer for answer in answers.values() if isinstance(answer, Swept)]
     if any(answer.failed for answer in swept):

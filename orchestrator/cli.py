@@ -118,7 +118,9 @@ def build_parser() -> argparse.ArgumentParser:
     clean.add_argument(
         "testbed", nargs="?", metavar="TESTBED", help="an inventory or experiment file; else this machine"
     )
-    clean.add_argument("--data", action="store_true", help="remove the runs' folders on the hosts too")
+    clean.add_argument(
+        "--data", action="store_true", help="remove the runs' folders on the hosts too, here also our image"
+    )
     clean.add_argument("--host", metavar="HOST", help="only this host")
     clean.add_argument("--forget", metavar="RUN", default="",
                        help="give up what cannot be taken back of this run, and tell each change")  # fmt: skip
@@ -155,9 +157,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     testbed = command("testbed", _testbed, "keep a local testbed up until Ctrl-C, to look at it or try things by hand",
                       "orch testbed --hosts 3 --link 1gbit")  # fmt: skip
-    testbed.add_argument("--hosts", type=int, default=3, metavar="N", help="how many hosts (3)")
-    testbed.add_argument("--link", default="1gbit", metavar="RATE", help="capacity of both ends of every link (1gbit)")
-    _wait_option(testbed)
+    _testbed_options(testbed)
     return parser
 
 
@@ -198,6 +198,16 @@ def _experiment_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
                         help="replace one value, such as measure.iterations=50; may be repeated")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output, last")
+
+
+def _testbed_options(testbed: argparse.ArgumentParser) -> None:
+    testbed.add_argument("--hosts", type=int, default=3, metavar="N", help="how many hosts (3)")
+    testbed.add_argument("--link", default="1gbit", metavar="RATE", help="capacity of both ends of every link (1gbit)")
+    testbed.add_argument("--runtime", choices=["namespaces", "podman", "docker"], default="namespaces",
+                         help="what hosts are (namespaces)")  # fmt: skip
+    testbed.add_argument("--image", metavar="NAME", help="of hosts that are containers; ours when left out")
+    testbed.add_argument("--python", metavar="PROGRAM", help="the image's interpreter (python3)")
+    _wait_option(testbed)
 
 
 def _wait_option(parser: argparse.ArgumentParser) -> None:
@@ -376,7 +386,8 @@ def _schema(arguments: argparse.Namespace) -> int:
 def _testbed(arguments: argparse.Namespace) -> int:
     from orchestrator import execute
 
-    return execute.hold_testbed(hosts=arguments.hosts, link=arguments.link, wait=arguments.wait)
+    asked = {key: getattr(arguments, key) for key in ("hosts", "link", "runtime", "image", "python")}
+    return execute.hold_testbed(asked, wait=arguments.wait)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from orchestrator.answers import ClockSample
+
+
+def doubts(uncertainties_s: Mapping[str, float], limit_s: float) -> list[str]:
+    """A sentence for each node whose clock is not known well enough, with what to do."""
+    return [
+        f"{node}: its clock is known to {uncertainty * 1e3:.3g} ms, not to {limit_s * 1e3:.3g} ms: half the round trip"
+        f" of its connection. Run orch nearer to it, or allow it with `validity: {{clock: {allowed(uncertainty)}}}`"
+        for node, uncertainty in uncertainties_s.items()
+        if uncertainty > limit_s
+    ]
+
+
+def allowed(uncertainty_s: float) -> str:
+    """A limit that this uncertainty keeps to with a fifth to spare, as it is written in an experiment."""
+    return f"{math.ceil(uncertainty_s * 1.2e3)}ms"
 
 
 def agreed(samples: Mapping[str, ClockSample], kernels: Mapping[str, str], own: str) -> dict[str, ClockSample]:

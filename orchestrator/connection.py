@@ -1,45 +1,35 @@
-"""The connection to an agent: frames both ways, requests matched with their answers, and a word in time when idle."""
+"""The connection to an agent: frames both ways, requests matched with their answers, and an end when it is silent."""
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator.answers import AgentEvent, AgentLost, LineRead, ProcessExited
+from orchestrator.answers import AgentEvent, AgentLost
 from orchestrator.deadline import Deadline, Patience
-from orchestrator.errors import (
-    AgentError,
-    BadAnswer,
-    DeadlineExceeded,
-    LockedError,
-    NeverStartedError,
-    OrchError,
-    TransportError,
-    last_lines,
-)
+from orchestrator.errors import BadAnswer, DeadlineExceeded, OrchError, TransportError, last_lines
 from orchestrator.frames import Frames, frame
-from orchestrator.lock import told
+from orchestrator.heartbeat import MONITOR, PING_S, Hearing, Silence
 from orchestrator.protocols import Channel
 from orchestrator.remedies import remedy
 from orchestrator.replies import Fields
+from orchestrator.said import events, refusal
 
 MAGIC = b"\0orch-agent 1\n"  # what an agent says first; a login shell may have printed something before it
 NOISE_LIMIT = 1 << 16
 READ_SIZE = 1 << 18
-_HINTS = {
-    "missing": "install it on the node, or name it by its path",
-    "full": "make room there, or name another folder in `work:`",
-}
 
 
 class Request:
     """A request, and its answer once that has come; instants of this machine's clock."""
 
-    def __init__(self, sink: Callable[[bytes], None] | None) -> None:
+    def __init__(self, sink: Callable[[bytes], None] | None = None) -> None:
         self.sink = sink
+        self.size = 0  # of its frame
         self.answered = threading.Event()
         self.reply: dict[str, Any] = {}
         self.fields = Fields({}, of="nothing", node="")
@@ -56,7 +46,8 @@ class Request:
 class Connection:
     """A channel to the agent of a node, with a thread for each direction; several threads may ask at once.
 
-    `on_event` is called in the thread that reads. When nothing was asked for a sixth of `silence_s`, a ping goes out.
+    `on_event` is called in the thread that reads, or in one of its own when nothing is heard any more. An agent that
+    hears nothing for `silence_s` ends; a ping goes out long before, whenever nothing was asked for PING_S.
     """
 
     def __init__(
@@ -68,9 +59,11 @@ class Connection:
         self._silence_s = silence_s
         self._lock = threading.Lock()
         self._pending: dict[int, Request] = {}
-        self._last_id = 0
+        self._ids = itertools.count(1)
         self._closing = False
+        self._greeted = False
         self._lost: TransportError | None = None
+        self._hearing = Hearing(node, channel.way, self._fallen_silent)
         self._out: queue.SimpleQueue[tuple[bytes, Request] | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read_loop, name=f"leash-{node}-in", daemon=True)
         self._writer = threading.Thread(target=self._write_loop, name=f"leash-{node}-out", daemon=True)
@@ -102,12 +95,11 @@ class Connection:
                     hint="the node may be overloaded, or its agent stopped",
                 )
         finally:
-            with self._lock:
-                self._pending.pop(request, None)
+            self._settle(request)
         if pending.error is not None:
             raise pending.error
         if "error" in pending.reply:
-            raise _refusal(self._node, pending.reply, argv)
+            raise refusal(self._node, pending.reply, argv)
         pending.fields = Fields(pending.reply, of=repr(op), node=self._node)
         return pending
 
@@ -122,6 +114,7 @@ class Connection:
             self._reader.join(deadline.remaining)
             return reply
         finally:
+            MONITOR.remove(self._hearing)
             self._channel.close()
             self._out.put(None)
 
@@ -136,10 +129,12 @@ class Connection:
                 return
 
     def _next_frame(self) -> tuple[bytes, Request] | None:
-        try:
-            return self._out.get(timeout=self._silence_s / 6)
-        except queue.Empty:
-            return frame({"id": 0, "op": "ping"}), Request(None)  # nobody waits for the answer
+        while True:
+            try:
+                return self._out.get(timeout=PING_S)
+            except queue.Empty:
+                if self._greeted:
+                    return frame({"id": 0, "op": "ping"}), Request()  # nobody waits for the answer
 
     def _bytes(self) -> Iterator[bytes]:
         """What the agent sends, from the end of its first words on."""
@@ -150,9 +145,18 @@ class Connection:
             if not (data := self._channel.read(READ_SIZE)):
                 return
             seen += data
+        MONITOR.add(self._hearing)
+        self._greeted = True
         yield seen.partition(MAGIC)[2]
-        while data := self._channel.read(READ_SIZE):
+        while data := self._heard():
             yield data
+
+    def _heard(self) -> bytes:
+        """What the agent says next."""
+        self._hearing.listening = True
+        data = self._channel.read(READ_SIZE)
+        self._hearing.heard, self._hearing.listening = True, False
+        return data
 
     def _read_loop(self) -> None:
         frames = Frames()
@@ -166,35 +170,60 @@ class Connection:
             reason = error.message if isinstance(error, OrchError) else str(error) or type(error).__name__
         finally:
             try:
-                self._end(reason)
+                self._ended(reason)
             finally:
                 if reason:  # who does not keep to the protocol is not listened to; an agent puts everything down then
                     self._channel.close()
 
-    def _end(self, reason: str) -> None:
-        """Tell everybody that the agent is lost, whatever befalls one of them."""
-        error = TransportError("the channel to the agent ended" + (f": {reason}" if reason else ""), node=self._node)
+    def _ended(self, reason: str) -> None:
+        """The channel is at its end; it is told why, as far as that is known."""
+        stood_still_s = MONITOR.stood_still_s()
+        if stood_still_s >= self._silence_s:
+            message = (
+                f"orch was stopped for {stood_still_s:.0f} s, and agents that hear nothing for so long end the run"
+            )
+            self._end(TransportError(message, hint="measure again"), time.monotonic())
+            return
+        message = "its agent is gone: the channel to the agent ended" + (f": {reason}" if reason else "")
+        error = TransportError(message, node=self._node)
         try:
             said = self._channel.diagnosis()
             error.tail, error.hint = last_lines(said), remedy(said)
         finally:
-            with self._lock:
-                self._lost = error
-                waiting = list(self._pending.values())
-                self._pending.clear()
-                asked = self._closing
-            try:
-                if not asked:  # first, so that whoever waits finds it told
-                    self._on_event(AgentLost(self._node, error.message + (f"\n{error.tail}" if error.tail else "")))
-            finally:
-                for pending in waiting:
-                    pending.fail(error)
-                self._out.put(None)
+            self._end(error, time.monotonic())
+
+    def _fallen_silent(self, silence: Silence) -> None:
+        """Let a silent agent go, in a thread that nobody waits for: to close its channel may take long."""
+        threading.Thread(target=self._let_go, args=(silence,), name=f"leash-{self._node}-end", daemon=True).start()
+
+    def _let_go(self, silence: Silence) -> None:
+        try:
+            self._end(TransportError(silence.message, node=silence.node, hint=silence.hint), silence.since)
+        finally:
+            self._channel.close()
+
+    def _end(self, error: TransportError, since: float) -> None:
+        """Tell everybody that the agent is lost, whatever befalls one of them; who finds it out first says why."""
+        with self._lock:
+            if self._lost is not None:
+                return
+            self._lost = error
+            waiting = list(self._pending.values())
+            self._pending.clear()
+            asked = self._closing
+        MONITOR.remove(self._hearing)
+        try:
+            if not asked:  # first, so that whoever waits finds it told
+                self._on_event(AgentLost(self._node, error, since))
+        finally:
+            for pending in waiting:
+                pending.fail(error.again())
+            self._out.put(None)
 
     def _handle(self, header: dict[str, Any], payload: bytes) -> None:
         received_ns = time.time_ns()
         if "event" in header:
-            for event in _events(self._node, header):
+            for event in events(self._node, header):
                 self._tell(event)
             return
         fields = Fields(header, of="a request", node=self._node)
@@ -203,10 +232,7 @@ class Connection:
         request = fields.integer("id", least=0)
         if header.get("more"):
             self._sink(request, payload)
-            return
-        with self._lock:
-            pending = self._pending.pop(request, None)
-        if pending is not None:
+        elif (pending := self._settle(request)) is not None:
             pending.received_ns = received_ns
             pending.reply = header
             pending.answered.set()
@@ -226,51 +252,28 @@ class Connection:
         try:
             pending.sink(payload)
         except (OSError, ValueError, OrchError) as error:
-            with self._lock:
-                self._pending.pop(request, None)
+            self._settle(request)
             pending.fail(error)
-            self._out.put((frame({"id": 0, "op": "cancel", "request": request}), Request(None)))
+            self._out.put((frame({"id": 0, "op": "cancel", "request": request}), Request()))
+
+    def _settle(self, request: int) -> Request | None:
+        """Wait for an answer no longer; the request, if it was still waited for."""
+        with self._lock:
+            pending = self._pending.pop(request, None)
+            self._hearing.owed -= 0 if pending is None else pending.size
+        return pending
 
     def _send(self, op: str, values: Mapping[str, Any], payload: bytes | None, pending: Request) -> int:
-        with self._lock:
-            if self._lost is not None:
-                raise self._lost
-            self._last_id += 1
-            request = self._last_id
-            self._pending[request] = pending
+        request = next(self._ids)
         header = {**values, "id": request, "op": op}
         if payload is not None:
             header["bytes"] = len(payload)
-        self._out.put((frame(header, payload or b""), pending))
+        data = frame(header, payload or b"")
+        pending.size = len(data)
+        with self._lock:
+            if self._lost is not None:
+                raise self._lost.again()
+            self._pending[request] = pending
+            self._hearing.owed += pending.size
+        self._out.put((data, pending))
         return request
-
-
-def _events(node: str, header: Mapping[str, Any]) -> Iterator[AgentEvent]:
-    """What an agent says on its own account."""
-    fields = Fields(header, of="nothing (an event)", node=node)
-    kind, name, wall_ns = header["event"], fields.text("name"), fields.integer("wall_ns")
-    if kind == "exit":
-        yield ProcessExited(node, name, fields.integer("status"), wall_ns)
-    elif kind == "lines":
-        for text in fields.texts("lines"):
-            yield LineRead(node, name, text, wall_ns)
-    else:
-        raise BadAnswer(f"an event of unknown kind: {str(kind)[:30]}", node=node)
-
-
-def _refusal(node: str, reply: Mapping[str, Any], argv: Sequence[str] | None) -> OrchError:
-    fields = Fields(reply, of="a request, a refusal", node=node)
-    message, kind, tail = fields.text("error"), fields.text_or_none("kind"), fields.text_or_none("tail") or ""
-    words = fields.texts("argv") if reply.get("argv") else argv
-    if kind == "locked":
-        holder = fields.inner("holder").words("user", "host", "pid", "run", "since") if reply.get("holder") else {}
-        return LockedError(f"held by {told(holder)}", node=node)
-    if kind == "timeout":
-        return DeadlineExceeded(message, node=node, argv=words, tail=tail)
-    hint = _HINTS.get(kind or "")
-    sort = NeverStartedError if kind == "unknown" else AgentError
-    error = sort(message, node=node, argv=words, tail=tail, hint=hint)
-    if reply.get("undo_failed"):
-        said = fields.inner("undo_failed").text_or_none("tail")
-        error.hint = f"the change could not be taken back either: {said}"
-    return error

@@ -45,6 +45,11 @@ def _ratio(value: float | None, to: float | None) -> str:
 # Plans
 
 
+def _kind(topology: Mapping[str, Any]) -> str:
+    """What hosts a run had, by its manifest."""
+    return " ".join(str(topology[key]) for key in ("kind", "runtime", "image") if topology.get(key))
+
+
 def plan_text(runs: Sequence[RunPlan]) -> str:
     """Every process of the first run in full, and how the others differ."""
     first = runs[0]
@@ -52,7 +57,7 @@ def plan_text(runs: Sequence[RunPlan]) -> str:
     hosts = ", ".join(f"{host.name} ({host.address})" for host in topology.hosts)
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     lines = [
-        f"experiment {first.experiment}: {count} on {topology.kind} hosts {hosts}",
+        f"experiment {first.experiment}: {count} on {topology.described} hosts {hosts}",
         f"scale {topology.scale}, MTU {topology.mtu}; links " + _links(first),
         "",
     ]
@@ -197,7 +202,7 @@ def verdict(manifest: Mapping[str, Any], outcome: str | None = None) -> str:
     ended = outcome or manifest["outcome"]
     if ended != "completed":
         return f"{ended} ({manifest.get('stage')})"
-    return "valid" if manifest["valid"] else "INVALID"
+    return "valid" if manifest.get("valid") else "INVALID"
 
 
 _HEAD = ("run", "window", "iterations", "mean", "p50", "p99", "asked", "achieved", "sent/theory", "verdict")
@@ -212,7 +217,7 @@ def _rows(manifest: Mapping[str, Any]) -> list[list[str]]:
         known = [value for value in achieved if value is not None]
         rows += [
             [
-                f"#{manifest['repetition']}" + (f" {row['job']}" if len(window["training"]) > 1 else ""),
+                f"#{manifest.get('repetition', '?')}" + (f" {row['job']}" if len(window["training"]) > 1 else ""),
                 window["window"],
                 str(row["iterations"]),
                 *(ms_or_dash(row[key]) for key in ("mean_s", "p50_s", "p99_s")),
@@ -259,7 +264,7 @@ def run_text(entry: Entry) -> str:
         f"{entry.run} of experiment {manifest['experiment']}: {verdict(manifest, entry.outcome)}",
         f"  folder    {entry.path}",
         f"  began     {began_text(manifest)}",
-        f"  testbed   {topology.get('kind')}, scale {manifest.get('scale')}, hosts {', '.join(hosts)}",
+        f"  testbed   {_kind(topology)}, scale {manifest.get('scale')}, hosts {', '.join(hosts)}",
     ]
     lines += [
         f"  job       {job['name']}: {job['workload']} {job.get('model') or ''}, {len(job['ranks'])} ranks"
@@ -275,7 +280,7 @@ def run_text(entry: Entry) -> str:
     for window in manifest.get("windows", []):
         lines += _variation(window)
         lines += ["", f"  gates of {window['window']}:"]
-        lines += [f"    {_mark(gate)} {gate['name']}: {gate['message']}" for gate in window["gates"]]
+        lines += [f"    {_mark(gate)} {gate['name']}: {gate['message']}" for gate in window.get("gates", [])]
     if manifest.get("phases"):
         lines += ["", "  seconds   " + ", ".join(f"{name} {value:.2f}" for name, value in manifest["phases"].items())]
     return "\n".join(lines)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import beforehand, capacity, fanout, loading, machine, packages, plan, taken
+from orchestrator import beforehand, capacity, fanout, loading, machine, packages, plan, routes, taken
 from orchestrator.answers import Finding
 from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError
+from orchestrator.errors import OrchError, TestbedError
 from orchestrator.experiment import Experiment, for_dry_run
 from orchestrator.launch import Requirement
 from orchestrator.leash import Leash
@@ -18,8 +18,8 @@ from orchestrator.machine import Machine
 from orchestrator.plan import RunPlan
 from orchestrator.protocols import Testbed
 from orchestrator.remedies import RIGHTS
-from orchestrator.session import holder, machine_of
-from orchestrator.testbed import netns_needs
+from orchestrator.session import holder, machine_of, opening_s
+from orchestrator.testbed import netns_needs, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.inventory import requirements as inventory_requirements
 from orchestrator.testbed.inventory import topology as inventory_topology
@@ -38,6 +38,7 @@ class Answer:
     """What a host said: its `trouble` alone where it cannot be used."""
 
     findings: tuple[Finding, ...] = ()
+    astray: tuple[TestbedError, ...] = ()  # traffic that would not take the data plane
     machine: Machine | None = None
     warning: str = ""
     trouble: str = ""
@@ -54,13 +55,14 @@ def examine(target: str | None, *, dry_run: bool) -> int:
     return _experiment(for_dry_run(found) if dry_run else found)
 
 
-def _this_machine() -> int:
-    missing = netns_needs.requirements_problems()
+def _this_machine(runtime: str = "") -> int:
+    missing = netns_needs.requirements_problems() + (runtimes.problems(runtime) if runtime else [])
     for what, remedy in missing:
         print(f"missing  {what}\n         remedy: {remedy}")
     if missing:
         return 1
-    print(f"ok       this machine can carry a local testbed; {_figures(machine.here())}")
+    kind = f"a local testbed of {runtime}'s containers" if runtime else "a local testbed"
+    print(f"ok       this machine can carry {kind}; {_figures(machine.here())}")
     before = Path(taken.STAT).read_text()
     time.sleep(taken.LOOK_S)
     if told := taken.warning(taken.share(before, Path(taken.STAT).read_text())):
@@ -71,7 +73,7 @@ def _this_machine() -> int:
 def _experiment(experiment: Experiment) -> int:
     run = plan.build(experiment)[0]
     local = run.topology.kind == "local"
-    if local and _this_machine() != 0:
+    if local and _this_machine(run.topology.runtime) != 0:
         return 1
     findings = beforehand.look([run])
     for line in findings.lines:
@@ -118,29 +120,32 @@ def _hosts(
     import tempfile
 
     bad = 0
+    talks = routes.everybody(topology) if run is None else routes.peers(run)
     with tempfile.TemporaryDirectory(prefix="orch-doctor-") as folder:
         testbed.open(Path(folder), Deadline.after(CALL_S))
         try:
             results = fanout.each(
                 [host.name for host in topology.hosts],
-                _asker(testbed, topology, requirements),
-                deadline=Deadline.after(2 * CALL_S),
+                _asker(testbed, topology, requirements, talks),
+                deadline=Deadline.after(2 * (opening_s(len(topology.hosts)) + CALL_S)),
                 what="examining",
             )
         finally:
             testbed.close()
     for host, answer in results.items():
         lacking = [finding for finding in answer.findings if not finding.found]
-        bad += bool(answer.trouble) + len(lacking)
+        bad += bool(answer.trouble) + len(lacking) + len(answer.astray)
         if answer.machine is None:
             print(f"{host}: cannot be used: {answer.trouble}")
-        elif not lacking:
+        elif not lacking and not answer.astray:
             print(f"{host}: ok, {len(answer.findings)} things looked for; {_figures(answer.machine)}")
         for finding in lacking:
             need = finding.requirement
             print(f"{host}: missing {need.kind} {need.what}, needed by {need.needed_by}"
                   + (f" ({finding.detail})" if finding.detail else ""))  # fmt: skip
             print(f"    remedy: {need.remedy}")
+        for error in answer.astray:
+            print(f"{host}: {error.message}\n    remedy: {error.hint}")
         if answer.warning:
             print(f"{host}: warning: {answer.warning}")
     if run is not None and topology.kind == "inventory":
@@ -162,33 +167,46 @@ def _figures(found: Machine) -> str:
     return f"{capacity.processors(found)}, {capacity.gib(found.memory)} of memory free"
 
 
-def _asker(testbed: Testbed, topology: Topology, requirements: tuple[Requirement, ...]) -> Callable[[str], Answer]:
+def _asker(
+    testbed: Testbed, topology: Topology, requirements: tuple[Requirement, ...], talks: Mapping[str, Sequence[str]]
+) -> Callable[[str], Answer]:
     run = f"doctor-{time.time_ns()}"
 
     def ask(host: str) -> Answer:
-        deadline = Deadline.after(CALL_S)
+        reached = Deadline.after(opening_s(len(topology.hosts)))
+        deadline = Deadline.after(opening_s(len(topology.hosts)) + CALL_S)
+        own = [requirement for requirement in requirements if requirement.node == host]
         try:
             leash = Leash(
                 topology.node(host),
-                testbed.connect(host, deadline),
+                testbed.connect(host, reached),
                 run=run,
                 holder=holder(run),
                 on_event=lambda _: None,
             )
             try:
                 leash.hello(deadline)
-                warning = _warning(leash, deadline) if topology.kind == "inventory" else ""
-                own = [requirement for requirement in requirements if requirement.node == host]
-                findings = tuple(leash.check(own, deadline))
-                found = machine_of(leash)
-                leash.remove(deadline)
+                try:
+                    return _answer(leash, topology, own, talks, deadline)
+                finally:
+                    leash.remove(deadline)
             finally:
                 leash.close(deadline)
         except OrchError as error:
             return Answer(trouble=error.render())
-        return Answer(findings=findings, machine=found, warning=warning)
 
     return ask
+
+
+def _answer(
+    leash: Leash, topology: Topology, requirements: Sequence[Requirement], talks: Mapping[str, Sequence[str]],
+    deadline: Deadline,
+) -> Answer:  # fmt: skip
+    warning = _warning(leash, deadline) if topology.kind == "inventory" else ""
+    findings = tuple(leash.check(requirements, deadline))
+    able = all(finding.found for finding in findings if finding.requirement.what == "ip")
+    astray = tuple(routes.wrong(leash, topology, talks, deadline)) if able else ()
+    return Answer(findings=findings, astray=astray, machine=machine_of(leash), warning=warning)
 
 
 def _warning(leash: Leash, deadline: Deadline) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from orchestrator import secret_looks
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, shortened
 
 Keys = tuple[str | int, ...]  # the way to a value: keys of mappings and places in lists
 
@@ -20,7 +20,6 @@ MOST_NODES = 20_000  # of a document with its aliases spelled out: more is a mis
 MOST_DEPTH = 32
 MOST_DIGITS = 30
 MOST_KEY = 200  # characters
-MOST_TOLD = 300  # characters of a message, which may quote the file
 _TOO_DEEP = f"nested more than {MOST_DEPTH} deep"
 _TOO_MANY = f"with this there are more than {MOST_NODES} values, all aliases spelled out"
 
@@ -198,11 +197,7 @@ def _told(error: yaml.MarkedYAMLError) -> str:
     began = error.context_mark
     since = f" (begun at {began.line + 1}:{began.column + 1})" if began and began is not mark else ""
     context = f"{error.context}{since}: " if error.context else ""
-    return f"{where}: not YAML: {_short(context + (error.problem or 'it ends too early'))}"
-
-
-def _short(message: str) -> str:
-    return message if len(message) <= MOST_TOLD else message[:MOST_TOLD] + "..."
+    return f"{where}: not YAML: {shortened(context + (error.problem or 'it ends too early'))}"
 
 
 def _refuse_oddities(root: yaml.Node, name: str, loader: _Loader) -> None:
@@ -230,7 +225,7 @@ def _refuse_oddities(root: yaml.Node, name: str, loader: _Loader) -> None:
 
 
 def _odd(name: str, mark: yaml.Mark, message: str) -> ConfigError:
-    return ConfigError(f"{name}:{mark.line + 1}:{mark.column + 1}: {_short(message)}")
+    return ConfigError(f"{name}:{mark.line + 1}:{mark.column + 1}: {shortened(message)}")
 
 
 def _refuse_scalar(node: yaml.Node, name: str, loader: _Loader) -> None:
@@ -275,8 +270,8 @@ def with_overrides(document: Document, options: Sequence[str]) -> Document:
     """Apply `key.path=value` options (values in YAML) to the document's data."""
     for option in options:
         key, equals, text = option.partition("=")
-        origin = f"--set {secret_looks.masked(option)}"
-        if not equals or not all(key.split(".")):
+        origin = f"--set {shortened(secret_looks.masked(option))}"
+        if not equals or len(key) > MOST_KEY or not all(key.split(".")):
             raise ConfigError(
                 f"{origin}: not a change; accepted: a key path, '=' and a value, as in measure.iterations=50"
             )

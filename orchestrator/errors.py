@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 TAIL_LINES = 10
+MOST_TOLD = 300  # characters of a message that quotes what somebody wrote
 
 
 def last_lines(text: str) -> str:
     """As much of an output's end as an error shows."""
     return "\n".join(text.rstrip().splitlines()[-TAIL_LINES:])
+
+
+def shortened(text: str) -> str:
+    """As much of a text that quotes somebody's words as an error shows."""
+    return text if len(text) <= MOST_TOLD else text[:MOST_TOLD] + "..."
 
 
 class OrchError(Exception):
@@ -68,6 +74,10 @@ class TestbedError(OrchError):
 
 class TransportError(TestbedError):
     """A host could not be reached, or the channel to its agent ended."""
+
+    def again(self) -> TransportError:
+        """The same for somebody else, who adds notes of their own."""
+        return TransportError(self.message, node=self.node, argv=self.argv, tail=self.tail, hint=self.hint)
 
 
 class AgentError(OrchError):

@@ -13,16 +13,18 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from orchestrator import beforehand, console, describe, loading, lock, plan, runner, session
 from orchestrator.deadline import Deadline
 from orchestrator.errors import ConfigError, Interrupted, LockedError, last_lines
-from orchestrator.experiment import Experiment, LocalTestbed
+from orchestrator.experiment import Experiment
 from orchestrator.interrupts import Interrupts
 from orchestrator.observing import Observer
 from orchestrator.progress import Progress
+from orchestrator.testbed.local import LocalTestbed
 from orchestrator.testbed.netns import NetnsTestbed
-from orchestrator.units import Duration
+from orchestrator.units import Duration, Mistake
 
 T = TypeVar("T")
 
@@ -164,16 +166,22 @@ def patience(text: str | None) -> float:
         raise ConfigError(f"--wait {text}: {error.errors()[0]['ctx']['error']}") from None
 
 
-def hold_testbed(*, hosts: int, link: str, wait: str | None) -> int:
-    """Keep a local testbed up until Ctrl-C and say how to reach its hosts."""
+def hold_testbed(asked: Mapping[str, Any], *, wait: str | None) -> int:
+    """Keep a local testbed, as an experiment would ask for it, up until Ctrl-C and say how to reach its hosts."""
     wait_s = patience(wait)
     try:
-        local = LocalTestbed.model_validate({"hosts": hosts, "link": link})
+        local = LocalTestbed.model_validate(dict(asked))
     except ValidationError as error:
-        told = [f"--{item['loc'][0]}: {item['msg'].removeprefix('Value error, ')}" for item in error.errors()]
-        raise ConfigError("\n".join(dict.fromkeys(told))) from None
+        raise ConfigError("\n".join(dict.fromkeys(map(_option_told, error.errors())))) from None
     _patiently(lambda: _hold(local), wait_s=wait_s, retry_s=LOCAL_RETRY_S, progress=Progress())
     return 0
+
+
+def _option_told(item: ErrorDetails) -> str:
+    """A mistake of the testbed's model as one of the option that the value came from."""
+    mistake = item.get("ctx", {}).get("error")
+    at = item["loc"] or (mistake.at if isinstance(mistake, Mistake) else ())
+    return f"--{at[0]}: {item['msg'].removeprefix('Value error, ')}"
 
 
 def _hold(local: LocalTestbed) -> None:

@@ -23,15 +23,14 @@ from pydantic_core import CoreSchema
 from orchestrator import parts
 from orchestrator.errors import ConfigError
 from orchestrator.testbed.inventory import Inventory
-from orchestrator.units import Duration, Mistake, Model, Rate, Share, rate_text
+from orchestrator.testbed.local import Folder, ImageName, LocalTestbed, Program, RuntimeName
+from orchestrator.units import Duration, Mistake, Model, Share, rate_text
 
 T = TypeVar("T", bound=BaseModel)
 
-LEAST_RATE = 1e6  # bit/s of a link as it is set up
 LOCAL_LINK_LIMIT = 250e6  # what two cores carry packet by packet on every link of a ring
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
-_HOST = re.compile(r"[a-z][a-z0-9-]{0,30}")
 
 
 def _checked_name(value: str) -> str:
@@ -40,15 +39,7 @@ def _checked_name(value: str) -> str:
     return value
 
 
-def _checked_host(value: str) -> str:
-    if not _HOST.fullmatch(value) or value == "switch":
-        accepted = "a small letter, then at most 30 small letters, digits or '-'; 'switch' is taken"
-        raise Mistake("not a host name", accepted=accepted)
-    return value
-
-
 Name = Annotated[str, AfterValidator(_checked_name)]
-HostName = Annotated[str, AfterValidator(_checked_host)]
 
 
 class Choice(BaseModel):
@@ -120,59 +111,6 @@ def _choice(title: str, kind: parts.Kind) -> type[Choice]:
     return create_model(title, __base__=Choice, **fields)
 
 
-class LocalTestbed(Model):
-    """Containers on this machine: network namespaces behind a switch of their own."""
-
-    hosts: (
-        Annotated[int, Field(strict=True, ge=2, le=64)]
-        | Annotated[tuple[HostName, ...], Field(min_length=2, max_length=64)]
-    )
-    """How many hosts (named h1, h2, ...), or their names."""
-    link: Rate
-    """Capacity of both ends of every host's link."""
-    links: dict[HostName, Rate] = Field(default_factory=dict)
-    """Capacity of single hosts' links where it differs."""
-    scale: int = Field(default=1, ge=1, le=1_000_000)
-    """Divides every rate and size of the experiment; durations stay."""
-    mtu: int = Field(default=1500, ge=1280, le=9000)
-    """Largest IP packet, bytes."""
-    offloads: bool = False
-    """Keep segmentation offloads on: cheaper, but captures show super-packets and queues count them whole."""
-    queue: Duration = Field(default=0.005, gt=0)
-    """Longest queueing delay at a link's end: the queue holds that many seconds of its rate."""
-
-    @model_validator(mode="after")
-    def _possible(self) -> LocalTestbed:
-        names = self.names
-        for place, name in enumerate(names):
-            if name in names[:place]:
-                raise Mistake(f"{name!r} stands here twice", accepted="each name once", at=("hosts", place))
-        for name in self.links:
-            if name not in names:
-                raise Mistake("no such host here", accepted=f"one of {', '.join(names)}", at=("links", name))
-        rates: list[tuple[tuple[str, ...], float]] = [(("link",), self.link)]
-        rates += [(("links", name), rate) for name, rate in self.links.items()]
-        for at, rate in rates:
-            if rate < LEAST_RATE:
-                raise Mistake(f"{rate_text(rate)} is too slow", accepted=f"{rate_text(LEAST_RATE)} or more", at=at)
-        slowest = min(rate for _, rate in rates)
-        if slowest / self.scale < LEAST_RATE:
-            raise Mistake(
-                f"{self.scale} leaves a link of less than {rate_text(LEAST_RATE)}",
-                accepted=f"at most {int(slowest / LEAST_RATE)} with these links",
-                at=("scale",),
-            )
-        return self
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"h{i}" for i in range(1, self.hosts + 1)) if isinstance(self.hosts, int) else self.hosts
-
-    def rate_of(self, host: str) -> float:
-        """Capacity of the host's link in bit/s, unscaled."""
-        return self.links.get(host, self.link)
-
-
 def _or_path(schema: dict[str, Any]) -> None:
     schema["anyOf"].insert(0, {"type": "string"})
 
@@ -200,6 +138,14 @@ class DryRun(Model):
 
     scale: int | None = Field(default=None, ge=1, le=1_000_000)
     """Scale of the local testbed; default: the smallest that keeps every link at 250 Mbit/s or less."""
+    runtime: RuntimeName | None = None
+    """What the hosts are then, as in `local`; with the image that the cluster uses its libraries are tried, too."""
+    image: ImageName | None = None
+    """Image of the hosts, as in `local`."""
+    python: Program | None = None
+    """The image's interpreter, as in `local`."""
+    mounts: tuple[Folder, ...] | None = None
+    """Folders that the hosts see, as in `local`."""
 
 
 class Measure(Model):
@@ -346,20 +292,21 @@ def _with(base: type[T], **annotations: Any) -> type[T]:
 def for_dry_run(experiment: Experiment) -> Experiment:
     """The same experiment on containers of this machine, with the inventory's host names and link rates."""
     inventory = experiment.testbed.inventory
-    asked = experiment.dry_run.scale
+    asked = experiment.dry_run.model_dump(mode="json", exclude_none=True)
     if inventory is None:
         local = experiment.testbed.local
-        if local is None or asked is None:
+        if local is None or not asked:
             return experiment
-        data = {**local.model_dump(mode="json"), "scale": asked}
+        data = {**local.model_dump(mode="json"), **asked}
     else:
         rates = {name: host.link or inventory.link for name, host in inventory.hosts.items()}
         data = {
             "hosts": list(inventory.hosts),
             "link": rate_text(inventory.link),
             "links": {name: rate_text(rate) for name, rate in rates.items() if rate != inventory.link},
-            "scale": asked or max(1, math.ceil(max(rates.values()) / LOCAL_LINK_LIMIT)),
+            "scale": max(1, math.ceil(max(rates.values()) / LOCAL_LINK_LIMIT)),
             "mtu": inventory.mtu,
+            **asked,
         }
     try:
         swapped = LocalTestbed.model_validate(data)

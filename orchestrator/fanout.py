@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, Interrupted
+from orchestrator.errors import DeadlineExceeded, Interrupted, OrchError
 from orchestrator.unwind import add_note
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 MOST_AT_ONCE = 64
+MORE_THREADS = "raise the limit of processes (ulimit -u, or pids.max of the control group)"
 _SETTLE_S = 1.0
 _WAKE_S = 0.5  # how often a waiting main thread lets a signal handler run
 
@@ -26,7 +27,8 @@ def each(
 
     At most MOST_AT_ONCE go on at a time; all of them where they wait for each other (`together`). When some fail, the
     first error in the items' order is raised and the others are its notes. Past the deadline, DeadlineExceeded names
-    the items that have not answered: their threads are left behind as daemons, and no other one begins.
+    the items that have not answered: their threads are left behind as daemons, and no other one begins. Where this
+    machine lets no more threads start, the rest is done here, one after the other, unless they wait for each other.
     """
     todo = list(items)
     if len(todo) == 1:
@@ -46,12 +48,8 @@ def each(
 
     threads = [threading.Thread(target=work, args=(item,), name=f"{what} {item}", daemon=True) for item in todo]
     try:
-        for thread in threads:
-            thread.start()
+        _without_threads(todo[_started(threads) :], work, deadline=deadline, what=what, together=together)
         return _collected(todo, done, deadline=deadline, what=what)
-    except DeadlineExceeded:
-        called_off.set()
-        raise
     except Interrupted:
         # What is under way gets a moment to end, so that what is put back is not what is still being done.
         called_off.set()
@@ -60,6 +58,30 @@ def each(
             if thread.is_alive():
                 thread.join(settled.remaining)
         raise
+    except OrchError:
+        called_off.set()
+        raise
+
+
+def _started(threads: list[threading.Thread]) -> int:
+    """Start threads, as many as this machine lets start; how many."""
+    for number, thread in enumerate(threads):
+        try:
+            thread.start()
+        except RuntimeError:
+            return number
+    return len(threads)
+
+
+def _without_threads(
+    items: list[T], work: Callable[[T], None], *, deadline: Deadline, what: str, together: bool
+) -> None:
+    """Do here, one after the other, what no thread started for."""
+    if items and together:
+        raise OrchError(f"{what}: no thread starts for {items[0]}", hint=MORE_THREADS)
+    for item in items:
+        if not deadline.expired:
+            work(item)
 
 
 def _collected(

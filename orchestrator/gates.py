@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from orchestrator import clocks, portbytes
 from orchestrator.judgement import Gate, gate
+from orchestrator.portbytes import PortBytes
 from orchestrator.waiting import Processors, Waiting, judge_waiting
 
 
@@ -86,22 +88,6 @@ class Capture:
     dropped: int | None
     gap: str = ""
     needed: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortBytes:
-    """Layer-2 bytes of a port in a window: by the capture (NaN: not whole), and the interface's counter (NaN: unknown).
-
-    `edges` are those that may fall on either side of the window's two ends, since captures are counted in bins and
-    counters between samples.
-    """
-
-    node: str
-    port: str
-    direction: str
-    captured: float
-    counted: float
-    edges: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,34 +282,18 @@ def _drops(captures: Iterable[Capture], tolerances: Tolerances) -> Iterator[Gate
 
 
 def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[Gate]:
-    limit = tolerances.capture_nic
-    if limit is None:
-        return
-    for port in ports:
-        name = f"{port.node}:{port.port} {port.direction}"
-        if math.isnan(port.captured):
-            text = f"{name}: no whole capture to hold against the interface's counters"
-            yield gate("capture-nic", None, text, measured=math.nan, limit=limit, required=False)
-        elif math.isnan(port.counted):
-            text = f"{name}: no interface counters to hold the capture against"
-            yield gate("capture-nic", None, text, measured=math.nan, limit=limit, required=False)
-        elif max(port.counted, port.captured) >= tolerances.capture_nic_floor_bytes:
-            off = port.captured / port.counted - 1 if port.counted > 0 else math.inf
-            text = f"{name}: captured {port.captured / 1e6:.4g} MB, the interface counted {port.counted / 1e6:.4g} MB"
-            text += f" ({off:+.1%})"
-            near = abs(port.captured - port.counted) <= limit * port.counted + port.edges
-            yield gate("capture-nic", near, text, measured=off, limit=limit)
+    if tolerances.capture_nic is not None:
+        yield from portbytes.judge(ports, tolerances.capture_nic, floor=tolerances.capture_nic_floor_bytes)
 
 
-def _clocks(clocks: Iterable[tuple[str, float]], tolerances: Tolerances) -> Iterator[Gate]:
-    for node, uncertainty in clocks:
+def _clocks(nodes: Iterable[tuple[str, float]], tolerances: Tolerances) -> Iterator[Gate]:
+    for node, uncertainty in nodes:
         limit = tolerances.clock_s
         if math.isnan(uncertainty):
             yield gate("clock", None, f"{node}: its clock was not measured", measured=math.nan, limit=limit)
             continue
         known = f"known to {uncertainty * 1e3:.3g} ms" if uncertainty else "the controller's own"
-        text = f"{node}: its clock is {known}"
-        text += f", not to {limit * 1e3:.3g} ms" if uncertainty > limit else ""
+        (text,) = clocks.doubts({node: uncertainty}, limit) or [f"{node}: its clock is {known}"]
         yield gate("clock", uncertainty <= limit, text, measured=uncertainty, limit=limit)
 
 

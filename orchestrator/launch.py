@@ -124,12 +124,13 @@ class Requirement:
     kind "privilege": `what` is "root" or a capability of Linux ("CAP_NET_ADMIN") that the agent must be able to pass
     on to what it starts; "CAP_NET_RAW of tcpdump": or that program has it by its file.
     kind "device": `what` is a network device of the node.
+    kind "link": `what` is a network device that is up and has a carrier.
     kind "mtu": `what` is "9000 on eth0", the MTU in bytes that the device has.
     kind "speed": `what` is "25000 Mbit/s on eth0", which the device reaches, where its driver tells how fast it is.
     """
 
     node: str
-    kind: Literal["program", "module", "privilege", "device", "mtu", "speed"]
+    kind: Literal["program", "module", "privilege", "device", "link", "mtu", "speed"]
     what: str
     python: str = ""
     remedy: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +56,8 @@ class Leash:
 
     `on_event` is called in a thread of the leash and must not block or ask the leash. An agent that hears nothing for
     `silence_s` takes its controller, or the network between, for dead; the leash speaks up in time while it lives.
-    `run_key` is what launches that ask for it share, `secrets` has the values of sources that launches name.
+    `run_key` is what launches that ask for it share, `secrets` has the values of sources that launches name. A leash
+    with the `proof` of one before it, of the same run and node, ends that one's agent, which may be out of reach.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Leash:
         on_event: Callable[[AgentEvent], None],
         silence_s: float = 120.0,
         run_key: str = "",
+        proof: str = "",
         secrets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.node = node
@@ -75,6 +78,7 @@ class Leash:
         self._holder = dict(holder)
         self._silence_s = silence_s
         self._run_key = run_key
+        self._proof = proof
         self._secrets = secrets
         self._connection = Connection(node.name, channel, on_event=on_event, silence_s=silence_s)
 
@@ -86,6 +90,7 @@ class Leash:
             "folder": folder or self.node.folder(self._run),
             "holder": self._holder,
             "silence_s": self._silence_s,
+            "proof": self._proof,
         }
         said = self._connection.ask("hello", deadline, values).fields
         return Greeting(
@@ -172,9 +177,9 @@ class Leash:
 
     def _put_parts(self, path: str, parts: Iterator[bytes], mode: int, privileged: bool, deadline: Deadline) -> None:
         values = {"path": path, "mode": mode, "privileged": privileged}
-        self._connection.ask("put", deadline, values, payload=next(parts, b""))
+        self._connection.ask("put", deadline, values, payload=zlib.compress(next(parts, b"")))
         for part in parts:
-            self._connection.ask("put", deadline, {**values, "append": True}, payload=part)
+            self._connection.ask("put", deadline, {**values, "append": True}, payload=zlib.compress(part))
 
     def start(self, launch: Launch, deadline: Deadline) -> Running:
         """Put a launch's files, start it, and return when it is ready; LaunchError with its last words otherwise."""
@@ -362,7 +367,7 @@ class Leash:
 
 
 def come_back(reach: Callable[[], Leash], deadline: Deadline) -> Leash:
-    """A leash on a node where this run had an agent before, which may still be putting things down.
+    """A leash on a node where this run had an agent before, which may still be putting things down by itself.
 
     `reach` gives a fresh leash each time it is called.
     """

@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import time
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator import hostcounters
 from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, OrchError, ShortOfLoad
+from orchestrator.errors import DeadlineExceeded, ShortOfLoad
 from orchestrator.plan import PlannedWindow, RunPlan
 from orchestrator.progress import Progress
-from orchestrator.protocols import Demand
+from orchestrator.receivers import STEADY_OVER_S, Receivers
 from orchestrator.session import Session
 from orchestrator.units import duration_text, rate_text
 from orchestrator.watch import Iteration, Watch
 
-STEADY_OVER_S = 1.0
 STEADY_WITHIN_S = 10.0
 STEADY_SHARE = 0.05  # of itself, by which a rate that is taken as achieved may differ from a second before
 SAMPLE_S = 0.1
@@ -36,40 +34,6 @@ class Window:
     start_ns: int
     end_ns: int
     iterations: Mapping[str, tuple[int, int]]  # job -> first and last number; absent where none ended
-
-
-class Receivers:
-    """The NIC counters of the hosts that are to receive cross traffic."""
-
-    def __init__(self, session: Session, demands: Sequence[Demand]) -> None:
-        self._session = session
-        self.wanted: dict[str, float] = {}
-        scale = session.testbed.topology.scale
-        for demand in demands:
-            self.wanted[demand.dst] = self.wanted.get(demand.dst, 0.0) + demand.rate / scale
-        self.over_s = max([STEADY_OVER_S, *(demand.over_s for demand in demands)])
-        self._samples: dict[str, deque[tuple[int, int]]] = {host: deque() for host in self.wanted}
-
-    def sample(self) -> None:
-        """Read every receiver's counter once."""
-        for host, samples in self._samples.items():
-            path = f"/sys/class/net/{self._session.testbed.topology.node(host).device}/statistics/rx_bytes"
-            reading = self._session.leashes[host].read([path], Deadline.after(STEADY_WITHIN_S))
-            text = reading.texts[path]
-            if text is None:
-                raise OrchError(f"{path} cannot be read", node=host)
-            samples.append((reading.wall_ns, int(text)))
-            while samples[-1][0] - samples[0][0] > (self.over_s + STEADY_OVER_S / 2) * 1e9 and len(samples) > 2:
-                samples.popleft()
-
-    def rates(self) -> dict[str, float | None]:
-        """Bits a second over about the last `over_s` seconds, scaled; None before they have passed."""
-        rates: dict[str, float | None] = {}
-        for host, samples in self._samples.items():
-            span_ns = samples[-1][0] - samples[0][0] if samples else 0
-            enough = span_ns >= self.over_s * 1e9
-            rates[host] = (samples[-1][1] - samples[0][1]) * 8e9 / span_ns if enough else None
-        return rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,19 @@
-"""What this machine lacks for the runs of an experiment on containers of it, told before any of them starts."""
+"""What this machine, or an image, lacks for the runs of an experiment on hosts of it, told before they start."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from orchestrator import packages
 from orchestrator.agents.agent.checks import FIND_MODULES
+from orchestrator.deadline import Deadline
 from orchestrator.launch import Requirement
-from orchestrator.testbed import netns_needs
+from orchestrator.testbed import containers, netns_needs, runtimes
+from orchestrator.testbed.places import InImage, Place, ThisMachine
+from orchestrator.topology import Topology
 
 PROBE_S = 30.0  # for an interpreter to say which modules it has
 
@@ -25,42 +26,59 @@ class Lack:
     remedy: str
 
 
-def here(requirements: Iterable[Requirement]) -> list[Lack]:
-    """What of these, and of what every local testbed needs, this machine lacks: each thing once, whatever the host.
+def on(topology: Topology, requirements: Iterable[Requirement]) -> list[Lack]:
+    """What of these, and of what its testbed needs of this machine, the hosts of a local testbed will lack: once each.
 
-    Only what all containers share with this machine is looked at: programs, and modules of Python interpreters.
+    Only what all of them share is looked at: programs, and modules of Python interpreters.
     """
+    problems = runtimes.problems(topology.runtime) if topology.runtime else []
+    lacking = [Lack(what=what, remedy=remedy) for what, remedy in problems]
+    if lacking or not topology.image:
+        return [*lacking, *here(requirements)]
+    runtime = runtimes.found(topology.runtime)
+    problem = containers.no_image(runtime, topology.image, Deadline.after(PROBE_S))
+    if problem is not None:
+        return [Lack(what=problem[0], remedy=problem[1])]
+    hosts = {host.name for host in topology.hosts}
     wanted = list(requirements)
-    modules, os_release = _modules(wanted), packages.here()
+    inside = _of(InImage(runtime, topology.image), [need for need in wanted if need.node in hosts])
+    return list(dict.fromkeys([*here(need for need in wanted if need.node not in hosts), *inside]))
+
+
+def here(requirements: Iterable[Requirement]) -> list[Lack]:
+    """What of these, and of what every local testbed needs, this machine lacks: each thing once, whatever the host."""
     found = [Lack(what=what, remedy=remedy) for what, remedy in netns_needs.missing_programs()]
+    return list(dict.fromkeys([*found, *_of(ThisMachine(), list(requirements))]))
+
+
+def _of(place: Place, wanted: list[Requirement]) -> list[Lack]:
+    modules = _modules(place, wanted)
+    programs = place.without(list(dict.fromkeys(need.what for need in wanted if need.kind == "program")))
+    found = []
     for need in wanted:
         why = None
-        if need.kind == "program" and netns_needs.find_program(need.what) is None:
-            why = f"no program {need.what} on this machine"
+        if need.kind == "program" and need.what in programs:
+            why = f"no program {need.what} on {place.name}"
         elif need.kind == "module":
             why = modules[need.python or sys.executable][need.what]
         if why is not None:
             what = f"{need.needed_by} needs {need.kind} {need.what}: {why}"
-            found.append(Lack(what=what, remedy=packages.own_remedy(need.what, need.remedy, os_release)))
+            found.append(Lack(what=what, remedy=place.remedy(need.what, need.remedy)))
     return list(dict.fromkeys(found))
 
 
-def _modules(wanted: Iterable[Requirement]) -> dict[str, dict[str, str | None]]:
+def _modules(place: Place, wanted: Iterable[Requirement]) -> dict[str, dict[str, str | None]]:
     """For each interpreter and module why it cannot be imported, None where it can."""
     names: dict[str, list[str]] = {}
     for need in wanted:
         if need.kind == "module":
             names.setdefault(need.python or sys.executable, []).append(need.what)
-    return {python: dict(_without(python, of)) for python, of in names.items()}
+    return {python: dict(_without(place, python, of)) for python, of in names.items()}
 
 
-def _without(python: str, names: list[str]) -> Mapping[str, str | None]:
+def _without(place: Place, python: str, names: list[str]) -> Mapping[str, str | None]:
     try:
-        done = subprocess.run(
-            [python, "-c", FIND_MODULES, *dict.fromkeys(names)],
-            env={"PATH": netns_needs.search_path(), "LANG": "C.UTF-8", "HOME": os.path.expanduser("~")},  # noqa: PTH111
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_S, check=False, cwd="/",
-        )  # fmt: skip
+        done = place.run([python, "-c", FIND_MODULES, *dict.fromkeys(names)], within_s=PROBE_S)
     except FileNotFoundError:
         return dict.fromkeys(names, f"no interpreter {python}")
     except PermissionError:

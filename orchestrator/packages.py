@@ -17,6 +17,7 @@ OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")  # the first that is the
 NAMES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "ethtool": ("ethtool", "ethtool"),
+        "docker": ("docker.io", "moby-engine"),
         "ip": ("iproute2", "iproute"),
         "ip6tables": ("iptables", "iptables-nft"),
         "iperf3": ("iperf3", "iperf3"),
@@ -24,6 +25,8 @@ NAMES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "newgidmap": ("uidmap", "shadow-utils"),
         "newuidmap": ("uidmap", "shadow-utils"),
         "nft": ("nftables", "nftables"),
+        "podman": ("podman", "podman"),
+        "runc": ("runc", "runc"),
         "ssh": ("openssh-client", "openssh-clients"),
         "sshd": ("openssh-server", "openssh-server"),
         "sysctl": ("procps", "procps-ng"),

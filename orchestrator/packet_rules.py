@@ -9,10 +9,10 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator import packages
+from orchestrator import offloads, packages
 from orchestrator.launch import Change, Count, Requirement, Sign
 from orchestrator.protocols import Problem
 from orchestrator.remedies import RIGHTS
@@ -64,21 +64,16 @@ def requirements(rule: PacketRule, topology: Topology) -> list[Requirement]:
         Requirement(node=node, kind="program", what="nft", remedy=packages.remedy("nft"), needed_by=by),
         Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by),
     ]
-    found += [
-        Requirement(node=name, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by)
-        for name in dict.fromkeys([node, *(host.name for host in topology.hosts)])
-    ]
-    for host in topology.hosts:
-        remedy = packages.remedy("ethtool")
-        found.append(Requirement(node=host.name, kind="program", what="ethtool", remedy=remedy, needed_by=by))
-    return found
+    if topology.node(node).kind == "switch":
+        found.append(Requirement(node=node, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by))
+    return [*found, *(need for host in topology.hosts for need in offloads.requirements(host.name, by))]
 
 
 def changes(rule: PacketRule, topology: Topology) -> list[Change]:
     """Offloads that make one packet of many off on every host, then the rule."""
     node, device = _place(rule, topology)
-    offloads = [_single_packets(rule.kind, host.name, host.device) for host in topology.hosts]
-    return [*offloads, _rule(rule, node, device, [host.address for host in topology.hosts])]
+    switched = [offloads.off(rule.kind, host.name, host.device) for host in topology.hosts]
+    return [*switched, _rule(rule, node, device, [host.address for host in topology.hosts])]
 
 
 def _place(rule: PacketRule, topology: Topology) -> tuple[str, str]:
@@ -164,42 +159,3 @@ def parse_counters(output: str) -> tuple[int, int]:
         return found["seen"], found["hit"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"the counters cannot be read: {error!r}") from None
-
-
-def _single_packets(kind: str, node: str, device: str) -> Change:
-    """Packets as they are on the wire: of many that travel as one the rule would hit all or none."""
-    names = {
-        "tcp-segmentation-offload": "tso",
-        "generic-segmentation-offload": "gso",
-        "generic-receive-offload": "gro",
-    }
-
-    def parse(output: str) -> str:
-        found = dict(re.findall(r"^(\S+): (on|off)", output, re.MULTILINE))
-        if not names.keys() <= found.keys():
-            raise ValueError("ethtool does not tell whether tso, gso and gro are on")
-        return " ".join(f"{short} {found[name]}" for name, short in names.items())
-
-    def put(state: str) -> list[tuple[str, ...]]:
-        return [("ethtool", "-K", device, *state.split())]
-
-    off = " ".join(f"{short} off" for short in names.values())
-    return Change(
-        node=node,
-        name=f"offloads of {node}:{device}",
-        kind=kind,
-        read=("ethtool", "-k", device),
-        parse=parse,
-        apply=lambda _: put(off),
-        undo=put,
-        expect=lambda _: off,
-        sign=lambda old: Sign(read=("ethtool", "-k", device), pattern=_turned_off(old, names)),
-        shared=True,
-    )
-
-
-def _turned_off(old: str, names: Mapping[str, str]) -> str:
-    """Finds an offload off that was on: one that was off anyway tells nothing."""
-    words = old.split()
-    was_on = [name for name, short in names.items() if words[words.index(short) + 1] == "on"]
-    return rf"^({'|'.join(was_on)}): off" if was_on else r"(?!)"

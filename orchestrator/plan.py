@@ -13,12 +13,14 @@ from typing import Any
 
 from orchestrator import parts
 from orchestrator.collectors import processor
-from orchestrator.errors import ConfigError
-from orchestrator.experiment import Choice, Experiment, LocalTestbed, Measure, Validity, WindowSpec
+from orchestrator.errors import ConfigError, shortened
+from orchestrator.experiment import Choice, Experiment, Measure, Validity, WindowSpec
 from orchestrator.launch import Change, Launch, Requirement
 from orchestrator.protocols import Demand, Problem, Source, Theory
 from orchestrator.testbed import inventory as inventory_testbed
 from orchestrator.testbed import netns
+from orchestrator.testbed.local import NAMESPACES, LocalTestbed
+from orchestrator.testbed.netns_setup import Containers
 from orchestrator.topology import TRAFFIC_PORT, Job, Topology
 from orchestrator.units import rate_text
 from workloads import placement
@@ -126,7 +128,15 @@ def local_spec(local: LocalTestbed) -> netns.LocalSpec:
         mtu=local.mtu,
         offloads=local.offloads,
         queue_s=local.queue,
+        containers=_containers(local),
     )
+
+
+def _containers(local: LocalTestbed) -> Containers | None:
+    if local.runtime == NAMESPACES:
+        return None
+    python = local.python or "python3"
+    return Containers(runtime=local.runtime, image=local.image, python=python, mounts=local.mounts)
 
 
 def problems(experiment: Experiment, topology: Topology) -> list[Located]:
@@ -185,7 +195,7 @@ def _overloads(window: WindowSpec, topology: Topology) -> Iterator[Problem]:
 def refuse_problems(experiment: Experiment, topology: Topology, place: Callable[[Sequence[str | int]], str]) -> None:
     """Raise one ConfigError that tells every problem; `place` turns a path into file:line:column."""
     lines = [
-        f"{place(loc)}: {'.'.join(str(step) for step in loc)}: {problem.message}; accepted: {problem.accepted}"
+        f"{place(loc)}: {'.'.join(map(str, loc))}: {shortened(problem.message)}; accepted: {problem.accepted}"
         for loc, problem in problems(experiment, topology)
     ]
     if lines:

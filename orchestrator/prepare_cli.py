@@ -1,4 +1,4 @@
-"""`orch prepare`: builds the training frameworks' environments on the hosts of an inventory, where they are missing."""
+"""`orch prepare`: builds frameworks' environments on the hosts of an inventory, or the image of local hosts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from pathlib import Path
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch prepare`."""
-    parser.add_argument("testbed", type=Path, metavar="TESTBED", help="an inventory, or an experiment on one")
+    parser.add_argument(
+        "testbed", type=Path, nargs="?", metavar="TESTBED", help="an inventory, or an experiment on one"
+    )
+    parser.add_argument(
+        "--image", choices=["podman", "docker"], metavar="RUNTIME",
+        help="instead: make the image of hosts that are containers of this machine, which the first run does else",
+    )  # fmt: skip
     parser.add_argument(
         "--only", action="append", choices=["torch", "tensorflow"], metavar="NAME",
         help="the environment torch (PyTorch, Horovod, DeepSpeed) or tensorflow (and Horovod); may be repeated (torch)",
@@ -25,6 +31,10 @@ def _prepare(arguments: argparse.Namespace) -> int:
     from orchestrator.errors import ConfigError
     from orchestrator.units import quantity
 
+    if (arguments.image is None) == (arguments.testbed is None):
+        raise ConfigError("orch prepare: needs a testbed or --image RUNTIME, and not both")
+    if arguments.image is not None:
+        return preparing.prepare_image(arguments.image)
     within = quantity(arguments.within)
     if within is None or within[0] != "duration":
         raise ConfigError(f"--within {arguments.within}: not a duration; accepted: such as 60min")

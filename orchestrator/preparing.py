@@ -13,6 +13,7 @@ from orchestrator.deadline import Deadline
 from orchestrator.errors import ConfigError, OrchError
 from orchestrator.leash import Leash
 from orchestrator.session import MEASURING, holder
+from orchestrator.testbed import containers, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed, topology
 from orchestrator.topology import Node
 
@@ -20,6 +21,7 @@ SCRIPT = "prepare-frameworks"
 PLAYBOOKS = Path(__file__).parents[1] / "playbooks/hosts"
 
 _CALL_S = 60.0
+_IMAGE_S = 600.0
 _LOCK = "prepare"
 
 
@@ -88,6 +90,13 @@ def prepare(inventory: Inventory, step: Step, *, check: bool) -> int:
 
     outcomes = fanout.each(where.hosts, on, deadline=Deadline.after(step.within_s + 2 * _CALL_S), what="preparing")
     return max([_told(node.name, outcome, check=check) for node, outcome in outcomes.items()])
+
+
+def prepare_image(runtime: str) -> int:
+    """Make the image of local hosts that a runtime runs, unless it is there; 0."""
+    image = containers.ensure_image(runtimes.able(runtime), Deadline.after(_IMAGE_S))
+    print(f"{runtime} has {image}, made of this machine: its programs are mounted when a host starts")
+    return 0
 
 
 def _on(leash: Leash, files: dict[str, Path], step: Step, *, check: bool, deadline: Deadline) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -129,8 +129,11 @@ class Channel(Protocol):
     """A byte stream to an agent on a node, and nothing more: SSH gives one, so can anything else.
 
     `read` returns at least one byte, or b"" at the end of the stream; it may block, and `close` from another thread
-    ends it. `write` writes all. `diagnosis` says what the far end printed on its standard error so far.
+    ends it. `write` writes all. `diagnosis` says what the far end printed on its standard error so far. `way` names
+    what the stream goes through before the node, first one first, in words that are the same for all who share it.
     """
+
+    way: Sequence[str]
 
     def read(self, size: int) -> bytes: ...
 
@@ -154,6 +157,9 @@ class Testbed(Protocol):
 
     def home_of(self, node: str) -> Path | None:
         """Where the controller sees the run's folder of the node without copying; None when it must be fetched."""
+
+    def about(self) -> Mapping[str, str]:
+        """What a manifest says of it once it is up: what runs its hosts, and of which very image."""
 
     def close(self) -> None:
         """Put everything down; a second call does nothing."""

@@ -23,10 +23,10 @@ import numpy as np
 from orchestrator import parts, safepath
 from orchestrator.analysis import captures, flowbins, flowtable, windows
 from orchestrator.collectors import tcpdump
-from orchestrator.errors import CaptureError, OrchError
+from orchestrator.errors import CaptureError, OrchError, StoreError
 from orchestrator.gates import Tolerances
 from orchestrator.launch import Flow
-from orchestrator.rows import Columns, Home
+from orchestrator.rows import TABLES, Columns, Home
 from orchestrator.store.rundir import MANIFEST
 from orchestrator.store.tables import TableWriter
 
@@ -89,13 +89,24 @@ def reduce(folder: Path) -> dict[str, Any]:
 
 def _add_home(writer: TableWriter, part: str, home: Home, manifest: Mapping[str, Any], notes: list[str]) -> None:
     try:
-        found = parts.by_label(part).read(home)
+        for table, columns in brought(part, home).items():
+            placed = {"window": _windows_of(columns, home, manifest)} if {"window", "iteration"} <= set(columns) else {}
+            writer.add(table, {**columns, **placed}, node=home.node, launch=home.launch)
     except OrchError as error:
         notes.append(f"{home.node}: {home.launch}: {error.message}")
-        return
-    for table, columns in found.items():
-        placed = {"window": _windows_of(columns, home, manifest)} if {"window", "iteration"} <= set(columns) else {}
-        writer.add(table, {**columns, **placed}, node=home.node, launch=home.launch)
+
+
+def brought(part: str, home: Home) -> Mapping[str, Columns]:
+    """The rows that a part reads from what a launch brought home; StoreError where it cannot have written that.
+
+    A host that writes nonsense loses its own rows, and nobody else's.
+    """
+    try:
+        found: Mapping[str, Columns] = parts.by_label(part).read(home)
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # pyarrow's own are of these kinds too
+        told = str(error).partition("\n")[0][:200]
+        raise StoreError(f"what it brought home cannot be read: {told or type(error).__name__}") from None
+    return found
 
 
 def _windows_of(columns: Columns, home: Home, manifest: Mapping[str, Any]) -> Any:
@@ -131,7 +142,7 @@ def _profile(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any])
         flows=flows,
         offset_ns=home.offset_ns,
         bin_ns=PROFILE_NS,
-        segment=_segment(manifest),
+        segment=int(manifest["topology"]["mtu"]),
     )
 
 
@@ -143,7 +154,7 @@ def _add_profile(writer: TableWriter, home: Home, pending: Future[Any] | None) -
     except CaptureError:
         return  # the capture itself was read as well, and says so
     cross = [place for place, kind in enumerate(columns["kind"]) if kind == "cross"]
-    picked = {name: np.asarray(values)[cross] for name, values in columns.items()}
+    picked = {name: np.asarray(columns[name])[cross] for name in TABLES["cross_packets"]}
     writer.add("cross_packets", picked, node=home.node, launch=home.launch)
 
 
@@ -170,7 +181,7 @@ def _capture(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any])
         peers=peers,
         flows=flows,
         offset_ns=home.offset_ns,
-        segment=_segment(manifest),
+        segment=int(manifest["topology"]["mtu"]),
     )
 
 
@@ -179,13 +190,9 @@ def _fine(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any]) ->
     if found is None:
         return None
     port, files = found
-    return pool.submit(flowbins.reduce, files, port=port, offset_ns=home.offset_ns, segment=_segment(manifest))
-
-
-def _segment(manifest: Mapping[str, Any]) -> int | None:
-    """The MTU where devices cut packets and count frames; counters of a container's device count packets whole."""
-    topology = manifest["topology"]
-    return int(topology["mtu"]) if topology["kind"] == "inventory" else None
+    return pool.submit(
+        flowbins.reduce, files, port=port, offset_ns=home.offset_ns, segment=int(manifest["topology"]["mtu"])
+    )
 
 
 def _add_capture(writer: TableWriter, home: Home, pending: Future[Any] | None) -> list[str]:

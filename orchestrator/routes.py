@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from orchestrator.deadline import Deadline
 from orchestrator.errors import TestbedError
+from orchestrator.leash import Leash
 from orchestrator.plan import RunPlan
-from orchestrator.topology import Node
+from orchestrator.topology import Node, Topology
 
 _FAILED = re.compile(r"^Command failed .*:(\d+)$", re.MULTILINE)
 _DEVICE = re.compile(r"\bdev (\S+)")
@@ -32,6 +34,24 @@ def peers(plan: RunPlan) -> dict[str, list[str]]:
             for demand in source.demands:
                 add(demand.src, demand.dst)
     return {node: list(others) for node, others in talks.items()}
+
+
+def everybody(topology: Topology) -> dict[str, list[str]]:
+    """Peers where each host exchanges traffic with all others."""
+    names = [host.name for host in topology.hosts]
+    return {name: [other for other in names if other != name] for name in names}
+
+
+def wrong(
+    leash: Leash, topology: Topology, talks: Mapping[str, Sequence[str]], deadline: Deadline
+) -> list[TestbedError]:
+    """Of which of its peers a node's traffic would not take the data plane."""
+    others = [topology.node(name) for name in talks.get(leash.node.name, ())]
+    if not others:
+        return []
+    argv, lines = question(leash.node, others)
+    done = leash.run(argv, deadline, stdin=lines)
+    return verdict(leash.node, others, done.stdout, done.stderr)
 
 
 def question(node: Node, others: Sequence[Node]) -> tuple[tuple[str, ...], bytes]:

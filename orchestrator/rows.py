@@ -180,7 +180,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "kind": "string",  # as Flow.kind: training, cross, control; else other
         "name": "string",
         "packets": "int64",  # as captured: one that the device cuts into frames (segmentation offload) counts once
-        "wire_bytes": "int64",  # layer 2, without FCS; on real hosts of the frames that such a packet is cut into
+        "wire_bytes": "int64",  # layer 2, without FCS; of the frames that such a packet is cut into
         "payload_bytes": "int64",
         "repeated_bytes": "int64",  # payload whose sequence numbers were captured before at this port, this way
         "first_ns": "int64",
@@ -206,6 +206,8 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "wire_bytes": "int64",
         "payload_bytes": "int64",
         "repeated_bytes": "int64",
+        "frames": "int64",  # that these packets are on the wire, cut to the MTU
+        "captured_bytes": "int64",  # layer 2, of the packets as they were captured
     },
     "cross_packets": {  # those of flow generators in bins of a millisecond, to see bursts
         "port": "string",

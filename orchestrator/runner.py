@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator import beforehand, lock, machine, provenance, routes, sealing, secret_env
+from orchestrator import beforehand, clocks, lock, machine, provenance, routes, sealing, secret_env
 from orchestrator.deadline import Deadline
 from orchestrator.errors import Interrupted, LockedError, OrchError, ShortOfLoad, StoreError, TestbedError, last_lines
 from orchestrator.events import EventLog
@@ -114,7 +114,8 @@ class Run:
             self.unwind.push("fetch", self._fetch)
             self.unwind.push("residue", self._residue)
             session.open(plan.nodes())
-            self.record(kernels={"nodes": dict(session.kernels), "controller": machine.own_kernel()})
+            kernels = {"nodes": dict(session.kernels), "controller": machine.own_kernel()}
+            self.record(kernels=kernels, testbed=dict(self.testbed.about()))
         with self.phase("check"):
             session.check(plan.requirements)
             session.check_routes(routes.peers(plan))
@@ -250,18 +251,22 @@ class Run:
     def _facts(self, when: str) -> None:
         with self.phase("facts"):
             found = self.session.facts()
-            clocks = self.session.clocks()
+            found_clocks = self.session.clocks()
             disks = self.session.disks()
         for node, facts in found.items():
             folder = self.folder.path / "hosts" / node
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / f"{when}.json", facts)
         if when == "before":
-            self.watch.offsets_ns.update({node: clock["offset_ns"] for node, clock in clocks.items()})
+            self.watch.offsets_ns.update({node: clock["offset_ns"] for node, clock in found_clocks.items()})
+            uncertain = {node: clock["uncertainty_ns"] / 1e9 for node, clock in found_clocks.items()}
+            for told in clocks.doubts(uncertain, self.plan.validity.clock):
+                self.watch.notes.append(told)
+                self.progress.say(f"    warning: {told}")
         least = self.folder.manifest.setdefault("free_disk_bytes", {})
         least.update({node: min(free, least.get(node, free)) for node, free in disks.items()})
         recorded = self.folder.manifest.setdefault("clocks", {})
-        for node, clock in clocks.items():
+        for node, clock in found_clocks.items():
             recorded.setdefault(node, {})[when] = clock
 
     def _restore(self) -> None:
@@ -403,6 +408,8 @@ def _put_back(this: Run, error: Exception | None) -> Exception | None:
     for name, problem in errors:
         this.events.write("error", stage=f"putting back {name}", error=str(problem))
     if error is not None:
+        if isinstance(error, OrchError):
+            error = this.watch.cause(error, this.measured_until)  # until it failed, that is
         this.stage = stage
         for name, problem in errors:
             add_note(error, f"putting back {name}: {problem}")

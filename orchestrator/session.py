@@ -45,6 +45,11 @@ MEASURING = "testbed"  # the lock of a node that a run measures on
 AGENT_MARKER = ".orch-run.json"  # how an agent says that a folder is a run's; nothing of the results
 
 
+def opening_s(nodes: int) -> float:
+    """How long it may take until so many nodes are reached: a jump host lets in few at a time."""
+    return CONNECT_S + 0.5 * nodes
+
+
 def holder(run: str) -> dict[str, Any]:
     """Who holds the testbed, as the next one that asks for it will read it."""
     return {
@@ -75,18 +80,25 @@ class Session:
         self._events = events
         self._interrupts = interrupts
         self._run_key = token_hex(16)
+        self._proof = token_hex(16)
         self._secrets = secrets
 
     def each(self, nodes: Iterable[str], action: Callable[[Leash], T], *, what: str, seconds: float) -> dict[str, T]:
         """Ask something of nodes at once, of those that still answer; what each said."""
+        self._note_losses()
         present = [node for node in nodes if node in self.leashes and node not in self.watch.lost]
         return fanout.each(
             present, lambda node: action(self.leashes[node]), deadline=Deadline.after(seconds), what=what
         )
 
+    def _note_losses(self) -> None:
+        """While things are put back nobody else looks who is lost, and nobody is to wait for them."""
+        if self._interrupts.is_unwinding:
+            self.watch.settle()
+
     def open(self, nodes: Sequence[str]) -> None:
         """Start an agent on every node and lock it for this run."""
-        deadline = Deadline.after(CONNECT_S + 0.5 * len(nodes))
+        deadline = Deadline.after(opening_s(len(nodes)))
 
         def connect(name: str) -> Leash:
             leash = self._leash(name, deadline)
@@ -99,10 +111,22 @@ class Session:
             self.kernels[name], self._folders[name] = greeting.boot, greeting.folder
             if self.testbed.home_of(name) is None:
                 self.away.add(name)
-            leash.lock(MEASURING, deadline)
             return leash
 
         fanout.each(nodes, connect, deadline=deadline, what="connecting")
+        self._lock(nodes, deadline)
+
+    def _lock(self, nodes: Sequence[str], deadline: Deadline) -> None:
+        """Hold every node; of controllers that ask in the same instant for the same nodes one gets them all.
+
+        All of them ask for one node first, the same whatever their files call it: the others hold none when they are
+        refused.
+        """
+        order = sorted(nodes, key=lambda name: (self.kernels[name], name))
+        for some in (order[:1], order[1:]):
+            fanout.each(
+                some, lambda name: self.leashes[name].lock(MEASURING, deadline), deadline=deadline, what="locking"
+            )
 
     def _leash(self, name: str, deadline: Deadline) -> Leash:
         node = self.testbed.topology.node(name)
@@ -114,6 +138,7 @@ class Session:
             holder=holder(self.run),
             on_event=self.watch.inbox.put,
             run_key=self._run_key,
+            proof=self._proof,
             secrets=self._secrets,
         )
 
@@ -147,14 +172,12 @@ class Session:
     def check_routes(self, talks: Mapping[str, Sequence[str]]) -> None:
         """Raise TestbedError that tells every pair of nodes whose traffic would not take the data plane."""
         topology = self.testbed.topology
-
-        def ask(leash: Leash) -> list[TestbedError]:
-            others = [topology.node(name) for name in talks[leash.node.name]]
-            argv, lines = routes.question(leash.node, others)
-            done = leash.run(argv, Deadline.after(CALL_S), stdin=lines)
-            return routes.verdict(leash.node, others, done.stdout, done.stderr)
-
-        found = self.each(talks, ask, what="checking routes", seconds=CALL_S)
+        found = self.each(
+            talks,
+            lambda leash: routes.wrong(leash, topology, talks, Deadline.after(CALL_S)),
+            what="checking routes",
+            seconds=CALL_S,
+        )
         errors = [error for of_node in found.values() for error in of_node]
         if errors:
             for other in errors[1:]:
@@ -324,6 +347,7 @@ class Session:
         """
         wrong: list[tuple[str, Exception]] = []
         for order in sorted({launch.order for launch in launches}, reverse=True):
+            self._note_losses()
             batch = [launch for launch in self.up(launches) if launch.order == order]
             for launch in batch:
                 self.watch.processes[launch.node, launch.name].stopping = True
@@ -337,6 +361,7 @@ class Session:
                     lambda key, by_key=by_key: self._stop_one(by_key[key]),  # type: ignore[misc]
                     deadline=Deadline.after(patience + CALL_S),
                     what="stopping",
+                    together=True,  # ranks of some frameworks end when all have been asked to
                 )
             except Interrupted:
                 raise
@@ -411,15 +436,15 @@ class Session:
         One that cannot be reached keeps nobody from the others; it stays lost.
         """
         lost = list(self.watch.lost)
-        left = fanout.each(lost, self._sweep_one, deadline=Deadline.after(2 * CALL_S), what="sweeping")
+        left = fanout.each(lost, self._sweep_one, deadline=Deadline.after(3 * CALL_S), what="sweeping")
         for error in (one for one in left.values() if isinstance(one, OrchError)):
             self.watch.notes.append(f"{error.node}: what runs there could not be put down: {error.message}")
         return [line for lines in left.values() if not isinstance(lines, OrchError) for line in lines]
 
     def _sweep_one(self, name: str) -> list[str] | OrchError:
-        deadline = Deadline.after(CALL_S)
+        reached, deadline = Deadline.after(CALL_S), Deadline.after(2 * CALL_S)
         try:
-            leash = come_back(partial(self._leash, name, deadline), deadline)
+            leash = come_back(partial(self._leash, name, reached), deadline)
         except OrchError as error:
             return error
         try:
@@ -450,7 +475,8 @@ class Session:
             self.away.discard(name)
 
         self.each(self.leashes, fetch, what="fetching", seconds=FETCH_S)
-        lost = [name for name in self.watch.lost if self.testbed.home_of(name) is None]
+        # An agent that was lost before its greeting has made no folder.
+        lost = [name for name in self.watch.lost if name in self.leashes and self.testbed.home_of(name) is None]
         if lost:
             raise TransportError(f"what {', '.join(lost)} had of the run is not home: {self.watch.lost[lost[0]]}")
 

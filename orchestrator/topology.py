@@ -49,6 +49,7 @@ class Topology:
     """The testbed as the plan sees it.
 
     `scale` divides every rate and size (never a duration): a `rate` of 25e9 at scale 100 is set up as 250e6.
+    Hosts of a local testbed may be containers: of `runtime`, and of an `image` that is not ours.
     """
 
     kind: Literal["local", "inventory"]
@@ -56,6 +57,19 @@ class Topology:
     links: tuple[Link, ...]
     scale: int = 1
     mtu: int = 1500
+    runtime: str = ""
+    image: str = ""
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether programs and environments of this machine are there on every node, at the same paths."""
+        return self.kind == "local" and not self.image
+
+    @property
+    def described(self) -> str:
+        """What its hosts are, in a few words."""
+        image = f" of {self.image}" if self.image else ""
+        return f"{self.kind} ({self.runtime} containers{image})" if self.runtime else self.kind
 
     @property
     def hosts(self) -> tuple[Node, ...]:

@@ -10,13 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.answers import AgentEvent, AgentLost, LineRead, ProcessExited
-from orchestrator.errors import LaunchError, OrchError, TestbedError, TransportError
+from orchestrator.errors import Interrupted, LaunchError, OrchError, TestbedError, TransportError
 from orchestrator.events import EventLog
+from orchestrator.inbox import Inbox
 from orchestrator.launch import Launch
 from orchestrator.observing import Observer
+from orchestrator.unwind import add_note
 
 _PAUSE_S = 0.25  # the longest that a wait keeps a signal handler from running
 _SET_S = 0.5  # by which the wall clock must leave the monotonic one to have been set; slewing moves both alike
+_FOLLOWS_S = 1.0  # by which a loss may seem to come after what follows from it
+_MOST_ITERATIONS = 4_000_000  # of a job: 600 MB, or one a millisecond for an hour
 _AHEAD_S = 5.0  # by which a node may say something in our future: more than any clock drifts in a run
 
 
@@ -28,6 +32,7 @@ class Process:
     asked: bool = False  # its node was asked to start it
     stopping: bool = False
     status: int | None = None
+    over: bool = False  # its node told of its end
     failed: str | None = None
 
 
@@ -69,11 +74,12 @@ class Watch:
 
     def __init__(self, events: EventLog, observer: Observer | None = None) -> None:
         self.observer = observer or Observer()
-        self.inbox: queue.SimpleQueue[AgentEvent] = queue.SimpleQueue()
+        self.inbox = Inbox()
         self.processes: dict[tuple[str, str], Process] = {}
         self.jobs: dict[str, JobProgress] = {}
         self.offsets_ns: dict[str, int] = {}
-        self.lost: dict[str, str] = {}
+        self.lost: dict[str, str] = {}  # nodes that are out of reach now, and why
+        self.losses: list[AgentLost] = []  # all that there were
         self.notes: list[str] = []
         self._events = events
         self._clock_ns = _wall_beyond_monotonic()
@@ -96,7 +102,7 @@ class Watch:
             wait_s = min(_PAUSE_S, until - time.monotonic())
             self._check_clock()
             try:
-                event = self.inbox.get(timeout=wait_s) if wait_s > 0 else self.inbox.get_nowait()
+                event = self.inbox.get(wait_s)
             except queue.Empty:
                 if wait_s <= 0:
                     return
@@ -106,9 +112,23 @@ class Watch:
                 raise problem
 
     def settle(self) -> None:
-        """Take the events that wait without raising: the run is being put down."""
-        while not self.inbox.empty():
+        """Take the events that wait by now without raising: the run is being put down."""
+        for _ in range(len(self.inbox)):
             self._take(self.inbox.get())
+
+    def cause(self, error: OrchError, at: float) -> OrchError:
+        """What is to be told of a failure at an instant of the monotonic clock, once all was heard that follows it.
+
+        Ranks fail when a host of theirs falls silent, and may be told of first: the loss comes before them.
+        """
+        losses = [loss for loss in self.losses if loss.since <= at + _FOLLOWS_S]
+        if isinstance(error, (Interrupted, TransportError)) or not losses:
+            return error
+        cause = min(losses, key=lambda loss: loss.since).error.again()
+        if cause.node is not None and cause.node == error.node:
+            return error
+        add_note(cause, str(error).splitlines()[0])
+        return cause
 
     def _take(self, event: AgentEvent) -> OrchError | None:
         if isinstance(event, LineRead):
@@ -117,8 +137,9 @@ class Watch:
             return self._exit(event)
         if isinstance(event, AgentLost):
             self.lost[event.node] = event.reason
+            self.losses.append(event)
             self._events.write("agent-lost", node=event.node, reason=event.reason)
-            return TransportError(f"its agent is gone: {event.reason}", node=event.node)
+            return event.error.again()
         raise AssertionError(f"an event of unknown kind: {event}")
 
     def _line(self, event: LineRead) -> OrchError | None:
@@ -139,6 +160,8 @@ class Watch:
         progress.ranks[rank] = entry.number
         self.observer.iteration(job=process.launch.job, rank=rank, seconds=entry.seconds)
         if rank == 0:
+            if len(progress.iterations) >= _MOST_ITERATIONS:
+                return LaunchError(f"{event.name} logged more than {_MOST_ITERATIONS:,} iterations", node=event.node)
             progress.iterations.append(entry)
             progress.heard = time.monotonic()
         return None
@@ -168,8 +191,9 @@ class Watch:
 
     def _exit(self, event: ProcessExited) -> OrchError | None:
         process = self.processes.get((event.node, event.name))
-        if process is None:
+        if process is None or process.over:  # one that ends twice is not believed
             return None
+        process.over = True
         process.status = event.status
         launch = process.launch
         self._events.write("exit", node=event.node, name=event.name, status=event.status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator
+from importlib.util import find_spec
 from typing import TypeVar
 
 import pytest
@@ -15,6 +16,9 @@ _MACHINE = re.compile(r"\broot\b|ordinary user|\bkernel\b")
 INSTALLATION = re.compile(
     r"not installed|Debian's package|[Nn]o [\w -]+ here|compiler|is built here|could not import|make frameworks"
 )
+
+# Without an import: that takes seconds in every process that collects tests.
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 

@@ -15,7 +15,7 @@ from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import TABLES, Columns, Home
 from orchestrator.topology import Job, Topology
 from orchestrator.units import Size
-from workloads import between, environments, footprints, mpi_ranks, nccl_tests, torch_ranks
+from workloads import between, environments, footprints, lines, mpi_ranks, nccl_tests, torch_ranks
 from workloads.between import Pairs
 from workloads.iterations import LOG as ITERATIONS
 from workloads.iterations import read_training
@@ -263,11 +263,9 @@ def _whole(size: float, world: int) -> int:
 
 def read(home: Home) -> Mapping[str, Columns]:
     """The tables of a rank, and `collectives`; damaged lines are left out."""
-    path = home.folder / LOG
-    text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
     rows = [
         {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window": "", **row}
-        for row in map(_row, text.splitlines())
+        for row in map(_row, lines.records(home.folder / LOG))
         if row is not None
     ]
     return {
@@ -276,19 +274,15 @@ def read(home: Home) -> Mapping[str, Columns]:
     }
 
 
-def _row(line: str) -> dict[str, Any] | None:
-    """The line as a row, or None where it is not a complete one."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+def _row(record: dict[str, Any]) -> dict[str, Any] | None:
+    """The record as a row, or None where it is not a complete one."""
+    if not all(lines.is_whole(record.get(name)) for name in ("iteration", "bytes", "repeats", "world")):
         return None
-    whole = ("iteration", "bytes", "repeats", "world")
-    if not isinstance(record, dict) or any(type(record.get(name)) is not int for name in whole):
+    seconds, link, operation = record.get("seconds"), record.get("link_bps"), str(record.get("operation"))
+    if not isinstance(seconds, float) or not lines.is_real(seconds) or not lines.is_real(link):
         return None
-    seconds, link = record.get("seconds"), record.get("link_bps")
-    if not isinstance(seconds, float) or not isinstance(link, int | float) or not 0 < seconds < math.inf:
+    if seconds <= 0 or not record["world"] or not lines.is_text(operation):
         return None
-    operation = str(record.get("operation"))
     algorithm = record["bytes"] * 8 / seconds
     return {
         "iteration": record["iteration"],
@@ -298,5 +292,5 @@ def _row(line: str) -> dict[str, Any] | None:
         "seconds": seconds,
         "algorithm_bps": algorithm,
         "bus_bps": algorithm * bus_factor(operation, record["world"]),
-        "link_bps": float(link),
+        "link_bps": float(record["link_bps"]),
     }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.rows import TABLES, Columns, Home
+from workloads import lines
 
 LOG = "communication.jsonl"
 
@@ -16,32 +15,26 @@ _TYPES = (str, int, int, float, float, float)  # operation, bytes, count, second
 
 def read_communication(home: Home) -> Mapping[str, Columns]:
     """The table `communication` of one rank; damaged lines are left out."""
-    path = home.folder / LOG
-    text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
     who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window": ""}
     names = ("operation", "bytes", "count", "seconds", "algorithm_bps", "bus_bps")
     rows = [
         {**who, "iteration": record["iteration"], **dict(zip(names, operation, strict=True))}
-        for record in filter(None, map(_record, text.splitlines()))
+        for record in filter(_is_whole, lines.records(home.folder / LOG))
         for operation in record["operations"]
     ]
     return {"communication": {column: [row[column] for row in rows] for column in TABLES["communication"]}}
 
 
-def _record(line: str) -> dict[str, Any] | None:
-    """The line's record, or None where it is not a complete one."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or not isinstance(record.get("operations"), list):
-        return None
-    iteration = record.get("iteration")
-    if type(iteration) is not int or not 0 <= iteration < 2**62:
-        return None
-    for operation in record["operations"]:
-        if not isinstance(operation, list) or [type(value) for value in operation] != list(_TYPES):
-            return None
-        if any(not 0 <= value < 2**62 for value in operation[1:3]) or not all(map(math.isfinite, operation[3:])):
-            return None
-    return record
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether it is a complete one."""
+    operations = record.get("operations")
+    if not lines.is_whole(record.get("iteration")) or not isinstance(operations, list):
+        return False
+    return all(map(_is_operation, operations))
+
+
+def _is_operation(operation: object) -> bool:
+    if not isinstance(operation, list) or [type(value) for value in operation] != list(_TYPES):
+        return False
+    name, size, count, *rates = operation
+    return lines.is_text(name) and lines.is_whole(size) and lines.is_whole(count) and all(map(lines.is_real, rates))

@@ -147,7 +147,6 @@ def _env(config: Config, job: Job, node: str) -> dict[str, str]:
         "LOCAL_SIZE": str(sum(rank.node == node for rank in job.ranks)),
         "PYTHONWARNINGS": "ignore",  # torch's deprecations hide a rank's own last line
         "TMPDIR": ".",
-        "TORCHINDUCTOR_CACHE_DIR": "cache",
         "TORCH_EXTENSIONS_DIR": "cache",
         "TRITON_HOME": "cache",
     }

@@ -9,13 +9,19 @@ from pathlib import Path
 from orchestrator.launch import Requirement
 from orchestrator.topology import Node, Topology
 
+NAMES = ("torch", "tensorflow")  # of the environments
 QUIET_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors alone: the rest hides a rank's own last line
+TORCH_FILES = {
+    "TORCHINDUCTOR_CACHE_DIR": "cache"
+}  # in the rank's own folder; else torch makes one in /tmp, which stays
 
 
 def remedy(environment: str, topology: Topology) -> str:
     """The step that makes an environment where it is missing."""
-    if topology.kind == "local":
+    if topology.shares_files:
         return "make frameworks" if environment == "torch" else f"playbooks/hosts/prepare-frameworks {environment}"
+    if topology.kind == "local":
+        return "install it in the image, or give the workload the `python` of the image that has it"
     return f"orch prepare TESTBED --only {environment}, and give the workload the `python` that it tells"
 
 
@@ -35,7 +41,7 @@ def interpreter(given: str | None, environment: str, node: Node, topology: Topol
     """What ranks run with on a node: what was given, else on this machine's containers what was built, else its own."""
     if given is not None:
         return given
-    return str(built(environment)) if topology.kind == "local" else node.python
+    return str(built(environment)) if topology.shares_files else node.python
 
 
 def requirements(

@@ -208,8 +208,7 @@ def _env(config: Config, job: Job, rank: Rank, topology: Topology) -> dict[str, 
     }
     if config.timeline:  # rank 0 alone writes; a rank that is not told of it waits for the others for ever
         env |= {"HOROVOD_TIMELINE": TIMELINE, "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
-    if config.framework == "tensorflow":
-        env |= environments.QUIET_TENSORFLOW
+    env |= environments.QUIET_TENSORFLOW if config.framework == "tensorflow" else environments.TORCH_FILES
     if config.operations == "nccl":
         device = topology.node(rank.node).device
         env |= {

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.rows import TABLES, Columns, Home
+from workloads import lines
 from workloads.spans import read_spans
 
 LOG = "iterations.jsonl"
 
 _WHOLE = ("iteration", "start_ns", "end_ns", "mono_start_ns", "mono_end_ns", "samples")
-_REAL = ("forward_s", "backward_s", "wait_s", "loss")
+_REAL = ("forward_s", "backward_s", "wait_s")
 
 
 def read_iterations(home: Home, *, unknown: frozenset[str] = frozenset()) -> Mapping[str, Columns]:
@@ -24,9 +23,7 @@ def read_iterations(home: Home, *, unknown: frozenset[str] = frozenset()) -> Map
     A line that is not a whole record is left out: the last one may be cut where the rank was killed. A gap in the
     column `iteration` tells of one in the middle. Without a log there are no rows. `window` is for the caller to fill.
     """
-    path = home.folder / LOG
-    text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
-    records = [record for line in text.splitlines() if (record := _record(line, unknown)) is not None]
+    records = [whole for record in lines.records(home.folder / LOG) if (whole := _whole(record, unknown)) is not None]
     columns: dict[str, list[Any]] = {
         "job": [home.job or ""] * len(records),
         "rank": [home.rank if home.rank is not None else -1] * len(records),
@@ -35,7 +32,7 @@ def read_iterations(home: Home, *, unknown: frozenset[str] = frozenset()) -> Map
         "end_ns": [record["end_ns"] + home.offset_ns for record in records],
         "seconds": [(record["mono_end_ns"] - record["mono_start_ns"]) * 1e-9 for record in records],
     }
-    for name in ("iteration", "samples", *_REAL, "accuracy"):
+    for name in ("iteration", "samples", *_REAL, "loss", "accuracy"):
         columns[name] = [record[name] for record in records]
     return {"iterations": {name: columns[name] for name in TABLES["iterations"]}}
 
@@ -45,28 +42,19 @@ def read_training(home: Home) -> Mapping[str, Columns]:
     return {**read_iterations(home), **read_spans(home)}
 
 
-def _record(line: str, unknown: frozenset[str]) -> dict[str, Any] | None:
-    """The line's record, or None where it is not a complete one."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict):
-        return None
+def _whole(record: dict[str, Any], unknown: frozenset[str]) -> dict[str, Any] | None:
+    """The record with its numbers as floats, or None where it is not a complete one."""
     left_out = unknown - record.keys()
-    # The largest is an instant in nanoseconds; a column holds 64 bits, of which one is left for sums.
-    if any(
-        type(value := record.get(name)) is not int or not 0 <= value < 2**62 for name in _WHOLE if name not in left_out
-    ):
+    if not all(lines.is_whole(record.get(name)) for name in _WHOLE if name not in left_out):
         return None
-    for name in [name for name in _REAL if name not in left_out]:
-        value = record.get(name)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            return None
-        # A loss that overflowed is data; a time that is not finite is damage.
-        if name != "loss" and not math.isfinite(value):
-            return None
-        record[name] = float(value)
-    accuracy = record.get("accuracy")
-    record["accuracy"] = float(accuracy) if isinstance(accuracy, int | float) else None
-    return record | dict.fromkeys(left_out)
+    if not all(lines.is_real(record.get(name)) for name in _REAL if name not in left_out):
+        return None
+    loss, accuracy = record.get("loss"), record.get("accuracy")
+    if "loss" not in left_out and not (lines.is_real(loss) or type(loss) is float):  # one that overflowed is data
+        return None
+    return {
+        **record,
+        **{name: float(record[name]) for name in (*_REAL, "loss") if name not in left_out},
+        "accuracy": float(accuracy) if isinstance(accuracy, int | float) and lines.is_real(accuracy) else None,
+        **dict.fromkeys(left_out),
+    }

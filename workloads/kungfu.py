@@ -13,7 +13,7 @@ from orchestrator.launch import Flow, Launch, Line, Requirement, Stop
 from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import KUNGFU_PORT, Job, Topology
-from workloads import between, emulated_training, modelled
+from workloads import between, emulated_training, environments, modelled
 from workloads.emulated_training import EmulatedConfig
 from workloads.iterations import LOG, read_iterations
 
@@ -82,6 +82,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                     "RANK": str(rank.rank),
                     "OMP_NUM_THREADS": str(config.threads),
                     "PYTHONDONTWRITEBYTECODE": "1",
+                    **environments.TORCH_FILES,
                     **config.env,
                 },
                 files=emulated_training.files(_PROGRAM, _STARTER, "emulated.py")

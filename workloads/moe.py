@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -13,7 +12,7 @@ from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import TABLES, Columns, Home
 from orchestrator.topology import Job, Topology
 from orchestrator.units import Duration
-from workloads import between, footprints, gpt, torch_ranks
+from workloads import between, footprints, gpt, lines, torch_ranks
 from workloads.between import Pairs
 from workloads.catalog import FORWARD_SHARE
 from workloads.gpt import GptName, Shape
@@ -173,29 +172,21 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 def read(home: Home) -> Mapping[str, Columns]:
     """The tables of a rank, and `routing`; damaged lines are left out."""
-    path = home.folder / LOG
-    text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
     who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window": ""}
-    rows = [{**who, **row} for line in text.splitlines() for row in _rows(line)]
+    rows = [{**who, **row} for record in lines.records(home.folder / LOG) for row in _rows(record)]
     return {
         **read_training(home),
         "routing": {column: [row[column] for row in rows] for column in TABLES["routing"]},
     }
 
 
-def _rows(line: str) -> list[dict[str, Any]]:
-    """A row for each rank that the line's rank sends to, itself too; none where the line is not complete."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return []
-    if not isinstance(record, dict):
-        return []
+def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each rank that the record's rank sends to, itself too; none where the record is not complete."""
     whole = {name: record.get(name) for name in ("iteration", "highest", "lowest")}
     copies, sent = record.get("copies"), record.get("bytes")
     if not isinstance(copies, list) or not isinstance(sent, list) or len(copies) != len(sent):
         return []
-    if any(type(value) is not int or not 0 <= value < 2**62 for value in (*whole.values(), *copies, *sent)):
+    if not all(map(lines.is_whole, (*whole.values(), *copies, *sent))):
         return []
     return [
         {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orchestrator.rows import TABLES, Columns, Home
+from workloads import lines
 
 TRACE = "trace.jsonl"
 
@@ -17,11 +17,9 @@ _TYPES = (str, str, str, int, int, int, int)  # lane, span, what, peer, bytes, b
 
 def read_spans(home: Home) -> Mapping[str, Columns]:
     """The tables `spans` and `overlaps` of one rank, in the controller's time base; damaged lines are left out."""
-    path = home.folder / TRACE
-    text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
     tables: dict[str, list[dict[str, Any]]] = {"spans": [], "overlaps": []}
     who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window": ""}
-    for record in filter(None, map(_record, text.splitlines())):
+    for record in filter(_is_whole, lines.records(home.folder / TRACE)):
         shift = record["start_ns"] - record["mono_start_ns"] + home.offset_ns
         where = {**who, "iteration": record["iteration"]}
         tables["spans"] += [
@@ -74,20 +72,18 @@ def common(some: list[Interval], others: list[Interval]) -> list[Interval]:
     return found
 
 
-def _record(line: str) -> dict[str, Any] | None:
-    """The line's record, or None where it is not a complete one."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or not isinstance(record.get("spans"), list):
-        return None
-    numbers = [record.get(name) for name in ("iteration", "start_ns", "mono_start_ns")]
-    if any(type(value) is not int or not 0 <= value < 2**62 for value in numbers):
-        return None
-    for span in record["spans"]:
-        if not isinstance(span, list) or [type(value) for value in span] != list(_TYPES):
-            return None
-        if not 0 <= span[5] <= span[6] < 2**62:
-            return None
-    return record
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether it is a complete one."""
+    spans = record.get("spans")
+    if not all(lines.is_whole(record.get(name)) for name in ("iteration", "start_ns", "mono_start_ns")):
+        return False
+    return isinstance(spans, list) and all(map(_is_span, spans))
+
+
+def _is_span(span: object) -> bool:
+    if not isinstance(span, list) or [type(value) for value in span] != list(_TYPES):
+        return False
+    *texts, peer, size, begin, end = span
+    if not all(map(lines.is_text, texts)) or not lines.is_whole(size) or not (peer == -1 or lines.is_whole(peer)):
+        return False
+    return lines.is_whole(begin) and lines.is_whole(end) and begin <= end

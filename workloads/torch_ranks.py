@@ -12,6 +12,7 @@ from pydantic import Field
 from orchestrator.launch import Footprint, Launch, Line, Requirement
 from orchestrator.protocols import Problem
 from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from workloads import environments
 from workloads.between import flows
 from workloads.iterations import LOG
 from workloads.placement import WorkloadConfig, ranks
@@ -126,6 +127,7 @@ def launches(
             "MASTER_PORT": str(port),
             "OMP_NUM_THREADS": str(config.threads),
             "PYTHONDONTWRITEBYTECODE": "1",
+            **environments.TORCH_FILES,
             "GLOO_SOCKET_IFNAME": node.device,
             **(nccl(config.transport, config.rdma_device, device=node.device) if backend == "nccl" else {}),
             **config.env,

@@ -6,7 +6,9 @@ a descriptor, one end of a SOCK_SEQPACKET pair whose other end only the owner ho
     owner:   {"files": {path: text}, "bind": [[source, target]], "limit_s": seconds,
               "switch": {"ip": [line], "tc": [line], "plain": [device]},
               "nodes": [{"name", "device", "home", "work", "links": [line], "ip": [line], "tc": [line],
-                         "plain": [device], "sysctls": {name: value}, "files": {path: [mode, text]}, "sshd": [word]}]}
+                         "plain": [device], "sysctls": {name: value}, "files": {path: [mode, text]}, "sshd": [word],
+                         "joins": whether it is a container's}]}
+             and for each node that is a container's its network and its mount namespace as ancillary data
     sandbox: {"ready": seconds} or {"error": what, "step": which, "argv": [...], "tail": output, "node": name}
     owner:   {"socket": node}
     sandbox: {"socket": node} with an unconnected TCP socket of that node as ancillary data, or {"error": what, "tail"}
@@ -30,15 +32,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
     0x00020000, 0x04000000, 0x08000000, 0x20000000, 0x40000000,
 )  # fmt: skip
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MNT_DETACH = 2, 4, 8, 4096, 2
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MNT_DETACH = 2, 4, 8, 32, 4096, 2
 SIOCETHTOOL = 0x8946
 ETHTOOL_GSTRINGS, ETHTOOL_GSSET_INFO, ETHTOOL_SFEATURES, ETH_SS_FEATURES, STRING_BYTES = 0x1B, 0x37, 0x3B, 4, 32
-MESSAGE_BYTES = 4 << 20
+MESSAGE_BYTES, MOST_DESCRIPTORS = 4 << 20, 253  # the kernel passes on no more of them at once
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -50,6 +52,13 @@ class Failed(Exception):
     ) -> None:
         super().__init__(error)
         self.report: Dict[str, Any] = {"error": error, "step": step, "argv": list(argv), "tail": tail, "node": node}
+
+
+class Joined(NamedTuple):
+    """Descriptors of a container's namespaces."""
+
+    network: int
+    mounts: int
 
 
 def libc(name: str, *arguments: Any) -> None:
@@ -139,6 +148,22 @@ def write_sysctls(settings: Dict[str, Any]) -> None:
             raise Failed(what, step="sysctls") from error
 
 
+def open_settings(mounts: int) -> None:
+    """Let a container write what is its own of /proc/sys: the settings of its network."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            libc("setns", mounts, CLONE_NEWNS)
+            mount("/proc/sys/net", "/proc/sys/net", flags=MS_BIND)
+            mount("none", "/proc/sys/net", flags=MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+            status = 0
+        finally:
+            os._exit(status)
+    if os.waitpid(child, 0)[1] != 0:
+        raise Failed("cannot open the network's settings to the container", step="containers")
+
+
 def no_router_chatter() -> None:
     """Devices made from here on carry no IPv6, whose own packets would be in every capture."""
     path = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
@@ -206,10 +231,13 @@ def node_init(node: Dict[str, Any], go: int, report: int, waiting: socket.socket
     os.write(report, json.dumps(told).encode())
 
 
-def fork_node(node: Dict[str, Any], log: int) -> Dict[str, Any]:
-    """Start a node. Returns its PID, the descriptor that lets it go on, and the one that tells of a failure."""
+def fork_node(node: Dict[str, Any], log: int, joined: "Optional[Joined]") -> Dict[str, Any]:
+    """Start a node, in a container's network where it has joined one.
+
+    Returns its PID, the descriptor that lets it go on, and the one that tells of a failure.
+    """
     separate = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID
-    if node["device"]:
+    if node["device"] and joined is None:
         separate |= CLONE_NEWNET
     wait_go, go = os.pipe()
     report, tell = os.pipe()
@@ -222,6 +250,8 @@ def fork_node(node: Dict[str, Any], log: int) -> Dict[str, Any]:
             for target, source in ((0, null), (1, null), (2, log)):
                 os.dup2(source, target)
             os.close(go)
+            if joined is not None:
+                libc("setns", joined.network, CLONE_NEWNET)
             libc("unshare", separate)
             child = os.fork()
             if child == 0:
@@ -284,12 +314,14 @@ def wait_listening(name: str, pid: int, *, log: int, until: float) -> None:
         time.sleep(0.002)
 
 
-def build(document: Dict[str, Any], logs: Dict[str, int]) -> Dict[str, int]:
+def build(document: Dict[str, Any], logs: Dict[str, int], joined: "Dict[str, Joined]") -> Dict[str, int]:
     """Everything from an empty sandbox to hosts that answer. Returns the PID of every node."""
     private_files(document["files"], document["bind"])
     no_router_chatter()
+    for container in joined.values():
+        open_settings(container.mounts)
     per_node = document["nodes"]
-    starts = {node["name"]: fork_node(node, logs[node["name"]]) for node in per_node}
+    starts = {node["name"]: fork_node(node, logs[node["name"]], joined.get(node["name"])) for node in per_node}
     pids = {name: hear_pid(start) for name, start in starts.items()}
     batch("ip", document["switch"]["ip"], step="switch")
     links = [line.format(pid=pids[node["name"]]) for node in per_node for line in node["links"]]
@@ -314,14 +346,30 @@ def log_text(log: int) -> str:
 # --- PID 1 -----------------------------------------------------------------------------------------------------------
 
 
-def start_builder(document: Dict[str, Any], logs: Dict[str, int]) -> "tuple[int, int]":
+def hear_document(owner: socket.socket) -> "tuple[bytes, array.array[int]]":
+    """The owner's first message, and the descriptors that came along."""
+    most = socket.CMSG_SPACE(4 * MOST_DESCRIPTORS)
+    message, ancillary, _, _ = owner.recvmsg(MESSAGE_BYTES, most, socket.MSG_CMSG_CLOEXEC)
+    given = array.array("i")
+    for _, _, payload in ancillary:
+        given.frombytes(payload)
+    return message, given
+
+
+def containers(document: Dict[str, Any], given: Sequence[int]) -> "Dict[str, Joined]":
+    """The namespaces of the nodes that are containers, by the nodes' names."""
+    names = [node["name"] for node in document["nodes"] if node["joins"]]
+    return {name: Joined(*given[2 * number : 2 * number + 2]) for number, name in enumerate(names)}
+
+
+def start_builder(document: Dict[str, Any], logs: Dict[str, int], joined: "Dict[str, Joined]") -> "tuple[int, int]":
     """Build in a process of its own, so that this one can watch its owner. Returns its PID and where it tells."""
     outcome, tell = os.pipe()
     builder = os.fork()
     if builder == 0:
         try:
             try:
-                told: Dict[str, Any] = {"pids": build(document, logs)}
+                told: Dict[str, Any] = {"pids": build(document, logs, joined)}
             except Failed as failure:
                 told = failure.report
             except (OSError, ValueError, KeyError) as error:
@@ -421,12 +469,15 @@ def main() -> None:
     os.set_inheritable(owner.fileno(), False)
     os.umask(0o022)
     try:
-        message = owner.recv(MESSAGE_BYTES)
+        message, given = hear_document(owner)
         if not message:
             return
         document = json.loads(message)
+        joined = containers(document, given)
         logs = {node["name"]: os.memfd_create(node["name"]) for node in document["nodes"]}
-        builder, outcome = start_builder(document, logs)
+        builder, outcome = start_builder(document, logs, joined)
+        for descriptor in given:
+            os.close(descriptor)
         told = wait_built(owner, outcome)
         if told is None:
             return

@@ -47,10 +47,10 @@ CONVERSATION_WORDS = 4
 # A direction's figures; its row is twice the conversation's, plus one where the higher end sends.
 (
     PACKETS, WIRE, PAYLOAD_SUM, REPEATED, FIRST, LAST, HIGHEST, SLOW,
-    BIN_PACKETS, BIN_WIRE, BIN_PAYLOAD, BIN_REPEATED, ADVANCED, MOST_WINDOW, BASE, SYN_NS,
-    HOLES, HOLE_ROW, FORGOTTEN, UNSURE, RETRANSMITTED, OUT_OF_ORDER, SYNS, FINS,
-    RESETS, ZERO_WINDOWS, SHIFT, FROM_MAC, TO_MAC,
-) = range(29)  # fmt: skip
+    BIN_PACKETS, BIN_WIRE, BIN_PAYLOAD, BIN_REPEATED, BIN_FRAMES, BIN_CAPTURED, ADVANCED, MOST_WINDOW,
+    BASE, SYN_NS, HOLES, HOLE_ROW, FORGOTTEN, UNSURE, RETRANSMITTED, OUT_OF_ORDER,
+    SYNS, FINS, RESETS, ZERO_WINDOWS, SHIFT, FROM_MAC, TO_MAC,
+) = range(31)  # fmt: skip
 DIRECTION_WORDS = 32
 
 # Bits of SLOW, for which a segment has to be looked at closely: no sequence number of this side is known, none of the
@@ -63,8 +63,10 @@ _NO_BASE, _NO_OTHER_BASE, _HANDSHAKE_OPEN, _CLOSED = 1, 2, 4, 8
 # there.
 MOST_HOLES = 256
 
-# One closed bin of one direction: its row, the bin's number, packets, wire bytes, payload bytes, repeated bytes.
-BIN_WORDS = 6
+# One closed bin of one direction: its row, the bin's number, and what it holds: packets as captured, bytes of the
+# frames that these are on the wire, payload bytes, repeated bytes, frames, bytes as captured.
+BIN_FIGURES = 6
+BIN_WORDS = 2 + BIN_FIGURES
 
 # What goes on from batch to batch.
 (
@@ -280,17 +282,18 @@ def _segment(mine: Ints, other: Ints, shared: Ints, holes: Ints, header: Ints, s
 
 
 @stage
-def _on_wire(wire: int, header: Ints, segment: int) -> int:
-    """Layer-2 bytes of the frames that a device cuts a packet into, which all repeat its headers.
+def _on_wire(wire: int, header: Ints, segment: int) -> tuple[int, int]:
+    """Layer-2 bytes and number of the frames that a device cuts a packet into, which all repeat its headers.
 
     Within them no IP packet is longer than `segment`.
     """
     payload = header[PAYLOAD]
     headers = header[IP_BYTES] - payload
     if header[IP_BYTES] <= segment or headers >= segment:
-        return wire
+        return wire, 1
     room = segment - headers
-    return payload + (payload + room - 1) // room * (header[LINK_BYTES] + headers)
+    frames = (payload + room - 1) // room
+    return payload + frames * (header[LINK_BYTES] + headers), frames
 
 
 @stage
@@ -301,7 +304,7 @@ def hand_out_bins(directions: Ints, active: Ints, open_bins: int, number: int, o
         row = active[open_bins]
         out[used, 0] = row
         out[used, 1] = number
-        for word in range(4):
+        for word in range(BIN_FIGURES):
             out[used, 2 + word] = directions[row, BIN_PACKETS + word]
             directions[row, BIN_PACKETS + word] = 0
         used += 1
@@ -407,8 +410,9 @@ def account(
         kept_bytes += kept
         wire_bytes += wire
         state[SNAPPED] += kept < wire
+        captured, on_wire = wire, 1
         if segment > 0:
-            wire = _on_wire(wire, header, segment)
+            wire, on_wire = _on_wire(wire, header, segment)
         if stat[PACKETS] == 0:
             stat[FIRST] = stamp
             stat[LAST] = stamp
@@ -427,6 +431,8 @@ def account(
         stat[BIN_WIRE] += wire
         stat[BIN_PAYLOAD] += payload
         stat[BIN_REPEATED] += again
+        stat[BIN_FRAMES] += on_wire
+        stat[BIN_CAPTURED] += captured
         state[BACKWARDS] += stamp < last
         last = stamp
         least = min(least, stamp)

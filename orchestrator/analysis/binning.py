@@ -28,7 +28,7 @@ class BinStore:
         self._used = 0
 
     def add(self, _table: Any, bins: Any) -> None:
-        """Take rows of (flow, bin, packets, wire bytes, payload bytes, repeated bytes), the bins of the asked width."""
+        """Take rows of bins of the asked width, as accounting lays them out."""
         end = self._used + len(bins)
         new = self._rows[self._used : end]
         new["flow"], new["packets"] = bins[:, 0], bins[:, 2]

@@ -95,7 +95,7 @@ class _Totals:
         self.known: list[tuple[Ends, Flow]] = []
 
     def add(self, table: FlowTable, bins: Rows) -> None:
-        """Take rows of (flow, bin, packets, wire, payload, repeated bytes) as the reader hands them out."""
+        """Take rows of bins, as accounting lays them out, as the reader hands them out."""
         for row in range(len(self.known), table.directions):
             self._learn(table.ends(row))
         if len(bins):
@@ -195,4 +195,6 @@ def _packet_rows(totals: _Totals, *, port: str, bin_ns: int) -> Columns:
         "wire_bytes": rows[:, 3],
         "payload_bytes": rows[:, 4],
         "repeated_bytes": rows[:, 5],
+        "frames": rows[:, 6],
+        "captured_bytes": rows[:, 7],
     }

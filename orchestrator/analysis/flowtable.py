@@ -48,7 +48,7 @@ class FlowTable:
 
     Row 2 n and 2 n + 1 are the directions of conversation n; one that sent nothing has no packets, and rows 0 and 1
     are all conversations beyond those that are told apart. Bins of `bin_ns` nanoseconds are handed to `on_bins` as
-    rows of (direction, bin, packets, wire bytes, payload bytes, repeated bytes), which it has to copy. A direction and
+    rows as accounting lays them out, which it has to copy. A direction and
     bin comes once, bin after bin, unless packets' stamps went back (`counts[accounting.BACK_BINS]`). Instants are the
     file's plus `offset_ns`. `segment`: the MTU of a device that cuts longer packets after they are captured; wire
     bytes are then of its frames. Once another thread sets `stop`, nothing more is read.

@@ -13,11 +13,13 @@ from orchestrator.analysis import generated, serving, throughput, trust, variati
 from orchestrator.analysis.iterations import JobSeries, series, spent
 from orchestrator.gates import Evidence, Tolerances
 from orchestrator.judgement import Gate
+from orchestrator.portbytes import PortBytes
 from orchestrator.rows import TABLES, Columns
 from orchestrator.store import tables
 
 Manifest = Mapping[str, Any]
 _NIC = {"in": "rx_bytes", "out": "tx_bytes"}
+_NIC_PACKETS = {"in": "rx_packets", "out": "tx_packets"}
 _SWAP = ("swap.in_pages", "swap.out_pages")
 _THROTTLES = ("cpu.core_throttles", "cpu.package_throttles")
 
@@ -60,7 +62,7 @@ def measure(
     import pyarrow.compute as pc
 
     iterations = tables.read(folder, "iterations")
-    needed = pc.field("counter").isin([*_NIC.values(), *_SWAP, *_THROTTLES, *serving.NEEDED])
+    needed = pc.field("counter").isin([*_NIC.values(), *_NIC_PACKETS.values(), *_SWAP, *_THROTTLES, *serving.NEEDED])
     packets = tables.read(folder, "packets")
     counters = throughput.Kept(tables.read(folder, "counters", where=needed))
     data = _Tables(
@@ -250,23 +252,29 @@ def _captures(data: _Tables, manifest: Manifest, window: Mapping[str, Any]) -> t
     return tuple(found)
 
 
-def _port_bytes(data: _Tables, span: tuple[int, int]) -> tuple[gates.PortBytes, ...]:
-    found = []
-    for one in data.planned:
-        node, port = one.node, one.port
-        for direction, counter in _NIC.items():
-            bins = throughput.bins(data.packets, {"node": node, "port": port, "direction": direction})
-            counted = throughput.counter_growth(data.counters, node=node, port=port, counter=counter, span_ns=span)
-            gap = throughput.sampling_gap_ns(data.counters, node=node, port=port, counter=counter, span_ns=span)
-            # An interpolated counter may have grown at any time between two samples.
-            edge = bins.busiest(span[0] - gap, span[1] + gap) * (1 + gap / bins.width_ns)
-            found.append(
-                gates.PortBytes(
-                    node=node, port=port, direction=direction, counted=counted, edges=2 * edge,
-                    captured=bins.within(*span) if one.state == "complete" else math.nan,
-                )
-            )  # fmt: skip
-    return tuple(found)
+def _port_bytes(data: _Tables, span: tuple[int, int]) -> tuple[PortBytes, ...]:
+    return tuple(_port_bytes_of(data, one, direction, span) for one in data.planned for direction in _NIC)
+
+
+def _port_bytes_of(data: _Tables, one: trust.Planned, direction: str, span: tuple[int, int]) -> PortBytes:
+    node, port, counter = one.node, one.port, _NIC[direction]
+
+    def captured(column: str) -> throughput.Bins:
+        return throughput.bins(data.packets, {"node": node, "port": port, "direction": direction}, column=column)
+
+    def counted(counter: str) -> float:
+        return throughput.counter_growth(data.counters, node=node, port=port, counter=counter, span_ns=span)
+
+    wire = captured("wire_bytes")
+    gap = throughput.sampling_gap_ns(data.counters, node=node, port=port, counter=counter, span_ns=span)
+    # An interpolated counter may have grown at any time between two samples.
+    edge = wire.busiest(span[0] - gap, span[1] + gap) * (1 + gap / wire.width_ns)
+    return PortBytes(
+        node=node, port=port, direction=direction, counted=counted(counter), edges=2 * edge,
+        captured=captured("captured_bytes").within(*span) if one.state == "complete" else math.nan,
+        packets=captured("packets").within(*span), frames=captured("frames").within(*span), wire=wire.within(*span),
+        counted_packets=counted(_NIC_PACKETS[direction]),
+    )  # fmt: skip
 
 
 def _clocks(manifest: Manifest) -> list[tuple[str, float]]:

@@ -18,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from orchestrator.store.rundir import MANIFEST, PARTIAL, Entry, entry_at, is_manifest
+from orchestrator.store import shape
+from orchestrator.store.rundir import MANIFEST, PARTIAL, Entry, entry_at
 
 FILE = ".index.json"
 FORMAT = 1
@@ -98,7 +99,7 @@ def _is_kept(kept: object) -> bool:
     """Whether this is what we wrote of a run: the index may come with a store that is somebody else's."""
     if not isinstance(kept, dict) or not {"stamp", "manifest"} <= kept.keys():
         return False
-    return kept["manifest"] is None or is_manifest(kept["manifest"])
+    return kept["manifest"] is None or shape.manifest(kept["manifest"])
 
 
 def _write(results: Path, index: Mapping[str, Any]) -> None:

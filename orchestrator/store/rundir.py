@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import machine, safepath
-from orchestrator.errors import StoreError, UnsafePath
+from orchestrator.errors import StoreError
+from orchestrator.store import shape
 
 MANIFEST = "manifest.json"
 PARTIAL = ".partial"
@@ -172,7 +173,8 @@ class Entry:
         if self.elsewhere:
             return True
         booted_since = owner.get("boot", _here()["boot"]) != _here()["boot"]
-        return not booted_since and process_start(owner.get("pid", 0)) == owner.get("start", -1)
+        pid = owner.get("pid")
+        return not booted_since and type(pid) is int and process_start(pid) == owner.get("start", -1)
 
     @property
     def elsewhere(self) -> str:
@@ -182,7 +184,7 @@ class Entry:
         if "boot" not in owner:  # made before it was recorded
             return "" if name == socket.gethostname() else name
         if owner["boot"] == here["boot"]:  # the name may have changed meanwhile
-            return "" if owner["pids"] == here["pids"] else name
+            return "" if owner.get("pids") == here["pids"] else name
         return "" if name == socket.gethostname() else name
 
     @property
@@ -201,24 +203,12 @@ def entries(results: Path) -> Iterator[Entry]:
 
 
 def entry_at(folder: Path) -> Entry | None:
-    """The run in a folder; None where there is no manifest, or a torn one, or one with names that are none."""
+    """The run in a folder; None where there is no manifest, or one that is torn or not of its shape."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    return Entry(folder, manifest) if is_manifest(manifest) else None
-
-
-def is_manifest(found: object) -> bool:
-    """Whether this is a manifest, whose run and experiment are names that folders and pages may be called by."""
-    if not isinstance(found, dict) or not {"run", "experiment", "outcome"} <= found.keys():
-        return False
-    try:
-        safepath.segment(found["run"])
-        safepath.segment(found["experiment"])
-    except UnsafePath:
-        return False
-    return True
+    return Entry(folder, manifest) if shape.manifest(manifest) else None
 
 
 def readable(entry: Entry) -> Entry:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
+from orchestrator import packages
 from orchestrator.deadline import Deadline
 from orchestrator.launch import Requirement
 from orchestrator.protocols import Channel
@@ -182,7 +183,7 @@ class Inventory(Model):
 
 
 def requirements(topology: Topology, names: Iterable[str]) -> Iterator[Requirement]:
-    """That the hosts' data-plane devices are what the file says, by which rates and bytes are judged.
+    """That the hosts' data-plane devices are up and what the file says, by which rates and bytes are judged.
 
     A device may be faster than its link, which something else may make as slow as is told.
     """
@@ -190,6 +191,9 @@ def requirements(topology: Topology, names: Iterable[str]) -> Iterator[Requireme
     for name in names:
         device = topology.node(name).device
         speed = round(topology.link(name).rate / 1e6)
+        yield Requirement(node=name, kind="program", what="ip", remedy=packages.remedy("ip"), needed_by=by)
+        remedy = f"sudo ip link set dev {device} up; where it is up, see its cable and the port behind it"
+        yield Requirement(node=name, kind="link", what=device, remedy=remedy, needed_by=by)
         remedy = f"correct `mtu` in the testbed file, or: sudo ip link set dev {device} mtu {topology.mtu}"
         yield Requirement(node=name, kind="mtu", what=f"{topology.mtu} on {device}", remedy=remedy, needed_by=by)
         remedy = f"correct the `link` of {name} in the testbed file"
@@ -254,6 +258,9 @@ class InventoryTestbed:
 
     def home_of(self, node: str) -> Path | None:  # noqa: ARG002 - the protocol's
         return None
+
+    def about(self) -> dict[str, str]:
+        return {}
 
     def close(self) -> None:
         """End what channels are left; each agent puts its node's part of the run down."""

@@ -17,7 +17,9 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from orchestrator.deadline import Deadline
 from orchestrator.errors import DeadlineExceeded, TestbedError
-from orchestrator.testbed import netns_door, netns_needs
+from orchestrator.testbed import netns_door, netns_needs, runtimes
+from orchestrator.testbed.containers import ContainerHosts
+from orchestrator.testbed.local import NAMESPACES
 from orchestrator.testbed.netns_door import ssh_config_text
 from orchestrator.testbed.netns_needs import requirements_problems
 from orchestrator.testbed.netns_setup import LocalSpec, new_keys, setup_document, topology
@@ -55,6 +57,8 @@ class NetnsTestbed:
         self._lock = threading.Lock()
         self._key: int | None = None
         self._door: netns_door.Door | None = None
+        addresses = {host.name: host.address for host in self.topology.hosts}
+        self._containers = ContainerHosts(spec.containers, addresses, run_id) if spec.containers else None
 
     def open(self, run_folder: Path, deadline: Deadline) -> None:
         """Bring it up; each node's work folder is <run_folder>/hosts/<node> on this machine's disk."""
@@ -71,8 +75,9 @@ class NetnsTestbed:
             self.spec, keys=self.keys, homes=self._homes, sshd=sshd, limit_s=max(1.0, deadline.remaining)
         )
         try:
+            joined = self._containers.open(self._homes, deadline) if self._containers else {}
             self._start()
-            self._set_up(document, deadline)
+            self._set_up(document, [number for pair in joined.values() for number in pair], deadline)
         except BaseException:
             self.close()
             raise
@@ -83,8 +88,11 @@ class NetnsTestbed:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the testbed
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        before, flags = ((), netns_needs.user_flags()) if self._containers is None else (self._containers.users, ())
         environment = {"PATH": netns_needs.search_path(), "LANG": "C.UTF-8", "ORCH_LOCAL_TESTBED": self.run_id}
-        argv = [*netns_needs.UNSHARE, *netns_needs.user_flags(), sys.executable, "-I", "-S", str(_SANDBOX)]
+        if before:
+            environment = {**runtimes.environment(), **environment}
+        argv = [*before, *netns_needs.UNSHARE, *flags, sys.executable, "-I", "-S", str(_SANDBOX)]
         with theirs:
             try:
                 self._process = subprocess.Popen(
@@ -100,20 +108,23 @@ class NetnsTestbed:
             except OSError as error:
                 raise _missing() or TestbedError(f"cannot start the local testbed: {error}") from error
 
-    def _set_up(self, document: Mapping[str, Any], deadline: Deadline) -> None:
-        answer, _ = self._ask(document, deadline)
+    def _set_up(self, document: Mapping[str, Any], namespaces: Sequence[int], deadline: Deadline) -> None:
+        answer, _ = self._ask(document, deadline, descriptors=namespaces)
         if "ready" not in answer:
             raise self._failure(answer)
         self.up_s = float(answer["ready"])
 
-    def _ask(self, request: Mapping[str, Any], deadline: Deadline) -> tuple[dict[str, Any], int | None]:
-        """One exchange with the sandbox: its answer, and the descriptor that came along."""
+    def _ask(
+        self, request: Mapping[str, Any], deadline: Deadline, *, descriptors: Sequence[int] = ()
+    ) -> tuple[dict[str, Any], int | None]:
+        """One exchange with the sandbox, to which descriptors go along: its answer, and the descriptor that came."""
         with self._lock:
             if self._control is None:
                 raise TestbedError("the local testbed is not open")
             self._control.settimeout(max(deadline.remaining, 1e-3))
             try:
-                self._control.send(json.dumps(request).encode())
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+                self._control.sendmsg([json.dumps(request).encode()], rights)
                 data, ancillary, _, _ = self._control.recvmsg(1 << 20, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
             except TimeoutError as error:
                 # an answer that comes later would be taken for that of the next question
@@ -123,11 +134,11 @@ class NetnsTestbed:
                 data, ancillary = b"", []
         if not data:
             raise self._ended()
-        descriptors = array.array("i")
+        came = array.array("i")
         for _, _, payload in ancillary:
-            descriptors.frombytes(payload)
+            came.frombytes(payload)
         answer: dict[str, Any] = json.loads(data)
-        return answer, (descriptors[0] if descriptors else None)
+        return answer, (came[0] if came else None)
 
     def _failure(self, answer: Mapping[str, Any]) -> TestbedError:
         return TestbedError(
@@ -189,6 +200,9 @@ class NetnsTestbed:
     def home_of(self, node: str) -> Path | None:
         return self._homes.get(node)
 
+    def about(self) -> Mapping[str, str]:
+        return self._containers.about if self._containers else {"runtime": NAMESPACES}
+
     def front_door(self) -> netns_door.Door:
         """A folder through which other programs reach the hosts by SSH, until the testbed is closed."""
         if self._door is None:
@@ -209,6 +223,8 @@ class NetnsTestbed:
             except subprocess.TimeoutExpired:
                 self._process.kill()  # the sandbox dies with it: unshare --kill-child
                 self._process.wait(5.0)
+        if self._containers is not None:
+            self._containers.close()
         if self._said is not None:
             self._said.close()
             self._said = None

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import array
-import fcntl
 import os
 import selectors
 import shlex
-import shutil
 import socket
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError, TestbedError
+from orchestrator.testbed.private_folder import PrivateFolder
 
 if TYPE_CHECKING:
     from orchestrator.testbed.netns import NetnsTestbed
@@ -27,76 +24,22 @@ ANSWER_LIMIT_S = 10.0
 CHUNK = 65536
 
 
-def base_folder() -> Path:
-    """Where this user's doors lie: a folder of the user's own, made if need be."""
-    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"orch-{os.geteuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid != os.geteuid() or found.st_mode & 0o077 or folder.is_symlink():
-        raise TestbedError(f"{folder} is not a private folder of this user", hint=f"remove {folder}")
-    return folder
-
-
-@contextmanager
-def _locked() -> Iterator[Path]:
-    """The folder of this user's doors, with nobody else adding or removing one."""
-    while True:
-        try:
-            base = base_folder()
-            stream = (base / "lock").open("w")
-        except FileNotFoundError:
-            continue  # the last door's end has just removed the folder
-        with stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            try:
-                current = (base / "lock").stat().st_ino == os.fstat(stream.fileno()).st_ino
-            except FileNotFoundError:
-                current = False
-            if current:
-                yield base
-                return
-
-
-def sweep(base: Path) -> None:
-    """Remove the doors whose process is gone; the caller holds the base's lock."""
-    for folder in base.iterdir():
-        if not folder.is_dir():
-            continue
-        try:
-            with (folder / "lock").open("w") as stream:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
-        except BlockingIOError:
-            continue
-
-
 class Door:
-    """A private folder with a socket, a key, a known_hosts file and an ssh_config; gone after `close`.
-
-    The kernel frees the lock on the folder when this process ends in any way; the next door then removes it.
-    """
+    """A private folder with a socket, a key, a known_hosts file and an ssh_config; gone after `close`."""
 
     def __init__(self, testbed: NetnsTestbed) -> None:
         self._testbed = testbed
-        with _locked() as base:
-            sweep(base)
-            self.folder = Path(tempfile.mkdtemp(prefix="door-", dir=base))
-            self._lock = (self.folder / "lock").open("w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._own = PrivateFolder("door-")
+        self.folder = self._own.path
         hosts = ",".join(node.name for node in testbed.topology.nodes)
-        self._write("key", testbed.keys.user_private)
-        self._write("known_hosts", f"{hosts} {testbed.keys.host_public}\n")
-        self._write("ssh_config", ssh_config_text(testbed, folder=self.folder))
+        self._own.write("key", testbed.keys.user_private)
+        self._own.write("known_hosts", f"{hosts} {testbed.keys.host_public}\n")
+        self._own.write("ssh_config", ssh_config_text(testbed, folder=self.folder))
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(self.folder / "socket"))
         self._listener.listen(128)
         self._thread = threading.Thread(target=self._serve, name="front door", daemon=True)
         self._thread.start()
-
-    def _write(self, name: str, text: str) -> None:
-        path = self.folder / name
-        path.touch(mode=0o600)
-        path.write_text(text)
 
     def _serve(self) -> None:
         while True:
@@ -122,18 +65,12 @@ class Door:
 
     def close(self) -> None:
         """Remove the folder and answer no more; a second call does nothing."""
-        if self._lock.closed:
+        if self._own.closed:
             return
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(ANSWER_LIMIT_S)
-        with _locked() as base:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self._lock.close()
-            if [entry.name for entry in base.iterdir()] == ["lock"]:
-                (base / "lock").unlink()
-                with suppress(OSError):  # somebody may want it at this very moment
-                    base.rmdir()
+        self._own.close()
 
 
 def ssh_config_text(testbed: NetnsTestbed, *, folder: Path) -> str:

@@ -6,6 +6,7 @@ import io
 import math
 import os
 import pwd
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,15 +34,30 @@ _START_UP = (
     *("/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zshenv", "/etc/environment"),
     *("~/.bashrc", "~/.bash_profile", "~/.bash_login", "~/.profile", "~/.zshenv"),
 )
+_ENTER = Path(__file__).parents[1] / "agents" / "container_enter.py"
 _LOOKUPS = ("passwd", "group", "shadow", "hosts", "services", "protocols")
 _SSHD_EMPTY = ("/var/empty", "/var/empty/sshd", "/usr/share/empty.sshd", "/var/lib/sshd")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Containers:
+    """Hosts that are containers: whose runtime, of which image (ours when it is None), and what they see besides.
+
+    `python` is the image's interpreter; `mounts` are folders of this machine, read-only at the same path.
+    """
+
+    runtime: str
+    image: str | None = None
+    python: str = "python3"
+    mounts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSpec:
     """What a local testbed looks like: 2 to 64 host names, and their links' rates in bit/s, unscaled.
 
-    A rate of infinity leaves the link unlimited. `queue_s` is the longest queueing delay at a link's end.
+    A rate of infinity leaves the link unlimited. `queue_s` is the longest queueing delay at a link's end. Hosts are
+    network namespaces where `containers` is None.
     """
 
     hosts: tuple[str, ...]
@@ -51,6 +67,13 @@ class LocalSpec:
     offloads: bool = False
     queue_s: float = 0.005
     sysctls: Mapping[str, int | str] = field(default_factory=lambda: SYSCTLS)
+    containers: Containers | None = None
+
+    @property
+    def python(self) -> str:
+        """The hosts' interpreter: this one, unless their image brings its own."""
+        given = self.containers
+        return given.python if given is not None and given.image is not None else sys.executable
 
 
 def port_name(index: int, host: str) -> str:
@@ -64,7 +87,7 @@ def topology(spec: LocalSpec) -> Topology:
     if not 2 <= len(spec.hosts) <= MOST_HOSTS or len(set(spec.hosts)) != len(spec.hosts) or SWITCH in spec.hosts:
         raise ConfigError(f"a local testbed has 2 to {MOST_HOSTS} hosts with different names, none called {SWITCH}")
     hosts = tuple(
-        Node(name=name, address=f"198.18.0.{i}", prefix=24, device=DEVICE, python=sys.executable, work=WORK)
+        Node(name=name, address=f"198.18.0.{i}", prefix=24, device=DEVICE, python=spec.python, work=WORK)
         for i, name in enumerate(spec.hosts, 1)
     )
     links = tuple(
@@ -72,7 +95,11 @@ def topology(spec: LocalSpec) -> Topology:
         for i, name in enumerate(spec.hosts, 1)
     )
     switch = Node(name=SWITCH, kind="switch", python=sys.executable, work=WORK)
-    return Topology(kind="local", nodes=(*hosts, switch), links=links, scale=spec.scale, mtu=spec.mtu)
+    given = spec.containers
+    return Topology(
+        kind="local", nodes=(*hosts, switch), links=links, scale=spec.scale, mtu=spec.mtu,
+        runtime=given.runtime if given else "", image=given.image or "" if given else "",
+    )  # fmt: skip
 
 
 # --- what the sandbox is told ----------------------------------------------------------------------------------------
@@ -146,7 +173,8 @@ def setup_document(
             told["tc"] = shape(node.name, DEVICE)
             told["plain"] = [] if spec.offloads else [DEVICE]
             told["sysctls"] = dict(spec.sysctls)
-        told["files"] = _node_files(node, keys)
+        told["joins"] = spec.containers is not None and node.kind == "host"
+        told["files"] = _node_files(node, keys, enter=told["joins"])
         told["sshd"] = [sshd, "-D", "-e", "-f", f"{SSHD_FOLDER}/config"]
         nodes.append(told)
     switch = {
@@ -162,7 +190,8 @@ def setup_document(
     return {"files": files, "bind": binds, "limit_s": limit_s, "switch": switch, "nodes": nodes}
 
 
-def _node_files(node: Node, keys: Keys) -> dict[str, list[Any]]:
+def _node_files(node: Node, keys: Keys, *, enter: bool) -> dict[str, list[Any]]:
+    program = shlex.join([sys.executable, "-I", "-S", f"{SSHD_FOLDER}/enter"])
     config = [
         "Port 22",
         "ListenAddress 127.0.0.1",
@@ -183,8 +212,11 @@ def _node_files(node: Node, keys: Keys) -> dict[str, list[Any]]:
         "MaxStartups 200:30:400",
         "MaxSessions 100",
         "Subsystem sftp internal-sftp",
+        *([f"ForceCommand {program}"] if enter else []),
     ]
+    entrance = {f"{SSHD_FOLDER}/enter": [0o600, _ENTER.read_text()]} if enter else {}
     return {
+        **entrance,
         f"{SSHD_FOLDER}/config": [0o600, "\n".join(config) + "\n"],
         f"{SSHD_FOLDER}/host_key": [0o600, keys.host_private],
         f"{SSHD_FOLDER}/authorized_keys": [0o600, keys.user_public + "\n"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 import shlex
 import zlib
@@ -10,7 +9,9 @@ from collections.abc import Mapping
 from importlib import resources
 
 # One line without quotes of its own, so that any login shell passes it on unharmed.
-_RECEIVE = 'import sys;f=sys.stdin.buffer;exec(compile(f.read(int(f.readline())),"orch-agent","exec"))'
+_RECEIVE = (
+    'import sys,zlib;f=sys.stdin.buffer;exec(compile(zlib.decompress(f.read(int(f.readline()))),"orch-agent","exec"))'
+)
 
 
 # In words that any Python reads: an older one could not even compile the agent.
@@ -47,15 +48,13 @@ def agent_modules() -> dict[str, str]:
 
 
 def packed(modules: Mapping[str, str]) -> bytes:
-    """The agent's modules as one text, behind its length in a line: the loader, and a call that gives it the others.
+    """The agent's modules as one compressed text, behind its length in a line.
 
-    It is compressed to a third, which counts where many agents start behind a slow link.
+    The text is the loader, and a call that gives it the others. A slow network carries it once for each node.
     """
     others = {name: text for name, text in modules.items() if name != "loader"}
-    text = f"{modules['loader']}\n\nbecome({others!r})\n".encode()
-    packed = base64.b64encode(zlib.compress(text, 9)).decode()
-    unpack = f'exec(compile(zlib.decompress(binascii.a2b_base64("{packed}")),"orch-agent","exec"))'
-    source = f"{_OLD_ENOUGH}\nimport binascii,zlib\n{unpack}\n".encode()
+    text = f"{modules['loader']}\n\nbecome({others!r})\n"
+    source = zlib.compress(f"{_OLD_ENOUGH}\nexec(compile({text!r},'orch-agent','exec'))\n".encode(), level=9)
     return b"%d\n%s" % (len(source), source)
 
 

@@ -79,7 +79,10 @@ def holder(blob: bytes) -> bytes | None:
 
 
 def _parsed(blob: bytes) -> SSHCertificate | SSHPublicKeyTypes:
-    return load_ssh_public_identity(f"{known_hosts.kind_of(blob)} {base64.b64encode(blob).decode()}".encode())
+    try:
+        return load_ssh_public_identity(f"{known_hosts.kind_of(blob)} {base64.b64encode(blob).decode()}".encode())
+    except NotImplementedError as error:  # such as a point of a curve in its short form
+        raise ValueError(str(error)) from None
 
 
 def _wire(key: SSHCertPublicKeyTypes) -> bytes:

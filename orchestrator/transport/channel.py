@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 
 import paramiko
 
@@ -14,12 +15,16 @@ from orchestrator.transport.target import SshTarget
 class SshChannel:
     """The standard streams of one command on a node, and the connection that carries nothing else."""
 
-    def __init__(self, target: SshTarget, closing: contextlib.ExitStack, session: paramiko.Channel) -> None:
+    def __init__(
+        self, target: SshTarget, closing: contextlib.ExitStack, session: paramiko.Channel, way: Sequence[str] = ()
+    ) -> None:
+        self.way = way
         self._target = target
         self._closing = closing
         self._session = session
         self._said = b""
         self._asking = threading.Lock()  # whoever writes may ask why at the same time as whoever reads
+        self._taking = threading.Lock()  # and both may close it
 
     def read(self, size: int) -> bytes:
         try:
@@ -36,7 +41,14 @@ class SshChannel:
             ) from error
 
     def close(self) -> None:
-        self._closing.close()
+        """Close the stream to the node, then those to the hosts before it; whoever comes second leaves it to the first.
+
+        A stream through a host that has gone cannot say so there: it is closed all the same.
+        """
+        with self._taking:
+            closing = self._closing.pop_all()
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            closing.close()
 
     def diagnosis(self) -> str:
         with self._asking:

@@ -107,7 +107,7 @@ def key(kind: str, text: str) -> bytes | None:
     try:
         blob = base64.b64decode(text, validate=True)
         load_ssh_public_key(f"{kind} {text}".encode())
-    except (binascii.Error, ValueError, UnsupportedAlgorithm):
+    except (binascii.Error, ValueError, UnsupportedAlgorithm, NotImplementedError):
         return None
     return blob
 

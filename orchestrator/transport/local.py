@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 
 from orchestrator.errors import TransportError
 from orchestrator.transport.bootstrap import agent_argv, agent_source
@@ -17,6 +18,8 @@ _EXIT_S = 20.0  # an agent may have a change to make whole, and then everything 
 
 class LocalChannel:
     """A socket to an agent that runs on this machine."""
+
+    way: Sequence[str] = ()
 
     def __init__(self, python: str = sys.executable, *, sudo: bool = False, env: dict[str, str] | None = None) -> None:
         try:

@@ -166,7 +166,12 @@ def parsed(text: str) -> Settings:
         name, _, value = line.partition(" ")
         said.setdefault(name.lower(), []).append(value)
     kinds = get_type_hints(Settings)
-    settings = Settings(**{name: _typed(name, kinds[name], found) for name, found in said.items() if name in kinds})
+    try:
+        settings = Settings(**{name: _typed(name, kinds[name], found) for name, found in said.items() if name in kinds})
+    except (TypeError, ValueError) as error:  # a field is missing, or no number
+        raise TransportError(
+            f"what `ssh -G` prints is not understood: {error}", hint="is the `ssh` of PATH that of OpenSSH?"
+        ) from None
     refused = tuple(told for name, told in _REFUSED.items() if _is_set(said, name))
     notes = tuple(told for name, told in _NOT_FOLLOWED.items() if _is_set(said, name))
     if settings.stricthostkeychecking in ("no", "off", "false"):

@@ -66,8 +66,14 @@ def connect(
         with transfers.turn(deadline, node=target.name):
             _hand_over(session, agent_source())
         session.settimeout(None)
-        return SshChannel(target, closing.pop_all(), session)
+        return SshChannel(target, closing.pop_all(), session, _through(way) if sock is None else ())
     raise AssertionError  # the stack suppresses nothing
+
+
+def _through(way: list[Hop]) -> list[str]:
+    """What leads to the last host of the way, in words."""
+    proxy = way[0].settings.proxycommand
+    return [*([f"ProxyCommand {proxy}"] if proxy is not None else []), *(hop.target.name for hop in way[:-1])]
 
 
 def _public_key(target: SshTarget, line: str) -> bytes:

@@ -42,14 +42,21 @@ def path(text: str, hop: Hop) -> Path:
             )
         return os.environ[found[1]]
 
-    return Path(_home(_VARIABLE.sub(variable, expanded(text, hop))))
+    found = _VARIABLE.sub(variable, expanded(text, hop))
+    try:
+        return Path(_home(found))
+    except KeyError:
+        raise TransportError(
+            f"the SSH settings name {text!r}, and there is no such user here", node=hop.target.name
+        ) from None
 
 
 def _home(text: str) -> str:
-    """OpenSSH takes the home folder from the user database; HOME may say another one."""
-    if text == "~" or text.startswith("~/"):
-        return pwd.getpwuid(os.getuid()).pw_dir + text[1:]
-    return str(Path(text).expanduser()) if text.startswith("~") else text
+    """OpenSSH takes home folders from the user database; HOME may say another one. KeyError without such a user."""
+    if not text.startswith("~"):
+        return text
+    user, slash, rest = text[1:].partition("/")
+    return (pwd.getpwnam(user) if user else pwd.getpwuid(os.getuid())).pw_dir + slash + rest
 
 
 def _values(hop: Hop) -> Mapping[str, Callable[[], str]]:
@@ -58,7 +65,7 @@ def _values(hop: Hop) -> Mapping[str, Callable[[], str]]:
 
     def connection() -> str:
         text = socket.getfqdn() + settings.hostname + str(settings.port) + settings.user + jump
-        return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        return hashlib.sha1(text.encode(errors="surrogateescape"), usedforsecurity=False).hexdigest()
 
     return {
         "%": lambda: "%",

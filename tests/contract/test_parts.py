@@ -36,6 +36,7 @@ OURS_ALLOWED = {
     *(
         "orchestrator.units",
         "orchestrator.errors",
+        "orchestrator.offloads",
         "orchestrator.packages",
         "orchestrator.packet_rules",
         "orchestrator.remedies",

@@ -16,7 +16,8 @@ from tests import skipping
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "playbooks/hosts/packages.txt"
-SETS = ("run", "tests", "frameworks")
+RUNTIMES = ("podman", "docker")
+SETS = ("run", "tests", "frameworks", *RUNTIMES)
 
 # What every system has that is no more than a shell, coreutils and what installs packages.
 ALWAYS = {"bash", "cat", "chown", "cp", "echo", "env", "false", "grep", "head", "id", "ls", "printf", "rm", "sh",
@@ -81,7 +82,8 @@ def test_what_workloads_ask_for_is_installed_for_a_run_or_with_the_frameworks():
 def test_what_the_sources_start_is_installed_for_a_run(folder):
     started = programs(ROOT / folder)
     lacking = {name for name in started if not name.endswith(".py")} - ALWAYS - OF_HOSTS.keys()
-    assert lacking <= listed("run"), {name: started[name] for name in lacking - listed("run")}
+    known = listed("run", *RUNTIMES)  # hosts that are containers are asked for by name
+    assert lacking <= known, {name: started[name] for name in lacking - known}
 
 
 def test_what_the_tests_start_is_installed_for_them():
@@ -120,6 +122,14 @@ def test_ci_installs_what_readme_asks_for_and_nothing_else():
     installed = re.findall(r"apt-get install ([^>|;&\n]+)", steps())
     assert [[word for word in line.split() if not word.startswith("-")] for line in installed] == [asked.split()]
     assert "pip install" not in steps()
+
+
+def test_every_test_is_run_by_a_target_that_ci_calls():
+    """`make unit` runs what lies elsewhere than in tests/testbed, the other targets what is marked there."""
+    for path in sorted((ROOT / "tests/testbed").glob("test_*.py")):
+        assert re.search(r"^pytestmark = [^\]]*\bmark\.testbed\b", path.read_text(), re.MULTILINE), path
+    called = re.findall(r"\bmake (?:-C \S+ )?([a-z-]+)", steps())
+    assert {"test", "test-variants"} <= set(called)
 
 
 def test_ci_calls_readmes_commands_as_they_are_written_and_in_their_order():

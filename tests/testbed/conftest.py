@@ -2,19 +2,15 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
-import signal
-import subprocess
-import sys
 
 import pytest
 from netns_help import processes_of, run_on
-from orch_runs import start, wait_for
 
 from orchestrator import lock
 from orchestrator.deadline import Deadline
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed, requirements_problems
 from tests import machine
+from tests.testbed.rack import rack
 
 _NUMBERS = itertools.count()
 
@@ -65,33 +61,5 @@ def up(tmp_path):
 @pytest.fixture
 def hosts(tmp_path):
     """Three hosts that are reached by SSH alone; gives the inventory and a way to look at them."""
-    holding = start("testbed", "--hosts", 3, "--link", "250mbit")
-    config = None
-    try:
-        while config is None:
-            line = holding.stdout.readline()
-            assert line, holding.stderr.read()
-            if match := re.search(r"ssh -F (\S+) h1", line):
-                config = match[1]
-        wait_for(lambda: holding.stdout.readline().startswith("up"), 120, "the testbed")
-
-        def on(host, *argv):
-            done = subprocess.run(
-                ["ssh", "-F", config, host, *argv], capture_output=True, text=True, check=True, timeout=120
-            )
-            return done.stdout
-
-        yield _inventory(config, tmp_path), on
-    finally:
-        holding.send_signal(signal.SIGINT)
-        holding.communicate(timeout=120)
-
-
-def _inventory(config, tmp_path):
-    return {
-        "link": "250mbit",
-        "defaults": {"config": config, "python": sys.executable, "work": f"/run/orch/{tmp_path.name}"},
-        "hosts": {
-            f"h{i}": {"ssh": f"h{i}", "data": {"address": f"198.18.0.{i}/24", "device": "eth0"}} for i in (1, 2, 3)
-        },
-    }
+    with rack(tmp_path) as up:
+        yield up.inventory(), up.on

@@ -9,6 +9,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.topology import KNOWN_PORTS
+
+# What listens on every address of a host, since its framework cannot be told otherwise: the program and its ports.
+EVERYWHERE: dict[str, dict[str, range]] = {
+    "ddp": {},
+    "horovod": {},
+    "mpi": {"mpirun": range(20091, 20099), "orted": range(20091, 20099), "python": range(20000, 20091)},
+    "mirrored": {"python": range(29600, 29700)},
+    "served": {"python": range(29600, 29700)},
+}
+
 _LISTENS = "0A"
 _ADDRESS_LENGTHS = {8: 4, 32: 16}  # hexadecimal digits -> bytes
 
@@ -41,6 +52,19 @@ def of_run(run: str) -> set[Listener]:
                 launch = environment.get("ORCH_LAUNCH", "")
                 found.add(Listener(environment.get("ORCH_NODE", ""), launch, program, address, port))
     return found
+
+
+def as_known(name: str, run: str) -> None:
+    """Assert that a run on h1, h2 and h3 of a local testbed listens on the data plane, but for what is known."""
+    found = of_run(run)
+    everywhere = {one for one in found if one.everywhere}
+    known = EVERYWHERE[name]
+    strange = {one for one in everywhere if one.port not in known.get(one.program, ())}
+    assert not strange, "listens on every address"
+    assert {one.program for one in everywhere} == set(known), "what no longer does is no longer to be told"
+    assert all(any(first <= one.port <= last for first, last in KNOWN_PORTS) for one in everywhere)
+    data = {f"h{i}": f"198.18.0.{i}" for i in (1, 2, 3)}
+    assert all(one.address in ("127.0.0.1", data[one.node]) for one in found - everywhere)
 
 
 def _environments() -> Iterable[tuple[int, dict[str, str]]]:

@@ -66,17 +66,16 @@ def _on_any_machine(data):
     return {**data, "validity": {"processor": "ignore", **data.get("validity", {})}}
 
 
-def start(command, *arguments, **more):
-    """`orch` in the background, its output in pipes; a run waits for a testbed that somebody else holds."""
-    patience = ("--wait", "5min") if command in ("run", "sweep", "testbed") else ()
-    return subprocess.Popen(
-        [sys.executable, "-m", "orchestrator.cli", command, *patience, *map(str, arguments)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **more,
-    )
+def command(name, *arguments):
+    """The command line of `orch`; a run waits for a testbed that somebody else holds."""
+    patience = ("--wait", "5min") if name in ("run", "sweep", "testbed") else ()
+    return [sys.executable, "-m", "orchestrator.cli", name, *patience, *map(str, arguments)]
+
+
+def start(name, *arguments, **more):
+    """`orch` in the background, its output in pipes unless elsewhere."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command(name, *arguments), **{"cwd": ROOT, **pipes, **more})
 
 
 def orch(*arguments, timeout_s=420):
@@ -228,14 +227,16 @@ def in_its_window(path, results, *options, iterations):
         process.communicate()
 
 
-def killed_in_its_window(folder, data, *, launch="training-rank1", program=None, iterations=4):
+def killed_in_its_window(folder, data, *, launch="training-rank1", program=None, iterations=4, before=None):
     """What an endless run says on standard error once a process of this launch is killed in the window.
 
     It is the last one, or the last that runs this program. So many iterations have passed: 0 where none is told of
-    before the run brings its data home.
+    before the run brings its data home. `before` is called with the run's id while all of it is still there.
     """
     path = write(folder, {**data, "measure": {"warmup": 1, "at_most": "60s"}})
     with in_its_window(path, folder / "results", "--no-report", iterations=iterations) as (process, _, run):
+        if before is not None:
+            before(run)
         found = processes(ORCH_RUN=run, ORCH_LAUNCH=launch)
         pids = [pid for pid in found if program in (None, Path(f"/proc/{pid}/comm").read_text().strip())]
         os.kill(pids[-1], signal.SIGKILL)

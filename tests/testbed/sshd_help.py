@@ -77,7 +77,8 @@ class Site:
             "StrictModes no", "PermitRootLogin yes",
         )  # fmt: skip
         config.write_text("\n".join([*lines, *usual]) + "\n")
-        with _run_sshd(), (self.folder / f"{name}.log").open("wb") as log:
+        make_run_sshd()
+        with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", str(config)], stderr=log)
             try:
                 answering = Deadline.after(PATIENCE_S)
@@ -98,18 +99,13 @@ def site(folder: Path) -> Site:
     return Site(folder)
 
 
-@contextlib.contextmanager
-def _run_sshd() -> Iterator[None]:
-    """The folder that root's sshd wants."""
-    made = os.geteuid() == 0 and not Path("/run/sshd").exists()
-    if made:
-        Path("/run/sshd").mkdir()
-    try:
-        yield
-    finally:
-        if made:
-            with contextlib.suppress(OSError):
-                Path("/run/sshd").rmdir()
+def make_run_sshd() -> None:
+    """Make the folder that root's sshd looks for at each connection.
+
+    It stays, as where the service of sshd runs: whoever removed it would close the servers of tests beside.
+    """
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
 
 
 def _answers(port: int) -> bool:

@@ -14,6 +14,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from sshd_help import make_run_sshd
 
 ROOT = Path(__file__).parents[2]
 WRAPPER = ROOT / "playbooks/hosts/orch-agent"
@@ -21,6 +24,15 @@ RULES = ROOT / "playbooks/hosts/sudoers-orch"
 INSTALLED = "/usr/local/sbin/orch-agent"  # as the playbooks name it
 PYTHON = "/usr/bin/python3"  # this machine's own: that of the tests may lie where only root may go
 NAMES = ("a", "b")
+ALL = "USER ALL=(root) NOPASSWD: ALL"
+ONLY_THE_WRAPPER = RULES.read_text()
+SCRIPT = """
+import time
+for step in range(10**6):
+    began = time.perf_counter()
+    time.sleep(0.05)
+    print(f"step {step} took {time.perf_counter() - began:.6f} s", flush=True)
+"""
 
 
 def sh(*argv: object, **more: object) -> str:
@@ -83,9 +95,7 @@ class SudoHosts:
             f"SetEnv PATH={self.programs}:/usr/bin:/bin",
         ]  # fmt: skip
         (self.folder / "sshd_config").write_text("\n".join(lines) + "\n")
-        if not Path("/run/sshd").exists():
-            Path("/run/sshd").mkdir()
-            self._closing.callback(Path("/run/sshd").rmdir)
+        make_run_sshd()
         serve = f"{shutil.which('sshd', path='/usr/sbin:/usr/local/sbin')} -i -f {self.folder}/sshd_config"
         hosts = [f"Host {n}\n  ProxyCommand ip netns exec {self.namespace(n)} {serve}\n" for n in NAMES]
         common = f"Host *\n  User {self.user}\n  IdentityFile {self.folder}/user\n"
@@ -126,6 +136,40 @@ class SudoHosts:
                 for number, name in enumerate(NAMES, 1)
             },
         }
+
+    def experiment(self, folder: Path, sudo: object, **changes: Any) -> dict[str, Any]:
+        """A light run on them, whose script is in this folder."""
+        script = folder / "train.py"
+        script.write_text(SCRIPT)
+        workload = {
+            "argv": ["{python}", "train.py"],
+            "files": [str(script)],
+            "hosts": ["a", "b"],
+            "iterations": {"pattern": r"took (?P<seconds>[\d.]+) s"},
+        }
+        return {
+            "name": "own",
+            "testbed": {"inventory": self.inventory(sudo)},
+            "conditions": [{"rate": {"where": "nic", "host": "a", "rate": "120mbit"}}],
+            "workload": {"command": workload},
+            "traffic": [{"iperf": {"from": "a", "to": "b", "load": "30mbit", "streams": 2}}],
+            "collect": ["tcpdump", "nic", "qdisc", "tcp", "cpu"],
+            "measure": {"warmup": 2, "iterations": 40, "at_most": "60s"},
+            "validity": {"clock": "100ms"},
+            **changes,
+        }
+
+
+def processes_of(uid):
+    """PIDs and command lines of a user's processes, by their owner alone: of those with rights nobody sees the tag."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if entry.stat().st_uid == uid or f"Uid:\t{uid}\t" in (entry / "status").read_text():
+                found.append((int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()))
+        except OSError:
+            continue
+    return found
 
 
 @contextlib.contextmanager

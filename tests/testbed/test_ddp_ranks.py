@@ -18,10 +18,10 @@ from rank_processes import PATIENCE_S, Ranks, loopback, running
 
 from orchestrator.deadline import Deadline
 from orchestrator.launch import Launch
+from tests.skipping import needs_torch
 from workloads import ddp
 
-pytest.importorskip("torch")
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
 
 
 def _launches(count: int, **options: object) -> list[Launch]:
@@ -201,3 +201,19 @@ def test_a_program_that_cannot_import_torch_says_so(tmp_path: Path) -> None:
     with running(launches, tmp_path) as started:
         assert started.processes[0].wait(PATIENCE_S) == 1
         assert started.stderr(0) == "rank 0: could not build the model: No module named 'torch'\n"
+
+
+def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path: Path) -> None:
+    temporary, homes = tmp_path / "tmp", tmp_path / "homes"
+    temporary.mkdir()
+    homes.mkdir()
+    cold = [
+        replace(launch, argv=(launch.argv[0], "-B", *launch.argv[1:]), env={**launch.env, "TMPDIR": str(temporary)})
+        for launch in _launches(2)
+    ]
+    with running(cold, homes) as started:
+        started.wait_ready()
+        started.go()
+        started.wait_iterations(2)
+        assert started.end() == [0, 0]
+    assert list(temporary.iterdir()) == []

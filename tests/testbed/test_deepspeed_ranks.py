@@ -68,6 +68,7 @@ def test_shards_together_are_what_replicas_hold(tmp_path: Path) -> None:
     assert [sum(parts) for parts in zip(*sums[3], strict=True)] == pytest.approx(sums[2][0], abs=0.01)
 
 
+@pytest.mark.variants
 def test_replicas_of_a_stage_agree(tmp_path: Path) -> None:
     with running(loopback(deepspeed, 4, scale=1000, **PIPELINE), tmp_path, extra=("--checksum",)) as started:
         first, again, last, last_again = ([line["checksum"] for line in rank] for rank in iterated(started))
@@ -81,5 +82,6 @@ def test_replicas_of_a_stage_agree(tmp_path: Path) -> None:
     assert set(spans["peer"]) == {-1, 0}
 
 
+@pytest.mark.variants
 def test_a_killed_rank_ends_the_others_with_one_line(tmp_path: Path) -> None:
     others_end_with_one_line(loopback(deepspeed, 3, stage=3, **ZERO), tmp_path)

@@ -78,7 +78,7 @@ def test_a_read_only_disk_is_told_by_its_path(disk):
 def test_a_program_where_nothing_may_be_executed_is_not_told_as_missing(disk):
     leash = disk("noexec", "echo '#!/bin/sh' >program && chmod +x program")
     leash.hello(soon())
-    with pytest.raises(AgentError, match="program cannot be executed: it lies on a file system that is mounted noexec"):
+    with pytest.raises(AgentError, match="program cannot be executed: its file system is mounted noexec"):
         leash.run([f"{WORK}/program"], soon())
 
 

@@ -1,6 +1,7 @@
 """Who listens where while real runs go on: on the data plane's address, or on loopback, but for what is known.
 
-docs/architecture.md, "Who listens where", says the same in words.
+docs/architecture.md, "Who listens where", says the same in words. The frameworks' own runs are looked at where a rank
+of theirs is killed.
 """
 
 from __future__ import annotations
@@ -15,36 +16,14 @@ import listeners
 import pytest
 from orch_runs import as_root, in_its_window, manifest_of, processes, small, write
 
-from orchestrator.topology import KNOWN_PORTS
-from workloads import environments
+from tests.skipping import needs_torch
 
 pytestmark = [pytest.mark.testbed]
 
-HOSTS = ["h1", "h2", "h3"]
 TRAFFIC = [
     {"iperf": {"from": "h1", "to": "h3", "load": "2gbit", "streams": 2}},
     {"websearch": {"from": "h2", "to": "h3", "load": "2gbit"}},
 ]
-EMULATED = {"model": "mobilenet_v2", "compute_time": "40ms", "hosts": HOSTS}
-
-# What listens on every address of a host, since its framework cannot be told otherwise: the program and its ports.
-EVERYWHERE = {
-    "ddp": {},
-    "horovod": {},
-    "horovod-mpi": {"mpirun": range(20091, 20099), "orted": range(20091, 20099), "python": range(20000, 20091)},
-    "mirrored": {"python": range(29600, 29700)},
-    "served": {"python": range(29600, 29700)},
-}
-WORKLOADS = {
-    "ddp": {"ddp": EMULATED},
-    "horovod": {"horovod": EMULATED},
-    "horovod-mpi": {"horovod": {**EMULATED, "controller": "mpi"}},
-    "mirrored": {"tensorflow": {**EMULATED, "strategy": "multi-worker-mirrored"}},
-    "served": {"tensorflow": {**EMULATED, "strategy": "parameter-server", "hosts": ["h2", "h3"]}},
-}
-NEEDS = {"horovod": "torch", "horovod-mpi": "torch", "mirrored": "tensorflow", "served": "tensorflow"}
-
-
 LISTEN = """
 import socket
 doors = [socket.create_server(("", 0)), socket.create_server(("127.0.0.1", 0))]
@@ -67,32 +46,6 @@ def test_what_a_process_of_a_run_listens_on_is_found():
     assert {(one.node, one.launch, one.program) for one in found} == {("h1", "x", "python")}
 
 
-def experiment(workload, **more):
-    return small(workload=workload, traffic=TRAFFIC, collect=["nic"], measure={"warmup": 1, "at_most": "60s"}, **more)
-
-
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_what_listens_on_every_address_is_known(tmp_path, name):
-    if name == "ddp":
-        pytest.importorskip("torch")
-    elif not environments.built(NEEDS[name]).exists():
-        pytest.skip(f"no {name} here: run `make frameworks`")
-    path = write(tmp_path, experiment(WORKLOADS[name]))
-    with in_its_window(path, tmp_path / "results", "--no-report", iterations=2) as (process, _, run):
-        found = listeners.of_run(run)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=120)
-    everywhere = {one for one in found if one.everywhere}
-    known = EVERYWHERE[name]
-    strange = {one for one in everywhere if one.port not in known.get(one.program, ())}
-    assert not strange, "listens on every address"
-    assert {one.program for one in everywhere} == set(known), "what no longer does is no longer to be told"
-    assert all(any(first <= one.port <= last for first, last in KNOWN_PORTS) for one in everywhere)
-    data = {f"h{i}": f"198.18.0.{i}" for i in (1, 2, 3)}
-    assert all(one.address in ("127.0.0.1", data[one.node]) for one in found - everywhere)
-    assert {one.launch for one in found} >= {"w1.iperf0.server", "w1.websearch1.sink"}
-
-
 CALL = """
 import socket
 s = socket.socket()
@@ -105,10 +58,19 @@ except socket.timeout:
 """
 
 
-def test_a_firewall_counts_whom_it_refused_and_is_gone_after_the_run(tmp_path):
-    pytest.importorskip("torch")
-    path = write(tmp_path, experiment(WORKLOADS["ddp"], conditions=[{"firewall": {}}]))
+@needs_torch
+def test_a_run_listens_where_it_is_told_and_its_firewall_counts_whom_it_refused(tmp_path):
+    experiment = small(
+        workload={"ddp": {"model": "mobilenet_v2", "compute_time": "40ms", "hosts": ["h1", "h2", "h3"]}},
+        conditions=[{"firewall": {}}],
+        traffic=TRAFFIC,
+        collect=["nic"],
+        measure={"warmup": 1, "at_most": "60s"},
+    )
+    path = write(tmp_path, experiment)
     with in_its_window(path, tmp_path / "results", "--no-report", iterations=2) as (process, results, run):
+        listeners.as_known("ddp", run)
+        assert {one.launch for one in listeners.of_run(run)} >= {"w1.iperf0.server", "w1.websearch1.sink"}
         peer, *_ = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank1")
         there = ("nsenter", "-t", str(peer), "-n", *(() if as_root() else ("-U", "--preserve-credentials")))
         subprocess.run([*there, "ip", "addr", "add", "198.18.0.250/24", "dev", "eth0"], check=True)

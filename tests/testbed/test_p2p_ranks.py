@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rank_processes import SEED, loopback, others_end_with_one_line, running
 
+from tests.skipping import needs_torch
 from workloads import collective, ddp, p2p
 from workloads.training.exchange import pulling
 
-pytest.importorskip("torch")
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
 
 ITERATIONS = 3
 

@@ -17,16 +17,16 @@ HOSTS = ["h1", "h2", "h3", "h4", "h5"]
     ("options", "shape", "heads"),
     [
         ({"strategy": "parameter-server", "servers": 2}, "parameter servers", {"h1", "h2"}),
-        ({"strategy": "star"}, "star", {"h1"}),
+        pytest.param({"strategy": "star"}, "star", {"h1"}, marks=pytest.mark.variants),
         ({"strategy": "binary-tree-star"}, "tree", None),
-        ({"strategy": "clique"}, "full mesh", None),
+        pytest.param({"strategy": "clique"}, "full mesh", None, marks=pytest.mark.variants),
     ],
     ids=lambda value: value["strategy"] if isinstance(value, dict) else "",
 )
 def test_a_strategy_is_seen_on_the_wire(tmp_path, options, shape, heads):
     workload = {"p2p": {"model": "mobilenet_v2", "compute_time": "60ms", "hosts": HOSTS, **options}}
     experiment = small(
-        testbed={"local": {"hosts": 5, "link": "25gbit", "scale": 10}},
+        testbed={"local": {"hosts": 5, "link": "100gbit", "scale": 40}},
         workload=workload,
         traffic=None,
         collect=["tcpdump", "nic"],

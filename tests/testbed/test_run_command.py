@@ -66,6 +66,7 @@ def test_its_iterations_are_measured_and_its_traffic_is_told_apart(tmp_path):
     nothing_is_left(run["run"])
 
 
+@pytest.mark.variants
 def test_its_rank_that_is_killed_ends_the_run(tmp_path):
     err = killed_in_its_window(tmp_path, experiment(tmp_path))
     assert "the command was ended by signal 9" in err

@@ -27,11 +27,16 @@ def experiment(*, link="25gbit", **options):
 
 @pytest.mark.parametrize(
     ("options", "parameters", "rings"),
-    [({"stage": 1}, MOBILENET, 3), ({"stage": 2}, MOBILENET, 3), ({"stage": 3, "link": "100gbit", **ZERO3}, VGG, 4)],
+    [
+        pytest.param({"stage": 1}, MOBILENET, 3, marks=pytest.mark.variants),
+        pytest.param({"stage": 2}, MOBILENET, 3, marks=pytest.mark.variants),
+        ({"stage": 3, "link": "100gbit", **ZERO3}, VGG, 4),
+    ],
     ids=["zero-1", "zero-2", "zero-3"],
 )
 def test_a_stage_of_zero_sends_what_theory_says(tmp_path, options, parameters, rings):
-    run = sealed(tmp_path, experiment(**options))
+    count = 15 if options["stage"] == 3 else 40  # its many gathers keep ranks together, so that edges weigh little
+    run = sealed(tmp_path, {**experiment(**options), "measure": {"warmup": 2, "iterations": count, "at_most": "60s"}})
     (row,) = run.rows("training")
     # An all-reduce and an all-gather; in stage 3 two of these, and a reduce-scatter that gloo does as an all-reduce.
     assert row["theory_bytes"] == pytest.approx(rings * 2 / 3 * 4 * parameters, rel=0.01)
@@ -42,13 +47,14 @@ def test_a_stage_of_zero_sends_what_theory_says(tmp_path, options, parameters, r
     logged = [line for line in run.rows("communication") if line["window"] == "w1"]
     assert {line["rank"] for line in logged} == {0, 1, 2}
     iterations = {line["iteration"] for line in logged}
-    assert len(iterations) == 40
+    assert len(iterations) == count
     gathers = [line for line in logged if line["operation"] == "all_gather_into_tensor" and line["rank"] == 0]
     # DeepSpeed counts a rank's part of what it gathers.
-    told = sum(3 * line["bytes"] * line["count"] for line in gathers) / 40
+    told = sum(3 * line["bytes"] * line["count"] for line in gathers) / count
     assert told == pytest.approx((2 if rings == 4 else 1) * 4 * parameters, rel=0.01)
 
 
+@pytest.mark.variants
 def test_a_pipeline_passes_micro_batches_on_and_back(tmp_path):
     run = sealed(tmp_path, experiment(**PIPELINE, stage=0, hosts=["h1", "h1", "h2", "h2", "h3", "h3"]))
     told = wire.told(run)
@@ -59,6 +65,7 @@ def test_a_pipeline_passes_micro_batches_on_and_back(tmp_path):
     assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.03)
 
 
+@pytest.mark.variants
 def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):
     err = killed_in_its_window(tmp_path, experiment(stage=2))
     assert "training-rank1 ended with status -9" in err

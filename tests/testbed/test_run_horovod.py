@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
+import listeners
 import pytest
 import wire
 from orch_runs import agree, killed_in_its_window, orch, sealed, write
@@ -16,13 +18,13 @@ pytestmark = [
     pytest.mark.skipif(not environments.is_built("torch"), reason="no Horovod here: run `make frameworks`"),
 ]
 
-# Unscaled and with a long cycle, so that what Horovod's ranks agree on weighs little beside the tensors.
+# Few tensors and a long cycle, so that what Horovod's ranks agree on weighs little beside them.
 EXPERIMENT = {
     "name": "horovod",
-    "testbed": {"local": {"hosts": 3, "link": "1gbit"}},
+    "testbed": {"local": {"hosts": 3, "link": "100gbit", "scale": 100}},
     "workload": {
         "horovod": {
-            "model": "mobilenet_v2", "compute_time": "60ms", "cycle_time": "10ms", "timeline": True, "checksum": True,
+            "model": "vgg16", "compute_time": "60ms", "cycle_time": "10ms", "timeline": True, "checksum": True,
         },
     },
     "collect": ["tcpdump", "nic"],
@@ -30,11 +32,13 @@ EXPERIMENT = {
     "validity": {"clock": "100ms"},
 }  # fmt: skip
 
+VGG = 1_383_575  # parameters, scaled
+
 
 def test_ranks_agree_and_send_as_much_as_theory_says(tmp_path):
     run = sealed(tmp_path, EXPERIMENT)
     (row,) = run.rows("training")
-    assert row["theory_bytes"] == pytest.approx(2 * 2 / 3 * 4 * 3_504_872)
+    assert row["theory_bytes"] == pytest.approx(2 * 2 / 3 * 4 * VGG)
     assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.03)
     agree(run)
     assert wire.pattern_of(run).shape == "ring"
@@ -45,11 +49,11 @@ def test_ranks_agree_and_send_as_much_as_theory_says(tmp_path):
             reduced[row["iteration"]] += row["bytes"]
     del reduced[max(reduced)]  # of which the end may not have been written yet
     assert len(reduced) >= 10
-    assert set(reduced.values()) == {4 * 3_504_872}, "by its own Timeline each iteration reduces the whole model"
+    assert set(reduced.values()) == {4 * VGG}, "by its own Timeline each iteration reduces the whole model"
 
 
-def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):
-    err = killed_in_its_window(tmp_path, EXPERIMENT)
+def test_a_rank_killed_in_its_step_ends_the_run_and_until_then_it_listens_where_it_is_told(tmp_path):
+    err = killed_in_its_window(tmp_path, EXPERIMENT, before=partial(listeners.as_known, "horovod"))
     assert "training-rank1 ended with status -9" in err
 
 

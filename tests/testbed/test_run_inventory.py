@@ -14,15 +14,14 @@ from orch_runs import (
     SMALL,
     in_stage,
     last_json,
-    light,
-    manifest_of,
     measured,
-    nothing_is_left,
     orch,
     start,
     wait_for,
     write,
 )
+
+from tests.testbed.rack import on_inventory
 
 pytestmark = pytest.mark.testbed
 
@@ -33,22 +32,6 @@ POLICER = """table inet policer {
   }
 }
 """
-
-
-def experiment(inventory, **changes):
-    return light(
-        **{
-            "testbed": {"inventory": inventory},
-            "conditions": [
-                {"congestion-control": "cubic"},
-                {"rate": {"where": "nic", "host": "h1", "rate": "120mbit"}},
-            ],
-            "traffic": [{"iperf": {"from": "h1", "to": "h3", "load": "30mbit", "streams": 2}}],
-            "measure": {"warmup": 1, "iterations": 5, "at_most": "30s"},
-            "validity": {"min_iterations": 5},
-            **changes,
-        }
-    )
 
 
 def state(on, host):
@@ -62,7 +45,7 @@ def test_a_run_on_an_inventory_brings_everything_home_and_leaves_the_hosts_as_th
     on("h2", "ip route change $(ip route show dev eth0) dev eth0 congctl cubic")  # in force already
     other = state(on, "h2")
     rack = write(tmp_path, inventory, "rack.yaml")
-    path = write(tmp_path, {**experiment(inventory), "testbed": {"inventory": rack.name}})
+    path = write(tmp_path, {**on_inventory(inventory), "testbed": {"inventory": rack.name}})
     summary, results = measured(path, tmp_path / "results", "--no-report")
     (run,) = summary["runs"]
     folder = results / "small" / run["run"]
@@ -74,34 +57,12 @@ def test_a_run_on_an_inventory_brings_everything_home_and_leaves_the_hosts_as_th
     assert orch("doctor", rack)[0] == 0
 
 
-def test_kill_9_of_the_controller_leaves_the_hosts_clean_and_the_data_to_be_recovered(hosts, tmp_path):
-    inventory, on = hosts
-    before = state(on, "h1")
-    results = tmp_path / "results"
-    path = write(tmp_path, experiment(inventory, measure={"warmup": 1, "at_most": "60s"}))
-    process = start("run", path, "--results", results)
-    # the iteration log is on the host: the stage tells how far it is
-    wait_for(in_stage(results, "window"), 360, "the window")
-    run = next(results.glob("*/*.partial")).name.removesuffix(".partial")
-    assert state(on, "h1") != before
-    process.kill()
-    process.communicate()
-    nothing_is_left(run)
-    assert state(on, "h1") == before
-    status, out, err = orch("recover", "--results", results)
-    assert status == 0, out + err
-    manifest, folder = manifest_of(results)
-    assert manifest["outcome"] == "lost"
-    assert pq.read_table(folder / "tables/iterations.parquet").num_rows > 0
-    assert on("h1", "ls", "-A", "/run/orch").strip() == ""  # the empty work folder went, too
-
-
 def test_two_runs_on_the_same_hosts(hosts, tmp_path):
     inventory, _ = hosts
     results = tmp_path / "results"
-    first = start("run", write(tmp_path, experiment(inventory, measure={"at_most": "60s"})), "--results", results)
+    first = start("run", write(tmp_path, on_inventory(inventory, measure={"at_most": "60s"})), "--results", results)
     wait_for(in_stage(results, "ranks"), 360, "the first run's ranks")
-    second = write(tmp_path, experiment(inventory), "second.yaml")
+    second = write(tmp_path, on_inventory(inventory), "second.yaml")
     status, _, err = orch("run", second, "--results", tmp_path / "second", "--wait", "0s")
     assert status == 1
     assert re.search(r"h\d: held by \S+@\S+, process \d+, run \S+", err)
@@ -120,7 +81,7 @@ def test_what_a_host_lacks_is_told_before_anything_starts(hosts, tmp_path):
     before = state(on, "h2")
     inventory = {**inventory, "hosts": {**inventory["hosts"]}}
     inventory["hosts"]["h2"] = {**inventory["hosts"]["h2"], "python": str(bare / "bin/python")}
-    needs_torch = experiment(inventory, workload=SMALL["workload"])
+    needs_torch = on_inventory(inventory, workload=SMALL["workload"])
     status, out, err = orch("run", write(tmp_path, needs_torch), "--results", tmp_path / "r", "--json")
     assert status == 1
     assert "h2: ddp needs module torch" in err
@@ -138,7 +99,7 @@ def test_a_host_that_is_too_small_is_told_before_anything_starts(hosts, tmp_path
     inventory, on = hosts
     before = state(on, "h1")
     training = {"ddp": {"model": "gpt-3b", "compute_time": "1s", "hosts": ["h1", "h2"]}}
-    path = write(tmp_path, experiment(inventory, workload=training, traffic=None))
+    path = write(tmp_path, on_inventory(inventory, workload=training, traffic=None))
     told = r"h1: 1 rank and what runs beside them take about \d+\.\d GiB of memory, and \d+\.\d GiB is free; remedy: "
     status, out, err = orch("run", path, "--results", tmp_path / "r", "--json")
     assert status == 1
@@ -153,7 +114,7 @@ def test_a_host_that_is_too_small_is_told_before_anything_starts(hosts, tmp_path
 
 def test_a_device_that_is_not_what_the_file_says(hosts, tmp_path):
     inventory, _ = hosts
-    path = write(tmp_path, experiment({**inventory, "mtu": 9000}, traffic=None))
+    path = write(tmp_path, on_inventory({**inventory, "mtu": 9000}, traffic=None))
     status, out, err = orch("run", path, "--results", tmp_path / "r", "--json")
     assert status == 1
     assert "h1: the data plane needs mtu 9000 on eth0: it is 1500" in err
@@ -165,15 +126,52 @@ def test_a_data_plane_without_a_route(hosts, tmp_path):
     inventory, _ = hosts
     inventory = json.loads(json.dumps(inventory))
     inventory["hosts"]["h3"]["data"]["address"] = "203.0.113.3/24"
-    status, _, err = orch("run", write(tmp_path, experiment(inventory)), "--results", tmp_path / "r")
+    status, _, err = orch("run", write(tmp_path, on_inventory(inventory)), "--results", tmp_path / "r")
     assert status == 1
     assert "no route from 198.18.0.1 to 203.0.113.3 (h3)" in err
+
+
+def swapped(inventory):
+    """The file with the data planes of h1 and h2 the wrong way round, as after a cable was moved."""
+    h1, h2 = (inventory["hosts"][name] for name in ("h1", "h2"))
+    return {**inventory["hosts"], "h1": {**h1, "data": h2["data"]}, "h2": {**h2, "data": h1["data"]}}
+
+
+def test_the_doctor_finds_what_a_run_would(hosts, tmp_path):
+    """Addresses on the wrong hosts, one on another device, a device down: each told alike; nothing starts."""
+    inventory, on = hosts
+    rack = write(tmp_path, inventory, "rack.yaml")
+    usual = write(tmp_path, on_inventory(inventory), "usual.yaml")
+    mistaken = write(tmp_path, on_inventory({**inventory, "hosts": swapped(inventory)}), "mistaken.yaml")
+    assert orch("doctor", usual)[0] == 0
+    assert on("h1", "ls", "-A", "/run/orch").strip() == ""
+
+    def told_alike(path, *lines):
+        status, out, _ = orch("doctor", path)
+        assert status == 1, out
+        assert all(line in out for line in lines), out
+        status, out, err = orch("run", path, "--results", tmp_path / "r", "--json")
+        assert status == 1
+        assert all(line.partition(": ")[2] in err for line in lines), err
+        assert last_json(out)["runs"][0]["stage"] == "check"
+
+    told_alike(mistaken, "h1: no route from 198.18.0.2 to 198.18.0.1 (h2)", "h2: no route from 198.18.0.1 to")
+    on("h2", "ip link add other type dummy && ip link set other up && ip address del 198.18.0.2/24 dev eth0")
+    on("h2", "ip address add 198.18.0.2/24 dev other")
+    told_alike(usual, "h2: traffic to 198.18.0.1 (h1) would not leave by eth0: ")
+    on("h2", "ip link del other && ip address add 198.18.0.2/24 dev eth0 && ip link set eth0 down")
+    status, out, _ = orch("doctor", rack)
+    assert status == 1
+    assert "h2: missing link eth0, needed by the data plane (it is down)" in out
+    assert "h2: no route from 198.18.0.2 to 198.18.0.1 (h1)" in out
+    status, _, err = orch("run", usual, "--results", tmp_path / "r")
+    assert (status, "h2: the data plane needs link eth0: it is down" in err) == (1, True), err
 
 
 def test_a_dry_run_takes_the_inventorys_names_and_rates(hosts, tmp_path):
     inventory, _ = hosts
     inventory = {**inventory, "link": "25gbit"}
-    status, out, err = orch("plan", write(tmp_path, experiment(inventory)), "--dry-run", "--json")
+    status, out, err = orch("plan", write(tmp_path, on_inventory(inventory)), "--dry-run", "--json")
     assert status == 0, err
     (run,) = json.loads(out)["runs"]
     assert run["topology"]["kind"] == "local"
@@ -183,6 +181,7 @@ def test_a_dry_run_takes_the_inventorys_names_and_rates(hosts, tmp_path):
 
 
 @pytest.mark.alone
+@pytest.mark.variants
 def test_streams_are_raised_until_the_load_is_reached_and_the_record_says_so(hosts, tmp_path):
     """A policer gives every connection about 5 Mbit/s: one, two and four streams cannot carry 30, eight can."""
     inventory, on = hosts
@@ -190,7 +189,7 @@ def test_streams_are_raised_until_the_load_is_reached_and_the_record_says_so(hos
     traffic = [{"iperf": {"from": "h1", "to": "h3", "load": "30mbit", "streams": 1}}]
     # As achieved: the policer lets the first second's worth pass twice, and only a load that stands shows that.
     validity = {"load": "as-achieved", "min_iterations": 5}
-    path = write(tmp_path, experiment(inventory, conditions=None, traffic=traffic, validity=validity))
+    path = write(tmp_path, on_inventory(inventory, conditions=None, traffic=traffic, validity=validity))
     summary, results = measured(path, tmp_path / "results", "--no-report")
     (run,) = summary["runs"]
     (note,) = (note for note in run["notes"] if "raised to" in note and "iperf0 with 8 streams" in note)
@@ -208,7 +207,7 @@ def test_a_source_that_may_not_be_raised_is_not(hosts, tmp_path):
     inventory, on = hosts
     on("h1", "nft", "-f", "-", "<<'EOF'\n" + POLICER + "EOF")
     traffic = [{"iperf": {"from": "h1", "to": "h3", "load": "30mbit", "streams": 1, "most_streams": 2}}]
-    path = write(tmp_path, experiment(inventory, conditions=None, traffic=traffic))
+    path = write(tmp_path, on_inventory(inventory, conditions=None, traffic=traffic))
     status, out, err = orch("run", path, "--results", tmp_path / "results", "--json", "--no-report")
     assert status == 1
     assert re.search(r"preflight of window w1: .* h3 receives \d+\S* of 30mbit", err)

@@ -45,6 +45,7 @@ def experiment(hosts, tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.variants
 def test_its_times_are_kept_and_its_messages_told_from_what_ranks_meet_by(experiment, tmp_path):
     summary, results = measured(write(tmp_path, experiment), tmp_path / "results", "--no-report")
     (told,) = summary["runs"]
@@ -61,6 +62,7 @@ def test_its_times_are_kept_and_its_messages_told_from_what_ranks_meet_by(experi
     assert sent["measured_raw"] == pytest.approx(sent["theory_raw"], rel=0.03)
 
 
+@pytest.mark.variants
 def test_a_rank_killed_ends_the_run(experiment, tmp_path):
     err = killed_in_its_window(tmp_path, experiment, iterations=0)
     assert "training-rank1 ended with status 1 before it was asked to" in err

@@ -7,8 +7,9 @@ import pytest
 import wire
 from orch_runs import alone, killed_in_its_window, sealed
 
-pytest.importorskip("torch")
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
+from tests.skipping import needs_torch
+
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
 
 TINY = {"layers": 3, "hidden": 768, "sequence": 512, "vocabulary": 50257}
 TWO_A_HOST = ["h1", "h1", "h2", "h2", "h3", "h3", "h4", "h4"]
@@ -17,7 +18,7 @@ PTD = {"model": TINY, "pipeline": 2, "tensor": 2, "data": 2, "batch": 4, "microb
 MOE = {"model": {**TINY, "layers": 4}, "experts": 6, "compute_time": "60ms", "hosts": ["h1", "h2", "h3"]}
 
 
-@pytest.mark.parametrize("mapping", ["default", "customized"])
+@pytest.mark.parametrize("mapping", ["customized", pytest.param("default", marks=pytest.mark.variants)])
 def test_what_crosses_the_network_follows_the_mapping(tmp_path, mapping):
     run = sealed(tmp_path, alone({"ptd": {**PTD, "mapping": mapping}}, hosts=4))
     told = wire.told(run)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from orch_runs import measured, nothing_is_left, orch, wait_for, write
-from sudo_hosts import RULES, up
+from sudo_hosts import ALL, ONLY_THE_WRAPPER, processes_of, up
 
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError, TransportError
@@ -26,16 +26,6 @@ pytestmark = [
     pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="users and rules for sudo are root's to make"),
 ]
-
-ALL = "USER ALL=(root) NOPASSWD: ALL"
-ONLY_THE_WRAPPER = RULES.read_text()
-SCRIPT = """
-import time
-for step in range(10**6):
-    began = time.perf_counter()
-    time.sleep(0.05)
-    print(f"step {step} took {time.perf_counter() - began:.6f} s", flush=True)
-"""
 
 
 def soon() -> Deadline:
@@ -56,28 +46,6 @@ def hosts(machine):
     yield machine
     shutil.rmtree(machine.programs, ignore_errors=True)
     assert not Path(f"/var/tmp/orch-{machine.uid}").exists()
-
-
-def experiment(hosts, folder, sudo, **changes):
-    script = folder / "train.py"
-    script.write_text(SCRIPT)
-    workload = {
-        "argv": ["{python}", "train.py"],
-        "files": [str(script)],
-        "hosts": ["a", "b"],
-        "iterations": {"pattern": r"took (?P<seconds>[\d.]+) s"},
-    }
-    return {
-        "name": "own",
-        "testbed": {"inventory": hosts.inventory(sudo)},
-        "conditions": [{"rate": {"where": "nic", "host": "a", "rate": "120mbit"}}],
-        "workload": {"command": workload},
-        "traffic": [{"iperf": {"from": "a", "to": "b", "load": "30mbit", "streams": 2}}],
-        "collect": ["tcpdump", "nic", "qdisc", "tcp", "cpu"],
-        "measure": {"warmup": 2, "iterations": 40, "at_most": "60s"},
-        "validity": {"clock": "100ms"},
-        **changes,
-    }
 
 
 def leash_on(hosts, sudo, name="a"):
@@ -108,18 +76,6 @@ def refused(hosts, sudo):
     return caught.value
 
 
-def processes_of(uid):
-    """PIDs and command lines of a user's processes, by their owner alone: of those with rights nobody sees the tag."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if entry.stat().st_uid == uid or f"Uid:\t{uid}\t" in (entry / "status").read_text():
-                found.append((int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()))
-        except OSError:
-            continue
-    return found
-
-
 @pytest.mark.parametrize("way", ["all of root", "the wrapper"])
 def test_a_whole_run_of_an_ordinary_user(hosts, tmp_path, way):
     hosts.install()
@@ -130,7 +86,7 @@ def test_a_whole_run_of_an_ordinary_user(hosts, tmp_path, way):
         hosts.sudo(ALL)
         sudo = True
     before = [hosts.on(name, "tc", "qdisc", "show", "dev", "eth0") for name in ("a", "b")]
-    summary, results = measured(write(tmp_path, experiment(hosts, tmp_path, sudo)), tmp_path / "r", "--no-report")
+    summary, results = measured(write(tmp_path, hosts.experiment(tmp_path, sudo)), tmp_path / "r", "--no-report")
     (run,) = summary["runs"]
     folder = results / "own" / run["run"]
     assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(30e6, rel=0.1)
@@ -214,7 +170,7 @@ def test_captures_without_sudo_by_a_tcpdump_with_the_right_of_its_own(hosts):
 
 def test_a_right_that_is_missing_is_named_with_what_would_give_it(hosts, tmp_path):
     hosts.install()
-    status, _, err = orch("run", write(tmp_path, experiment(hosts, tmp_path, sudo=False)), "--results", tmp_path / "r")
+    status, _, err = orch("run", write(tmp_path, hosts.experiment(tmp_path, sudo=False)), "--results", tmp_path / "r")
     assert status == 1
     needs = rf"the agent is user {hosts.uid} \({hosts.user}\), without it"
     assert re.search(r"a: tcpdump needs privilege CAP_NET_RAW of tcpdump: " + needs, err), err

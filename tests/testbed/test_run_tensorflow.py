@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 
+import listeners
 import pytest
 import wire
 from orch_runs import agree, killed_in_its_window, orch, sealed, write
@@ -22,7 +24,9 @@ pytestmark = [
     ),
 ]
 
-MODEL = {"model": "mobilenet_v2", "compute_time": "60ms"}
+# Few tensors: TensorFlow takes seconds to trace many, and says less beside few.
+MODEL = {"model": "vgg16", "compute_time": "60ms"}
+VGG = 1_383_575  # parameters, scaled
 MIRRORED = {"tensorflow": {**MODEL, "strategy": "multi-worker-mirrored", "checksum": True}}
 SERVED = {"tensorflow": {**MODEL, "strategy": "parameter-server", "hosts": ["h2", "h3"], "servers": ["h1"]}}
 # A long cycle, so that what Horovod's ranks agree on weighs little beside the tensors.
@@ -42,10 +46,9 @@ def _no_generated_code_is_left():
 
 
 def experiment(workload, **measure):
-    """Unscaled, so that what TensorFlow says beside the tensors weighs little."""
     return {
         "name": "tensorflow",
-        "testbed": {"local": {"hosts": 3, "link": "1gbit"}},
+        "testbed": {"local": {"hosts": 3, "link": "100gbit", "scale": 100}},
         "workload": workload,
         "collect": ["tcpdump", "nic"],
         "measure": {"warmup": 2, "at_most": "60s", **measure},
@@ -53,11 +56,13 @@ def experiment(workload, **measure):
     }
 
 
-@pytest.mark.parametrize("workload", [MIRRORED, HOROVOD], ids=["mirrored", "horovod"])
+@pytest.mark.parametrize(
+    "workload", [MIRRORED, pytest.param(HOROVOD, marks=pytest.mark.variants)], ids=["mirrored", "horovod"]
+)
 def test_ranks_agree_and_send_around_a_ring_what_theory_says(tmp_path, workload):
     run = sealed(tmp_path, experiment(workload, iterations=12))
     (row,) = run.rows("training")
-    assert row["theory_bytes"] == pytest.approx(2 * 2 / 3 * 4 * 3_504_872)
+    assert row["theory_bytes"] == pytest.approx(2 * 2 / 3 * 4 * VGG)
     assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.03)
     assert wire.pattern_of(run).shape == "ring"
     assert wire.apart(wire.captured(run), wire.told(run)) < 0.07
@@ -67,7 +72,7 @@ def test_ranks_agree_and_send_around_a_ring_what_theory_says(tmp_path, workload)
 
 def test_workers_of_a_parameter_server_fetch_and_send_the_model(tmp_path):
     run = sealed(tmp_path, experiment(SERVED, iterations=12))
-    model = 4 * 3_504_872
+    model = 4 * VGG
     (row,) = run.rows("training")
     assert row["theory_bytes"] == model
     pattern = wire.pattern_of(run)
@@ -85,13 +90,15 @@ def test_workers_of_a_parameter_server_fetch_and_send_the_model(tmp_path):
         assert sent[:, place].sum() / len(records) == pytest.approx(model, rel=0.03)
 
 
-def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):
-    err = killed_in_its_window(tmp_path, experiment(MIRRORED))
+@pytest.mark.variants
+def test_a_rank_killed_in_its_step_ends_the_run_and_until_then_what_listens_is_known(tmp_path):
+    err = killed_in_its_window(tmp_path, experiment(MIRRORED), before=partial(listeners.as_known, "mirrored"))
     assert "training-rank1 ended with status -9" in err
 
 
-def test_a_killed_parameter_server_ends_the_run(tmp_path):
-    err = killed_in_its_window(tmp_path, experiment(SERVED), launch="training-server0")
+def test_a_killed_parameter_server_ends_the_run_and_until_then_what_listens_is_known(tmp_path):
+    looked = partial(listeners.as_known, "served")
+    err = killed_in_its_window(tmp_path, experiment(SERVED), launch="training-server0", before=looked)
     assert "training-server0 ended with status -9" in err
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rank_processes import Ranks, loopback, others_end_with_one_line, running
 
+from tests.skipping import needs_torch
 from workloads import ddp, fsdp, moe, ptd
 
-pytest.importorskip("torch")
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
 
 TINY = {"layers": 2, "hidden": 256, "sequence": 128, "vocabulary": 1000}
 PTD = {"model": TINY, "pipeline": 2, "batch": 4, "microbatches": 3, "compute_time": "30ms"}

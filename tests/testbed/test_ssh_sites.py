@@ -5,9 +5,11 @@ Where OpenSSH's own client is there to be asked, it must come to the same verdic
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sshd_help import PATIENCE_S, USER, keygen, signed, site
 
+from orchestrator.agents.agent.proc import command_line, descendants, process_table
 from orchestrator.deadline import Deadline
 from orchestrator.errors import OrchError, TransportError
+from orchestrator.leash import Leash
+from orchestrator.topology import Node
 from orchestrator.transport import logins, ssh
 
 pytestmark = pytest.mark.testbed
@@ -303,6 +308,40 @@ class TestJumps:
             with ThreadPoolExecutor(10) as pool:
                 assert all(pool.map(reaches, [place.target("h", jump="gate")] * 10))
         assert "MaxStartups" in (place.folder / "gate.log").read_text()
+
+
+class TestSilence:
+    """A jump host that stands still, with connections through it."""
+
+    def test_it_is_named_and_the_hosts_behind_it_are_not_blamed(self, place, tmp_path):
+        with place.sshd("h") as port, place.sshd("gate") as gate, contextlib.ExitStack() as closing:
+            known = "".join(f"[127.0.0.1]:{p} {place.public(name)}\n" for name, p in (("h", port), ("gate", gate)))
+            place.write(host("h", port), host("gate", gate), known=known)
+            ways = {"g1": "gate", "g2": "gate", "h1": None}
+            leashes = {name: self.leash(place.target("h", name=name, jump=jump)) for name, jump in ways.items()}
+            for leash in leashes.values():
+                closing.callback(leash.close, Deadline.after(PATIENCE_S))
+                leash.hello(Deadline.after(PATIENCE_S), folder=str(tmp_path / leash.node.name))
+            for pid in self.processes_of(place.folder / "gate.conf"):
+                os.kill(pid, signal.SIGSTOP)
+                closing.callback(os.kill, pid, signal.SIGCONT)
+            for name in ("g1", "g2"):
+                with pytest.raises(TransportError, match="jump host gate, which leads to g1, g2: nothing") as caught:
+                    leashes[name].run(["true"], Deadline.after(PATIENCE_S))
+                assert caught.value.node is None
+            assert leashes["h1"].run(["echo", "here"], Deadline.after(PATIENCE_S)).stdout == "here\n"
+
+    @staticmethod
+    def processes_of(config):
+        """A server, and what it has started for each of its connections."""
+        table = process_table()
+        server = next(pid for pid in table if "sshd" in (words := " ".join(command_line(pid))) and str(config) in words)
+        return [server, *descendants(table, server)]
+
+    @staticmethod
+    def leash(target):
+        node = Node(name=target.name, python=sys.executable)
+        return Leash(node, connect(target), run=f"silence-{os.getpid()}", holder={}, on_event=lambda _: None)
 
 
 class TestProxies:

@@ -10,7 +10,7 @@ from orch_runs import in_stage, nothing_is_left, orch, small, start, wait_for, w
 
 from orchestrator.store import index, sweeps
 
-pytestmark = [pytest.mark.testbed, pytest.mark.any_user, pytest.mark.alone]
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user, pytest.mark.alone, pytest.mark.variants]
 
 LOADS = {"a": ["0bit", "3gbit"], "b": ["2gbit", "5gbit"]}
 

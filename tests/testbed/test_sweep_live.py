@@ -48,6 +48,7 @@ def test_a_sweep_that_is_killed_and_interrupted_ends_with_the_same_points(tmp_pa
     assert (again["runs_s"], all(one["valid"] for one in again["measurements"])) == (0, True)
 
 
+@pytest.mark.variants
 def test_a_load_that_cannot_be_had_costs_its_own_window_alone(tmp_path):
     data = yaml.safe_load(sweep_file(tmp_path, attempts=1).read_text())
     data["axes"] = {"traffic.0.iperf.load": ["5gbit", "14gbit"]}

@@ -23,7 +23,7 @@ def finished(tmp_path_factory):
         {"name": "replay", "traffic": [{"replay": {"from": "h1", "schedule": str(recorded), "connections": "pool"}}]},
     ]
     experiment = small(
-        traffic=None, windows=windows, measure={"warmup": 2, "at_most": "6s"}, validity={"load": "10%"}
+        traffic=None, windows=windows, measure={"warmup": 2, "at_most": "4s"}, validity={"load": "10%"}
     )  # fmt: skip
     path = write(folder, experiment)
     summary, results = measured(path, folder / "results", borne={"flow-gaps", "launch"})
@@ -66,7 +66,7 @@ def test_senders_of_an_incast_start_together(finished):
         'select median(abs(a.start_ns - b.start_ns)), count(*) from {flows} a join {flows} b using ("window", flow)'
         " where a.node = 'h1' and b.node = 'h2' and \"window\" = 'consistent' and a.planned_bytes = b.planned_bytes",
     )
-    assert pairs > 500
+    assert pairs > 300
     assert apart < 5e6
 
 
@@ -90,7 +90,7 @@ def test_the_record_says_how_exact_it_was(finished):
     )
     assert [row[0] for row in rows] == ["burst", "consistent", "replay"]
     for window, flows, shed, failed, late, gaps, _, _, acknowledged, received in rows:
-        assert flows > 300
+        assert flows > 200
         assert (shed, failed) == (0, 0)
         assert 0 < late < 0.1
         told = {gate["name"]: gate["passed"] for gate in gates(folder, window)}

@@ -174,7 +174,8 @@ def _bins(rank, begin, end, iteration_s, load_bps):
     payload = np.array(columns["payload_bytes"])
     return columns | {
         "port": ["eth0"] * len(payload), "packets": payload // 1448, "wire_bytes": (payload * 1514 / 1448).astype(int),
-        "repeated_bytes": np.zeros(len(payload), int),
+        "repeated_bytes": np.zeros(len(payload), int), "frames": payload // 1448,
+        "captured_bytes": (payload * 1514 / 1448).astype(int),
     }  # fmt: skip
 
 

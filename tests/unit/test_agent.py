@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pwd
+import selectors
 import signal
 import struct
 import subprocess
@@ -19,8 +20,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.agents.agent import checks, launches
+from orchestrator.agents.agent import checks, children, commands, launches
+from orchestrator.agents.agent.home import Home
 from orchestrator.agents.agent.proc import Row
+from orchestrator.agents.agent.steps import Refusal
 from orchestrator.answers import AgentLost
 from orchestrator.deadline import Deadline
 from orchestrator.errors import AgentError, TransportError
@@ -33,6 +36,7 @@ from orchestrator.transport.local import LocalChannel
 from orchestrator.transport.ssh import SshChannel, SshTarget
 
 MAGIC = b"\0orch-agent 1\n"
+ROOT = Path(__file__).parents[2]
 
 
 def soon() -> Deadline:
@@ -99,6 +103,18 @@ def test_a_traceback_of_an_agent_names_the_file_and_the_line(tmp_path):
     assert b'File "orch-agent/frames.py", line %d' % (frames.count("\n") + 1) in ended.stderr
     assert b'File "orch-agent/main.py"' in ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_node_is_sent_a_third_of_what_the_agent_is():
+    """A hundred nodes behind 10 Mbit/s would otherwise take eight seconds to get it."""
+    assert 3 * len(agent_source()) < sum(len(text.encode()) for text in agent_modules().values())
+
+
+def test_what_is_to_be_written_and_is_not_compressed_is_refused(tether):
+    leash = tether()
+    with pytest.raises(AgentError, match="is not compressed"):
+        leash._connection.ask("put", soon(), {"path": "x", "mode": 0o644}, payload=b"plain")
+    leash.put("x", b"still there", soon())
 
 
 def test_the_command_line_survives_a_login_shell():
@@ -254,6 +270,51 @@ def test_a_speed_counts_where_it_is_more_than_a_name(tmp_path, monkeypatch, plac
     (tmp_path / "class/eth0").symlink_to(device)
     monkeypatch.setattr(checks, "NET", str(tmp_path / "class"))
     assert checks.check_device("speed", "25000 Mbit/s on eth0")[0] is found
+
+
+def driven(steps, selector):
+    """What a task comes to, with its descriptors served."""
+    try:
+        while True:
+            for key, _ in selector.select(min(0.01, next(steps))):
+                key.data()
+    except StopIteration as end:
+        return end.value
+
+
+def test_a_command_that_the_kernel_holds_is_given_up(monkeypatch):
+    """SIGKILL does not end a process in state D; here it is not sent, which looks the same."""
+    monkeypatch.setattr(commands, "hit", lambda pids, number: None)
+    monkeypatch.setattr(commands, "KILL_S", 0.1)
+    with selectors.DefaultSelector() as selector:
+        family = children.Children(Home())
+        try:
+            made = commands.Commands(family, selector)
+            with pytest.raises(Refusal, match=r"process \d+ was killed and has not ended: the kernel holds it"):
+                driven(made.command(["sh", "-c", "echo partly; exec sleep 600"], 0.1), selector)
+            monkeypatch.setattr(commands, "COMMAND_S", 0.1)
+            found = driven(made.each([["sleep", "600"]]), selector)
+            assert "the kernel holds it" in found["tail"]
+            assert not selector.get_map()
+        finally:
+            for child in family.living.values():
+                child.popen.kill()
+                child.popen.wait()
+
+
+def test_a_program_on_a_file_system_without_programs_is_no_missing_one():
+    """Mounted in a namespace of its own, so that nothing of it is left."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from agent.children import find_program\n"
+        "try: find_program('/mnt/prog')\n"
+        "except Exception as error: print(error.kind, error)\n"
+    )
+    script = 'mount -t tmpfs -o noexec none /mnt && cp /bin/true /mnt/prog && exec "$0" -c "$1" "$2"'
+    argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
+    done = subprocess.run(
+        [*argv, sys.executable, program, str(ROOT / "orchestrator/agents")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "noexec /mnt/prog cannot be executed: its file system is mounted noexec\n"
 
 
 @pytest.mark.usefixtures("strays")

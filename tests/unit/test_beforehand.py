@@ -302,7 +302,7 @@ def test_a_dry_run_is_held_against_this_machine(tmp_path, two_cores):
 
 
 def test_doctor_says_the_same_and_brings_nothing_up(tmp_path, two_cores, monkeypatch):
-    monkeypatch.setattr(doctor, "_this_machine", lambda: 0)
+    monkeypatch.setattr(doctor, "_this_machine", lambda _runtime: 0)
     monkeypatch.setenv("ORCH_FRAMEWORKS", str(tmp_path / "none"))
     status, out, _ = orch("doctor", str(experiment(tmp_path, workload="horovod: {model: vgg16}")))
     assert status == 1

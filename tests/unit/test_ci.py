@@ -45,10 +45,15 @@ def project(folder: Path, *texts: str) -> Path:
 
 def start(argv: list[str], folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     keep = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "ORCH"))}
+    ours = {
+        "VENV": sys.prefix,
+        "PYTHONPATH": str(ROOT),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTEST_PLUGINS": "xdist.plugin",
+    }
     return subprocess.run(
-        argv, cwd=folder, env={**keep, "VENV": sys.prefix, "PYTHONPATH": str(ROOT), **env}, capture_output=True,
-        text=True, check=False, timeout=300,
-    )  # fmt: skip
+        argv, cwd=folder, env={**keep, **ours, **env}, capture_output=True, text=True, check=False, timeout=300
+    )
 
 
 @pytest.mark.parametrize("options", [[], ["-n", "2", "--dist", "worksteal"]], ids=["serial", "parallel"])

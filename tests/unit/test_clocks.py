@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import re
+import time
+
 from orchestrator.answers import ClockSample
 from orchestrator.clocks import agreed
 from orchestrator.deadline import Deadline
+from orchestrator.gates import Evidence, Tolerances, judge
 from orchestrator.leash import Leash
 from orchestrator.machine import own_kernel
 from orchestrator.topology import Node
@@ -35,3 +39,34 @@ def test_an_agent_of_this_machine_tells_the_kernel_that_the_controller_runs_on(t
         assert leash.hello(Deadline.after(60)).boot == own_kernel()
     finally:
         leash.close(Deadline.after(60))
+
+
+class Far(local.LocalChannel):
+    """A channel with a delay each way, as of a control network across a continent."""
+
+    DELAY_S = 0.05
+
+    def read(self, size):
+        data = super().read(size)
+        time.sleep(self.DELAY_S)
+        return data
+
+    def write(self, data):
+        time.sleep(self.DELAY_S)
+        super().write(data)
+
+
+def test_a_far_clock_is_known_to_half_the_round_trip_and_no_window_is_valid_by_it(tmp_path):
+    leash = Leash(Node(name="far", work=str(tmp_path)), Far(), run="clocks", holder={}, on_event=lambda _: None)
+    try:
+        leash.hello(Deadline.after(60))
+        sample = leash.clock(4, Deadline.after(60))
+    finally:
+        leash.close(Deadline.after(60))
+    assert sample.uncertainty_ns >= Far.DELAY_S * 0.9e9
+    assert abs(sample.offset_ns) <= sample.uncertainty_ns
+    evidence = Evidence(window="w1", clock_uncertainty_s=(("far", sample.uncertainty_ns / 1e9),))
+    (gate,) = judge(evidence, Tolerances())
+    assert (gate.passed, gate.required) == (False, True)
+    (limit,) = re.findall(r"Run orch nearer to it, or allow it with `validity: {clock: (\d+)ms}`", gate.message)
+    assert judge(evidence, Tolerances(clock_s=int(limit) / 1e3))[0].passed

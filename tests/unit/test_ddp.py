@@ -161,6 +161,7 @@ def test_launches_one_rank_a_host_in_the_given_order() -> None:
     assert dict(launches[2].env) == {
         "RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "MASTER_ADDR": "10.0.0.3", "MASTER_PORT": "29502",
         "OMP_NUM_THREADS": "2", "PYTHONDONTWRITEBYTECODE": "1", "GLOO_SOCKET_IFNAME": "eth3", "X": "y",
+        "TORCHINDUCTOR_CACHE_DIR": "cache",
     }  # fmt: skip
 
 

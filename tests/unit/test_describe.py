@@ -165,3 +165,9 @@ def test_a_plan_is_the_same_on_any_day(tmp_path):
     path = tmp_path / "e.yaml"
     path.write_text(GOOD)
     assert orch("plan", str(path), "--json") == orch("plan", str(path), "--json")
+
+
+def test_a_run_tells_whose_containers_its_hosts_were():
+    hosts = {**manifest()["topology"], "runtime": "podman", "image": "lab/torch:2"}
+    text = describe.run_text(Entry(Path("/r"), manifest(topology=hosts)))
+    assert "testbed   local podman lab/torch:2, scale 10, hosts h1" in text

@@ -141,3 +141,43 @@ def test_what_several_say_alike_is_said_once():
     with pytest.raises(OrchError) as caught:
         each(["a", "b", "c", "d"], fail)
     assert caught.value.render() == "gate: no way through\n  also: d: on fire"
+
+
+@pytest.fixture
+def few_threads(monkeypatch):
+    """A machine that lets one more thread start, and no other."""
+    start, left = threading.Thread.start, [None]
+
+    def start_one(thread):
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_one)
+
+
+def test_where_no_thread_starts_the_rest_is_done_all_the_same(few_threads):
+    """What is put back is put back, though slower."""
+    where = each(range(4), lambda _: threading.current_thread())
+    assert [thread is threading.main_thread() for thread in where.values()] == [False, True, True, True]
+
+
+def test_a_failure_without_a_thread_of_its_own_is_told_like_others(few_threads):
+    def refuse(name):
+        raise OrchError("no", node=name)
+
+    with pytest.raises(OrchError, match="a: no") as caught:
+        each(["a", "b", "c"], refuse)
+    assert caught.value.__notes__ == ["b: no", "c: no"]
+
+
+def test_past_the_deadline_no_other_one_begins_without_a_thread_either(few_threads):
+    with pytest.raises(DeadlineExceeded, match="no answer from b, c"):
+        each(["a", "b", "c"], str.upper, seconds=0)
+
+
+def test_those_who_wait_for_each_other_need_their_threads(few_threads):
+    with pytest.raises(OrchError, match="no thread starts for b") as caught:
+        each(["a", "b", "c"], str.upper, together=True)
+    assert "ulimit -u" in caught.value.hint

@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from orchestrator.gates import Capture, Evidence, Job, Load, PortBytes, Tolerances, judge, reasons, valid
+from orchestrator.gates import Capture, Evidence, Job, Load, Tolerances, judge, reasons, valid
+from orchestrator.portbytes import PortBytes
 
 GOOD = Evidence(
     window="w1",
@@ -67,6 +68,41 @@ def test_each_gate_fails_alone_and_says_why(evidence, gate, told):
     assert [g.name for g in gates if g.passed is False] == [gate]
     assert gates[0].name == gate
     assert told in reasons(gates)[0]
+
+
+def offloaded(*, tells_frames, share=1.0, counts=lambda number, size: (number, size)):
+    """A capture of `share` of 1000 packets of 44 segments each, behind an interface that counts them, or frames."""
+    whole, frames = 1000 * (66 + 44 * 1448), 1000 * 44 * 1514
+    counted = counts(44_000, frames) if tells_frames else counts(1000, whole)
+    return changed(
+        "port_bytes", captured=share * whole, packets=share * 1000, wire=share * frames, frames=share * 44_000,
+        counted_packets=counted[0], counted=counted[1],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("tells_frames", [True, False])
+def test_what_offloads_join_is_held_against_what_the_interface_counts(tells_frames):
+    assert valid(judge(offloaded(tells_frames=tells_frames), Tolerances()))
+    (reason,) = reasons(judge(offloaded(tells_frames=tells_frames, share=0.97), Tolerances()))
+    assert "MB as frames), the interface counted" in reason
+    assert reason.endswith("%); the condition `offloads: off` has captures and counters see frames alike")
+
+
+def test_an_interface_may_count_single_packets_and_joined_ones():
+    """Half of the 1000 packets of 44 segments reached it joined."""
+    half = offloaded(tells_frames=False, counts=lambda number, size: (500 + 22_000, size // 2 + 500 * 44 * 1514))
+    assert valid(judge(half, Tolerances()))
+
+
+def test_an_interface_may_count_frames_and_bytes_as_it_is_handed_them():
+    assert valid(judge(offloaded(tells_frames=False, counts=lambda _, size: (44_000, size)), Tolerances()))
+
+
+def test_an_interface_may_count_checksums():
+    """Acknowledgements of 66 bytes: that is where four bytes a frame tell."""
+    acks = {"captured": 6.6e6, "wire": 6.6e6, "packets": 1e5, "frames": 1e5, "counted_packets": 1e5}
+    assert valid(judge(changed("port_bytes", counted=7e6, **acks), Tolerances()))
+    assert not valid(judge(changed("port_bytes", counted=7.4e6, **acks), Tolerances()))
 
 
 @pytest.mark.parametrize(

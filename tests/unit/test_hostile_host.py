@@ -6,19 +6,23 @@ import hashlib
 import shutil
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
+from orchestrator import inbox
 from orchestrator import leash as leash_module
 from orchestrator.answers import AgentLost, LineRead, RemoteFile
 from orchestrator.deadline import Deadline
 from orchestrator.errors import AgentError, DeadlineExceeded, OrchError, StoreError, TransportError
+from orchestrator.events import EventLog
 from orchestrator.fetching import fetch_all
 from orchestrator.launch import Launch, Requirement
 from orchestrator.leash import Leash
 from orchestrator.topology import Node
 from orchestrator.transport.local import LocalChannel
+from orchestrator.watch import Watch
 
 PATIENCE_S = 60.0  # of requests that are to be ended before
 
@@ -55,17 +59,19 @@ main()
 
 
 class Hostile(Leash):
-    def __init__(self, program: Path, behaviour: str, on_event=None) -> None:
+    def __init__(self, program: Path, behaviour: str, on_event=None, *, keep: bool = True) -> None:
         program.write_text(PROGRAM.format(python=sys.executable, behaviour=behaviour))
         program.chmod(0o755)
         self.events: list = []
+        self.keep = keep
         self.lost = threading.Event()
         self.handler = on_event
         node = Node(name="n1", work="/nowhere", python=sys.executable)
         super().__init__(node, LocalChannel(str(program)), run="r1", holder={}, on_event=self.take)
 
     def take(self, event) -> None:
-        self.events.append(event)
+        if self.keep:
+            self.events.append(event)
         if isinstance(event, AgentLost):
             self.lost.set()
         if self.handler is not None:
@@ -162,11 +168,11 @@ def test_whoever_waits_learns_that_the_agent_is_lost_and_where(hostile, what):
     for error in outcomes(leash):
         assert isinstance(error, TransportError), error
         assert error.node == "n1"
-        assert error.message.startswith("the channel to the agent ended")
+        assert error.message.startswith("its agent is gone: the channel to the agent ended")
         assert len(str(error)) < 2000
     assert leash.lost.wait(PATIENCE_S)
     assert [event.node for event in leash.events if isinstance(event, AgentLost)] == ["n1"]
-    with pytest.raises(TransportError, match="n1: the channel to the agent ended"):
+    with pytest.raises(TransportError, match="n1: its agent is gone: the channel to the agent ended"):
         leash.clock(1, patience())
 
 
@@ -410,3 +416,46 @@ def test_who_cannot_take_a_part_says_so_at_once_and_the_agent_stops(tether, tmp_
 
 def still_reads(pid: int, name: str) -> bool:
     return any(link.exists() and link.readlink().name == name for link in Path(f"/proc/{pid}/fd").iterdir())
+
+
+FLOODS = {
+    "single events": """
+    event = {"event": "exit", "name": "p", "status": 0, "wall_ns": 1}
+    for _ in range(1_000_000): text(event)
+""",
+    "a frame of lines": """
+    while True: text({"event": "lines", "name": "p", "lines": [""] * 500_000, "wall_ns": 1})
+""",
+    "long lines": """
+    while True: text({"event": "lines", "name": "p", "lines": ["x" * 1_000_000], "wall_ns": 1})
+""",
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
+def test_a_flood_of_events_ends_the_connection_and_not_the_controller(hostile, tmp_path, flood, monkeypatch):
+    """A run that puts itself down, or waits for something else, takes no events: they wait."""
+    monkeypatch.setattr(inbox, "MOST_BYTES", 8 << 20)
+    watch = Watch(EventLog(tmp_path / "events.jsonl"))
+    leash = hostile(f"def other(request):{flood}", on_event=watch.inbox.put, keep=False)
+    tracemalloc.start()
+    try:
+        (error,) = outcomes(leash, 1)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(error, TransportError)
+    assert leash.lost.wait(PATIENCE_S)
+    assert most < 64 << 20
+    watch.settle()
+    assert "floods the controller" in watch.lost["n1"]
+    assert len(watch.inbox) == 0
+
+
+def test_what_is_taken_in_time_is_no_flood(tmp_path):
+    watch = Watch(EventLog(tmp_path / "events.jsonl"))
+    for _ in range(20):
+        for _ in range(50_000):
+            watch.inbox.put(LineRead("n1", "p", "x" * 100, 1))
+        watch.settle()
+    assert len(watch.inbox) == 0

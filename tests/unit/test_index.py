@@ -34,11 +34,11 @@ def test_what_is_new_changed_or_gone_shows_at_once(tmp_path):
     first, second = made(tmp_path, 2)
     assert set(listed(tmp_path)) == {first, second}
     manifest = json.loads((first / "manifest.json").read_text())
-    rundir.write_json(first / "manifest.json", {**manifest, "valid": "changed"})
+    rundir.write_json(first / "manifest.json", {**manifest, "stage": "changed"})
     shutil.rmtree(second)
     (third,) = made(tmp_path)
     assert set(listed(tmp_path)) == {first, third}
-    assert listed(tmp_path)[first]["valid"] == "changed"
+    assert listed(tmp_path)[first]["stage"] == "changed"
 
 
 def test_it_says_what_reading_every_manifest_says(tmp_path):

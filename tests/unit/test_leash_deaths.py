@@ -298,16 +298,6 @@ def test_two_agents_cannot_work_in_one_folder(tether, run_name):
         other.hello(soon(), folder=first.node.folder(run_name))
 
 
-def test_an_agent_that_hears_nothing_for_too_long_ends(tether, tmp_path, run_name):
-    quiet = tether(hello=False)  # it would speak up every 20 s
-    hello = {"node": "n1", "run": run_name, "folder": str(tmp_path / "run"), "holder": {}, "silence_s": 4.0}
-    quiet._connection.ask("hello", soon(), hello)
-    undone = tmp_path / "undone"
-    quiet.change("rate", soon(), undo=[["touch", str(undone)]], apply=[["true"]])
-    quiet.await_event(lambda event: isinstance(event, AgentLost))
-    assert undone.exists()
-
-
 def test_an_idle_leash_keeps_its_agent(tether):
     leash = tether(silence_s=4.0)
     with pytest.raises(DeadlineExceeded):

@@ -15,8 +15,10 @@ from orchestrator.answers import LineRead
 from orchestrator.errors import AgentError, DeadlineExceeded, OrchError
 from orchestrator.events import EventLog
 from orchestrator.experiment import model
+from orchestrator.interrupts import Interrupts
 from orchestrator.measuring import Measurement, preflight
 from orchestrator.progress import Progress
+from orchestrator.session import Session
 from orchestrator.watch import Watch
 
 MS = 1_000_000
@@ -37,16 +39,30 @@ def quick(monkeypatch):
 
 
 class Counter:
-    """A leash that knows one counter, which grows by so many bits in each second of the node's clock."""
+    """A leash that knows a device's counters, which grow by so many bits in each second of the node's clock.
 
-    def __init__(self, rate_bps, step_ns=600 * MS, text=None):
+    The device counts `joined` frames of 1514 bytes as one packet.
+    """
+
+    def __init__(self, rate_bps, step_ns=600 * MS, text=None, joined=1):
         self.rate_bps, self.step_ns, self.text, self.now_ns = rate_bps, step_ns, text, 10**18
+        self.joined = joined
 
     def read(self, paths, _deadline):
-        assert paths == ["/sys/class/net/eth0/statistics/rx_bytes"]
+        assert paths == [f"/sys/class/net/eth0/statistics/rx_{what}" for what in ("bytes", "packets")]
         self.now_ns += self.step_ns
-        grown = str(int((self.now_ns - 10**18) / 1e9 * self.rate_bps / 8))
-        return SimpleNamespace(wall_ns=self.now_ns, texts={paths[0]: None if self.text == "gone" else grown})
+        counted = told(self.grown((self.now_ns - 10**18) / 1e9), self.joined)
+        texts = dict.fromkeys(paths) if self.text == "gone" else dict(zip(paths, counted, strict=True))
+        return SimpleNamespace(wall_ns=self.now_ns, texts=texts)
+
+    def grown(self, seconds):
+        return seconds * self.rate_bps / 8
+
+
+def told(size, joined=1):
+    """Bytes and packets that a device counts of so many bytes on the wire."""
+    packets = int(size / 1514 / joined)
+    return str(packets * (66 + joined * 1448)), str(packets)
 
 
 @pytest.fixture
@@ -55,7 +71,12 @@ def session_of(tmp_path):
         watch = Watch(EventLog(tmp_path / "events.jsonl"))
         for launch in run.launches():
             watch.add(launch)
-        return SimpleNamespace(watch=watch, testbed=SimpleNamespace(topology=run.topology), leashes=leashes or {})
+        session = Session(
+            SimpleNamespace(topology=run.topology), run="r", events=EventLog(tmp_path / "session.jsonl"), watch=watch,
+            interrupts=Interrupts(),
+        )  # fmt: skip
+        session.leashes.update(leashes or {})
+        return session
 
     return make
 
@@ -228,7 +249,27 @@ def test_preflight_is_content_when_every_receiver_gets_what_is_asked(session_of,
     session = session_of(run, {"h3": Counter(50e6 * share)})  # scale 10, both sources together
     landing = preflight(run, run.windows[0], session)
     assert landing.short == frozenset()
-    assert landing.rates == {"h3": pytest.approx(50e6 * share, rel=1e-6)}
+    assert landing.rates == {"h3": pytest.approx(50e6 * share, rel=1e-3)}
+
+
+@pytest.mark.parametrize("joined", [2, 44])
+def test_preflight_counts_the_frames_that_a_device_counts_joined(session_of, joined):
+    run = planned("{iterations: 5}", traffic=TRAFFIC)
+    session = session_of(run, {"h3": Counter(50e6, joined=joined)})
+    assert preflight(run, run.windows[0], session).rates == {"h3": pytest.approx(50e6, rel=0.01)}
+
+
+def test_receivers_are_asked_at_once(session_of):
+    run = planned("{iterations: 5}", traffic=TRAFFIC + "  - iperf: {from: h1, to: h2, load: 500mbit}\n")
+    together = threading.Barrier(2)
+
+    class Slow(Counter):
+        def read(self, paths, deadline):
+            together.wait(60)
+            return super().read(paths, deadline)
+
+    landing = preflight(run, run.windows[0], session_of(run, {"h2": Slow(50e6), "h3": Slow(50e6)}))
+    assert landing.rates.keys() == {"h2", "h3"}
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.2])
@@ -251,7 +292,7 @@ def told_by(counter, monkeypatch):
 def test_preflight_takes_the_load_as_achieved_where_that_is_said(session_of, monkeypatch):
     run = planned("{iterations: 5}", traffic=TRAFFIC, more="validity: {load: as-achieved}\n")
     session = session_of(run, {"h3": told_by(Counter(7e6, step_ns=100 * MS), monkeypatch)})
-    assert preflight(run, run.windows[0], session).rates == {"h3": pytest.approx(7e6, rel=1e-6)}
+    assert preflight(run, run.windows[0], session).rates == {"h3": pytest.approx(7e6, rel=1e-2)}
 
 
 def test_preflight_gives_up_at_once_on_a_load_that_stands_short_when_it_can_be_raised(session_of, monkeypatch):
@@ -266,18 +307,8 @@ def test_a_load_that_still_grows_is_not_raised_yet(session_of, monkeypatch):
     run = planned("{iterations: 5}", traffic=TRAFFIC)
     counter = told_by(Counter(0.0, step_ns=100 * MS), monkeypatch)
     session = session_of(run, {"h3": counter})
-    read = counter.read
-
-    def ramp(paths, deadline):
-        reading = read(paths, deadline)
-        seconds = (reading.wall_ns - 10**18) / 1e9
-        seconds_at_full = (
-            seconds**2 / 12 if seconds < 6 else seconds - 3
-        )  # six seconds of the node's clock to get there
-        reading.texts[paths[0]] = str(int(seconds_at_full * 50e6 / 8))
-        return reading
-
-    counter.read = ramp
+    # Six seconds of the node's clock to get there.
+    counter.grown = lambda seconds: (seconds**2 / 12 if seconds < 6 else seconds - 3) * 50e6 / 8
     assert preflight(run, run.windows[0], session, raisable={"h3"}).short == frozenset()
 
 
@@ -285,34 +316,25 @@ def test_preflight_judges_the_last_second_not_what_was_before(session_of):
     run = planned("{iterations: 5}", traffic=TRAFFIC)
     counter = Counter(0.0)
     session = session_of(run, {"h3": counter})
-    reads = iter(range(10**6))
-    read = counter.read
-
-    def ramp(paths, deadline):
-        reading = read(paths, deadline)
-        steady = max(0, next(reads) - 4)  # nothing at first, then what is asked
-        reading.texts[paths[0]] = str(int(steady * 0.6 * 50e6 / 8))
-        return reading
-
-    counter.read = ramp
+    counter.grown = lambda seconds: max(0.0, seconds - 3) * 50e6 / 8  # nothing at first, then what is asked
     assert preflight(run, run.windows[0], session).rates == {"h3": pytest.approx(50e6, rel=1e-3)}
 
 
 def test_a_counter_that_cannot_be_read_is_said(session_of):
     run = planned("{iterations: 5}", traffic=TRAFFIC)
-    with pytest.raises(OrchError, match="h3: /sys/class/net/eth0/statistics/rx_bytes cannot be read"):
+    with pytest.raises(OrchError, match="h3: /sys/class/net/eth0/statistics cannot be read"):
         preflight(run, run.windows[0], session_of(run, {"h3": Counter(1, text="gone")}))
 
 
 def test_what_fails_while_the_load_is_watched_comes_through(session_of):
     run = planned("{iterations: 5}", traffic=TRAFFIC)
 
-    class Broken:
+    class Broken(Counter):
         def read(self, _paths, _deadline):
             raise AgentError("refused", node="h3")
 
     with pytest.raises(AgentError):
-        preflight(run, run.windows[0], session_of(run, {"h3": Broken()}))
+        preflight(run, run.windows[0], session_of(run, {"h3": Broken(0.0)}))
 
 
 def test_progress_is_told_of_the_slowest_job_and_the_load(session_of):

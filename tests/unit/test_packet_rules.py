@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import gates, packet_rules
-from orchestrator.conditions import ecn, loss
+from orchestrator.conditions import ecn, loss, offloads
 from orchestrator.gates import Evidence, Hits, Tolerances
 from orchestrator.topology import Link, Node, Topology
 
@@ -159,3 +159,27 @@ def test_two_places_share_what_both_need(tmp_path):
 def test_the_share_of_a_rule_is_whole_millionths():
     change = rule_of(loss, topology(), share="0.0125%")
     assert change.expect("absent") == "drop 125 of 1000000"
+
+
+def test_only_receive_offloads_that_the_driver_lets_change_are_switched():
+    nic = "tcp-segmentation-offload: on\ngeneric-segmentation-offload: on\ngeneric-receive-offload: on\n"
+    (change, *_) = offloads.changes(offloads.Config(state="off"), topology())
+    assert change.parse(nic + "large-receive-offload: off [fixed]\n") == "tso on gso on gro on"
+    old = change.parse(nic + "large-receive-offload: on\nrx-gro-hw: on [fixed]\n")
+    assert old == "tso on gso on gro on lro on"
+    assert change.apply(old) == [("ethtool", "-K", "eth0", "tso", "off", "gso", "off", "gro", "off", "lro", "off")]
+    assert change.undo(old) == [("ethtool", "-K", "eth0", *old.split())]
+
+
+def test_offloads_are_switched_off_once_for_all_conditions(tmp_path):
+    from experiments import GOOD, orch
+
+    path = tmp_path / "e.yaml"
+    path.write_text(GOOD + "conditions:\n  - offloads: off\n  - loss: {host: h1, share: 1%}\n")
+    status, out, err = orch("plan", str(path))
+    assert status == 0, err
+    assert out.count("change: offloads of h1:eth0 on h1") == 1
+    path.write_text(GOOD + "conditions:\n  - offloads: {state: off, hosts: [h9]}\n")
+    status, _, err = orch("plan", str(path))
+    assert status == 2
+    assert "conditions.0.offloads.hosts.0: no host h9" in err

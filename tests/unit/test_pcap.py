@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator import reduction
 from orchestrator.analysis.accounting import MOST_HOLES
 from orchestrator.analysis.captures import reduce
 from orchestrator.errors import CaptureError
@@ -208,8 +207,11 @@ def test_what_the_device_cuts_into_frames_counts_their_headers(tmp_path, size, t
     flows, packets, _ = look([path], segment=1500)
     row = one(flows)
     assert (row["wire_bytes"], row["payload_bytes"], row["packets"]) == (wire, size, 1)
+    headers = 54 + 4 * len(tags)
     assert packets["wire_bytes"].tolist() == [wire]
-    assert one(look([path])[0])["wire_bytes"] == size + 54 + 4 * len(tags)
+    assert packets["captured_bytes"].tolist() == [size + headers]
+    assert packets["frames"].tolist() == [(wire - size) // headers]
+    assert one(look([path])[0])["wire_bytes"] == size + headers
 
 
 def test_the_frames_of_a_packet_beyond_64_kilobytes_whose_length_is_left_out(tmp_path):
@@ -321,8 +323,3 @@ def test_it_can_run_in_a_worker_process():
         )
     assert problems == []
     assert pickle.loads(pickle.dumps(flows))["packets"].sum() > 100  # noqa: S301
-
-
-@pytest.mark.parametrize(("kind", "segment"), [("inventory", 9000), ("local", None)])
-def test_only_devices_of_real_hosts_cut_packets(kind, segment):
-    assert reduction._segment({"topology": {"kind": kind, "mtu": 9000}}) == segment

@@ -7,17 +7,21 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from half_open import Cuttable
 
 from orchestrator import fanout
 from orchestrator.deadline import Deadline
-from orchestrator.errors import StoreError, TransportError
+from orchestrator.errors import LockedError, OrchError, StoreError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.interrupts import Interrupts
-from orchestrator.launch import Launch, Line
+from orchestrator.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.leash import Leash
 from orchestrator.session import Session
 from orchestrator.topology import Node, Topology
@@ -26,25 +30,44 @@ from orchestrator.watch import Watch
 
 PATIENCE_S = 120.0
 
+
+def wait_for(ready, *, waiting_for):
+    Deadline.after(PATIENCE_S).poll(ready, every_s=0.02, waiting_for=waiting_for)
+
+
 # Ready when all of them have come to the same folder, as ranks are when all have met.
 MEETS = 'touch "$0/$1"; while [ "$(ls "$0" | wc -l)" -lt "$2" ]; do sleep 0.1; done; echo ready; exec sleep 600'
 
+# Over when all of them have been asked to end, as ranks are whose framework parts from its peers.
+PARTS = 'trap "touch $0/$1; while [ \\$(ls $0 | wc -l) -lt $2 ]; do sleep 0.1; done; exit 0" TERM; echo ready; '
+PARTS += "while :; do sleep 0.1; done"
+
 
 class Here:
-    """A testbed whose nodes are this machine, each with an agent of its own; `down` ones are not reached again."""
+    """A testbed whose nodes are this machine, each with an agent of its own; `down` ones are not reached again.
+
+    `lines` are the last connections to them.
+    """
 
     def __init__(self, tmp_path, names):
         nodes = tuple(Node(name=name, work=str(tmp_path / name), python=sys.executable) for name in names)
         self.topology = Topology(kind="inventory", nodes=nodes, links=())
         self.agents: dict[str, int] = {}
         self.down: set[str] = set()
+        self.lines: dict[str, Cuttable] = {}
+        self._made: list[Cuttable] = []
 
     def connect(self, node, deadline):
         if node in self.down:
             raise TransportError("no route", node=node)
-        channel = LocalChannel(sys.executable)
-        self.agents[node] = channel.pid
-        return channel
+        line = self.lines[node] = Cuttable()
+        self._made.append(line)
+        self.agents[node] = line.agent.pid
+        return line
+
+    def close(self):
+        for line in self._made:
+            line.end()
 
     def home_of(self, node):
         return None
@@ -69,6 +92,51 @@ def session_on(tmp_path, run_name, monkeypatch, strays):
         session.testbed.down.clear()
         session.residue()  # what the test left on a host that was down
         session.close()
+        session.testbed.close()
+
+
+def test_of_two_controllers_in_the_same_instant_one_gets_all_hosts(tmp_path, run_name, monkeypatch, strays):
+    """One of them is quick to reach the first host, the other one the second: neither may keep out the other."""
+    quick = {"a": "n1", "b": "n2"}
+    done = {name: threading.Event() for name in (*quick, *quick.values())}
+    lock = Leash.lock
+
+    def each_machine_its_own(leash, name, deadline):
+        """Nodes share this machine; who is not quick there waits until the other one has it, or has failed."""
+        node, mine = leash.node.name, leash._holder["run"][-1]
+        if quick[mine] != node:
+            other = "b" if mine == "a" else "a"
+            wait_for(lambda: done[node].is_set() or done[other].is_set(), waiting_for="the other controller")
+        try:
+            lock(leash, f"{run_name}-{node}-{name}", deadline)
+        finally:
+            done[node].set()
+
+    monkeypatch.setattr(Leash, "lock", each_machine_its_own)
+    events = EventLog(tmp_path / "events.jsonl")
+    sessions = {
+        name: Session(
+            Here(tmp_path, ["n1", "n2"]), run=f"{run_name}{name}", events=events, watch=Watch(events),
+            interrupts=Interrupts(),
+        )
+        for name in quick
+    }  # fmt: skip
+
+    def opened(name):
+        try:
+            sessions[name].open(["n1", "n2"])
+        except LockedError as error:
+            return error
+        finally:
+            done[name].set()
+        return None
+
+    with ThreadPoolExecutor(2) as pool:
+        refused = [error for error in pool.map(opened, quick) if error is not None]
+    for session in sessions.values():
+        session.close()
+    assert len(refused) == 1
+    assert f"run {run_name}" in refused[0].message
 
 
 def killed(session, *names):
@@ -79,7 +147,7 @@ def killed(session, *names):
         session.watch.settle()
         return set(names) <= set(session.watch.lost)
 
-    Deadline.after(PATIENCE_S).poll(noticed, every_s=0.02, waiting_for="the loss to be noticed")
+    wait_for(noticed, waiting_for="the loss to be noticed")
 
 
 def test_more_ranks_than_are_asked_at_once_get_ready_together(session_on, tmp_path):
@@ -102,6 +170,28 @@ def test_more_ranks_than_are_asked_at_once_get_ready_together(session_on, tmp_pa
     assert len(session.up(launches)) == count
     session.stop(launches, measured_until=time.monotonic())
     assert session.residue() == []
+
+
+def test_more_ranks_than_are_asked_at_once_part_together(session_on, tmp_path):
+    session = session_on("n1", "n2")
+    parting = tmp_path / "parting"
+    parting.mkdir()
+    count = fanout.MOST_AT_ONCE + 6
+    launches = [
+        Launch(
+            name=f"rank{number}",
+            node=f"n{1 + number % 2}",
+            role="rank",
+            argv=("sh", "-c", PARTS, str(parting), str(number), str(count)),
+            ready=Line("ready"),
+            ready_within_s=PATIENCE_S,
+            stop=Stop(signals=((signal.SIGTERM, PATIENCE_S),)),
+        )
+        for number in range(count)
+    ]
+    session.start(launches, what="starting ranks")
+    session.stop(launches, measured_until=time.monotonic())
+    assert {process.status for process in session.watch.processes.values()} == {0}, "one was killed: it waited"
 
 
 def test_a_lost_host_keeps_nobody_from_sweeping_the_others(session_on):
@@ -169,3 +259,62 @@ def test_a_host_that_was_rebooted_is_brought_home_and_nothing_is_undone_there(se
     session.fetch(tmp_path / "results")
     assert (tmp_path / "results/hosts/n1/data").read_bytes() == b"x"
     assert not undone.exists()
+
+
+def limit(node, file):
+    """A change of what a file says, from old to new."""
+    file.write_text("old\n")
+
+    def said(word):
+        return [("sh", "-c", f"echo {word} > {file}")]
+
+    return Change(
+        node=node, name=f"limit of {node}", kind="rate", read=("cat", str(file)), parse=str.strip,
+        apply=lambda _: said("new"), undo=said, expect=lambda _: "new",
+        sign=lambda _: Sign(read=("cat", str(file)), pattern="^new$"),
+    )  # fmt: skip
+
+
+def test_putting_back_waits_for_no_host_that_is_silent(session_on, tmp_path):
+    """The others are put back and go on without it; once it can be reached its agent gives way to a new one."""
+    session = session_on("n1", "n2", "n3")
+    files = {name: tmp_path / f"{name}.limit" for name in session.leashes}
+    session.apply([limit(name, file) for name, file in files.items()])
+    launch = Launch(name="p", node="n1", role="rank", argv=("sleep", "600"))
+    session.start([launch], what="starting")
+    session.testbed.lines["n1"].cut()
+    session._interrupts.unwinding()
+    with pytest.raises(TransportError, match="n1: nothing was heard of it"):
+        session.undo_changes()
+    assert {name: file.read_text() for name, file in files.items()} == {"n1": "new\n", "n2": "old\n", "n3": "old\n"}
+    assert set(session.machines()) == {"n2", "n3"}
+    assert session.up([launch]) == []
+
+    assert session.residue() == []
+    assert session.watch.lost == {}
+    assert files["n1"].read_text() == "old\n"
+    session.fetch(tmp_path / "results")
+    assert (tmp_path / "results/hosts/n1/p/stdout").exists()
+
+
+def test_steps_of_putting_back_skip_a_host_whose_loss_nobody_has_taken_note_of(session_on):
+    session = session_on("n1", "n2")
+    session._interrupts.unwinding()
+    session.testbed.lines["n1"].agent.close()
+    Deadline.after(PATIENCE_S).poll(lambda: len(session.watch.inbox) > 0, every_s=0.02, waiting_for="the loss")
+    assert list(session.machines()) == ["n2"]
+
+
+def test_nothing_is_missed_of_a_host_that_never_greeted(session_on, tmp_path, monkeypatch):
+    """What answers there is no agent of ours: no folder of the run is left on it."""
+    stranger = tmp_path / "stranger"
+    stranger.write_text(f"#!{sys.executable}\nprint('Welcome!' * 20000)\n")
+    stranger.chmod(0o755)
+    session = session_on("n1")
+    monkeypatch.setattr(Here, "connect", lambda *_: LocalChannel(str(stranger)))
+    session.testbed.topology = replace(session.testbed.topology, nodes=(Node(name="n2", work=str(tmp_path / "n2")),))
+    with pytest.raises(OrchError, match="no agent of ours"):
+        session.open(["n2"])
+    session.watch.settle()
+    assert set(session.watch.lost) == {"n2"}
+    session.fetch(tmp_path / "results")

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from orchestrator.answers import AgentLost, LineRead, ProcessExited
-from orchestrator.errors import LaunchError, TestbedError, TransportError
+from orchestrator.errors import Interrupted, LaunchError, TestbedError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.launch import Launch
 from orchestrator.watch import Watch
@@ -17,6 +17,10 @@ from orchestrator.watch import Watch
 @pytest.fixture
 def watch(tmp_path):
     return Watch(EventLog(tmp_path / "events.jsonl"))
+
+
+def lost(node: str, why: str, *, since: float = 0.0, blamed: str | None = "") -> AgentLost:
+    return AgentLost(node, TransportError(why, node=node if blamed == "" else blamed), since)
 
 
 def started(watch: Watch, name="p", **more):
@@ -69,10 +73,10 @@ def test_nobody_knows_a_process_that_was_not_added(watch):
 
 
 def test_a_lost_agent_ends_the_run_and_is_remembered(watch, tmp_path):
-    watch.inbox.put(AgentLost("h1", "the channel ended"))
+    watch.inbox.put(lost("h1", "its agent is gone: the channel ended"))
     with pytest.raises(TransportError, match="h1: its agent is gone: the channel ended"):
         watch.take(time.monotonic())
-    assert watch.lost == {"h1": "the channel ended"}
+    assert watch.lost == {"h1": "its agent is gone: the channel ended"}
     assert json.loads((tmp_path / "events.jsonl").read_text())["event"] == "agent-lost"
 
 
@@ -116,7 +120,7 @@ def test_events_before_a_failure_are_taken_and_those_behind_it_wait(watch):
     for number in (0, 1):
         watch.inbox.put(LineRead("h1", "p", f'{{"iteration": {number}, "start_ns": 1, "end_ns": 2}}', 1))
         if number == 0:
-            watch.inbox.put(AgentLost("h1", "gone"))
+            watch.inbox.put(lost("h1", "gone"))
     with pytest.raises(TransportError):
         watch.take(time.monotonic())
     assert watch.jobs["j"].last == 0
@@ -126,10 +130,10 @@ def test_events_before_a_failure_are_taken_and_those_behind_it_wait(watch):
 
 def test_settling_raises_nothing(watch):
     started(watch, job="j")
-    for event in (AgentLost("h1", "gone"), ProcessExited("h1", "p", 1, 1), LineRead("h1", "p", "{", 1)):
+    for event in (lost("h1", "gone"), ProcessExited("h1", "p", 1, 1), LineRead("h1", "p", "{", 1)):
         watch.inbox.put(event)
     watch.settle()
-    assert watch.inbox.empty()
+    assert len(watch.inbox) == 0
     assert watch.processes["h1", "p"].failed
 
 
@@ -185,3 +189,45 @@ def test_lines_that_come_late_are_no_clock_that_was_set(watch):
     for number in range(3):
         told_at(watch, number, then + number, then + number)
     assert watch.jobs["j"].last == 2
+
+
+def test_a_loss_is_told_before_what_follows_from_it(watch):
+    """A rank's error is known at once, that a host of its peers fell silent before it only seconds later."""
+    error = LaunchError("training-rank0 ended with status 1", node="h1")
+    assert watch.cause(error, 100.0) is error
+    watch.inbox.put(lost("h2", "nothing was heard of it for 9 s", since=99.0))
+    watch.settle()
+    told = watch.cause(error, 100.0)
+    assert str(told).splitlines() == [
+        "h2: nothing was heard of it for 9 s",
+        "  also: h1: training-rank0 ended with status 1",
+    ]
+
+
+def test_of_several_losses_the_first_is_told_and_blames_whom_it_blamed(watch):
+    watch.inbox.put(lost("h3", "gone", since=99.5))
+    watch.inbox.put(lost("h2", "jump host gate, which leads to h2: nothing", since=99.0, blamed=None))
+    watch.settle()
+    told = watch.cause(LaunchError("training-rank0 ended with status 1", node="h1"), 100.0)
+    assert (told.message, told.node) == ("jump host gate, which leads to h2: nothing", None)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LaunchError("training-rank1 ended with status -9", node="h2"),  # which the host could still tell
+        Interrupted("stopped by SIGINT"),
+        TransportError("its agent is gone", node="h1"),
+    ],
+)
+def test_what_does_not_follow_from_a_loss_is_told_as_it_is(watch, error):
+    watch.inbox.put(lost("h2", "nothing was heard of it for 9 s", since=99.0))
+    watch.settle()
+    assert watch.cause(error, 100.0) is error
+
+
+def test_a_loss_after_a_failure_is_not_its_cause(watch):
+    watch.inbox.put(lost("h2", "gone", since=105.0))
+    watch.settle()
+    error = LaunchError("training-rank0 ended with status 1", node="h1")
+    assert watch.cause(error, 100.0) is error

@@ -269,10 +269,11 @@ def test_counters_sampled_seldom_do_not_fail_a_short_window_of_bursts():
     packets = pa.table({
         "node": ["h1"] * 10, "port": ["eth0"] * 10, "direction": ["in"] * 10,
         "bin_ns": [begin + at * second // 100 for at in range(80, 90)], "wire_bytes": [10**7] * 10,
+        "captured_bytes": [10**7] * 10, "packets": [10**4] * 10, "frames": [10**4] * 10,
     })  # fmt: skip
     counters = pa.table({
-        "node": ["h1"] * 4, "port": ["eth0"] * 4, "counter": ["rx_bytes"] * 4,
-        "time_ns": [begin + at * second for at in range(4)], "value": [0.0, 1e8, 1e8, 1e8],
+        "node": ["h1"] * 8, "port": ["eth0"] * 8, "counter": ["rx_bytes"] * 4 + ["rx_packets"] * 4,
+        "time_ns": [begin + at * second for at in range(4)] * 2, "value": [0.0, 1e8, 1e8, 1e8, 0.0, 1e5, 1e5, 1e5],
     })  # fmt: skip
     planned = trust.Planned(node="h1", port="eth0", state="complete", why="", counts=None)
     data = windows._Tables(packets, None, counters, None, {}, (planned,), None, NOT_SAMPLED)

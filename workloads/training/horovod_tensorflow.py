@@ -39,7 +39,7 @@ def build(config: dict[str, Any], *, checksum: bool) -> Step:
 
     with plain_errors():
         hvd.broadcast_variables(model.weights, root_rank=0)
-        trained = tf.function(train).get_concrete_function()
+        trained = tf.function(train, autograph=False).get_concrete_function()
 
     return step_of(trained, model, clockwork, batch=config["batch"], checksum=checksum)
 

@@ -42,7 +42,7 @@ def build(config: dict[str, Any], *, checksum: bool) -> Step:
         return loss
 
     with plain_errors():
-        trained = tf.function(lambda: strategy.run(replica)).get_concrete_function()
+        trained = tf.function(lambda: strategy.run(replica), autograph=False).get_concrete_function()
 
     return step_of(trained, model, clockwork, batch=config["batch"], checksum=checksum)
 

@@ -50,7 +50,7 @@ def check(commands: Commands, *, requirements: List[Dict[str, str]]) -> Steps[Di
                 found, detail = False, str(refusal)
         elif kind == "privilege":
             found, detail = granted(what)
-        elif kind in ("device", "mtu", "speed"):
+        elif kind in ("device", "link", "mtu", "speed"):
             found, detail = check_device(kind, what)
         else:
             raise ValueError("no requirement of kind %r" % kind)
@@ -59,9 +59,11 @@ def check(commands: Commands, *, requirements: List[Dict[str, str]]) -> Steps[Di
 
 
 def check_device(kind: str, what: str) -> Tuple[bool, str]:
-    """Whether there is such a device, or the one that the last word names has the MTU or speed that the first is."""
+    """Whether there is such a device, or it has a link, or the MTU or speed that the first word is."""
     if kind == "device":
         return os.path.exists(os.path.join(NET, what)), "devices: " + ", ".join(sorted(os.listdir(NET)))
+    if kind == "link":
+        return check_link(what)
     words = what.split()
     wanted, device = int(words[0]), words[-1]
     try:
@@ -75,6 +77,18 @@ def check_device(kind: str, what: str) -> Tuple[bool, str]:
     if kind == "speed" and (number <= 0 or nominal(device)):  # without a link, which shows elsewhere, or virtual
         return True, "not told"
     return (number == wanted if kind == "mtu" else number >= wanted), detail
+
+
+def check_link(device: str) -> Tuple[bool, str]:
+    """Whether a device is up and has a carrier."""
+    try:
+        with open(os.path.join(NET, device, "carrier")) as file:
+            carrier = file.read().strip() == "1"
+    except FileNotFoundError:
+        return False, "there is no such device"
+    except OSError:  # EINVAL: it is down
+        return False, "it is down"
+    return carrier, "it has a carrier" if carrier else "it is up, but has no carrier"
 
 
 def nominal(device: str) -> bool:

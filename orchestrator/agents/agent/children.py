@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -42,8 +43,7 @@ def find_program(name: str, folder: Optional[Folder] = None) -> str:
         where = folder.fd if folder else None
         if os.access(name, os.X_OK, dir_fd=where):
             return name
-        if os.access(name, os.F_OK, dir_fd=where):
-            raise Refusal("not-executable", "%s cannot be executed%s" % (name, why_not(name, where)))
+        refuse_noexec(name, where)
     else:
         places = [entry for entry in os.environ.get("PATH", os.defpath).split(":") if entry.startswith("/")]
         found = shutil.which(name, path=":".join(places + [entry for entry in SBIN if entry not in places]))
@@ -52,15 +52,18 @@ def find_program(name: str, folder: Optional[Folder] = None) -> str:
     raise Refusal("missing", "no program named %r on this node" % name)
 
 
-def why_not(name: str, where: Optional[int]) -> str:
-    """Why a file that is there cannot be executed, as far as its file system says."""
-    fd = os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=where)
-    try:
-        if os.fstatvfs(fd).f_flag & os.ST_NOEXEC:
-            return ": it lies on a file system that is mounted noexec; name another folder in `work:`"
-    finally:
-        os.close(fd)
-    return ": it has no permission to be"
+def refuse_noexec(name: str, where: Optional[int]) -> None:
+    """Tell of a program that may be executed by its mode, but not where it lies."""
+    with contextlib.suppress(OSError):
+        fd = os.open(name, os.O_PATH, dir_fd=where)
+        try:
+            mode, flags = os.fstat(fd).st_mode, os.fstatvfs(fd).f_flag
+        finally:
+            os.close(fd)
+        if stat.S_ISREG(mode) and mode & 0o111 and flags & os.ST_NOEXEC:
+            path = name if name.startswith("/") or where is None else os.readlink("/proc/self/fd/%d" % where)
+            told = "%s cannot be executed: its file system is mounted noexec" % os.path.join(path, name)
+            raise Refusal("noexec", told)
 
 
 def hit(pids: List[int], number: int) -> None:

@@ -27,11 +27,23 @@ class Completed(NamedTuple):
 
 
 def argvs(value: Any) -> List[List[str]]:
+    """The value, if it is commands that can be started; they may be asked for long before they are."""
     if not isinstance(value, list) or not all(
-        isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv) for argv in value
+        isinstance(argv, list) and argv and all(map(is_word, argv)) for argv in value
     ):
-        raise ValueError("not a list of argument lists: %r" % (value,))
+        raise ValueError("not a list of argument lists: %.200r" % (value,))
     return value
+
+
+def is_word(value: Any) -> bool:
+    """Whether the kernel takes this as a word of a command."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Feed:
@@ -105,7 +117,10 @@ class Commands:
     def command(
         self, argv: List[str], timeout_s: float, stdin: bytes = b"", *, privileged: bool = True
     ) -> Steps[Completed]:
-        """Run a command to its end and keep what it prints; after `timeout_s` it is killed with all its children."""
+        """Run a command to its end and keep what it prints; after `timeout_s` it is killed with all its children.
+
+        One that even then does not end, since the kernel holds it (state D), is left to the kernel and told.
+        """
         env = self.children.environment("", {"LC_ALL": "C.UTF-8"}, privileged=privileged)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         feed = Feed(self.selector, stdin) if stdin else None
@@ -119,12 +134,17 @@ class Commands:
         late = False
         while child.status is None:
             if time.monotonic() >= until:
+                if late:
+                    break
                 late, until = True, until + KILL_S
                 hit([child.pid, *descendants(process_table(), child.pid)], signal.SIGKILL)
             yield max(0.0, until - time.monotonic())
         if feed:
             feed.close()
         stdout, stderr = (drain.finish() for drain in drains)
+        if child.status is None:
+            told = "process %d was killed and has not ended: the kernel holds it, for a device or file system"
+            raise Refusal("stuck", told % child.pid, argv=argv, tail=stdout + stderr)
         return Completed(child.status, stdout, stderr, late)
 
     def each(self, lines: List[List[str]]) -> Steps[Optional[Dict[str, Any]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import time
+import zlib
 from typing import Any, Dict, List, Optional
 
 from .frames import Wire
@@ -57,13 +58,20 @@ class Files:
     def put(
         self, *, path: str, mode: int, payload: bytes, append: bool = False, privileged: bool = False
     ) -> Dict[str, Any]:
-        """Write a file for what runs as the user, or with the agent's rights: then the user has no hand in it."""
+        """Write a file for what runs as the user, or with the agent's rights: then the user has no hand in it.
+
+        What comes is compressed: many nodes get the same programs over one network, which may be slow.
+        """
+        try:
+            content = zlib.decompress(payload)
+        except zlib.error as error:
+            raise ValueError("what is to be written is not compressed: %s" % error) from None
         whose = self.home.agents if privileged else self.home.whose
         folders, name = self.home.inside(path)
         with self.home.below(folders, whose) as folder:
             fd = folder.open(name, os.O_WRONLY | os.O_APPEND, whose) if append else folder.replace(name, mode, whose)
         with open(fd, "wb") as file:
-            file.write(payload)
+            file.write(content)
         return {}
 
     def listing(self) -> Dict[str, Any]:

@@ -9,6 +9,7 @@ import json
 import os
 import selectors
 import struct
+import threading
 from typing import Any, Dict, Generator, Tuple
 
 from .steps import Refusal
@@ -19,8 +20,12 @@ PAYLOAD_LIMIT = 1 << 28
 BACKLOG = 1 << 20  # bytes waiting for the channel above which nothing more is produced
 
 
+def refuse(name: str) -> None:
+    raise ValueError("%s is no number" % name)
+
+
 class Wire:
-    """Frames in and out over two file descriptors, never blocking."""
+    """Frames in and out over two file descriptors, never blocking; any thread may send, one reads and selects."""
 
     def __init__(self, selector: selectors.BaseSelector, fds: Tuple[int, int], early: bytes) -> None:
         self.selector = selector
@@ -28,6 +33,7 @@ class Wire:
         self.received = bytearray(early)
         self.pending = bytearray()
         self.writing = False
+        self.sending = threading.Lock()
         self.node = ""
         for fd in fds:
             os.set_blocking(fd, False)
@@ -51,8 +57,8 @@ class Wire:
             if len(self.received) < 4 + length:
                 return
             try:
-                header = json.loads(self.received[4 : 4 + length].decode())
-            except ValueError as error:
+                header = json.loads(self.received[4 : 4 + length].decode(), parse_constant=refuse)
+            except (ValueError, RecursionError) as error:
                 del self.received[: 4 + length]
                 self.send({"id": None, "error": "not JSON: %s" % error, "kind": "bad-request"})
                 continue
@@ -70,22 +76,28 @@ class Wire:
         if payload:
             header["bytes"] = len(payload)
         text = json.dumps(dict(header, node=self.node)).encode()
-        self.pending += struct.pack(">I", len(text)) + text + payload
-        self.flush()
+        with self.sending:
+            self.pending += struct.pack(">I", len(text)) + text + payload
+            self.write()
 
     def flush(self) -> None:
-        while self.pending:
-            try:
-                written = os.write(self.writer, self.pending[: 1 << 18])
-            except BlockingIOError:
-                break
-            except OSError:
-                self.pending.clear()  # nobody reads any more: the end of the input says the rest
-                break
-            del self.pending[:written]
+        """Write what can be written, and see that the rest is when there is room."""
+        with self.sending:
+            self.write()
         if bool(self.pending) != self.writing:
             self.writing = not self.writing
             if self.writing:
                 self.selector.register(self.writer, selectors.EVENT_WRITE, self.flush)
             else:
                 self.selector.unregister(self.writer)
+
+    def write(self) -> None:
+        while self.pending:
+            try:
+                written = os.write(self.writer, self.pending[: 1 << 18])
+            except BlockingIOError:
+                return
+            except OSError:
+                self.pending.clear()  # nobody reads any more: the end of the input says the rest
+                return
+            del self.pending[:written]

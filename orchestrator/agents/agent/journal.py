@@ -73,7 +73,7 @@ class Journal:
                     file.truncate(len(whole))
         except FileNotFoundError:
             return
-        for number, line in enumerate(whole.splitlines(), 1):
+        for number, line in enumerate(whole.split(b"\n")[:-1], 1):
             try:
                 self.follow(json.loads(line), about)
             except (ValueError, TypeError, LookupError, RecursionError, re.error):
@@ -81,6 +81,8 @@ class Journal:
 
     def follow(self, entry: Dict[str, Any], about: Dict[str, Any]) -> None:
         key = entry["id"]
+        if not isinstance(key, str):
+            raise TypeError("an id that is no text")
         if entry.get("done"):
             self.pending.pop(key, None)
         elif "undo" in entry:

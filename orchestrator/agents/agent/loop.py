@@ -37,6 +37,8 @@ class Loop:
         self.heard_at = time.monotonic()
         self.silence_s = 0.0  # how long nobody may speak to us; 0 for as long as they like
         self.woken = False
+        self.deaf = False  # it puts everything down, and takes no requests
+        self.turned_at: Optional[float] = time.monotonic()  # since when; None while it waits
 
     def catch_signals(self, reap: Callable[[], None]) -> None:
         """End at SIGTERM and SIGHUP, and call `reap` when a child has ended."""
@@ -72,8 +74,17 @@ class Loop:
                 break
 
     def turn(self, wait_s: Optional[float]) -> None:
-        for key, _ in self.selector.select(wait_s):
+        self.wire.flush()
+        self.turned_at = None
+        ready = self.selector.select(wait_s)
+        self.turned_at = time.monotonic()
+        for key, _ in ready:
             key.data()
+
+    def busy_s(self) -> float:
+        """For how long it has not looked who asks for something."""
+        turned_at = self.turned_at
+        return 0.0 if turned_at is None else time.monotonic() - turned_at
 
     def receive(self) -> None:
         self.heard_at = time.monotonic()

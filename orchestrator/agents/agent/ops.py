@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Callable, Dict, Generator, Optional, Tuple
+from typing import Any, Callable, Dict, Generator, Tuple
 
 from .changes import Changes, TakenBack, take_back
 from .checks import check
@@ -25,11 +25,27 @@ from .launches import Launches
 from .locks import Locks
 from .loop import Loop, Task
 from .proc import descendants, elsewhere, identity, process_table
+from .pulse import speak_when_busy
 from .steps import Refusal, Steps
 from .sweep import Sweep
 
 FULL = {errno.ENOSPC: "no space is left", errno.EDQUOT: "the quota is used up"}
 FAREWELL_S = 5.0  # for the last answer to be taken
+SUCCEED_S = 10.0  # for a lost agent to put everything down before it is killed
+
+
+def said_in(marker: int) -> Dict[str, Any]:
+    """What an agent has said of itself in the file that marks a run's folder; nothing if none has."""
+    return about_of(os.pread(marker, 1 << 16, 0))
+
+
+def locked(marker: int) -> bool:
+    """Lock that file; False where another agent has it locked."""
+    try:
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class Agent:
@@ -44,7 +60,7 @@ class Agent:
         self.launches = Launches(self.loop, self.home, self.children)
         self.changes = Changes(self.commands)
         self.files = Files(self.home, self.loop.wire)
-        self.marker: Optional[int] = None
+        self.marker = -1
         self.farewell: Any = None
         self.ops: Dict[str, Callable[..., Any]] = {
             "hello": self.hello,
@@ -74,6 +90,7 @@ class Agent:
         """Answer until the input ends or a signal comes, then put everything down."""
         self.loop.catch_signals(self.children.reap)
         adopt()
+        speak_when_busy(self.loop)
         try:
             self.loop.serve()
         finally:
@@ -121,6 +138,7 @@ class Agent:
         """End all descendants, take every change back, and say so to whoever still listens."""
         loop, journal = self.loop, self.changes.journal
         loop.selector.unregister(loop.wire.reader)
+        loop.deaf = True
         loop.finish_whole(COMMAND_S + KILL_S)
         _, left = loop.drive(ladder(lambda: descendants(process_table(), os.getpid()), [(signal.SIGTERM, 1.0)]))
         taken = loop.drive(take_back(journal, self.commands)) if journal else TakenBack([], [], [])
@@ -131,24 +149,24 @@ class Agent:
                 loop.turn(0.05)
 
     def hello(
-        self, *, node: str, run: str, folder: str, holder: Dict[str, Any], silence_s: float = 0.0
-    ) -> Dict[str, Any]:
+        self, *, node: str, run: str, folder: str, holder: Dict[str, Any], silence_s: float = 0.0, proof: str = ""
+    ) -> Steps[Dict[str, Any]]:
         home = self.home
         if home.run:
             raise Refusal("bad-request", "hello was said before")
         if not folder.startswith("/") or "/" in run + node or not run or not node:
             raise ValueError("a run, a node, or a folder that is not absolute: %r %r %r" % (run, node, folder))
         home.node, self.locks.holder = node, holder
-        self.locks.hold("orch-run-%s/%s" % (run, node))
         made = home.settle(folder)
         self.marker = self.mark(made)
-        try:
-            fcntl.flock(self.marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Refusal("locked", "another agent works in %s" % made.path, holder={}) from None
-        before = about_of(os.pread(self.marker, 1 << 16, 0))
+        lock = "orch-run-%s/%s" % (run, node)
+        yield from self.succeed(lock, proof)
+        self.locks.hold(lock)
+        if not locked(self.marker):
+            raise Refusal("locked", "another agent works in %s" % made.path, holder={})
+        before = said_in(self.marker)
         self.inherit(Journal(made, home.agents, before), before)
-        about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid())
+        about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid(), proof=proof)
         text = json.dumps(about).encode() + b"\n"
         os.pwrite(self.marker, text, 0)  # over what it said before: at no instant it says nothing
         os.ftruncate(self.marker, len(text))
@@ -166,6 +184,19 @@ class Agent:
             return folder.create(MARKER, os.O_RDWR, 0o600, self.home.agents)
         except FileExistsError:
             return folder.open(MARKER, os.O_RDWR, self.home.whose)
+
+    def succeed(self, lock: str, proof: str) -> Steps[None]:
+        """End the agent of this run before us, which our controller has lost: only they share the proof.
+
+        Only the agent and root can read it. One that is stopped goes on first, to put everything down itself.
+        """
+        pid, before = self.locks.owner(lock), said_in(self.marker)
+        if pid and proof and (before.get("pid"), before.get("proof")) == (pid, proof):
+            yield from ladder(
+                # The last of its threads to end gives up what it held.
+                lambda: [pid] if pid in process_table() or self.locks.owner(lock) or not locked(self.marker) else [],
+                [(int(signal.SIGTERM), 0.0), (int(signal.SIGCONT), SUCCEED_S)],
+            )
 
     def inherit(self, journal: Journal, before: Dict[str, Any]) -> None:
         """Take over what the run's agent before this one has not taken back, as far as a reboot has not."""
@@ -191,8 +222,7 @@ class Agent:
     def remove(self) -> Dict[str, Any]:
         alive = descendants(process_table(), os.getpid())
         journal = self.changes.book()
-        if alive or journal.pending or journal.troubles:
-            told = [*journal.pending, *journal.troubles]
-            raise Refusal("busy", "processes %s, changes %s" % (alive, told))
+        if alive or journal.pending:
+            raise Refusal("busy", "processes %s, changes %s" % (alive, list(journal.pending)))
         self.home.leave()
         return {}

@@ -1,0 +1,106 @@
+"""Folders of this user's alone that go with the process that made them, or when the next such folder is made."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from orchestrator.errors import TestbedError
+
+_LOCK = "lock"
+
+
+class PrivateFolder:
+    """A folder that nobody else may enter; `close` removes it.
+
+    The kernel frees the lock on it when this process ends in any way; the next such folder's maker then removes it.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        with _locked() as base:
+            _sweep(base)
+            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
+            self._lock = (self.path / _LOCK).open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def write(self, name: str, text: str) -> None:
+        """Put a file into it that this user alone may read."""
+        path = self.path / name
+        path.touch(mode=0o600)
+        path.write_text(text)
+
+    @property
+    def closed(self) -> bool:
+        return self._lock.closed
+
+    def close(self) -> None:
+        """Remove it; a second call does nothing."""
+        if self.closed:
+            return
+        with _locked() as base:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._lock.close()
+            if [entry.name for entry in base.iterdir()] == [_LOCK]:
+                (base / _LOCK).unlink()
+                with suppress(OSError):  # somebody may want it at this very moment
+                    base.rmdir()
+
+
+def owned(path: Path) -> bool:
+    """Whether the process that made a private folder is still there."""
+    try:
+        with (path / _LOCK).open() as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _base() -> Path:
+    """Where this user's folders lie: a folder of the user's own, made if need be."""
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"orch-{os.geteuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077 or folder.is_symlink():
+        raise TestbedError(f"{folder} is not a private folder of this user", hint=f"remove {folder}")
+    return folder
+
+
+@contextmanager
+def _locked() -> Iterator[Path]:
+    """Where this user's folders lie, with nobody else adding or removing one."""
+    while True:
+        try:
+            base = _base()
+            stream = (base / _LOCK).open("w")
+        except FileNotFoundError:
+            continue  # the end of the last one has just removed it
+        with stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            try:
+                current = (base / _LOCK).stat().st_ino == os.fstat(stream.fileno()).st_ino
+            except FileNotFoundError:
+                current = False
+            if current:
+                yield base
+                return
+
+
+def _sweep(base: Path) -> None:
+    """Remove the folders whose process is gone; the caller holds the base's lock."""
+    for folder in base.iterdir():
+        if not folder.is_dir():
+            continue
+        try:
+            with (folder / _LOCK).open("w") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+        except BlockingIOError:
+            continue

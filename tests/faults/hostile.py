@@ -1,0 +1,74 @@
+"""Row 36: a host whose agent is not ours."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any
+
+from tests.faults.matrix import INVENTORY, row
+from tests.faults.scene import Scene
+
+GREETING = b"\0orch-agent 1\n"
+SAID = {
+    "list": GREETING + (2).to_bytes(4, "big") + b"[]",
+    "length": GREETING + b"\xff" * 8,
+    "noise": b"Welcome!\n" * 20000,
+}
+# In place of a host's Python. The first says this to whoever wants an agent, and stays; the second takes the agent's
+# source as Python would, and becomes an agent that lists a file which it has not.
+SPEAKING = """\
+import sys
+sys.stdout.buffer.write({said!r})
+sys.stdout.flush()
+sys.stdin.buffer.read()
+"""
+LISTING = """\
+import os, sys
+if "-c" not in sys.argv[1:3]:  # a rank
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+stream = sys.stdin.buffer
+source = stream.read(int(stream.readline())).decode()
+start = 'importlib.import_module(PACKAGE + ".main").main()'
+assert start in source
+exec(compile(source.replace(start, '''
+    main = importlib.import_module(PACKAGE + ".main")
+    Files = sys.modules[PACKAGE + ".files"].Files
+    listing = Files.listing
+    Files.listing = lambda self: {{"files": [*listing(self)["files"], {{"path": {path!r}, "bytes": 3}}]}}
+    main.main()
+'''.strip()), "orch-agent", "exec"))
+"""
+
+
+def with_python(scene: Scene, program: str) -> dict[str, Any]:
+    """The inventory, with this program in place of the second host's Python."""
+    path = scene.program("python", f"#!{sys.executable} -I\n{program}")
+    inventory = scene.rack.inventory()
+    inventory["hosts"]["h2"]["python"] = str(path)
+    return {"inventory": inventory}
+
+
+def garbage(scene: Scene, said: bytes) -> None:
+    run = scene.run(scene.path(testbed=with_python(scene, SPEAKING.format(said=said))))
+    run.must_end(1, told="h2: ", within_s=60)
+    run.must_be_home("failed")
+
+
+for _variant, _said in SAID.items():
+    row(36, f"a host's agent says garbage: {_variant}", variant=_variant, on=(INVENTORY,), about_s=8)(
+        partial(garbage, said=_said)
+    )
+
+
+@row(36, "a host's agent lists a file outside of its folder", variant="paths", on=(INVENTORY,), about_s=15)
+def paths(scene: Scene) -> None:
+    """All else comes home, nothing is written elsewhere; what the host keeps is given up by name."""
+    run = scene.measuring(
+        scene.path(testbed=with_python(scene, LISTING.format(python=sys.executable, path="../../../../escaped")))
+    )
+    run.interrupt()
+    run.must_end(1, told="what h2 had of the run is still there", begins=r"  - what ", within_s=60)
+    assert not [*scene.folder.rglob("escaped")], "it was written elsewhere"
+    run.must_be_recoverable("--without", "h2", iterations=6)
+    scene.clean("--data")

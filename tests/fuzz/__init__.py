@@ -1,0 +1,1 @@
+"""Fuzzing: whatever bytes come in, only the project's own errors come out, within bounds of time and memory."""

@@ -1,0 +1,83 @@
+"""What launches bring home from hosts (iteration logs, traces, counters, iperf3's words): rows of tables come out."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from orchestrator import parts, reduction
+from orchestrator.errors import OrchError
+from orchestrator.rows import Home
+from orchestrator.store.tables import TableWriter
+from tests.fuzz import mutate
+from tests.fuzz.target import Target
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+@functools.cache
+def _homes() -> tuple[tuple[str, Mapping[str, bytes]], ...]:
+    """Label of each part that reads, and the files that its launches bring home."""
+    found = []
+    for kind in parts.FOLDERS:
+        for name, part in parts.found(kind).items():
+            if hasattr(part, "read"):
+                found.append((f"{kind}.{name}", _samples(DATA / name)))
+    return tuple(found)
+
+
+def _samples(folder: Path) -> dict[str, bytes]:
+    example = yaml.safe_load((folder / "example.yaml").read_text())
+    there = [path.name for path in sorted(folder.iterdir()) if path.is_file() and path.name != "example.yaml"]
+    names = example.get("home") or {name: name for name in there}
+    return {at_home: (folder / sample).read_bytes()[:20_000] for at_home, sample in names.items()}
+
+
+def _made(source: random.Random) -> bytes:
+    """Which part and which of its files, in two bytes, and what that holds."""
+    place = source.randrange(len(_homes()))
+    files = list(_homes()[place][1].values())
+    at = source.randrange(len(files))
+    data = files[at]
+    if b"\0" not in data and source.random() < 0.5:
+        lines = data.splitlines(keepends=True)
+        line = source.randrange(len(lines)) if lines else 0
+        lines[line : line + 1] = [_line(source, lines[line]) if lines else b""]
+        data = b"".join(lines)
+    else:
+        data = mutate.havoc(source, (data,))
+    return bytes((place, at)) + data
+
+
+def _line(source: random.Random, line: bytes) -> bytes:
+    try:
+        return mutate.text(source, mutate.value(source, json.loads(line))) + b"\n"
+    except ValueError:
+        return mutate.havoc(source, (line,))
+
+
+def _read(data: bytes, folder: Path) -> None:
+    label, files = _homes()[(data[0] if data else 0) % len(_homes())]
+    shutil.rmtree(folder / "home", ignore_errors=True)
+    (folder / "home").mkdir()
+    for at, (name, content) in enumerate(files.items()):
+        hit = at == (data[1] if len(data) > 1 else 0) % len(files)
+        (folder / "home" / name).write_bytes(data[2:] if hit else content)
+    home = Home(folder=folder / "home", node="h1", launch="x", job="training", rank=0, window="w1", source="s0",
+                offset_ns=5_000)  # fmt: skip
+    try:
+        with TableWriter(folder / "tables", run="r") as writer:
+            for table, columns in reduction.brought(label, home).items():
+                writer.add(table, columns, node="h1", launch="x")
+    except OrchError:
+        if label.startswith("workload."):  # a damaged line of a log is left out, and the others count
+            raise
+
+
+TARGETS = (Target(name="homes", make=_made, read=_read, ours=(), share=100),)

@@ -1,0 +1,60 @@
+"""Hosts as they come, with TSO, GSO and GRO on: captures, interfaces' counters and loads agree all the same."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from orch_runs import light, measured, write
+
+pytestmark = pytest.mark.testbed
+
+NAMES = ("h1", "h2", "h3")
+
+
+def experiment(inventory, **changes):
+    return light(
+        **{
+            "testbed": {"inventory": inventory},
+            "conditions": None,
+            "traffic": [{"iperf": {"from": "h1", "to": "h3", "load": "100mbit"}}],
+            "collect": ["tcpdump", "nic", "cpu"],
+            "measure": {"warmup": 1, "iterations": 60, "at_most": "60s"},
+            **changes,
+        }
+    )
+
+
+def switched(on, state, *hosts):
+    for host in hosts:
+        on(host, "ethtool", "-K", "eth0", *(word for what in ("tso", "gso", "gro") for word in (what, state)))
+
+
+def gates_of(folder, run):
+    (window,) = json.loads((folder / "small" / run["run"] / "manifest.json").read_bytes())["windows"]
+    return window["gates"]
+
+
+# Who joins frames: the sender's TCP, and the receiver's kernel of single frames that its device has counted.
+@pytest.mark.parametrize("joining", [NAMES, ("h3",)], ids=["all", "receiver"])
+def test_offloads_as_they_come_do_not_spoil_a_run(hosts, tmp_path, joining):
+    inventory, on = hosts
+    switched(on, "on", *joining)
+    summary, folder = measured(write(tmp_path, experiment(inventory)), tmp_path / "results", "--no-report")
+    (run,) = summary["runs"]
+    held = [gate for gate in gates_of(folder, run) if gate["name"] == "capture-nic" and gate["passed"] is not None]
+    assert len(held) >= 5  # h3 sends next to nothing
+    assert all(gate["passed"] for gate in held), held
+    assert any("MB as frames" in gate["message"] for gate in held)
+    assert max(abs(gate["measured"]) for gate in held) < 0.02
+    assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(100e6, rel=0.03)
+
+
+def test_offloads_are_off_for_the_length_of_a_run(hosts, tmp_path):
+    inventory, on = hosts
+    switched(on, "on", *NAMES)
+    before = [on(host, "ethtool", "-k", "eth0") for host in NAMES]
+    path = write(tmp_path, experiment(inventory, conditions=[{"offloads": "off"}]))
+    summary, folder = measured(path, tmp_path / "results", "--no-report")
+    assert not any("as frames" in gate["message"] for gate in gates_of(folder, summary["runs"][0]))
+    assert [on(host, "ethtool", "-k", "eth0") for host in NAMES] == before

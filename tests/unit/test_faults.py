@@ -1,0 +1,247 @@
+"""The fault matrix finds what it looks for: each of the five checks has a violation planted, and results are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.faults import checks, record, running, scene
+from tests.faults.carrying import NOT_CARRIED_OUT, Result, carry_out
+from tests.faults.checks import DATA, LINE, PROCESSES, STATE, STATUS
+from tests.faults.matrix import LOCAL, Case, cases
+from tests.faults.record import Record
+
+ORDERLY = """
+import json, pathlib, sys
+print("orch: stopped by SIGINT", file=sys.stderr)
+sys.exit(130)
+"""
+
+
+class Still:
+    """A place where nothing changes unless a test has it change."""
+
+    def __init__(self):
+        self.read = {"h1": {"qdiscs": "qdisc tbf rate 250Mbit"}}
+
+    def experiment(self, **changes):
+        return changes
+
+    def state(self):
+        return {machine: dict(kinds) for machine, kinds in self.read.items()}
+
+    def processes(self):
+        return set()
+
+
+@pytest.fixture
+def place():
+    return Still()
+
+
+@pytest.fixture
+def stage(tmp_path, place, monkeypatch):
+    """A scene whose patience is short: what is planted stays."""
+    monkeypatch.setattr(scene, "BACK_WITHIN_S", 0.3)
+    made = scene.Scene(tmp_path, place, name="a-row", seed=1)
+    yield made
+    made.abandon()
+
+
+def sealed(results, *, outcome="failed", rows=8, name="20261122T000000000-1"):
+    """A sealed run with so many iterations."""
+    folder = results / "small" / name
+    (folder / "tables").mkdir(parents=True)
+    pq.write_table(pa.table({"iteration": list(range(rows))}), folder / "tables/iterations.parquet")
+    digest = hashlib.sha256((folder / "tables/iterations.parquet").read_bytes()).hexdigest()
+    artifacts = [{"path": "tables/iterations.parquet", "sha256": digest}]
+    (folder / "manifest.json").write_text(json.dumps({"run": name, "outcome": outcome, "artifacts": artifacts}))
+    return folder
+
+
+def run_of(stage, program):
+    """What stands for `orch run`: a program of a line or two, and a sealed run."""
+    process = stage.start(argv=[sys.executable, "-c", program], name="run")
+    results = stage.folder / "results"
+    if not results.exists():
+        sealed(results)
+    return running.Controller(stage, process, results, "run")
+
+
+def look_at_all(stage, run, *, status=130, told="SIGINT", outcome="failed", iterations=8):
+    run.must_end(status, told=told, within_s=60)
+    run.must_be_home(outcome, iterations=iterations)
+    stage.finish()
+    return set(stage.failures)
+
+
+def test_an_orderly_end_holds(stage):
+    assert look_at_all(stage, run_of(stage, ORDERLY)) == set()
+
+
+def test_another_exit_status_is_found(stage):
+    assert look_at_all(stage, run_of(stage, ORDERLY), status=1) == {STATUS}
+
+
+def test_an_end_that_does_not_come_is_found(stage):
+    run = run_of(stage, "import time\ntime.sleep(3600)")
+    run.must_end(130, told="", within_s=0.5)
+    assert stage.failures[STATUS] == ["it has not ended within 0 s"]
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ("orch: h1: something else\n", "is not in the line"),
+        ("  window\n", "0 lines begin"),
+        ("orch: stopped by SIGINT\norch: and more\n", "2 lines begin"),
+        ("orch: stopped by SIGINT\nTraceback (most recent call last):\n", "a traceback"),
+        ("\r window ...\rorch: a\rorch: stopped by SIGINT\r\n", "2 lines begin"),
+    ],
+)
+def test_a_line_that_is_wrong_or_not_one_is_found(said, wrong):
+    assert wrong in (checks.line(said, "stopped by SIGINT") or "")
+
+
+def test_a_line_of_a_terminal_is_read_without_what_it_overwrote():
+    assert checks.line("\r  window ...\r             \rorch: stopped by SIGINT\r\n", "stopped by SIGINT") is None
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"h1": {"qdiscs": "qdisc tbf rate 120Mbit"}},
+        {"h1": {"qdiscs": "qdisc tbf rate 250Mbit", "files": "100600 orch/journal"}},
+        {"h1": {}},
+        {},
+    ],
+)
+def test_a_state_that_is_not_as_before_is_found(stage, place, planted):
+    run = run_of(stage, ORDERLY)
+    place.read = planted
+    assert look_at_all(stage, run) == {STATE}
+
+
+def test_a_temporary_file_that_is_left_is_found(stage):
+    leaving = "import tempfile\ntempfile.mkstemp()\n" + ORDERLY
+    assert look_at_all(stage, run_of(stage, leaving)) == {STATE}
+
+
+def plant_another_outcome(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "outcome": "completed"}))
+
+
+def plant_a_change(folder):
+    (folder / "tables/iterations.parquet").write_bytes(b"PAR1")
+
+
+def plant_a_loss(folder):
+    (folder / "tables/iterations.parquet").unlink()
+
+
+def plant_no_seal(folder):
+    folder.rename(folder.with_name(folder.name + ".partial"))
+
+
+def plant_another_run(folder):
+    sealed(folder.parents[1], name="20261122T000000000-2")
+
+
+@pytest.mark.parametrize(
+    "plant", [plant_another_outcome, plant_a_change, plant_a_loss, plant_no_seal, plant_another_run]
+)
+def test_data_that_is_not_home_is_found(stage, plant):
+    run = run_of(stage, ORDERLY)
+    plant(run.results / "small/20261122T000000000-1")
+    run.must_be_home("failed", iterations=8)
+    assert set(stage.failures) == {DATA}
+
+
+def test_too_few_iterations_are_found(stage):
+    assert look_at_all(stage, run_of(stage, ORDERLY), iterations=9) == {DATA}
+
+
+def test_a_run_that_should_not_be_there_is_found(stage):
+    run_of(stage, ORDERLY).must_have_left_nothing()
+    assert set(stage.failures) == {DATA}
+
+
+LEAVING = "import subprocess, sys\nsubprocess.Popen(['sleep', '3600'], start_new_session=True{})\n" + ORDERLY
+
+
+@pytest.mark.parametrize("more", ["", ", env={'ORCH_RUN': '20261122T000000000-1'}"])
+def test_a_process_that_is_left_is_found(stage, more):
+    """By the tag that all has that a row starts, and by the run's own, which agents give."""
+    run = run_of(stage, LEAVING.format(more))
+    assert look_at_all(stage, run) == {PROCESSES}
+    (told,) = stage.failures[PROCESSES]
+    pid, _, line = told.partition(": ")
+    assert line == "sleep 3600"
+    os.kill(int(pid), signal.SIGKILL)
+
+
+def test_a_row_that_looks_at_nothing_does_not_hold(stage):
+    stage.finish()
+    assert set(stage.failures) == {STATUS, LINE, DATA}
+
+
+def case(carry, row=1):
+    return Case(row, "", LOCAL, "something", carry, 1, root=False, hosts=3, ci=False)
+
+
+def test_a_row_that_cannot_be_arranged_does_not_hold_and_keeps_its_folder(tmp_path):
+    def carry(scene):
+        (scene.folder / "log").write_text("why")
+        raise AssertionError("the window did not come")
+
+    result = carry_out(case(carry), tmp_path / "it", number=0, seed=1)
+    assert result.failures == {NOT_CARRIED_OUT: ["AssertionError: the window did not come"]}
+    assert (tmp_path / "it/log").exists()
+
+
+def test_seeds_are_the_same_for_everybody():
+    assert record.seed_of("1@local", 3) == record.seed_of("1@local", 3) != record.seed_of("1@local", 4)
+
+
+def test_what_is_on_record_is_not_carried_out_again(tmp_path):
+    one, other = case(None), case(None, row=2)
+    path = tmp_path / "abc.jsonl"
+    Record(path).add(Result("1@local", 0, 3.0))
+    Record(path).add(Result("2@local", 0, 5.0, {STATE: ["a queue"]}))
+    path.write_text(path.read_text() + '{"case": "1@loc')  # interrupted in the midst
+    again = Record(path)
+    assert again.missing([one, other], 2) == [(one, 1), (other, 1)]
+    again.add(Result("1@local", 1, 5.0))
+    assert record.rows([one, other], Record(path)) == [
+        ("1", "something", "local", "2", "all", "4"),
+        ("2", "something", "local", "1", "0; not: state", "5"),
+    ]
+    again.forget({"2@local"})
+    assert Record(path).missing([one, other], 1) == [(other, 0)]
+
+
+def test_the_rows_of_the_docs_are_those_of_the_program():
+    text = (Path(__file__).parents[2] / "docs/faults.md").read_text()
+    written = [tuple(line.strip("| \n").split(" | ")[:3]) for line in text.splitlines() if re.match(r"\| \d", line)]
+    names = [(found.name.partition("@")[0], found.what, found.place) for found in cases()]
+    assert written == names
+    assert len(set(names)) == len(names)
+
+
+def test_an_unknown_row_is_refused():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults", "77"], capture_output=True, text=True, check=False, cwd=record.ROOT
+    )
+    assert done.returncode == 2
+    assert "no row 77" in done.stderr

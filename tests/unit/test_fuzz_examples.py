@@ -1,0 +1,95 @@
+"""What fuzzing found, each made as small as it would go: read by the same readers, held to the same."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+
+import pytest
+
+from orchestrator import reduction
+from orchestrator.errors import StoreError, TransportError
+from orchestrator.rows import Home
+from orchestrator.transport import certificates, settings, tokens
+from orchestrator.transport.settings import Hop
+from orchestrator.transport.target import SshTarget
+from tests.fuzz.targets import TARGETS, homes, ssh, store
+
+
+def framed(text: bytes) -> bytes:
+    return struct.pack(">I", len(text)) + text
+
+
+def of_command(number: int, **changes: object) -> bytes:
+    return bytes([number]) + json.dumps({**store.MANIFEST, **changes}).encode()
+
+
+def of_part(label: str, at: int, content: bytes) -> bytes:
+    return bytes(([name for name, _ in homes._homes()].index(label), at)) + content
+
+
+def of_window(number: int, **changes: object) -> bytes:
+    return of_command(number, windows=[{**store.WINDOW, **changes}])
+
+
+HUGE = b"9" * 400
+PASS = b'"forward_s": 1.0, "backward_s": 1.0, "wait_s": 1.0, "samples": 1, "accuracy": null'
+TIMES = b'"iteration": 1, "start_ns": 1, "end_ns": 2, "mono_start_ns": 1, "mono_end_ns": 2'
+SHORT_POINT = (b"*,2 ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBqEmKSENjQEezOmxkZMy7opKg"
+               b"wFB9nkt5YRrYMjNuG5N87uRgg6CLrbo5wAdT/y6v0mKV0U2w0WZ2YB/++Tpockg=\n")  # fmt: skip
+FOUND = [
+    ("requests", framed(b"[" * 200_000)), ("requests", framed(b'{"id": NaN}')),
+    ("journal", b"\n"), ("journal", b"\xc2\n"), ("journal", b'{"undo": []}\n'), ("journal", b'{"id": [[]]}\n'),
+    ("journal", b'{"id": 2, "undo": [["x"]]}\n'), ("journal", b'{"id": "k", "undo": "x"}\n'),
+    ("journal", b'{"id": "k", "undo": [["a\\u0000b"]]}\n'), ("journal", b"[" * 100_000 + b"\n"),
+    ("known_hosts", SHORT_POINT),
+    ("settings", b""), ("settings", b"user a\nhostname h\nport x\n"),
+    ("settings", b"user a\nhostname h\nport 22\nidentityfile ~nobody-of-this-name/k\n"),
+    ("manifest", of_command(0, windows=True)), ("manifest", of_command(4, began_ns=[])),
+    ("manifest", of_command(7, reasons=[7])), ("manifest", of_command(7, seed="x")),
+    ("manifest", of_command(7, error={})), ("manifest", of_command(11, controller=7)),
+    ("manifest", of_window(3, loads=[{"requested_bps": []}])), ("manifest", of_window(4, training=[{}])),
+    ("manifest", of_command(4, scale=None)), ("manifest", of_command(11, controller={"pid": "\0"})),
+    ("homes", of_part("workload.ddp", 0, b'{"iteration": 1, "start_ns": 1, "end_ns": 2, ' + PASS + b"}\n")),
+    ("homes", of_part("workload.ddp", 0, b"{" + TIMES + b", " + PASS + b', "loss": ' + HUGE + b"}\n")),
+    ("homes", of_part("workload.collective", 0, b'{"iteration": 1, "bytes": 1, "repeats": 1, "world": 0, "seconds": 1.0'
+                      b', "link_bps": 1}\n')),
+    ("homes", of_part("workload.collective", 0, b'{"iteration": ' + HUGE + b', "bytes": 1, "repeats": 1, "world": 2, '
+                      b'"seconds": 1.0, "link_bps": 1}\n')),
+    ("homes", of_part("collector.cpu", 0, b"time_ns,late_ns,\xfc\n1,2,3\n")),
+    ("homes", of_part("collector.cpu", 0, b"time_ns,late_ns,x\n1,2\n")),
+    ("option", b"name" + b"x" * 9000 + b"={}"), ("option", b"x" * 9000),
+    ("experiment", b"name: x\nmeasure: {iterations: 1}\ntestbed: {local: {hosts: 2, link: 1gbit}}\n"
+     b"workload: {ddp: {model: resnet50, hosts: [" + b"h" * 5000 + b", h1]}}\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "data"), FOUND, ids=lambda one: ascii(one[:40]))
+def test_it_is_read_or_refused_in_our_own_words(tmp_path, name, data):
+    target = TARGETS[name]
+    with contextlib.suppress(*target.ours):
+        target.read(data, tmp_path)
+
+
+def test_a_key_with_a_short_point_is_no_certificate():
+    blob = next(blob for blob in ssh._shown() if b"ecdsa" in blob)
+    at = blob.index(b"\0\0\0A\4") + 4  # how long the point is, and that it is spelled out
+    with pytest.raises(ValueError, match="uncompressed"):
+        certificates.read(blob[:at] + b"\3" + blob[at + 1 :])
+
+
+def test_the_home_of_nobody_and_another_ssh_are_told():
+    target = SshTarget(name="n1", host="h1")
+    hop = Hop(target, settings.parsed("hostname h\nuser u\nport 22\n"))
+    with pytest.raises(TransportError, match=r"n1: .*'~nobody-of-this-name/k', and there is no such user here"):
+        tokens.path("~nobody-of-this-name/k", hop)
+    with pytest.raises(TransportError, match="what `ssh -G` prints is not understood"):
+        settings.parsed("usage: ssh [user@]host\n")
+
+
+def test_what_a_host_cannot_have_written_is_told_and_no_more(tmp_path):
+    (tmp_path / "cpu.csv").write_bytes(b"time_ns,late_ns,x\n1,2\n")
+    home = Home(folder=tmp_path, node="h1", launch="cpu.h1", job=None, rank=None, window=None, source=None, offset_ns=0)
+    with pytest.raises(StoreError, match="what it brought home cannot be read: CSV parse error"):
+        reduction.brought("collector.cpu", home)

@@ -1,0 +1,39 @@
+"""Lines of JSON as rank programs write them: the records that are whole, and the values that tables can hold.
+
+The last line may be cut where a rank was killed, and any other may be damaged: a reader leaves such lines out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects in the lines of a file, in order; none where there is no file."""
+    text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
+    for line in text.splitlines():
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is a count, a place or an instant; a column holds 64 bits, of which one is left for sums."""
+    return type(value) is int and 0 <= value < 2**62
+
+
+def is_real(value: object) -> bool:
+    """Whether it is a finite number, which a float can hold."""
+    return (type(value) is int and abs(value) < 2**62) or (type(value) is float and math.isfinite(value))
+
+
+def is_text(value: object) -> bool:
+    """Whether it is text that can be written down: JSON can spell halves of characters."""
+    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value))
