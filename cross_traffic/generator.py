@@ -209,7 +209,7 @@ def _spec(path: Path) -> dict[str, Any] | None:
     """What an agent was told; None when that did not come home whole."""
     try:
         spec: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return spec
 

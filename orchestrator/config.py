@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator import documents
+from orchestrator import documents, safepath
 from orchestrator.documents import Document
 from orchestrator.errors import ConfigError
 from orchestrator.experiment import Experiment
@@ -53,17 +53,10 @@ def _beside(named: str, experiment: Path, document: Document) -> Path:
     """An inventory's path: as it is, or beside the experiment file."""
     tried = dict.fromkeys([Path(named), experiment.parent / named])
     for candidate in tried:
-        if _is_there(candidate):
+        if safepath.is_there(candidate):
             return candidate
     at = document.place(("testbed", "inventory"))
     raise ConfigError(
         f"{at}: testbed.inventory: no file {' nor '.join(map(str, tried))}; accepted: the path of an inventory file, "
         "as it is or from the experiment file's folder"
     )
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that is too long, a folder that may not be looked into
-        return False

@@ -70,5 +70,5 @@ def gather(leash: Leash, node: Node, deadline: Deadline) -> dict[str, Any]:
 def _parsed(output: str) -> Any:
     try:
         return json.loads(output)
-    except ValueError:
+    except (ValueError, RecursionError):
         return output.strip()

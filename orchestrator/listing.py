@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.store.rundir import Entry
 
 _AGO = {"min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_LONGEST_S = 1e12  # longer ago than any run, and a number still
 _PLAIN = ("run", "experiment", "stage", "valid", "scale", "repetition", "point", "seed", "began_ns")
 
 
@@ -72,10 +73,10 @@ def began_since(text: str) -> int:
     """An instant in nanoseconds since the epoch, from a date, a date and time (local), or how long ago."""
     ago = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(min|h|d|w)", text)
     if ago:
-        return time.time_ns() - int(float(ago[1]) * _AGO[ago[2]] * 1e9)
+        return time.time_ns() - int(min(float(ago[1]) * _AGO[ago[2]], _LONGEST_S) * 1e9)
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1e9)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ConfigError(
             f"--since {text}: not a time; accepted: 2026-11-20, 2026-11-20T18:00, or a number and one of min, h, d, w"
         ) from None

@@ -70,7 +70,7 @@ def _asked(name: str) -> Mapping[str, Any]:
             peer.connect(f"\0orch-lock-{name}")
             with peer.makefile("rb") as file:
                 found = json.loads(file.read())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
     return found if isinstance(found, dict) else {}
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from orchestrator.documents import Document, Keys, dotted, kind_text
+from orchestrator.errors import shortened
 from orchestrator.units import Mistake
 
 _BOUNDS = {  # kind of error: what is said of the value, and what would do, with pydantic's context
@@ -70,7 +71,7 @@ def explained(document: Document, model: type[BaseModel], errors: Sequence[Mappi
 
 def _line(document: Document, said: _Said) -> str:
     accepted = f"; accepted: {said.accepted}" if said.accepted else ""
-    return f"{document.place(said.at)}: {dotted(said.at) or 'the file'}: {said.message}{accepted}"
+    return f"{document.place(said.at)}: {shortened(dotted(said.at)) or 'the file'}: {shortened(said.message)}{accepted}"
 
 
 def _below(lower: Keys, upper: Keys) -> bool:

@@ -157,5 +157,5 @@ def parse_counters(output: str) -> tuple[int, int]:
             if "counter" in entry
         }
         return found["seen"], found["hit"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"the counters cannot be read: {error!r}") from None

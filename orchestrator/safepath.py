@@ -37,6 +37,14 @@ def segment(name: object) -> str:
     return checked
 
 
+def is_there(path: Path) -> bool:
+    """Whether a name that a file gives is that of a file; one that no file can have is not."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long, a folder that may not be looked into
+        return False
+
+
 def _trouble(name: str) -> str | None:
     if not name:
         return "is empty"

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.answers import AgentEvent, LineRead, ProcessExited
-from orchestrator.errors import AgentError, BadAnswer, DeadlineExceeded, LockedError, NeverStartedError, OrchError
+from orchestrator.errors import (
+    AgentError,
+    BadAnswer,
+    DeadlineExceeded,
+    LockedError,
+    NeverStartedError,
+    OrchError,
+    shortened,
+)
 from orchestrator.lock import told
 from orchestrator.replies import Fields
 
@@ -33,11 +41,12 @@ def events(node: str, header: Mapping[str, Any]) -> Iterator[AgentEvent]:
 def refusal(node: str, reply: Mapping[str, Any], argv: Sequence[str] | None) -> OrchError:
     """The error that a refusal of a request is for whoever asked."""
     fields = Fields(reply, of="a request, a refusal", node=node)
-    message, kind, tail = fields.text("error"), fields.text_or_none("kind"), fields.text_or_none("tail") or ""
+    message, kind = shortened(fields.text("error")), fields.text_or_none("kind")
+    tail = fields.text_or_none("tail") or ""
     words = fields.texts("argv") if reply.get("argv") else argv
     if kind == "locked":
         holder = fields.inner("holder").words("user", "host", "pid", "run", "since") if reply.get("holder") else {}
-        return LockedError(f"held by {told(holder)}", node=node)
+        return LockedError(f"held by {shortened(told(holder))}", node=node)
     if kind == "timeout":
         return DeadlineExceeded(message, node=node, argv=words, tail=tail)
     hint = _HINTS.get(kind or "")

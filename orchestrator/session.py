@@ -437,8 +437,10 @@ class Session:
         """
         lost = list(self.watch.lost)
         left = fanout.each(lost, self._sweep_one, deadline=Deadline.after(3 * CALL_S), what="sweeping")
-        for error in (one for one in left.values() if isinstance(one, OrchError)):
-            self.watch.notes.append(f"{error.node}: what runs there could not be put down: {error.message}")
+        for name, error in left.items():
+            if isinstance(error, OrchError):
+                whose = f"{error.node}: " if error.node not in (name, None) else ""  # a jump host's, perhaps
+                self.watch.notes.append(f"{name}: what runs there could not be put down: {whose}{error.message}")
         return [line for lines in left.values() if not isinstance(lines, OrchError) for line in lines]
 
     def _sweep_one(self, name: str) -> list[str] | OrchError:

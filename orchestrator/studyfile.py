@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator import config, documents, sweepfile
-from orchestrator.errors import ConfigError
+from orchestrator import config, documents, safepath, sweepfile
+from orchestrator.errors import ConfigError, shortened
 from orchestrator.experiment import Name
 from orchestrator.sweepfile import Definition
 from orchestrator.units import Model
@@ -67,6 +67,8 @@ def load(path: Path, overrides: Sequence[str] = (), *, quick: bool, dry_run: boo
 
 def _path(named: str, study: Path) -> Path:
     for candidate in (study.parent / named, Path(named)):
-        if candidate.is_file():
+        if safepath.is_there(candidate):
             return candidate
-    raise ConfigError(f"{study}: no sweep file {named}; accepted: a path as it is or from the study file's folder")
+    raise ConfigError(
+        f"{study}: no sweep file {shortened(named)}; accepted: a path as it is or from the study file's folder"
+    )

@@ -15,9 +15,9 @@ import yaml
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from orchestrator import config, documents, plan, secret_looks, where
+from orchestrator import config, documents, plan, safepath, secret_looks, where
 from orchestrator.documents import Document, Keys
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, shortened
 from orchestrator.experiment import Experiment, Name, for_dry_run
 from orchestrator.units import Mistake, Model
 
@@ -62,6 +62,8 @@ class Axis(Model):
             raise Mistake("not a whole range", accepted="from, to, and one of step, count")
         if self.first is not None and self.to is not None and self.to < self.first:
             raise Mistake("the range is empty", accepted="to that is at least from")
+        if is_range and not self._length() <= MOST_POINTS:  # which NaN is not, either
+            raise Mistake(f"a range of {self._length():.6g} numbers", accepted=f"at most {MOST_POINTS}")
         if self.unit and not all(isinstance(v, int | float) and not isinstance(v, bool) for v in self.values):
             raise Mistake("values beside a unit are numbers alone", accepted="[0, 4, 8], or no unit", at=("values",))
         return self
@@ -72,6 +74,12 @@ class Axis(Model):
             return list(self.named.items())
         told = [_with_unit(value, self.unit) for value in self.values or self._range()]
         return [(value, value) for value in told]
+
+    def _length(self) -> float:
+        """How many numbers a whole range has, before any of them is made."""
+        if self.count is not None:
+            return self.count
+        return ((self.to or 0.0) - (self.first or 0.0)) / (self.step or 1.0) + 1
 
     def _range(self) -> list[float]:
         if self.first is None or self.to is None:
@@ -206,7 +214,7 @@ def load(path: Path, overrides: Sequence[str] = (), *, dry_run: bool = False) ->
     base = replace(base, data={**base.data, "name": file.name})
     base = documents.with_overrides(base, overrides)
     points = tuple(
-        _point(base, base_path, values, place=f"{path}: point {label(names)}", dry_run=dry_run, names=names)
+        _point(base, base_path, values, place=f"{path}: point {shortened(label(names))}", dry_run=dry_run, names=names)
         for values, names in _matrix(file, path)
     )
     _refuse_twins(points, path)
@@ -231,11 +239,11 @@ def _base(document: Document, file: SweepFile, path: Path) -> tuple[Document, Pa
     named = file.experiment
     if isinstance(named, str):
         for candidate in dict.fromkeys([Path(named), path.parent / named]):
-            if candidate.is_file():
+            if safepath.is_there(candidate):
                 return documents.load(candidate, needs=config.EXPERIMENT_NEEDS), candidate
         raise ConfigError(
-            f"{document.place(('experiment',))}: experiment: no file {named}; accepted: the path of an experiment "
-            "file, as it is or from the sweep file's folder"
+            f"{document.place(('experiment',))}: experiment: no file {shortened(named)}; accepted: the path of an "
+            "experiment file, as it is or from the sweep file's folder"
         )
     if not isinstance(named, dict):
         raise ConfigError(

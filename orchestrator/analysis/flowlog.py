@@ -46,7 +46,7 @@ def check(folder: Path) -> FlowLog:
     try:
         spec = json.loads((folder / "spec.json").read_bytes())
         logs = [generator.records(log)[1] for log in sorted(folder.glob("flows.*.bin"))]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(
             f"{folder} holds no log of a flow sender: {error}", hint="the folder that `orch traffic send --log` wrote"
         ) from None

@@ -11,10 +11,11 @@ from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from orchestrator import safepath
 from orchestrator.analysis.iterations import JobSeries, series
 from orchestrator.analysis.regression import Pair, RunSeries
 from orchestrator.errors import ConfigError, StoreError
-from orchestrator.store import rundir, tables
+from orchestrator.store import rundir, shape, tables
 from orchestrator.store.rundir import Entry
 
 BASELINES = "baselines"
@@ -148,7 +149,7 @@ def held(results: Path) -> list[Path]:
 def _baseline(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} is no baseline: {error}", hint="orch baseline set NAME RUN...") from error
     if not isinstance(record, dict) or not {"name", "runs"} <= record.keys():
         raise StoreError(f"{path} is no baseline: it names no runs", hint="orch baseline set NAME RUN...")
@@ -178,7 +179,7 @@ def of_baseline(results: Path, name: str) -> list[Entry]:
 
 
 def _entries(results: Path, wanted: str) -> list[Entry]:
-    if "/" not in wanted and (results / BASELINES / f"{wanted}.json").is_file():
+    if "/" not in wanted and safepath.is_there(results / BASELINES / f"{wanted}.json"):
         return of_baseline(results, wanted)
     name, at, day = wanted.rpartition("@")
     if at and name:
@@ -214,7 +215,7 @@ def _of_day(results: Path, name: str, day: str) -> list[Entry]:
 
 def _named(results: Path, name: str) -> Iterable[Entry]:
     """The sealed runs in the folder of a sweep or an experiment."""
-    if not name or name in (".", ".."):
+    if not shape.name(name):
         return
     for path in sorted((results / name).glob(f"*/{rundir.MANIFEST}")):
         entry = rundir.entry_at(path.parent)

@@ -40,7 +40,7 @@ class Run:
         self.path = path
         try:
             manifest = json.loads((path / "manifest.json").read_bytes())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise StoreError(f"{path} is no run: its manifest.json cannot be read", hint="orch ls") from error
         if not isinstance(manifest, dict) or "run" not in manifest:
             raise StoreError(f"{path} is no run: its manifest.json names none", hint="orch ls")
@@ -128,7 +128,7 @@ class Run:
         """What was in force on a node before the run; empty when nobody asked it."""
         try:
             facts = json.loads(safepath.under(self.path / "hosts", f"{node}/before.json").read_bytes())
-        except (OSError, ValueError, UnsafePath):
+        except (OSError, ValueError, RecursionError, UnsafePath):
             return {}
         return facts if isinstance(facts, dict) else {}
 

@@ -66,9 +66,9 @@ def phases(run: Run) -> Part:
     for line in lines:
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # cut off where a crash ended it
-        if event.get("event") in ("phase", "sealed"):
+        if isinstance(event, dict) and event.get("event") in ("phase", "sealed"):
             stamps.append((int(event["wall_ns"]), str(event.get("name", ""))))
     found: list[Entry] = [
         Slice(process="run", track="phases", name=name, start_ns=begin, end_ns=end)

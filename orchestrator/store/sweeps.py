@@ -127,7 +127,7 @@ def sweeps(results: Path, name: str | None = None) -> list[Sweep]:
     for file in (results / FOLDER).glob(f"{name or '*'}/*/{FILE}"):
         try:
             data = json.loads(file.read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         if isinstance(data, dict) and {"id", "name", "began_ns", "definition", "points"} <= data.keys():
             found.append(Sweep(file.parent, data))

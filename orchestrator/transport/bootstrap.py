@@ -54,7 +54,7 @@ def packed(modules: Mapping[str, str]) -> bytes:
     """
     others = {name: text for name, text in modules.items() if name != "loader"}
     text = f"{modules['loader']}\n\nbecome({others!r})\n"
-    source = zlib.compress(f"{_OLD_ENOUGH}\nexec(compile({text!r},'orch-agent','exec'))\n".encode(), level=9)
+    source = zlib.compress(f'{_OLD_ENOUGH}\nexec(compile({text!r},"orch-agent","exec"))\n'.encode(), level=9)
     return b"%d\n%s" % (len(source), source)
 
 

@@ -13,7 +13,7 @@ from orchestrator.errors import DeadlineExceeded, MissingRequirement, TransportE
 from orchestrator.transport.target import SshTarget
 
 _MOST_JUMPS = 16
-_HOP = re.compile(r"(?:(?P<user>.+)@)?(?:\[(?P<address>[^]]+)]|(?P<name>[^][:]+))(?::(?P<port>\d+))?")
+_HOP = re.compile(r"(?:(?P<user>.+)@)?(?:\[(?P<address>[^]]+)]|(?P<name>[^][:]+))(?::(?P<port>[0-9]{1,5}))?")
 _NO = ("no", "false", "none")
 # How the values of an option stand behind its name; a path that stands alone on its line may have spaces in it.
 _WHOLE = ("identityfile", "certificatefile")

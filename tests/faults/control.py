@@ -20,7 +20,7 @@ def controller_stopped(scene: Scene) -> None:
     scene.until(lambda: not scene.place.processes() - scene.running, SILENCE_S + 60, "the end of the agents")
     scene.rest(150 - SILENCE_S)
     os.kill(run.process.pid, signal.SIGCONT)
-    run.must_end(1, told=r"h\d: ", within_s=120)
+    run.must_end(1, told="orch was stopped for", within_s=120)
     run.must_be_safe("failed", iterations=6)
 
 
@@ -28,7 +28,7 @@ def controller_stopped(scene: Scene) -> None:
 def control_cut(scene: Scene) -> None:
     run = scene.measuring()
     with scene.rack.cut("h2"):
-        run.must_end(1, told="h2: ", within_s=90)
+        run.must_end(1, told="h2: nothing was heard of it", within_s=90)
         scene.until(lambda: not scene.rack.below("h2") - scene.running, SILENCE_S + 60, "the end of the agent of h2")
     run.must_be_safe("failed", iterations=6)
 
@@ -38,7 +38,7 @@ def control_healed(scene: Scene) -> None:
     run = scene.measuring()
     with scene.rack.cut("h2"):
         scene.rest(90)
-    run.must_end(1, told="h2: ", within_s=90)
+    run.must_end(1, told="h2: nothing was heard of it", within_s=90)
     run.must_be_safe("failed", iterations=6)
 
 

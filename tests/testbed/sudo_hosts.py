@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sshd_help import make_run_sshd
+from tests.testbed.sshd_help import make_run_sshd
 
 ROOT = Path(__file__).parents[2]
 WRAPPER = ROOT / "playbooks/hosts/orch-agent"

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 from orchestrator.transport.local import LocalChannel
@@ -18,8 +19,11 @@ PIECE = 1 << 14
 class Cuttable:
     """A channel to an agent on this machine, through two threads that pass bytes on while it is not cut.
 
-    Closed while it is cut, it leaves the agent without the news; `end` ends that one.
+    Closed while it is cut, it leaves the agent without the news; `end` ends that one. `slowest` is how many bytes a
+    second it carries each way; as many as it likes if 0.
     """
+
+    slowest = 0.0
 
     def __init__(self, *, way: Sequence[str] = ()) -> None:
         self.way = way
@@ -40,6 +44,8 @@ class Cuttable:
         with contextlib.suppress(OSError):  # reset by an agent that ended with input unread: the end, too
             while data := source.recv(PIECE):
                 self._whole.wait()
+                if self.slowest:
+                    time.sleep(len(data) / self.slowest)
                 sink.sendall(data)
         self._whole.wait()
         with contextlib.suppress(OSError):

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, IPERF, LOCAL, WORKLOAD, changed, orch
 
+from orchestrator.errors import shortened
+
 ROOT = Path(__file__).parents[2]
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -336,7 +338,7 @@ def test_text_that_older_yaml_takes_for_something_else_is_text():
 def test_a_mistake_in_an_option_points_at_the_option(option, said):
     status, err = plan(GOOD, option)
     assert status == 2
-    assert err.startswith("e.yaml:9:1: " if option == "measure.iterations=" else f"--set {option}: ")
+    assert err.startswith("e.yaml:9:1: " if option == "measure.iterations=" else f"--set {shortened(option)}: ")
     assert said in err
     assert len(err.splitlines()) == 1
 

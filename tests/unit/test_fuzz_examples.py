@@ -7,14 +7,16 @@ import json
 import struct
 
 import pytest
+from pydantic import ValidationError
 
 from orchestrator import reduction
 from orchestrator.errors import StoreError, TransportError
 from orchestrator.rows import Home
+from orchestrator.sweepfile import Axis
 from orchestrator.transport import certificates, settings, tokens
 from orchestrator.transport.settings import Hop
 from orchestrator.transport.target import SshTarget
-from tests.fuzz.targets import TARGETS, homes, ssh, store
+from tests.fuzz.targets import TARGETS, files, homes, ssh, store
 
 
 def framed(text: bytes) -> bytes:
@@ -34,15 +36,19 @@ def of_window(number: int, **changes: object) -> bytes:
 
 
 HUGE = b"9" * 400
+LONG = b"x" * 5000
 PASS = b'"forward_s": 1.0, "backward_s": 1.0, "wait_s": 1.0, "samples": 1, "accuracy": null'
 TIMES = b'"iteration": 1, "start_ns": 1, "end_ns": 2, "mono_start_ns": 1, "mono_end_ns": 2'
 SHORT_POINT = (b"*,2 ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBqEmKSENjQEezOmxkZMy7opKg"
                b"wFB9nkt5YRrYMjNuG5N87uRgg6CLrbo5wAdT/y6v0mKV0U2w0WZ2YB/++Tpockg=\n")  # fmt: skip
 FOUND = [
     ("requests", framed(b"[" * 200_000)), ("requests", framed(b'{"id": NaN}')),
-    ("journal", b"\n"), ("journal", b"\xc2\n"), ("journal", b'{"undo": []}\n'), ("journal", b'{"id": [[]]}\n'),
+    ("requests", framed(b'{"id": 1e400, "op": "ping"}')), ("journal", b"\n"), ("journal", b"\xc2\n"),
+    ("journal", b'{"undo": []}\n'), ("journal", b'{"id": [[]]}\n'),
     ("journal", b'{"id": 2, "undo": [["x"]]}\n'), ("journal", b'{"id": "k", "undo": "x"}\n'),
     ("journal", b'{"id": "k", "undo": [["a\\u0000b"]]}\n'), ("journal", b"[" * 100_000 + b"\n"),
+    ("answers", b"\x0b" + framed(b'{"id": 1, "error": "x", "kind": "locked", "holder": {"pid": "' + LONG + b'"}}')),
+    ("answers", b"\x0b" + framed(b'{"id": 1, "error": "' + b"x" * 5000 + b'"}')),
     ("known_hosts", SHORT_POINT),
     ("settings", b""), ("settings", b"user a\nhostname h\nport x\n"),
     ("settings", b"user a\nhostname h\nport 22\nidentityfile ~nobody-of-this-name/k\n"),
@@ -59,6 +65,13 @@ FOUND = [
                       b'"seconds": 1.0, "link_bps": 1}\n')),
     ("homes", of_part("collector.cpu", 0, b"time_ns,late_ns,\xfc\n1,2,3\n")),
     ("homes", of_part("collector.cpu", 0, b"time_ns,late_ns,x\n1,2\n")),
+    ("sweep", files.SWEEP.replace(b"to: 4", b"to: .inf")),
+    ("sweep", files.SWEEP.replace(b"vgg16]", b"x" * 5000 + b"]")),
+    ("sweep", b"name: s\naxes: {repeat: [1]}\nexperiment: " + b"x" * 5000 + b"\n"),
+    ("study", files.STUDY[0].replace(b"s.yaml", b"x" * 5000)), ("option", b"collect.0=" + b"x" * 5000),
+    ("homes", of_part("traffic.websearch", 1, b"[" * 100_000)),
+    ("settings", b"user a\nhostname h\nport 22\nproxyjump j:" + HUGE * 20 + b"\n"),
+    ("argument", b"\0" + HUGE + b"d"), ("argument", b"\6" + b"x" * 300), ("argument", b"\6" + b"x" * 5000),
     ("option", b"name" + b"x" * 9000 + b"={}"), ("option", b"x" * 9000),
     ("experiment", b"name: x\nmeasure: {iterations: 1}\ntestbed: {local: {hosts: 2, link: 1gbit}}\n"
      b"workload: {ddp: {model: resnet50, hosts: [" + b"h" * 5000 + b", h1]}}\n"),
@@ -93,3 +106,12 @@ def test_what_a_host_cannot_have_written_is_told_and_no_more(tmp_path):
     home = Home(folder=tmp_path, node="h1", launch="cpu.h1", job=None, rank=None, window=None, source=None, offset_ns=0)
     with pytest.raises(StoreError, match="what it brought home cannot be read: CSV parse error"):
         reduction.brought("collector.cpu", home)
+
+
+@pytest.mark.parametrize(
+    "axis", [{"from": 0, "to": 1, "count": 10**12}, {"from": 0, "to": 1e9, "step": 1e-9}, {"from": 0, "to": 1e308,
+             "step": 1e-300}]
+)  # fmt: skip
+def test_a_range_of_too_many_numbers_is_refused_before_one_is_made(axis):
+    with pytest.raises(ValidationError, match=r"a range of .* numbers"):
+        Axis.model_validate(axis)

@@ -187,6 +187,20 @@ def test_who_waits_for_a_silent_agent_is_told_and_so_is_the_run(far, how):
     assert other.run(["echo", "here"], soon()).stdout == "here\n"
 
 
+def test_a_slow_network_is_no_silence(far, tmp_path):
+    """2 Mbit/s: what takes longer than silence may last goes up, and comes home."""
+    leash = far()
+    leash.hello(soon())
+    leash.line.slowest = 250_000.0
+    size = int(leash.line.slowest * (SILENT_S + 2))
+    assert leash.run(["wc", "-c"], soon(), stdin=bytes(size)).stdout.split() == [str(size)]
+    (tmp_path / leash.node.folder(leash._run) / "file").write_bytes(bytes(size))
+    (file,) = leash.files(soon())
+    leash.fetch(file, tmp_path / "home", soon())
+    assert (tmp_path / "home/file").stat().st_size == size
+    assert not leash.events
+
+
 def test_an_agent_that_is_held_up_still_speaks(far, monkeypatch):
     """By a step that takes longer than silence may last, and by an undo while it puts everything down."""
     modules = agent_modules()

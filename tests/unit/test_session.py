@@ -59,7 +59,7 @@ class Here:
 
     def connect(self, node, deadline):
         if node in self.down:
-            raise TransportError("no route", node=node)
+            raise TransportError("no route", node="jump host gate")
         line = self.lines[node] = Cuttable()
         self._made.append(line)
         self.agents[node] = line.agent.pid
@@ -206,7 +206,7 @@ def test_a_lost_host_keeps_nobody_from_sweeping_the_others(session_on):
     session.stop(launches, measured_until=time.monotonic())
     assert session.residue() == []
     assert set(session.watch.lost) == {"n1"}
-    assert any("n1: what runs there could not be put down" in note for note in session.watch.notes)
+    assert "n1: what runs there could not be put down: jump host gate: no route" in session.watch.notes
 
 
 def test_what_a_lost_host_had_is_not_taken_for_fetched(session_on, tmp_path):

@@ -44,6 +44,8 @@ def find_program(name: str, folder: Optional[Folder] = None) -> str:
         if os.access(name, os.X_OK, dir_fd=where):
             return name
         refuse_noexec(name, where)
+        if os.access(name, os.F_OK, dir_fd=where):
+            raise Refusal("not-executable", "%s cannot be executed: it has no permission to be" % name)
     else:
         places = [entry for entry in os.environ.get("PATH", os.defpath).split(":") if entry.startswith("/")]
         found = shutil.which(name, path=":".join(places + [entry for entry in SBIN if entry not in places]))

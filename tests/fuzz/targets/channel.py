@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.agents.agent.ops import Agent
-from orchestrator.connection import MAGIC, _events, _refusal
+from orchestrator.connection import MAGIC
 from orchestrator.deadline import Deadline
 from orchestrator.errors import BadAnswer, OrchError
 from orchestrator.frames import Frames
 from orchestrator.launch import Launch, Requirement
 from orchestrator.leash import Leash
+from orchestrator.said import events, refusal
 from orchestrator.topology import Node
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
@@ -94,8 +95,8 @@ def _frames(data: bytes, _: Path) -> None:
     for cut in (1, len(data) // 2, len(data) - 1):
         assert _heard((data[:cut], data[cut:])) == (whole, first), "it matters how the bytes were cut"
     for header, _payload in whole:
-        for read in (lambda said: list(_events("n1", said)) if "event" in said else None,
-                     lambda said: _refusal("n1", said, None) if "error" in said else None):  # fmt: skip
+        for read in (lambda spoken: list(events("n1", spoken)) if "event" in spoken else None,
+                     lambda spoken: refusal("n1", spoken, None) if "error" in spoken else None):  # fmt: skip
             try:
                 read(header)
             except BadAnswer as error:

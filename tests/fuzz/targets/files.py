@@ -81,7 +81,13 @@ def _good(seeds: tuple[bytes, ...]) -> tuple[Any, ...]:
 def _made(source: random.Random, seeds: Sequence[bytes]) -> bytes:
     if source.random() < 0.5:
         return mutate.havoc(source, seeds, WORDS)
-    return mutate.text(source, mutate.value(source, source.choice(_good(tuple(seeds))), VALUES))
+    return _yaml(mutate.text(source, mutate.value(source, source.choice(_good(tuple(seeds))), VALUES)))
+
+
+def _yaml(text: bytes) -> bytes:
+    """JSON whose numbers are YAML's too: that wants a point in them, and other words for what is none."""
+    text = re.sub(rb"(?<=[ \[])(-?\d+)(?=e[-+])", rb"\1.0", text)
+    return text.replace(b"-Infinity", b"-.inf").replace(b"Infinity", b".inf").replace(b"NaN", b".nan")
 
 
 def _placed(error: ConfigError) -> None:

@@ -56,6 +56,13 @@ QUERIES = (
 SQL = (*mutate.TEXT, b"select ", b" from ", b"runs",
        b"windows", b"(", b")", b";", b"--", b"/*", b"::int", b" union all ",
        b"null", b"1/0", b"'", b"cast(1e99 as int)", b"$1", b"?", b" cross join runs", b"iterations")  # fmt: skip
+ARGUMENTS = (  # what stands before an argument, and behind it
+    (("ls", "--since"), ()), (("ls", "--where"), ()), (("prune", "--dry-run", "--keep"), ()),
+    (("prune", "--dry-run", "--drop-after"), ()), (("show",), ()), (("history",), ()), (("compare", "r1"), ()),
+    (("ls", "--experiment"), ()), (("query", "select * from runs", "--where"), ()),
+)  # fmt: skip
+WORDS = (b"14d", b"7d", b"12h", b"2026-11-20", b"2026-11-20T18:00", b"load<=8gbit", b"model=vgg16", b"50gb", b"r1",
+         b"training.ranks>=1", b"1e3mb", b"last", b"load@2026-11-20", b"e/r1", b"0001-01-01", b"8gbit")  # fmt: skip
 VALUES = ("h1", "w1", "training", "../../x", 1_795_000_000_000_000_000, 0.2, {"w1": {}}, "r1.partial")
 
 
@@ -108,15 +115,33 @@ def _indices(source: random.Random) -> bytes:
     return mutate.havoc(source, (data,)) if source.random() < 0.2 else data
 
 
-def _query(data: bytes, folder: Path) -> None:
+def _at_rest(folder: Path) -> None:
+    """A store with one good run."""
     run = folder / "e" / "r1"
     if not run.exists():
         run.mkdir(parents=True)
         (run / rundir.MANIFEST).write_text(json.dumps(MANIFEST))
+
+
+def _query(data: bytes, folder: Path) -> None:
+    _at_rest(folder)
     _told(("query", data.decode(errors="replace")), folder)
 
 
+def _argue(data: bytes, folder: Path) -> None:
+    """An argument, behind a byte that says of which command."""
+    before, after = ARGUMENTS[(data[0] if data else 0) % len(ARGUMENTS)]
+    text = data[1:].decode(errors="surrogateescape").replace("\0", "")  # which the kernel lets no argument have
+    _at_rest(folder)
+    _told((*before, text, *after), folder)
+
+
+def _arguments(source: random.Random) -> bytes:
+    return bytes([source.randrange(len(ARGUMENTS))]) + mutate.havoc(source, WORDS, (*mutate.TEXT, *WORDS))
+
+
 TARGETS = (
+    Target(name="argument", make=_arguments, read=_argue, ours=(), share=20),
     Target(name="manifest", make=_manifest, read=_store, ours=(), share=40),
     Target(name="index", make=_indices, read=_index, ours=(), share=20),
     Target(name="query", make=lambda source: mutate.havoc(source, QUERIES, SQL), read=_query, ours=(), share=10),
