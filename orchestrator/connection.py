@@ -22,10 +22,6 @@ from orchestrator.said import events, refusal
 MAGIC = b"\0orch-agent 1\n"  # what an agent says first; a login shell may have printed something before it
 NOISE_LIMIT = 1 << 16
 READ_SIZE = 1 << 18
-_HINTS = {
-    "missing": "install it on the node, or name it by its path",
-    "full": "make room there, or name another folder in `work:`",
-}
 
 
 class Request:

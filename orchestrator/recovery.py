@@ -97,7 +97,8 @@ def seal(entry: Entry, *, without: Sequence[str] = ()) -> Path:
                 bring_up(safepath.under(hosts, f"{node.name}/{Path(node.folder(entry.run)).name}"), hosts / node.name)
         else:
             nodes = _nodes(entry, {node.name for node in testbed.topology.nodes})
-            _bring_all_home(testbed, entry.run, [name for name in nodes if name not in without], hosts)
+            for note in _bring_all_home(testbed, entry.run, [name for name in nodes if name not in without], hosts):
+                _note(manifest, note)
             if given_up := [name for name in nodes if name in without]:
                 manifest["given_up"] = given_up
                 _note(manifest, f"given up: what {', '.join(given_up)} had of the run")
@@ -122,7 +123,8 @@ def complete(entry: Entry) -> Path:
         folder = RunFolder(entry.path, dict(entry.manifest))
         folder.reopen()
         for leash in leashes:
-            _bring_home(leash, folder.path / "hosts" / leash.node.name)
+            for note in _bring_home(leash, entry.run, folder.path / "hosts" / leash.node.name):
+                _note(folder.manifest, note)
         del folder.manifest["given_up"]
         _note(folder.manifest, f"fetched later: what {', '.join(back)} had of the run")
         return _sealed(folder, experiment)
@@ -148,20 +150,21 @@ def _note(manifest: dict[str, Any], note: str) -> None:
     manifest["notes"] = [*manifest.get("notes", []), note]
 
 
-def _bring_all_home(testbed: Testbed, run: str, names: Sequence[str], hosts: Path) -> None:
-    def fetch(name: str) -> None:
+def _bring_all_home(testbed: Testbed, run: str, names: Sequence[str], hosts: Path) -> list[str]:
+    def fetch(name: str) -> list[str]:
         leash = _reached(testbed, name, run)
         try:
-            _bring_home(leash, hosts / name)
+            return _bring_home(leash, run, hosts / name)
         finally:
             leash.close(Deadline.after(FETCH_S))
 
     try:
-        fanout.each(names, fetch, deadline=Deadline.after(FETCH_S), what="recovering")
+        notes = fanout.each(names, fetch, deadline=Deadline.after(FETCH_S), what="recovering")
     except OrchError as error:
         if error.node is not None:
             error.hint = f"{error.hint or ''}; once it will not come back: --without {error.node}".lstrip("; ")
         raise
+    return [note for of_node in notes.values() for note in of_node]
 
 
 def _reached(testbed: Testbed, name: str, run: str) -> Leash:
@@ -175,11 +178,15 @@ def _reached(testbed: Testbed, name: str, run: str) -> Leash:
     return come_back(reach, deadline)
 
 
-def _bring_home(leash: Leash, home: Path) -> None:
-    """Put down and take back what the run left on a host, then bring its files home."""
+def _bring_home(leash: Leash, run: str, home: Path) -> list[str]:
+    """Put down and take back what the run left on a host, then bring its files home; what is to be noted of that.
+
+    AgentError where a change cannot be taken back: the host keeps the run's folder then.
+    """
     deadline = Deadline.after(FETCH_S)
-    leash.sweep(deadline, keep_data=True)  # what could not be taken back keeps its folder there, and is told then
+    swept = leash.sweep(deadline, keep_data=True)
     fetch_all(leash, home, deadline)
+    return [f"{leash.node.name}: could not undo {told}" for told in swept.failed if f"/{run}." in told]
 
 
 def _sealed(folder: RunFolder, experiment: Experiment) -> Path:

@@ -19,7 +19,7 @@ import pytest
 from orchestrator.answers import LineRead, ProcessExited, RemoteFile
 from orchestrator.deadline import Deadline
 from orchestrator.errors import AgentError, DeadlineExceeded, LaunchError, NeverStartedError, UnsafePath
-from orchestrator.launch import Exited, Launch, Line, Listening, Requirement, Stop
+from orchestrator.launch import Exited, Launch, Line, Listening, Requirement, Sign, Stop
 from tests.machine import free_port
 
 SOON = 60.0
@@ -407,6 +407,19 @@ def test_an_undo_that_fails_is_told_at_the_end(tether):
     with pytest.raises(AgentError, match="1 changes could not be taken back") as caught:
         leash.close(soon())
     assert "stuck" in caught.value.tail
+
+
+def test_an_undo_that_hangs_is_ended_and_told_and_keeps_no_other_from_being_made(tether, tmp_path):
+    leash = tether()
+    undone = tmp_path / "undone"
+    leash.change("one", soon(), undo=[["touch", str(undone)]], apply=[["true"]])
+    sign = Sign(read=("echo", "it stands"), pattern="stands")
+    hangs = [["sh", "-c", "echo stuck; sleep 600"]] * 20  # ten seconds each
+    leash.change("two", soon(), undo=hangs, apply=[["true"]], sign=sign)
+    with pytest.raises(AgentError, match="1 changes could not be taken back") as caught:
+        leash.close(soon())
+    assert "two: stuck" in caught.value.tail
+    assert undone.exists()
 
 
 def test_a_file_comes_home_whole(tether, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -243,6 +244,21 @@ def test_a_host_that_is_reached_again_is_swept_and_brought_home(session_on, tmp_
     assert session.watch.lost == {}
     session.fetch(tmp_path / "results")
     assert (tmp_path / "results/hosts/n2/p/stdout").read_text() == "ready\n"
+
+
+def test_a_host_that_was_rebooted_is_brought_home_and_nothing_is_undone_there(session_on, tmp_path):
+    """The reboot has taken its changes back; what stands there now is somebody else's."""
+    session = session_on("n1")
+    undone, within = tmp_path / "undone", Deadline.after(PATIENCE_S)
+    session.leashes["n1"].change("rate", within, undo=[["touch", str(undone)]], apply=[["true"]])
+    session.leashes["n1"].put("data", b"x", within)
+    killed(session, "n1")
+    marker = tmp_path / "n1" / f"{session.run}.n1" / ".orch-run.json"
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "boot": "another"}))
+    assert session.residue() == []
+    session.fetch(tmp_path / "results")
+    assert (tmp_path / "results/hosts/n1/data").read_bytes() == b"x"
+    assert not undone.exists()
 
 
 def limit(node, file):

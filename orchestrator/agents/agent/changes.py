@@ -36,7 +36,7 @@ def put_back(journal: Journal, commands: Commands, key: str) -> Steps[Optional[D
     """Carry out the undo commands of a change; what went wrong with it, or None.
 
     Of one in doubt each command is tried, and none has to find anything to undo; but each has to run to its end. So is
-    each of one that has a sign, which then tells whether anything of the change is left.
+    each of one that has a sign, which then tells whether anything of the change is left. One that hangs ends that.
     """
     change = journal.pending[key]
     doubtful = key in journal.doubtful
@@ -45,10 +45,11 @@ def put_back(journal: Journal, commands: Commands, key: str) -> Steps[Optional[D
     first = None
     for argv in change.undo:
         wrong = yield from commands.each([argv])
-        if wrong and (not doubtful or wrong["status"] is None or wrong["status"] < 0):
+        hung = wrong and (wrong["status"] or 0) < 0
+        if wrong and (hung or wrong["status"] is None or not doubtful):
             first = first or wrong
-            if not change.sign and not doubtful:
-                break
+        if hung or (first and not change.sign and not doubtful):
+            break
     if first and (yield from stands(commands, change.sign)) is False:
         return None
     if first and not doubtful:

@@ -222,8 +222,7 @@ class Agent:
     def remove(self) -> Dict[str, Any]:
         alive = descendants(process_table(), os.getpid())
         journal = self.changes.book()
-        if alive or journal.pending or journal.troubles:
-            told = [*journal.pending, *journal.troubles]
-            raise Refusal("busy", "processes %s, changes %s" % (alive, told))
+        if alive or journal.pending:
+            raise Refusal("busy", "processes %s, changes %s" % (alive, list(journal.pending)))
         self.home.leave()
         return {}
