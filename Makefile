@@ -37,8 +37,8 @@ testbed-test: setup-tests ## the tests on a local testbed: those of behaviour si
 	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and alone and not variants' --durations 30
 
 test-variants: setup-tests $(FRAMEWORKS) ## further variants of what `make test` tries one of: frameworks' modes, algorithms, patterns
-	$(PYTEST) tests/testbed -m 'variants and not alone' $(SIDE_BY_SIDE) --durations 15
-	$(PYTEST) tests/testbed -m 'variants and alone'
+	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and not alone and variants' $(SIDE_BY_SIDE) --durations 15
+	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and alone and variants'
 
 check: setup ## lints, types, import contracts
 	$(BIN)/ruff check .
