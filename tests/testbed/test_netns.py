@@ -329,10 +329,3 @@ def test_an_agent_makes_the_runs_folder_where_the_controller_sees_it(up):
             assert [entry.name for entry in testbed.home_of(name).iterdir()] == [f"a-run.{name}"]
         finally:
             leash.close(Deadline.after(60))
-
-
-def test_hosts_know_each_others_macs(up, on):
-    """What all namespaces of a machine learn has room for 1,024: 64 hosts that all talk to all need four times that."""
-    testbed = up(3)
-    known = {line.split()[0]: line.split()[-1] for line in on(testbed, "h1", "ip neigh").splitlines()}
-    assert known == dict.fromkeys((host.address for host in testbed.topology.hosts), "PERMANENT")
