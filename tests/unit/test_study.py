@@ -32,8 +32,10 @@ def write_curve(results, *, model="resnet50", ranks=4, traffic="iperf", transpor
                          "ranks": [{}] * ranks, "theory": {"bytes_per_iteration": theory}}]  # fmt: skip
     for window, load in zip(manifest["windows"], LOADS_GBPS, strict=True):
         sent = theory * 1.005 if transport == "tcp" else 0.0
-        window["training"] = [{"job": "training", "sent_bytes": sent, "theory_bytes": theory}]
-        window["loads"] = [{"requested_bps": load * 1e7, "achieved_bps": load * 0.99e7}] if load else []
+        window["training"] = [{"job": "training", "iterations": 120, "mean_s": 1.0, "p50_s": 1.0, "p99_s": 1.0,
+                                "sent_bytes": sent, "theory_bytes": theory}]  # fmt: skip
+        window["loads"] = [{"source": "iperf", "src": "h4", "dst": "h5", "requested_bps": load * 1e7,
+                             "achieved_bps": load * 0.99e7}] if load else []  # fmt: skip
     (run / "manifest.json").write_text(json.dumps(manifest))
     source = {"from": "h1", "to": "h5", **({"burst": {"width": "1ms"}} if burst else {})}
     windows = [{"name": f"l{load}", "traffic": [{traffic: source}] if load else []} for load in LOADS_GBPS]
