@@ -18,7 +18,8 @@ from .steps import Refusal
 from .whose import Whose, vouch
 
 OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # for a folder whose entries may be a secret
+O_PATH = getattr(os, "O_PATH", 0o10000000)  # PyPy does not name it
+PASS = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # for a folder whose entries may be a secret
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO that lies where a file should holds nobody up
 LINKS = 40  # on one path, as the kernel counts
 GIVEN_S = 5.0  # between the making of a folder and its gift to the user for whom it is

@@ -1,0 +1,37 @@
+"""An agent under another Python than ours: PyPy, whose language and modules are those of 3.9."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from orchestrator.deadline import Deadline
+from orchestrator.launch import Launch, Line
+from orchestrator.leash import Leash
+from orchestrator.topology import Node
+from orchestrator.transport.local import LocalChannel
+
+PYPY = shutil.which("pypy3")
+
+
+def soon():
+    return Deadline.after(120)
+
+
+@pytest.mark.skipif(PYPY is None, reason="pypy3 is not installed")
+def test_an_agent_under_pypy_does_what_a_run_asks_of_it(tmp_path):
+    node = Node(name="n1", work=str(tmp_path / "work"))
+    leash = Leash(node, LocalChannel(PYPY), run="older", holder={}, on_event=lambda _: None)
+    launch = Launch(name="p", node="n1", role="rank", argv=("sh", "-c", "echo ready; sleep 600"), ready=Line("ready"))
+    try:
+        assert leash.hello(soon()).python.startswith("3.")
+        leash.change("it", soon(), undo=[["true"]], apply=[["true"]])
+        leash.start(launch, soon())
+        assert leash.processes(soon())
+        leash.stop(launch, soon())
+        leash.undo("it", soon())
+        assert {"p/stdout", "p/stderr"} <= {file.path for file in leash.files(soon())}
+        leash.remove(soon())
+    finally:
+        leash.close(soon())
