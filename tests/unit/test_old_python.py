@@ -68,7 +68,9 @@ def test_an_agent_does_its_work(tether, python, tmp_path):
         name="sh", node="n1", role="collector", argv=("sh", "-c", "echo up; exec sleep 600"), ready=Line("up")
     )
     leash.start(shell, soon())
-    assert [process.name for process in leash.processes(soon())] == ["sh"]
+    soon().poll(  # while it becomes another program it has no name
+        lambda: [process.name for process in leash.processes(soon())] == ["sh"], every_s=0.05, waiting_for="its name"
+    )
     assert leash.stop(shell, soon()).was_over is False
     assert leash.run(["cat"], soon(), stdin=b"told").stdout == "told"
     leash.change("one", soon(), undo=[("true",)], apply=[("true",)])
