@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.errors import TransportError
+from orchestrator.core.errors import TransportError
 from orchestrator.launch import Requirement
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from orchestrator.core.machine import Machine
 from orchestrator.launch import Launch
-from orchestrator.machine import Machine
 from orchestrator.plan import RunPlan
 
 NODE_BYTES = 20e6  # an agent, and where the node is a container its sshd

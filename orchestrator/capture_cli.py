@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import terminal
-from orchestrator.errors import ConfigError
+from orchestrator.core import terminal
+from orchestrator.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from orchestrator.analysis.trace import Trace
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _nanoseconds(text: str, option: str) -> int:
     from pydantic import TypeAdapter, ValidationError
 
-    from orchestrator.units import Duration
+    from orchestrator.core.units import Duration
 
     sign, plain = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     try:

@@ -14,18 +14,17 @@ from typing import Any
 from orchestrator import (
     capture_cli,
     compare_cli,
-    console,
     listing,
     prepare_cli,
     prune_cli,
     query_cli,
     study_cli,
     sweep_cli,
-    terminal,
     timeline_cli,
     traffic_cli,
 )
-from orchestrator.errors import ConfigError, OrchError
+from orchestrator.core import console, terminal
+from orchestrator.core.errors import ConfigError, OrchError
 
 DESCRIPTION = """\
 Measures what the network does to distributed training, and what training does to the network.

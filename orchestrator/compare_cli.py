@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import ConfigError
+from orchestrator.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from orchestrator.analysis.regression import Rule
@@ -146,7 +146,7 @@ def _rule(arguments: argparse.Namespace) -> Rule:
 def _share(text: str, option: str) -> float:
     from pydantic import TypeAdapter, ValidationError
 
-    from orchestrator.units import Share
+    from orchestrator.core.units import Share
 
     try:
         value = float(TypeAdapter(Share).validate_python(text))
@@ -187,7 +187,7 @@ def _history(arguments: argparse.Namespace) -> int:
 
     from orchestrator import comparing
     from orchestrator.analysis import selection
-    from orchestrator.errors import StoreError
+    from orchestrator.core.errors import StoreError
     from orchestrator.report.comparison import finite
 
     nights = selection.nights(arguments.results, arguments.name)

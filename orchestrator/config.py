@@ -9,9 +9,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator import documents, safepath
+from orchestrator import documents
+from orchestrator.core import safepath
+from orchestrator.core.errors import ConfigError
 from orchestrator.documents import Document
-from orchestrator.errors import ConfigError
 from orchestrator.experiment import Experiment
 from orchestrator.experiment import model as experiment_model
 from orchestrator.mistakes import explained

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.answers import AgentEvent, AgentLost
-from orchestrator.deadline import Deadline, Patience
-from orchestrator.errors import BadAnswer, DeadlineExceeded, OrchError, TransportError, last_lines
+from orchestrator.core.deadline import Deadline, Patience
+from orchestrator.core.errors import BadAnswer, DeadlineExceeded, OrchError, TransportError, last_lines
+from orchestrator.core.remedies import remedy
 from orchestrator.frames import Frames, frame
 from orchestrator.heartbeat import MONITOR, PING_S, Hearing, Silence
 from orchestrator.protocols import Channel
-from orchestrator.remedies import remedy
 from orchestrator.replies import Fields
 from orchestrator.said import events, refusal
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import terminal
+from orchestrator.core import terminal
+from orchestrator.core.units import duration_text, rate_text, size_text
 from orchestrator.launch import Launch
 from orchestrator.plan import RunPlan
 from orchestrator.store.rundir import Entry, began_text
-from orchestrator.units import duration_text, rate_text, size_text
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "") -> str:

@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import beforehand, capacity, fanout, loading, machine, packages, plan, routes, taken
+from orchestrator import beforehand, capacity, loading, plan, routes, taken
 from orchestrator.answers import Finding
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError, TestbedError
+from orchestrator.core import fanout, machine, packages
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError, TestbedError
+from orchestrator.core.machine import Machine
+from orchestrator.core.remedies import RIGHTS
 from orchestrator.experiment import Experiment, for_dry_run
 from orchestrator.launch import Requirement
 from orchestrator.leash import Leash
-from orchestrator.machine import Machine
 from orchestrator.plan import RunPlan
 from orchestrator.protocols import Testbed
-from orchestrator.remedies import RIGHTS
 from orchestrator.session import holder, machine_of, opening_s
 from orchestrator.testbed import netns_needs, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from orchestrator import secret_looks
-from orchestrator.errors import ConfigError, shortened
+from orchestrator.core import secret_looks
+from orchestrator.core.errors import ConfigError, shortened
 
 Keys = tuple[str | int, ...]  # the way to a value: keys of mappings and places in lists
 

@@ -15,16 +15,17 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator import beforehand, console, describe, loading, lock, plan, runner, session
-from orchestrator.deadline import Deadline
-from orchestrator.errors import ConfigError, Interrupted, LockedError, last_lines
+from orchestrator import beforehand, describe, loading, plan, runner, session
+from orchestrator.core import console, lock
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import ConfigError, Interrupted, LockedError, last_lines
+from orchestrator.core.interrupts import Interrupts
+from orchestrator.core.units import Duration, Mistake
 from orchestrator.experiment import Experiment
-from orchestrator.interrupts import Interrupts
 from orchestrator.observing import Observer
 from orchestrator.progress import Progress
 from orchestrator.testbed.local import LocalTestbed
 from orchestrator.testbed.netns import NetnsTestbed
-from orchestrator.units import Duration, Mistake
 
 T = TypeVar("T")
 

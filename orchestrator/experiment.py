@@ -21,10 +21,10 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from orchestrator import parts
-from orchestrator.errors import ConfigError
+from orchestrator.core.errors import ConfigError
+from orchestrator.core.units import Duration, Mistake, Model, Share, rate_text
 from orchestrator.testbed.inventory import Inventory
 from orchestrator.testbed.local import Folder, ImageName, LocalTestbed, Program, RuntimeName
-from orchestrator.units import Duration, Mistake, Model, Share, rate_text
 
 T = TypeVar("T", bound=BaseModel)
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, DeadlineExceeded
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, DeadlineExceeded
 from orchestrator.leash import Leash
 from orchestrator.topology import Node
 

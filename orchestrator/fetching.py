@@ -8,8 +8,8 @@ from pathlib import Path
 
 from orchestrator import transfers
 from orchestrator.answers import RemoteFile
-from orchestrator.deadline import Deadline
-from orchestrator.errors import StoreError, UnsafePath
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.leash import Leash
 
 LIST_S = 20.0

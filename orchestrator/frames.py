@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
-from orchestrator.errors import BadAnswer
+from orchestrator.core.errors import BadAnswer
 
 # What agents keep to (agents/agent/files.py, frames.py): the longest answer is many small files as escaped text.
 HEADER_LIMIT = 1 << 25

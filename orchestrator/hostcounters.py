@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError
 from orchestrator.leash import Leash
 from orchestrator.observing import HostSample
 from orchestrator.session import Session

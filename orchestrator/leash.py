@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from orchestrator import packages, safepath, secret_env
+from orchestrator import secret_env
 from orchestrator.answers import (
     AgentEvent,
     ClockSample,
@@ -27,8 +27,9 @@ from orchestrator.answers import (
     Texts,
 )
 from orchestrator.connection import Connection
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, BadAnswer, DeadlineExceeded, LaunchError, LockedError, OrchError
+from orchestrator.core import packages, safepath
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, BadAnswer, DeadlineExceeded, LaunchError, LockedError, OrchError
 from orchestrator.launch import Exited, Launch, Line, Listening, Ready, Requirement, Sign
 from orchestrator.protocols import Channel
 from orchestrator.topology import Node

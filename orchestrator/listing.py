@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import ConfigError
+from orchestrator.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from orchestrator.store.rundir import Entry
@@ -50,7 +50,7 @@ def asked(arguments: argparse.Namespace) -> Filter:
 
 def select(entries: Sequence[Entry], wanted: Filter) -> list[Entry]:
     """The runs that a filter lets through, in their order."""
-    from orchestrator import where
+    from orchestrator.core import where
 
     conditions = where.parse(wanted.where)
     since_ns = None if wanted.since is None else began_since(wanted.since)

@@ -8,8 +8,8 @@ from pathlib import Path
 import yaml
 
 from orchestrator import config, documents, plan, sweepfile
+from orchestrator.core.errors import ConfigError
 from orchestrator.documents import Document
-from orchestrator.errors import ConfigError
 from orchestrator.experiment import Experiment, TestbedChoice, for_dry_run
 from orchestrator.protocols import Testbed
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed

@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator import hostcounters
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, ShortOfLoad
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, ShortOfLoad
+from orchestrator.core.units import duration_text, rate_text
 from orchestrator.plan import PlannedWindow, RunPlan
 from orchestrator.progress import Progress
 from orchestrator.receivers import STEADY_OVER_S, Receivers
 from orchestrator.session import Session
-from orchestrator.units import duration_text, rate_text
 from orchestrator.watch import Iteration, Watch
 
 STEADY_WITHIN_S = 10.0

@@ -19,7 +19,7 @@ from prometheus_client import (
     write_to_textfile,
 )
 
-from orchestrator.errors import ConfigError, StoreError
+from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.observing import HostSample, Observer
 from orchestrator.store.sweeps import Measured, Sweep
 

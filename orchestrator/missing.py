@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.agents.agent.checks import FIND_MODULES
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.launch import Requirement
 from orchestrator.testbed import containers, netns_needs, runtimes
 from orchestrator.testbed.places import InImage, Place, ThisMachine

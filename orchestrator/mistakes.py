@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from orchestrator.core.errors import shortened
+from orchestrator.core.units import Mistake
 from orchestrator.documents import Document, Keys, dotted, kind_text
-from orchestrator.errors import shortened
-from orchestrator.units import Mistake
 
 _BOUNDS = {  # kind of error: what is said of the value, and what would do, with pydantic's context
     "greater_than_equal": (" too small", "{ge} or more"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
-from orchestrator import packages
+from orchestrator.core import packages
+from orchestrator.core.remedies import RIGHTS
 from orchestrator.launch import Change, Requirement, Sign
-from orchestrator.remedies import RIGHTS
 
 # As `ethtool -k` calls them and as `ethtool -K` does; every device tells the first three.
 _EVERYWHERE = MappingProxyType(

@@ -12,10 +12,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator import offloads, packages
+from orchestrator import offloads
+from orchestrator.core import packages
+from orchestrator.core.remedies import RIGHTS
 from orchestrator.launch import Change, Count, Requirement, Sign
 from orchestrator.protocols import Problem
-from orchestrator.remedies import RIGHTS
 from orchestrator.topology import Topology
 
 OF = 1_000_000  # a share is so many in a million

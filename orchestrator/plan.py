@@ -13,7 +13,8 @@ from typing import Any
 
 from orchestrator import parts
 from orchestrator.collectors import processor
-from orchestrator.errors import ConfigError, shortened
+from orchestrator.core.errors import ConfigError, shortened
+from orchestrator.core.units import rate_text
 from orchestrator.experiment import Choice, Experiment, Measure, Validity, WindowSpec
 from orchestrator.launch import Change, Launch, Requirement
 from orchestrator.protocols import Demand, Problem, Source, Theory
@@ -22,7 +23,6 @@ from orchestrator.testbed import netns
 from orchestrator.testbed.local import NAMESPACES, LocalTestbed
 from orchestrator.testbed.netns_setup import Containers
 from orchestrator.topology import TRAFFIC_PORT, Job, Topology
-from orchestrator.units import rate_text
 from workloads import placement
 
 PORTS_PER_SOURCE = 16

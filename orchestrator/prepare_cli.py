@@ -28,8 +28,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def _prepare(arguments: argparse.Namespace) -> int:
     from orchestrator import preparing
-    from orchestrator.errors import ConfigError
-    from orchestrator.units import quantity
+    from orchestrator.core.errors import ConfigError
+    from orchestrator.core.units import quantity
 
     if (arguments.image is None) == (arguments.testbed is None):
         raise ConfigError("orch prepare: needs a testbed or --image RUNTIME, and not both")

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from orchestrator import fanout, loading
+from orchestrator import loading
 from orchestrator.answers import Completed
-from orchestrator.deadline import Deadline
-from orchestrator.errors import ConfigError, OrchError
+from orchestrator.core import fanout
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.leash import Leash
 from orchestrator.session import MEASURING, holder
 from orchestrator.testbed import containers, runtimes

@@ -8,8 +8,8 @@ import sys
 import time
 from typing import TextIO
 
-from orchestrator import terminal
-from orchestrator.units import duration_text, rate_text
+from orchestrator.core import terminal
+from orchestrator.core.units import duration_text, rate_text
 
 PLAIN_EVERY_S = 5.0
 LIVE_EVERY_S = 0.1

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.units import Model
 from orchestrator.launch import Change, Launch, Requirement
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Job, Topology
-from orchestrator.units import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

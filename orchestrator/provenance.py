@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from orchestrator import secret_looks
+from orchestrator.core import secret_looks
 from orchestrator.plan import PlannedJob, RunPlan
 from orchestrator.plandata import launch_data
 

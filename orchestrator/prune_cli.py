@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import ConfigError, OrchError
+from orchestrator.core.errors import ConfigError, OrchError
 
 if TYPE_CHECKING:
     from orchestrator.store.rundir import Entry
@@ -35,8 +35,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def _prune(arguments: argparse.Namespace) -> int:
     from orchestrator.analysis import selection
+    from orchestrator.core.units import Duration, Size
     from orchestrator.store import retention, rundir
-    from orchestrator.units import Duration, Size
 
     policy = retention.Policy(
         compress_after_s=_quantity(arguments.compress_after, "--compress-after", Duration, "2d, 36h"),
@@ -81,7 +81,7 @@ def _sound(entries: Iterable[Entry]) -> tuple[list[Entry], int]:
 
 
 def _size(size: float) -> str:
-    from orchestrator.units import size_text
+    from orchestrator.core.units import size_text
 
     return size_text(float(f"{size:.3g}"))
 

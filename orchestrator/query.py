@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import ConfigError, StoreError
+from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.rows import TABLES
 from orchestrator.store import index, remote, tables
 from orchestrator.store.rundir import PARTIAL, Entry

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from orchestrator import listing, terminal
+from orchestrator import listing
+from orchestrator.core import terminal
 
 
 def query_options(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +77,7 @@ def _cell(value: Any) -> str:
 
 def _export(arguments: argparse.Namespace) -> int:
     from orchestrator import query
-    from orchestrator.errors import ConfigError
+    from orchestrator.core.errors import ConfigError
 
     entries = listing.select(query.chosen(arguments.results, arguments.runs), listing.asked(arguments))
     if arguments.what == "zip":

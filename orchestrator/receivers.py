@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from orchestrator import fanout
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError
+from orchestrator.core import fanout
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError
 from orchestrator.protocols import Demand
 from orchestrator.session import Session
 from orchestrator.topology import TCP_IPV4_HEADER_BYTES, WIRE_HEADER_BYTES, wire_per_payload

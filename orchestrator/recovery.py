@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from orchestrator import describe, fanout, loading, lock, safepath, sealing
-from orchestrator.deadline import Deadline
-from orchestrator.errors import ConfigError, OrchError, StoreError
+from orchestrator import describe, loading, sealing
+from orchestrator.core import fanout, lock, safepath
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import ConfigError, OrchError, StoreError
 from orchestrator.experiment import Experiment
 from orchestrator.fetching import fetch_all
 from orchestrator.leash import Leash, come_back

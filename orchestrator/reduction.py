@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator import parts, safepath
+from orchestrator import parts
 from orchestrator.analysis import captures, flowbins, flowtable, windows
 from orchestrator.collectors import tcpdump
-from orchestrator.errors import CaptureError, OrchError, StoreError
+from orchestrator.core import safepath
+from orchestrator.core.errors import CaptureError, OrchError, StoreError
 from orchestrator.gates import Tolerances
 from orchestrator.launch import Flow
 from orchestrator.rows import TABLES, Columns, Home

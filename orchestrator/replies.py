@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from orchestrator.errors import BadAnswer
+from orchestrator.core.errors import BadAnswer
 
 MOST = (1 << 63) - 1  # what tables and logs hold as a whole number
 _SHOWN = 60

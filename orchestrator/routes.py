@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import TestbedError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import TestbedError
 from orchestrator.leash import Leash
 from orchestrator.plan import RunPlan
 from orchestrator.topology import Node, Topology

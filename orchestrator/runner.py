@@ -12,11 +12,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator import beforehand, clocks, lock, machine, provenance, routes, sealing, secret_env
-from orchestrator.deadline import Deadline
-from orchestrator.errors import Interrupted, LockedError, OrchError, ShortOfLoad, StoreError, TestbedError, last_lines
+from orchestrator import beforehand, clocks, provenance, routes, sealing, secret_env
+from orchestrator.core import lock, machine
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import (
+    Interrupted,
+    LockedError,
+    OrchError,
+    ShortOfLoad,
+    StoreError,
+    TestbedError,
+    last_lines,
+)
+from orchestrator.core.interrupts import Interrupts
+from orchestrator.core.unwind import Unwind, add_note, combined
 from orchestrator.events import EventLog
-from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Launch
 from orchestrator.means import Means, asked_of, covers, first_means, preflight_of
 from orchestrator.measuring import Measurement, Window, preflight
@@ -27,7 +37,6 @@ from orchestrator.protocols import Testbed
 from orchestrator.sealing import Reducer
 from orchestrator.session import Session, holder
 from orchestrator.store.rundir import PARTIAL, RunFolder, new_run_id, write_json
-from orchestrator.unwind import Unwind, add_note, combined
 from orchestrator.watch import Watch
 
 OPEN_S = 60.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.answers import AgentEvent, LineRead, ProcessExited
-from orchestrator.errors import (
+from orchestrator.core.errors import (
     AgentError,
     BadAnswer,
     DeadlineExceeded,
@@ -15,7 +15,7 @@ from orchestrator.errors import (
     OrchError,
     shortened,
 )
-from orchestrator.lock import told
+from orchestrator.core.lock import told
 from orchestrator.replies import Fields
 
 _HINTS = {

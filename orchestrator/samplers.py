@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from orchestrator.core.units import duration_text
 from orchestrator.launch import Launch, Line, Requirement, Stop
 from orchestrator.protocols import Problem
-from orchestrator.units import duration_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

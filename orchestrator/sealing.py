@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import StoreError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import StoreError
 from orchestrator.measuring import Window
 from orchestrator.plan import RunPlan
 from orchestrator.plandata import launch_data

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from orchestrator import secret_looks
-from orchestrator.errors import ConfigError
+from orchestrator.core import secret_looks
+from orchestrator.core.errors import ConfigError
 from orchestrator.launch import Launch
 
 MOST_BYTES = 1 << 16  # of a value; Linux takes 128 KiB for a variable with its name

@@ -13,9 +13,10 @@ from secrets import token_hex
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from orchestrator import clocks, facts, fanout, fetching, machine, routes
-from orchestrator.deadline import Deadline
-from orchestrator.errors import (
+from orchestrator import clocks, facts, fetching, routes
+from orchestrator.core import fanout, machine
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import (
     Interrupted,
     MissingRequirement,
     NeverStartedError,
@@ -23,13 +24,13 @@ from orchestrator.errors import (
     TestbedError,
     TransportError,
 )
+from orchestrator.core.interrupts import Interrupts
+from orchestrator.core.machine import Machine
+from orchestrator.core.unwind import Unwind, add_note, combined
 from orchestrator.events import EventLog
-from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Change, Count, Launch, Requirement
 from orchestrator.leash import Leash, come_back
-from orchestrator.machine import Machine
 from orchestrator.protocols import Testbed
-from orchestrator.unwind import Unwind, add_note, combined
 from orchestrator.watch import Watch
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator import beforehand, execute, sweep, sweepplan, sweeptext
-from orchestrator.errors import Interrupted
+from orchestrator.core.errors import Interrupted
 from orchestrator.ledger import Ledger
 from orchestrator.plan import RunPlan
 from orchestrator.progress import Progress

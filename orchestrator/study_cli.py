@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from orchestrator import console
 from orchestrator.compare_cli import NAMES
-from orchestrator.errors import ConfigError, Interrupted, StoreError
+from orchestrator.core import console
+from orchestrator.core.errors import ConfigError, Interrupted, StoreError
 
 MEASURING = {"quick": "--quick", "new": "--new", "overrides": "--set", "wait": "--wait", "dry_run": "--dry-run",
              "file": "--file", "force": "--force"}  # fmt: skip

@@ -9,11 +9,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator import config, documents, safepath, sweepfile
-from orchestrator.errors import ConfigError, shortened
+from orchestrator import config, documents, sweepfile
+from orchestrator.core import safepath
+from orchestrator.core.errors import ConfigError, shortened
+from orchestrator.core.units import Model
 from orchestrator.experiment import Name
 from orchestrator.sweepfile import Definition
-from orchestrator.units import Model
 
 NEEDS = "name, paper, quick and full"
 FOLDER = Path("playbooks/studies")

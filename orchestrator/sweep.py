@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import beforehand, execute, lock, plan, provenance, recovery, secret_looks, sweepplan, sweeptext
-from orchestrator.errors import ConfigError, Interrupted, OrchError
+from orchestrator import beforehand, execute, plan, provenance, recovery, sweepplan, sweeptext
+from orchestrator.core import lock, secret_looks
+from orchestrator.core.errors import ConfigError, Interrupted, OrchError
+from orchestrator.core.where import Condition
 from orchestrator.ledger import Ledger
 from orchestrator.observing import Observer
 from orchestrator.progress import Progress
@@ -19,7 +21,6 @@ from orchestrator.store import rundir, sweeps
 from orchestrator.store.sweeps import Key, Sweep
 from orchestrator.sweepfile import Definition
 from orchestrator.sweepplan import Batch, Estimate
-from orchestrator.where import Condition
 
 FAILED = 1
 

@@ -8,8 +8,9 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-from orchestrator import compare_cli, console
-from orchestrator.errors import Interrupted
+from orchestrator import compare_cli
+from orchestrator.core import console
+from orchestrator.core.errors import Interrupted
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +28,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out a sweep and tell what it found; gives the exit status."""
-    from orchestrator import execute, metrics, sweep, sweepfile, sweeptext, where
+    from orchestrator import execute, metrics, sweep, sweepfile, sweeptext
+    from orchestrator.core import where
     from orchestrator.progress import Progress
     from orchestrator.store import sweeps
 

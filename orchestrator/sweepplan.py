@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from orchestrator import config, documents, plan, where
+from orchestrator import config, documents, plan
+from orchestrator.core import where
 from orchestrator.experiment import Experiment
 from orchestrator.experiment import model as experiment_model
 from orchestrator.plan import RunPlan

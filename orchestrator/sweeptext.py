@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import describe, where
+from orchestrator import describe
+from orchestrator.core import where
 from orchestrator.ledger import Ledger
 from orchestrator.store import sweeps
 from orchestrator.store.sweeps import Key, Measured, Sweep

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import ConfigError, OrchError
+from orchestrator.core.errors import ConfigError, OrchError
 
 PORT = 15201
 PLOTTED_S = 0.1
@@ -79,7 +79,7 @@ def _quantity(kind: str, text: str, option: str) -> float:
     """A rate or a duration as files write it, in SI units."""
     from pydantic import TypeAdapter, ValidationError
 
-    from orchestrator.units import Duration, Rate
+    from orchestrator.core.units import Duration, Rate
 
     adapter: TypeAdapter[float] = TypeAdapter({"rate": Rate, "duration": Duration}[kind])
     try:

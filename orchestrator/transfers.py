@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded
 
 AT_ONCE = 8  # of a controller: of 10 Mbit/s each has 150 KB a second
 

@@ -12,12 +12,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from orchestrator import secret_looks
+from orchestrator.core import secret_looks
+from orchestrator.core.units import Duration, Mistake, Model
 from orchestrator.launch import Launch, Line, Requirement, Stop
 from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
-from orchestrator.units import Duration, Mistake, Model
 from workloads import between
 from workloads.iterations import LOG, read_iterations
 from workloads.placement import WorkloadConfig, placement_problems

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from orchestrator.core.units import Size
 from orchestrator.launch import Launch, Requirement
 from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Job, Topology
-from orchestrator.units import Size
 from workloads import between, model_training, modelled, torch_ranks
 from workloads.iterations import read_training
 from workloads.model_training import ModelConfig

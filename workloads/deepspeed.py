@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from orchestrator.core.units import Duration, Size
 from orchestrator.launch import Launch, Requirement
 from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Job, Topology
-from orchestrator.units import Duration, Size
 from workloads import between, catalog, deepspeed_stages, environments, modelled, torch_ranks
 from workloads.between import Pairs
 from workloads.communication import read_communication

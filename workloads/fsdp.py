@@ -7,11 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
+from orchestrator.core.units import Duration, Size
 from orchestrator.launch import Launch, Requirement
 from orchestrator.protocols import Problem, Theory
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Job, Topology
-from orchestrator.units import Duration, Size
 from workloads import between, catalog, modelled, torch_ranks
 from workloads.iterations import read_training
 from workloads.modelled import BYTES_PER_PARAMETER, ModelName

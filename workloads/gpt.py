@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from orchestrator.units import Mistake, Model
+from orchestrator.core.units import Mistake, Model
 from workloads import catalog
 
 

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from orchestrator.core.units import Duration
 from orchestrator.launch import Footprint
 from orchestrator.protocols import Problem
 from orchestrator.topology import Job, Topology
-from orchestrator.units import Duration
 from workloads import catalog, footprints, modelled
 from workloads.modelled import ModelName
 from workloads.placement import placement_problems

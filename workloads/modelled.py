@@ -7,10 +7,10 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, WithJsonSchema
 
+from orchestrator.core.units import Mistake
 from orchestrator.launch import Footprint
 from orchestrator.protocols import Problem
 from orchestrator.topology import Topology
-from orchestrator.units import Mistake
 from workloads import catalog, footprints
 from workloads.footprints import Framework
 

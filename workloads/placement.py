@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from pydantic import Field, model_validator
 
+from orchestrator.core.units import Mistake, Model
 from orchestrator.protocols import Problem
 from orchestrator.topology import Rank, Topology
-from orchestrator.units import Mistake, Model
 from workloads.variables import Recorded, Taken
 
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from orchestrator import secret_looks
-from orchestrator.units import Mistake
+from orchestrator.core import secret_looks
+from orchestrator.core.units import Mistake
 
 _INSTEAD = "env_from, such as `env_from: [{name}]`, which takes it from your environment and never records it"
 

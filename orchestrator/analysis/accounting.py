@@ -29,7 +29,7 @@ from orchestrator.analysis.decoding import (
     SRC_MAC,
     WINDOW,
     WORD,
-)  # fmt: skip
+)
 from orchestrator.analysis.framing import BEGIN, END, STAMP
 from orchestrator.analysis.framing import WIRE as ON_WIRE
 

@@ -11,7 +11,7 @@ import numpy as np
 from orchestrator.analysis import accounting
 from orchestrator.analysis.flowtable import Ends, FlowTable
 from orchestrator.analysis.pcap import in_order
-from orchestrator.errors import CaptureError
+from orchestrator.core.errors import CaptureError
 from orchestrator.launch import Flow
 from orchestrator.rows import BIN_NS, Columns
 

@@ -18,7 +18,7 @@ from orchestrator.analysis.binning import BIN_BUDGET, BinStore
 from orchestrator.analysis.flowtable import FlowTable, address_text
 from orchestrator.analysis.pcap import in_order
 from orchestrator.analysis.trace import Flows, Point, QueuePairs, Trace
-from orchestrator.errors import CaptureError, ConfigError
+from orchestrator.core.errors import CaptureError, ConfigError
 
 _COMPRESSED = re.compile(r"\.(gz|zst|zstd)$")
 _ROTATED = (

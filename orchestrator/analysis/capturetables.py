@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.trace import Flows, Trace, protocol_name
-from orchestrator.errors import ConfigError
+from orchestrator.core.errors import ConfigError
 
 Columns = Mapping[str, Any]
 

@@ -17,7 +17,7 @@ from orchestrator.analysis import congestion
 from orchestrator.analysis.iterations import JobSeries, series
 from orchestrator.analysis.sharedlink import SharedLink, shared_link
 from orchestrator.analysis.throughput import Kept
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
 from orchestrator.store import tables
 from orchestrator.store.rundir import Entry
 

@@ -11,7 +11,7 @@ from orchestrator.analysis import accounting
 from orchestrator.analysis.binning import BinStore
 from orchestrator.analysis.flowtable import FlowTable
 from orchestrator.analysis.pcap import in_order
-from orchestrator.errors import CaptureError
+from orchestrator.core.errors import CaptureError
 from orchestrator.rows import Columns
 
 FINEST_NS = 1_000_000

@@ -14,7 +14,7 @@ import numpy as np
 
 from cross_traffic import generator, schedule
 from orchestrator.analysis import generated
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
 
 SETTLED_NS = 50_000_000  # what the last flows of a schedule may take on top
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from orchestrator.analysis import framing
 from orchestrator.analysis.decoding import LINK_TYPES
-from orchestrator.errors import CaptureError
+from orchestrator.core.errors import CaptureError
 
 ETHERNET = 1
 UNREADABLE = -1  # stands for a link type whose packets are counted and not looked into

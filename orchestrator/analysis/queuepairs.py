@@ -22,7 +22,7 @@ from orchestrator.analysis.decoding import (
     SRC_LOW,
     TRANSPORT,
     WORD,
-)  # fmt: skip
+)
 from orchestrator.analysis.framing import END, STAMP
 from orchestrator.analysis.framing import WIRE as ON_WIRE
 

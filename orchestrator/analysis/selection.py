@@ -11,10 +11,10 @@ from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from orchestrator import safepath
 from orchestrator.analysis.iterations import JobSeries, series
 from orchestrator.analysis.regression import Pair, RunSeries
-from orchestrator.errors import ConfigError, StoreError
+from orchestrator.core import safepath
+from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.store import rundir, shape, tables
 from orchestrator.store.rundir import Entry
 

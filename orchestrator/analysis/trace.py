@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.errors import CaptureError
+from orchestrator.core.errors import CaptureError
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

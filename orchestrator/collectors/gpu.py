@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from orchestrator import samplers
+from orchestrator.core.units import Duration, Model
 from orchestrator.launch import Launch, Requirement
 from orchestrator.protocols import Problem
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Topology
-from orchestrator.units import Duration, Model
 
 NAME = "gpu"
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator import samplers
+from orchestrator.core.units import Duration, Model
 from orchestrator.launch import Launch, Requirement
 from orchestrator.protocols import Problem
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Topology
-from orchestrator.units import Duration, Model
 
 NAME = "nic"
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from orchestrator import samplers
+from orchestrator.core.units import Duration, Model
 from orchestrator.launch import Launch, Requirement
 from orchestrator.protocols import Problem
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Topology
-from orchestrator.units import Duration, Model
 
 NAME = "tcp"
 

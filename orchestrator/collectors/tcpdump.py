@@ -7,13 +7,14 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import packages, samplers
+from orchestrator import samplers
+from orchestrator.core import packages
+from orchestrator.core.remedies import RIGHTS
+from orchestrator.core.units import Model, Size, size_text
 from orchestrator.launch import Footprint, Launch, Line, Requirement, Stop
 from orchestrator.protocols import Problem
-from orchestrator.remedies import RIGHTS
 from orchestrator.rows import Columns, Home
 from orchestrator.topology import Topology
-from orchestrator.units import Model, Size, size_text
 
 NAME = "tcpdump"
 

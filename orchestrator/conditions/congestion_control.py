@@ -9,12 +9,12 @@ from typing import Any
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from orchestrator import packages
+from orchestrator.core import packages
+from orchestrator.core.remedies import RIGHTS
+from orchestrator.core.units import Model
 from orchestrator.launch import Change, Requirement, Sign
 from orchestrator.protocols import Problem
-from orchestrator.remedies import RIGHTS
 from orchestrator.topology import Node, Topology
-from orchestrator.units import Model
 
 NAME = "congestion-control"
 

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from orchestrator import packages
+from orchestrator.core import packages
+from orchestrator.core.remedies import ROOT
+from orchestrator.core.units import Duration, Model
 from orchestrator.launch import Change, Launch, Line, Requirement, Sign
 from orchestrator.protocols import Problem
-from orchestrator.remedies import ROOT
 from orchestrator.rows import TABLES, Columns, Home
 from orchestrator.samplers import AGENTS
 from orchestrator.topology import Node, Topology
-from orchestrator.units import Duration, Model
 
 NAME = "delay"
 

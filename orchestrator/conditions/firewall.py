@@ -13,13 +13,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from orchestrator import packages, packet_rules
+from orchestrator import packet_rules
+from orchestrator.core import packages
+from orchestrator.core.remedies import RIGHTS
+from orchestrator.core.units import Model
 from orchestrator.launch import Change, Count, Requirement, Sign
 from orchestrator.packet_rules import ABSENT
 from orchestrator.protocols import Problem
-from orchestrator.remedies import RIGHTS
 from orchestrator.topology import KNOWN_PORTS, Node, Topology
-from orchestrator.units import Model
 
 NAME = "firewall"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from orchestrator import packet_rules
+from orchestrator.core.units import Model, Share
 from orchestrator.launch import Change, Requirement
 from orchestrator.packet_rules import PacketRule
 from orchestrator.protocols import Problem
 from orchestrator.topology import Topology
-from orchestrator.units import Model, Share
 
 NAME = "loss"
 

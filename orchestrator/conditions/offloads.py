@@ -8,10 +8,10 @@ from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 from orchestrator import offloads
+from orchestrator.core.units import Model
 from orchestrator.launch import Change, Requirement
 from orchestrator.protocols import Problem
 from orchestrator.topology import Node, Topology
-from orchestrator.units import Model
 
 NAME = "offloads"
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from orchestrator import packages
+from orchestrator.core import packages
+from orchestrator.core.remedies import RIGHTS
+from orchestrator.core.units import Duration, Model, Rate, rate_text
 from orchestrator.launch import Change, Requirement, Sign
 from orchestrator.protocols import Problem
-from orchestrator.remedies import RIGHTS
 from orchestrator.topology import WIRE_HEADER_BYTES, Topology
-from orchestrator.units import Duration, Model, Rate, rate_text
 
 NAME = "rate"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

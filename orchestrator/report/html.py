@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.analysis.statistics import is_maximum
 from orchestrator.analysis.variation import ALL_RANKS
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
 from orchestrator.report import page, timeline, trafficview
 from orchestrator.report.collectives import measured
 from orchestrator.report.figures import MOST_VIEWED, draw_all

@@ -11,7 +11,7 @@ from orchestrator.analysis.congestion import CongestionPoint
 from orchestrator.analysis.curves import Series
 from orchestrator.analysis.fits import Fit
 from orchestrator.analysis.published import Salamy, salamy
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
 from orchestrator.report import page, study_causes, study_figures, study_flows, study_tables
 from orchestrator.report.study_text import Table
 from orchestrator.store.rundir import Entry

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from orchestrator import fanout
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, TestbedError
+from orchestrator.core import fanout
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, TestbedError
 from orchestrator.testbed import host_image, runtimes
 from orchestrator.testbed.netns_setup import WORK, Containers
 from orchestrator.testbed.private_folder import PrivateFolder

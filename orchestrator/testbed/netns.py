@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, TestbedError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, TestbedError
 from orchestrator.testbed import netns_door, netns_needs, runtimes
 from orchestrator.testbed.containers import ContainerHosts
 from orchestrator.testbed.local import NAMESPACES

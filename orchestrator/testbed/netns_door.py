@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError, TestbedError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError, TestbedError
 from orchestrator.testbed.private_folder import PrivateFolder
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import paramiko
 
-from orchestrator.errors import TransportError
+from orchestrator.core.errors import TransportError
 from orchestrator.transport.target import SshTarget
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import paramiko
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, OrchError, TransportError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, OrchError, TransportError
 from orchestrator.transport.identities import Identities
 from orchestrator.transport.logins import DroppedError
 from orchestrator.transport.settings import Hop

@@ -10,7 +10,7 @@ from typing import Any
 
 import paramiko
 
-from orchestrator.errors import TransportError
+from orchestrator.core.errors import TransportError
 from orchestrator.transport import certificates, known_hosts, tokens
 from orchestrator.transport.known_hosts import Entry, KnownHost, Verdict
 from orchestrator.transport.settings import Hop

@@ -14,7 +14,7 @@ from paramiko.agent import AgentSSH
 from paramiko.auth_strategy import AuthSource, AuthStrategy, InMemoryPrivateKey
 from paramiko.pkey import PublicBlob, UnknownKeyType
 
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.transport import certificates, tokens
 from orchestrator.transport.settings import Hop
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from orchestrator.errors import TransportError
+from orchestrator.core.errors import TransportError
 from orchestrator.transport.bootstrap import agent_argv, agent_source
 
 _EXIT_S = 20.0  # an agent may have a change to make whole, and then everything to put down

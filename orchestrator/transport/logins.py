@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded
 from orchestrator.transport.settings import Hop
 
 T = TypeVar("T")

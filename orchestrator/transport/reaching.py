@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import paramiko
 
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.transport import explain
 from orchestrator.transport.settings import Hop
 

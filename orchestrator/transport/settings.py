@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, MissingRequirement, TransportError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, MissingRequirement, TransportError
 from orchestrator.transport.target import SshTarget
 
 _MOST_JUMPS = 16

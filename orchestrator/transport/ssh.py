@@ -19,8 +19,8 @@ import paramiko
 from fabric import Config, Connection
 
 from orchestrator import transfers
-from orchestrator.deadline import Deadline
-from orchestrator.errors import TransportError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import TransportError
 from orchestrator.transport import explain, known_hosts, logins, reaching, tokens
 from orchestrator.transport.bootstrap import agent_command_line, agent_source
 from orchestrator.transport.channel import SshChannel

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from orchestrator.errors import TransportError
+from orchestrator.core.errors import TransportError
 from orchestrator.transport.settings import Hop
 
 _TOKEN = re.compile(r"%(.?)")

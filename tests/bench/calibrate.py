@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 
 from orchestrator.analysis.published import salamy
-from orchestrator.units import duration_text, quantity
+from orchestrator.core.units import duration_text, quantity
 from tests.bench.commands import INVALID, ROOT, call, orch_argv
 from tests.bench.figure import Figure, Settings
 from workloads import catalog

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.collectors import cpu, nic, processor, qdisc, tcp
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.launch import Launch
 from tests.bench import local
 from tests.bench.figure import Figure, Settings

@@ -20,12 +20,12 @@ import yaml
 from pydantic import ValidationError
 
 from orchestrator import parts
+from orchestrator.core.units import Model
 from orchestrator.launch import Change, Launch, Listening, Requirement
 from orchestrator.protocols import Demand, Problem, Source, Theory
 from orchestrator.rows import TABLES, Home
 from orchestrator.testbed import inventory, netns
 from orchestrator.topology import KNOWN_PORTS, Job
-from orchestrator.units import Model
 from workloads import placement
 
 ROOT = Path(__file__).parents[2]
@@ -34,14 +34,14 @@ HOSTS = ("h1", "h2", "h3", "h4")
 OURS_ALLOWED = {
     *("orchestrator.launch", "orchestrator.rows", "orchestrator.protocols", "orchestrator.topology"),
     *(
-        "orchestrator.units",
-        "orchestrator.errors",
+        "orchestrator.core.units",
+        "orchestrator.core.errors",
         "orchestrator.offloads",
-        "orchestrator.packages",
+        "orchestrator.core.packages",
         "orchestrator.packet_rules",
-        "orchestrator.remedies",
+        "orchestrator.core.remedies",
         "orchestrator.samplers",
-        "orchestrator.secret_looks",
+        "orchestrator.core.secret_looks",
         "orchestrator",
     ),
 }

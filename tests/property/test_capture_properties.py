@@ -24,7 +24,7 @@ from tests.craft import (
     section,
     tcp,
     udp,
-)  # fmt: skip
+)
 
 ADDRESSES = (("10.9.0.1", "10.9.0.2", "10.9.0.3"), ("fd09::1", "fd09::2", "fd09::3"))
 FRAMED = {

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError
 from orchestrator.transport.settings import Settings, route
 from orchestrator.transport.target import SshTarget
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import paramiko
 
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.netns_setup import as_paramiko
 from orchestrator.topology import wire_per_payload
 

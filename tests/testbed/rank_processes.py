@@ -13,7 +13,7 @@ from typing import Any
 
 from warm import Warm
 
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.launch import Launch
 from orchestrator.rows import Home
 from orchestrator.topology import RENDEZVOUS_PORT, Job, Link, Node, Topology

@@ -16,7 +16,7 @@ import pytest
 
 from cross_traffic import iperf
 from orchestrator.collectors import nic, qdisc, tcp, tcpdump
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.launch import Launch, Line
 from orchestrator.protocols import Source
 from orchestrator.rows import Home

@@ -8,7 +8,7 @@ import sys
 import pytest
 from orch_runs import orch, write
 
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from tests.testbed.broken_python import BROKEN_PYTHON
 from workloads import environments

@@ -17,8 +17,8 @@ import pytest
 from sshd_help import USER, keygen, site
 
 from orchestrator.answers import AgentLost, RemoteFile
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, TransportError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, TransportError
 from orchestrator.launch import Launch
 from orchestrator.leash import Leash
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from orchestrator.answers import AgentEvent, Swept
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError
 from orchestrator.leash import Leash
 from orchestrator.report import style
 from orchestrator.topology import Node

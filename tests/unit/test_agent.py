@@ -25,8 +25,8 @@ from orchestrator.agents.agent.home import Home
 from orchestrator.agents.agent.proc import Row
 from orchestrator.agents.agent.steps import Refusal
 from orchestrator.answers import AgentLost
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, TransportError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, TransportError
 from orchestrator.launch import Exited, Launch
 from orchestrator.leash import Leash
 from orchestrator.topology import Node

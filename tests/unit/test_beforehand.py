@@ -13,23 +13,11 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator import (
-    beforehand,
-    capacity,
-    config,
-    doctor,
-    execute,
-    loading,
-    machine,
-    missing,
-    plan,
-    runner,
-    sweep,
-    sweepfile,
-)
-from orchestrator.errors import OrchError
+from orchestrator import beforehand, capacity, config, doctor, execute, loading, missing, plan, runner, sweep, sweepfile
+from orchestrator.core import machine
+from orchestrator.core.errors import OrchError
+from orchestrator.core.machine import Machine
 from orchestrator.launch import Requirement
-from orchestrator.machine import Machine
 from orchestrator.progress import Progress
 
 GIB = 2.0**30

@@ -5,10 +5,10 @@ import time
 
 from orchestrator.answers import ClockSample
 from orchestrator.clocks import agreed
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.machine import own_kernel
 from orchestrator.gates import Evidence, Tolerances, judge
 from orchestrator.leash import Leash
-from orchestrator.machine import own_kernel
 from orchestrator.topology import Node
 from orchestrator.transport import local
 

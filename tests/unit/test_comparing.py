@@ -10,7 +10,7 @@ from night_runs import sweep_id, write_night, write_run
 from orchestrator import compare_cli
 from orchestrator.analysis import selection
 from orchestrator.cli import main
-from orchestrator.errors import ConfigError, StoreError
+from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.store import rundir
 
 

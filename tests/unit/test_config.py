@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, IPERF, LOCAL, WORKLOAD, changed, orch
 
-from orchestrator.errors import shortened
+from orchestrator.core.errors import shortened
 
 ROOT = Path(__file__).parents[2]
 

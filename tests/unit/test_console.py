@@ -14,7 +14,7 @@ from orchestrator.progress import Progress
 
 TELLS = """
 import argparse, sys
-from orchestrator import cli, console
+from orchestrator import cli; from orchestrator.core import console
 def action(arguments):
     console.tell("what was measured")
     console.tell("and why", stream=sys.stderr)

@@ -17,8 +17,8 @@ from orchestrator.agents.agent.folders import reach
 from orchestrator.agents.agent.steps import Refusal
 from orchestrator.agents.agent.whose import Whose
 from orchestrator.answers import AgentLost, RemoteFile
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, LaunchError, OrchError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, LaunchError, OrchError
 from orchestrator.launch import Exited, Launch
 
 pytestmark = pytest.mark.usefixtures("strays")

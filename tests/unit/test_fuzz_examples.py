@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator import reduction
-from orchestrator.errors import StoreError, TransportError
+from orchestrator.core.errors import StoreError, TransportError
 from orchestrator.rows import Home
 from orchestrator.sweepfile import Axis
 from orchestrator.transport import certificates, settings, tokens

@@ -13,8 +13,8 @@ from half_open import Cuttable
 
 from orchestrator import heartbeat
 from orchestrator.answers import AgentLost
-from orchestrator.deadline import Deadline
-from orchestrator.errors import LockedError, TransportError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import LockedError, TransportError
 from orchestrator.heartbeat import SILENT_S, Hearing, Monitor
 from orchestrator.launch import Launch
 from orchestrator.leash import Leash
@@ -250,8 +250,8 @@ def test_an_agent_that_hears_nothing_for_too_long_puts_everything_down(far, tmp_
 
 CONTROLLER = """
 import sys
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError
 from orchestrator.leash import Leash
 from orchestrator.topology import Node
 from orchestrator.transport.local import LocalChannel

@@ -14,8 +14,8 @@ import pytest
 from orchestrator import inbox
 from orchestrator import leash as leash_module
 from orchestrator.answers import AgentLost, LineRead, RemoteFile
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, DeadlineExceeded, OrchError, StoreError, TransportError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError, StoreError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.fetching import fetch_all
 from orchestrator.launch import Launch, Requirement

@@ -13,7 +13,7 @@ from sealed_run import make_run
 
 from orchestrator import query, recovery
 from orchestrator.cli import main
-from orchestrator.errors import OrchError
+from orchestrator.core.errors import OrchError
 from orchestrator.store import index, remote, rundir
 from orchestrator.store.rundir import RunFolder
 

@@ -34,7 +34,7 @@ ASK = """
 import json, resource, sys
 from pathlib import Path
 from orchestrator import documents
-from orchestrator.errors import ConfigError
+from orchestrator.core.errors import ConfigError
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     documents.load(Path(sys.argv[1]), needs="all")

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.answers import AgentLost
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, DeadlineExceeded, LockedError, OrchError, TransportError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, DeadlineExceeded, LockedError, OrchError, TransportError
 from orchestrator.launch import Launch, Line
 from orchestrator.leash import come_back
 from tests.machine import PATIENCE_S
@@ -51,7 +51,7 @@ wait()
 
 CONTROLLER = """
 import json, sys, time
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.launch import Launch, Line
 from orchestrator.leash import Leash
 from orchestrator.topology import Node

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded
 from orchestrator.transport import logins
 from orchestrator.transport.settings import Hop, Settings
 from orchestrator.transport.target import SshTarget

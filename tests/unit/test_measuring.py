@@ -12,10 +12,10 @@ from experiments import GOOD, IPERF, WORKLOAD
 
 from orchestrator import config, documents, measuring, plan
 from orchestrator.answers import LineRead
-from orchestrator.errors import AgentError, DeadlineExceeded, OrchError
+from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError
+from orchestrator.core.interrupts import Interrupts
 from orchestrator.events import EventLog
 from orchestrator.experiment import model
-from orchestrator.interrupts import Interrupts
 from orchestrator.measuring import Measurement, preflight
 from orchestrator.progress import Progress
 from orchestrator.session import Session

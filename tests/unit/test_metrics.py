@@ -9,7 +9,7 @@ import pytest
 from metrics_help import MANIFEST, a_run, expressions, names_in, results, sample
 
 from orchestrator import hostcounters, metrics
-from orchestrator.errors import ConfigError, StoreError
+from orchestrator.core.errors import ConfigError, StoreError
 from tests.machine import free_port
 
 

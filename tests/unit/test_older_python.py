@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.launch import Launch, Line
 from orchestrator.leash import Leash
 from orchestrator.topology import Node

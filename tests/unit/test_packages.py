@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from orchestrator import missing, packages
-from orchestrator.deadline import Deadline
+from orchestrator import missing
+from orchestrator.core import packages
+from orchestrator.core.deadline import Deadline
 from orchestrator.launch import Requirement
 
 DEBIAN_12 = """\

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.analysis.accounting import MOST_HOLES
 from orchestrator.analysis.captures import reduce
-from orchestrator.errors import CaptureError
+from orchestrator.core.errors import CaptureError
 from orchestrator.launch import Flow
 from orchestrator.rows import BIN_NS
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator import preparing, session
-from orchestrator.deadline import Deadline
-from orchestrator.errors import LockedError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import LockedError
 from orchestrator.preparing import Step
 from tests.machine import PATIENCE_S
 

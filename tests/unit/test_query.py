@@ -13,7 +13,7 @@ from sealed_run import loose, make_run
 from sweep_files import leave, window
 
 from orchestrator import listing
-from orchestrator.errors import ConfigError
+from orchestrator.core.errors import ConfigError
 from orchestrator.store import index, remote
 
 

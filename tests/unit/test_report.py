@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from sealed_run import loose, make_run
 
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
 from orchestrator.report.html import render
 from orchestrator.report.runs import load
 

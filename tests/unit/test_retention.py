@@ -11,7 +11,7 @@ from night_runs import write_night
 
 from orchestrator.analysis import selection
 from orchestrator.cli import main
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
 from orchestrator.store import retention, rundir
 from orchestrator.store.retention import Policy
 from orchestrator.store.rundir import RunFolder

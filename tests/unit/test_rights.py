@@ -12,10 +12,10 @@ import pytest
 
 from orchestrator.agents.agent import guard, rights
 from orchestrator.answers import AgentLost
-from orchestrator.deadline import Deadline
-from orchestrator.errors import LaunchError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import LaunchError
+from orchestrator.core.remedies import remedy
 from orchestrator.launch import Exited, Launch, Requirement
-from orchestrator.remedies import remedy
 
 pytestmark = pytest.mark.usefixtures("strays")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="giving rights away needs root")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import recovery
-from orchestrator.errors import ConfigError, StoreError
+from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry, RunFolder, entries, find, new_run_id, process_start
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from orchestrator import sealing
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
 from orchestrator.store.rundir import RunFolder
 
 

@@ -10,8 +10,9 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator import config, loading, plan, plandata, provenance, secret_env, secret_looks
-from orchestrator.errors import ConfigError
+from orchestrator import config, loading, plan, plandata, provenance, secret_env
+from orchestrator.core import secret_looks
+from orchestrator.core.errors import ConfigError
 from orchestrator.launch import Launch
 
 # Put together here, so that nothing that scans this file takes them for real ones.

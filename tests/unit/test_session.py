@@ -16,11 +16,11 @@ from types import SimpleNamespace
 import pytest
 from half_open import Cuttable
 
-from orchestrator import fanout
-from orchestrator.deadline import Deadline
-from orchestrator.errors import LockedError, OrchError, StoreError, TransportError
+from orchestrator.core import fanout
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import LockedError, OrchError, StoreError, TransportError
+from orchestrator.core.interrupts import Interrupts
 from orchestrator.events import EventLog
-from orchestrator.interrupts import Interrupts
 from orchestrator.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.leash import Leash
 from orchestrator.session import Session

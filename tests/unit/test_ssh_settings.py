@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, MissingRequirement, TransportError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, MissingRequirement, TransportError
 from orchestrator.transport import settings, tokens
 from orchestrator.transport.settings import Hop
 from orchestrator.transport.target import SshTarget

@@ -10,7 +10,7 @@ from sweep_files import SWEEP, leave, window
 
 from orchestrator import execute, study, studyfile, sweepplan
 from orchestrator.cli import main
-from orchestrator.errors import ConfigError, Interrupted
+from orchestrator.core.errors import ConfigError, Interrupted
 from orchestrator.progress import Progress
 from orchestrator.runner import Outcome
 from orchestrator.store import rundir, sweeps

@@ -9,8 +9,9 @@ import pytest
 from experiments import orch
 from sweep_files import leave, window, write
 
-from orchestrator import execute, recovery, sweep, sweepfile, where
-from orchestrator.errors import ConfigError, Interrupted, LaunchError, StoreError
+from orchestrator import execute, recovery, sweep, sweepfile
+from orchestrator.core import where
+from orchestrator.core.errors import ConfigError, Interrupted, LaunchError, StoreError
 from orchestrator.progress import Progress
 from orchestrator.runner import Outcome
 from orchestrator.store import rundir, sweeps

@@ -12,7 +12,7 @@ from experiments import orch
 from sweep_files import SWEEP, write
 
 from orchestrator import plan, sweepfile, sweepplan
-from orchestrator.errors import ConfigError
+from orchestrator.core.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 MODELS = "  workload.ddp.model: [resnet50, vgg16]\n"

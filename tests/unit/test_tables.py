@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
 from orchestrator.rows import TABLES
 from orchestrator.store import tables
 

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from orchestrator import terminal
+from orchestrator.core import terminal
 from orchestrator.progress import Progress
 from orchestrator.store.rundir import RunFolder
 from tests.craft import ethernet, pcap
@@ -85,7 +85,7 @@ def test_names_and_damage_of_captures(tmp_path):
 FAILING = """
 import sys
 from orchestrator import cli, doctor
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.leash import Leash
 from orchestrator.topology import Node
 from orchestrator.transport.local import LocalChannel

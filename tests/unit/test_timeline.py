@@ -9,7 +9,7 @@ from made_traffic import made
 from sealed_run import HOSTS, loose, make_run
 
 from orchestrator.cli import main
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
 from orchestrator.report import chrometrace, timeline
 from orchestrator.report.chrometrace import Sample, Slice
 from orchestrator.report.runs import Run

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from orchestrator import transfers
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded
 from orchestrator.session import CONNECT_S
 from orchestrator.transport.bootstrap import agent_source
 from tests.machine import PATIENCE_S

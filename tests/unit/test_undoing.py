@@ -12,8 +12,8 @@ import pytest
 from orchestrator import cleaning
 from orchestrator.answers import AgentLost
 from orchestrator.cleaning import Wanted
-from orchestrator.deadline import Deadline
-from orchestrator.errors import ConfigError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import ConfigError
 from orchestrator.launch import Sign
 from tests.machine import PATIENCE_S
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from orchestrator.answers import AgentLost, LineRead, ProcessExited
-from orchestrator.errors import Interrupted, LaunchError, TestbedError, TransportError
+from orchestrator.core.errors import Interrupted, LaunchError, TestbedError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.launch import Launch
 from orchestrator.watch import Watch

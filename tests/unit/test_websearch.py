@@ -11,7 +11,7 @@ import pytest
 from cross_traffic import generator, replay, websearch
 from cross_traffic.agents import flow_sender
 from orchestrator.analysis import generated
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
 from orchestrator.gates import Evidence, Generated, Tolerances, judge, reasons
 from orchestrator.launch import Line
 from orchestrator.protocols import Source

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from orchestrator.analysis import capturesets, capturetables, flowtable
 from orchestrator.analysis.trace import Trace
-from orchestrator.errors import OrchError
+from orchestrator.core.errors import OrchError
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 from tests.nasty import NASTY

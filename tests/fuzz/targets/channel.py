@@ -12,8 +12,8 @@ from typing import Any
 
 from orchestrator.agents.agent.ops import Agent
 from orchestrator.connection import MAGIC
-from orchestrator.deadline import Deadline
-from orchestrator.errors import BadAnswer, OrchError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import BadAnswer, OrchError
 from orchestrator.frames import Frames
 from orchestrator.launch import Launch, Requirement
 from orchestrator.leash import Leash

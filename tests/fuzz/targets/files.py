@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from orchestrator import config, documents, plan, studyfile, sweepfile
+from orchestrator.core.errors import ConfigError
 from orchestrator.documents import Document
-from orchestrator.errors import ConfigError
 from orchestrator.testbed import inventory
 from orchestrator.testbed.inventory import Inventory
 from tests.fuzz import mutate

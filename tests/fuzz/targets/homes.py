@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from orchestrator import parts, reduction
-from orchestrator.errors import OrchError
+from orchestrator.core.errors import OrchError
 from orchestrator.rows import Home
 from orchestrator.store.tables import TableWriter
 from tests.fuzz import mutate

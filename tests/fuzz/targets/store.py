@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import cli
-from orchestrator.errors import OrchError
+from orchestrator.core.errors import OrchError
 from orchestrator.store import index, rundir
 from tests.fuzz import mutate
 from tests.fuzz.target import Target

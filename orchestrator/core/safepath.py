@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestrator.errors import UnsafePath
+from orchestrator.core.errors import UnsafePath
 
 MOST_SEGMENT_BYTES = 255  # what a file system takes
 MOST_BYTES = 4096

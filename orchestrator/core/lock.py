@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from orchestrator.errors import LockedError
+from orchestrator.core.errors import LockedError
 
 ANSWER_S = 2.0
 OTHER_TESTBED = "ORCH_TESTBED_LOCK"

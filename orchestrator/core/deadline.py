@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orchestrator.errors import DeadlineExceeded
+from orchestrator.core.errors import DeadlineExceeded
 
 
 @dataclass(frozen=True, slots=True)

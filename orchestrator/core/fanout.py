@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, Interrupted, OrchError
-from orchestrator.unwind import add_note
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, Interrupted, OrchError
+from orchestrator.core.unwind import add_note
 
 T = TypeVar("T")
 R = TypeVar("R")

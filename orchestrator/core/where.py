@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.errors import ConfigError
-from orchestrator.units import quantity
+from orchestrator.core.errors import ConfigError
+from orchestrator.core.units import quantity
 
 _CONDITION = re.compile(r"\s*([A-Za-z0-9_.*-]+)\s*(<=|>=|!=|==|=|<|>)\s*(.*?)\s*")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {

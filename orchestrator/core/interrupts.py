@@ -7,7 +7,7 @@ import time
 from types import FrameType, TracebackType
 from typing import Any
 
-from orchestrator.errors import Interrupted
+from orchestrator.core.errors import Interrupted
 
 LOOK_S = 0.05
 
