@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.core.errors import TransportError
-from orchestrator.launch import Requirement
+from orchestrator.parts.launch import Requirement
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from orchestrator.core.machine import Machine
-from orchestrator.launch import Launch
+from orchestrator.parts.launch import Launch
 from orchestrator.plan import RunPlan
 
 NODE_BYTES = 20e6  # an agent, and where the node is a container its sshd

@@ -13,11 +13,11 @@ from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.leash import Leash
-from orchestrator.protocols import Channel
+from orchestrator.parts.protocols import Channel
+from orchestrator.parts.topology import Node
 from orchestrator.session import holder, opening_s
 from orchestrator.testbed import leftovers
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
-from orchestrator.topology import Node
 from orchestrator.transport import local
 
 REACH_S = 60.0

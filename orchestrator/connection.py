@@ -15,7 +15,7 @@ from orchestrator.core.errors import BadAnswer, DeadlineExceeded, OrchError, Tra
 from orchestrator.core.remedies import remedy
 from orchestrator.frames import Frames, frame
 from orchestrator.heartbeat import MONITOR, PING_S, Hearing, Silence
-from orchestrator.protocols import Channel
+from orchestrator.parts.protocols import Channel
 from orchestrator.replies import Fields
 from orchestrator.said import events, refusal
 

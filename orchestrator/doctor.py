@@ -15,16 +15,16 @@ from orchestrator.core.errors import OrchError, TestbedError
 from orchestrator.core.machine import Machine
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.experiment import Experiment, for_dry_run
-from orchestrator.launch import Requirement
 from orchestrator.leash import Leash
+from orchestrator.parts.launch import Requirement
+from orchestrator.parts.protocols import Testbed
+from orchestrator.parts.topology import Topology
 from orchestrator.plan import RunPlan
-from orchestrator.protocols import Testbed
 from orchestrator.session import holder, machine_of, opening_s
 from orchestrator.testbed import netns_needs, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.inventory import requirements as inventory_requirements
 from orchestrator.testbed.inventory import topology as inventory_topology
-from orchestrator.topology import Topology
 
 CALL_S = 30.0
 DOCTOR = "doctor"

@@ -20,9 +20,9 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from orchestrator import parts
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Mistake, Model, Share, rate_text
+from orchestrator.parts import registry
 from orchestrator.testbed.inventory import Inventory
 from orchestrator.testbed.local import Folder, ImageName, LocalTestbed, Program, RuntimeName
 
@@ -103,10 +103,10 @@ def names_of(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _choice(title: str, kind: parts.Kind) -> type[Choice]:
+def _choice(title: str, kind: registry.Kind) -> type[Choice]:
     fields: dict[str, Any] = {
         name.replace("-", "_"): (part.Config | None, Field(default=None, alias=name))
-        for name, part in parts.found(kind).items()
+        for name, part in registry.found(kind).items()
     }
     return create_model(title, __base__=Choice, **fields)
 

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded
 from orchestrator.leash import Leash
-from orchestrator.topology import Node
+from orchestrator.parts.topology import Node
 
 COMMAND_S = 10.0
 

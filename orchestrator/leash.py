@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from orchestrator import secret_env
 from orchestrator.answers import (
     AgentEvent,
     ClockSample,
@@ -30,9 +29,10 @@ from orchestrator.connection import Connection
 from orchestrator.core import packages, safepath
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, BadAnswer, DeadlineExceeded, LaunchError, LockedError, OrchError
-from orchestrator.launch import Exited, Launch, Line, Listening, Ready, Requirement, Sign
-from orchestrator.protocols import Channel
-from orchestrator.topology import Node
+from orchestrator.parts import secret_env
+from orchestrator.parts.launch import Exited, Launch, Line, Listening, Ready, Requirement, Sign
+from orchestrator.parts.protocols import Channel
+from orchestrator.parts.topology import Node
 
 PUT_CHUNK = 1 << 20
 CLOSE_S = 15.0

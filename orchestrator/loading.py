@@ -11,7 +11,7 @@ from orchestrator import config, documents, plan, sweepfile
 from orchestrator.core.errors import ConfigError
 from orchestrator.documents import Document
 from orchestrator.experiment import Experiment, TestbedChoice, for_dry_run
-from orchestrator.protocols import Testbed
+from orchestrator.parts.protocols import Testbed
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.netns import NetnsTestbed
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from orchestrator.launch import Launch
+from orchestrator.parts.launch import Launch
 from orchestrator.plan import PlannedSource, PlannedWindow
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from orchestrator.agents.agent.checks import FIND_MODULES
 from orchestrator.core.deadline import Deadline
-from orchestrator.launch import Requirement
+from orchestrator.parts.launch import Requirement
+from orchestrator.parts.topology import Topology
 from orchestrator.testbed import containers, netns_needs, runtimes
 from orchestrator.testbed.places import InImage, Place, ThisMachine
-from orchestrator.topology import Topology
 
 PROBE_S = 30.0  # for an interpreter to say which modules it has
 

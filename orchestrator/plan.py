@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator import parts
-from orchestrator.collectors import processor
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.units import rate_text
 from orchestrator.experiment import Choice, Experiment, Measure, Validity, WindowSpec
-from orchestrator.launch import Change, Launch, Requirement
-from orchestrator.protocols import Demand, Problem, Source, Theory
+from orchestrator.parts import registry
+from orchestrator.parts.collectors import processor
+from orchestrator.parts.launch import Change, Launch, Requirement
+from orchestrator.parts.protocols import Demand, Problem, Source, Theory
+from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
 from orchestrator.testbed import inventory as inventory_testbed
 from orchestrator.testbed import netns
 from orchestrator.testbed.local import NAMESPACES, LocalTestbed
 from orchestrator.testbed.netns_setup import Containers
-from orchestrator.topology import TRAFFIC_PORT, Job, Topology
 from workloads import placement
 
 PORTS_PER_SOURCE = 16
@@ -143,8 +143,8 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
     """Every mistake that shows when the file is held against its testbed, with its path in the file."""
     found: list[Located] = []
 
-    def ask(kind: parts.Kind, choice: Choice, *path: str | int) -> None:
-        part = parts.found(kind)[choice.name]
+    def ask(kind: registry.Kind, choice: Choice, *path: str | int) -> None:
+        part = registry.found(kind)[choice.name]
         found.extend(((*path, choice.name, *p.at), p) for p in part.problems(choice.config, topology))
 
     for i, choice in enumerate(experiment.conditions):
@@ -171,7 +171,7 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
 
 def is_silent(choice: Choice) -> bool:
     """Whether a source of cross traffic is asked for no load at all: it is planned as if it did not stand there."""
-    demands = parts.traffic(choice.name).demands(choice.config)
+    demands = registry.traffic(choice.name).demands(choice.config)
     return bool(demands) and not any(demand.rate for demand in demands)
 
 
@@ -179,7 +179,7 @@ def _overloads(window: WindowSpec, topology: Topology) -> Iterator[Problem]:
     """Sources that together ask a host's link for more than it carries in one direction."""
     totals: dict[tuple[str, str], float] = defaultdict(float)
     for choice in window.traffic:
-        for demand in parts.traffic(choice.name).demands(choice.config):
+        for demand in registry.traffic(choice.name).demands(choice.config):
             totals["from", demand.src] += demand.rate
             totals["to", demand.dst] += demand.rate
     for (way, host), total in totals.items():
@@ -232,7 +232,7 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, resolved: 
     collectors = tuple(
         _owned(launch, "collector", choice)
         for choice in experiment.collect
-        for launch in parts.collector(choice.name).launches(choice.config, topology)
+        for launch in registry.collector(choice.name).launches(choice.config, topology)
     )
     plan = RunPlan(
         experiment=experiment.name,
@@ -263,7 +263,7 @@ def _changes(experiment: Experiment, topology: Topology) -> tuple[Change, ...]:
     """Every change in its order, those that conditions share once, at their first."""
     found: dict[tuple[str, str], Change] = {}
     for choice in experiment.conditions:
-        for change in parts.condition(choice.name).changes(choice.config, topology):
+        for change in registry.condition(choice.name).changes(choice.config, topology):
             process = change.process and _owned(change.process, "condition", choice)
             found.setdefault((change.node, change.name), dataclasses.replace(change, process=process))
     return tuple(found.values())
@@ -272,7 +272,7 @@ def _changes(experiment: Experiment, topology: Topology) -> tuple[Change, ...]:
 def _changed_twice(experiment: Experiment, topology: Topology) -> Iterator[Located]:
     seen: set[tuple[str, str]] = set()
     for i, choice in enumerate(experiment.conditions):
-        for change in parts.condition(choice.name).changes(choice.config, topology):
+        for change in registry.condition(choice.name).changes(choice.config, topology):
             if (change.node, change.name) in seen and not change.shared:
                 message = f"an earlier condition sets the {change.name} already"
                 yield ("conditions", i), Problem(at=(), message=message, accepted="one for each place")
@@ -280,7 +280,7 @@ def _changed_twice(experiment: Experiment, topology: Topology) -> Iterator[Locat
 
 
 def _owned(
-    launch: Launch, kind: parts.Kind, choice: Choice, *, window: str | None = None, source: str | None = None
+    launch: Launch, kind: registry.Kind, choice: Choice, *, window: str | None = None, source: str | None = None
 ) -> Launch:
     return dataclasses.replace(launch, part=f"{kind}.{choice.name}", window=window, source=source)
 
@@ -293,7 +293,7 @@ def _with_secrets(launch: Launch, env_from: Mapping[str, str]) -> Launch:
 def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedJob]:
     for index, spec in enumerate(experiment.all_jobs()):
         config = spec.workload.config
-        module = parts.workload(spec.workload.name)
+        module = registry.workload(spec.workload.name)
         job = Job(name=spec.name, index=index, ranks=placement.ranks(config.hosts, topology))
         yield PlannedJob(
             job=job,
@@ -315,7 +315,7 @@ def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[
         for place, choice in enumerate(window.traffic):
             if is_silent(choice):
                 continue
-            module = parts.traffic(choice.name)
+            module = registry.traffic(choice.name)
             source = Source(
                 name=f"{choice.name}{place}",
                 window=window.name,
@@ -340,12 +340,12 @@ def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[
 def _traffic(choice: Choice, config: Any, source: Source, topology: Topology) -> tuple[Launch, ...]:
     return tuple(
         _owned(launch, "traffic", choice, window=source.window, source=source.name)
-        for launch in parts.traffic(choice.name).launches(config, source, topology)
+        for launch in registry.traffic(choice.name).launches(config, source, topology)
     )
 
 
 def _raised(choice: Choice, source: Source, topology: Topology) -> Iterator[RaisedSource]:
-    module = parts.traffic(choice.name)
+    module = registry.traffic(choice.name)
     stronger = module.raised(choice.config)
     for step in itertools.count(1):
         if stronger is None:
@@ -366,15 +366,15 @@ def _requirements(experiment: Experiment, topology: Topology, jobs: Sequence[Pla
 
 def _of_parts(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> Iterator[Requirement]:
     for planned in jobs:
-        yield from parts.workload(planned.workload).requirements(planned.config, planned.job, topology)
+        yield from registry.workload(planned.workload).requirements(planned.config, planned.job, topology)
     for window in experiment.all_windows():
         for choice in window.traffic:
             if not is_silent(choice):
-                yield from parts.traffic(choice.name).requirements(choice.config, topology)
+                yield from registry.traffic(choice.name).requirements(choice.config, topology)
     for choice in experiment.collect:
-        yield from parts.collector(choice.name).requirements(choice.config, topology)
+        yield from registry.collector(choice.name).requirements(choice.config, topology)
     for choice in experiment.conditions:
-        yield from parts.condition(choice.name).requirements(choice.config, topology)
+        yield from registry.condition(choice.name).requirements(choice.config, topology)
 
 
 def _refuse_twins(plan: RunPlan) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from orchestrator.launch import Launch
+from orchestrator.parts.launch import Launch
 from orchestrator.plan import RunPlan
 
 

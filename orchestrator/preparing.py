@@ -13,10 +13,10 @@ from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.leash import Leash
+from orchestrator.parts.topology import Node
 from orchestrator.session import MEASURING, holder
 from orchestrator.testbed import containers, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed, topology
-from orchestrator.topology import Node
 
 SCRIPT = "prepare-frameworks"
 PLAYBOOKS = Path(__file__).parents[1] / "playbooks/hosts"

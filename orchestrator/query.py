@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.rows import TABLES
+from orchestrator.parts.rows import TABLES
 from orchestrator.store import index, remote, tables
 from orchestrator.store.rundir import PARTIAL, Entry
 

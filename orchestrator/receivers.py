@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
-from orchestrator.protocols import Demand
+from orchestrator.parts.protocols import Demand
+from orchestrator.parts.topology import TCP_IPV4_HEADER_BYTES, WIRE_HEADER_BYTES, wire_per_payload
 from orchestrator.session import Session
-from orchestrator.topology import TCP_IPV4_HEADER_BYTES, WIRE_HEADER_BYTES, wire_per_payload
 
 STEADY_OVER_S = 1.0
 READ_S = 10.0

@@ -15,7 +15,7 @@ from orchestrator.core.errors import ConfigError, OrchError, StoreError
 from orchestrator.experiment import Experiment
 from orchestrator.fetching import fetch_all
 from orchestrator.leash import Leash, come_back
-from orchestrator.protocols import Testbed
+from orchestrator.parts.protocols import Testbed
 from orchestrator.sealing import Reducer
 from orchestrator.session import bring_up, holder
 from orchestrator.store import rundir

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator import parts
 from orchestrator.analysis import captures, flowbins, flowtable, windows
-from orchestrator.collectors import tcpdump
 from orchestrator.core import safepath
 from orchestrator.core.errors import CaptureError, OrchError, StoreError
 from orchestrator.gates import Tolerances
-from orchestrator.launch import Flow
-from orchestrator.rows import TABLES, Columns, Home
+from orchestrator.parts import registry
+from orchestrator.parts.collectors import tcpdump
+from orchestrator.parts.launch import Flow
+from orchestrator.parts.rows import TABLES, Columns, Home
 from orchestrator.store.rundir import MANIFEST
 from orchestrator.store.tables import TableWriter
 
@@ -103,7 +103,7 @@ def brought(part: str, home: Home) -> Mapping[str, Columns]:
     A host that writes nonsense loses its own rows, and nobody else's.
     """
     try:
-        found: Mapping[str, Columns] = parts.by_label(part).read(home)
+        found: Mapping[str, Columns] = registry.by_label(part).read(home)
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # pyarrow's own are of these kinds too
         told = str(error).partition("\n")[0][:200]
         raise StoreError(f"what it brought home cannot be read: {told or type(error).__name__}") from None
@@ -274,7 +274,7 @@ def main() -> int:
     """Warm up, wait for a folder on standard input, reduce it, and print the result as JSON."""
     _die_with_parent()
     flowtable.warm()
-    parts.found("collector")
+    registry.found("collector")
     line = sys.stdin.readline().strip()
     if not line:
         return 0

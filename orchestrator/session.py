@@ -28,9 +28,9 @@ from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.machine import Machine
 from orchestrator.core.unwind import Unwind, add_note, combined
 from orchestrator.events import EventLog
-from orchestrator.launch import Change, Count, Launch, Requirement
 from orchestrator.leash import Leash, come_back
-from orchestrator.protocols import Testbed
+from orchestrator.parts.launch import Change, Count, Launch, Requirement
+from orchestrator.parts.protocols import Testbed
 from orchestrator.watch import Watch
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from orchestrator.core.errors import Interrupted, LaunchError, OrchError, Testbe
 from orchestrator.core.unwind import add_note
 from orchestrator.events import EventLog
 from orchestrator.inbox import Inbox
-from orchestrator.launch import Launch
 from orchestrator.observing import Observer
+from orchestrator.parts.launch import Launch
 
 _PAUSE_S = 0.25  # the longest that a wait keeps a signal handler from running
 _SET_S = 0.5  # by which the wall clock must leave the monotonic one to have been set; slewing moves both alike

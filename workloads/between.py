@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from orchestrator.launch import Flow
-from orchestrator.protocols import Theory
-from orchestrator.topology import Job, Topology
+from orchestrator.parts.launch import Flow
+from orchestrator.parts.protocols import Theory
+from orchestrator.parts.topology import Job, Topology
 
 Pairs = Mapping[tuple[int, int], float]  # (sending rank, receiving rank) -> bytes in an iteration
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from orchestrator.core.units import Size
-from orchestrator.launch import Launch, Line, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import TABLES, Columns, Home
-from orchestrator.topology import Job, Topology
+from orchestrator.parts.launch import Launch, Line, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.topology import Job, Topology
 from workloads import between, environments, footprints, lines, mpi_ranks, nccl_tests, torch_ranks
 from workloads.between import Pairs
 from workloads.iterations import LOG as ITERATIONS

@@ -14,10 +14,10 @@ from pydantic import Field, model_validator
 
 from orchestrator.core import secret_looks
 from orchestrator.core.units import Duration, Mistake, Model
-from orchestrator.launch import Launch, Line, Requirement, Stop
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from orchestrator.parts.launch import Launch, Line, Requirement, Stop
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from workloads import between
 from workloads.iterations import LOG, read_iterations
 from workloads.placement import WorkloadConfig, placement_problems

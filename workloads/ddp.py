@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from orchestrator.core.units import Size
-from orchestrator.launch import Launch, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import Job, Topology
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Job, Topology
 from workloads import between, model_training, modelled, torch_ranks
 from workloads.iterations import read_training
 from workloads.model_training import ModelConfig

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from orchestrator.core.units import Duration, Size
-from orchestrator.launch import Launch, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import Job, Topology
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Job, Topology
 from workloads import between, catalog, deepspeed_stages, environments, modelled, torch_ranks
 from workloads.between import Pairs
 from workloads.communication import read_communication

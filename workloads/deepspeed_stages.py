@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, Protocol
 
-from orchestrator.protocols import Problem
-from orchestrator.topology import Topology
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Topology
 from workloads import between, catalog, modelled
 from workloads.between import Pairs
 from workloads.catalog import EmulatedLayer

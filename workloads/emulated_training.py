@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import Field
 
 from orchestrator.core.units import Duration
-from orchestrator.protocols import Problem
-from orchestrator.topology import Topology
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Topology
 from workloads import modelled
 from workloads.modelled import ModelName
 from workloads.placement import WorkloadConfig, placement_problems

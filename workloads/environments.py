@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from orchestrator.launch import Requirement
-from orchestrator.topology import Node, Topology
+from orchestrator.parts.launch import Requirement
+from orchestrator.parts.topology import Node, Topology
 
 NAMES = ("torch", "tensorflow")  # of the environments
 QUIET_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors alone: the rest hides a rank's own last line

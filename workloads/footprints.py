@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from orchestrator.launch import Footprint
+from orchestrator.parts.launch import Footprint
 
 Framework = Literal["torch", "tensorflow"]
 

@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from orchestrator.core.units import Duration, Size
-from orchestrator.launch import Launch, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import Job, Topology
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Job, Topology
 from workloads import between, catalog, modelled, torch_ranks
 from workloads.iterations import read_training
 from workloads.modelled import BYTES_PER_PARAMETER, ModelName

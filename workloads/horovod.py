@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from orchestrator.core.units import Duration, Size
-from orchestrator.launch import Launch, Line, Listening, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from orchestrator.parts.launch import Launch, Line, Listening, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from workloads import between, emulated_training, environments, modelled, mpi_ranks, placement, torch_ranks
 from workloads.between import Pairs
 from workloads.emulated_training import EmulatedConfig

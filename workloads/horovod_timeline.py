@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.rows import TABLES, Columns, Home
+from orchestrator.parts.rows import TABLES, Columns, Home
 from workloads.spans import overlap
 
 _BACKENDS = ("GLOO_", "MPI_", "NCCL_")

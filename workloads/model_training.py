@@ -7,9 +7,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from orchestrator.core.units import Duration
-from orchestrator.launch import Footprint
-from orchestrator.protocols import Problem
-from orchestrator.topology import Job, Topology
+from orchestrator.parts.launch import Footprint
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Job, Topology
 from workloads import catalog, footprints, modelled
 from workloads.modelled import ModelName
 from workloads.placement import placement_problems

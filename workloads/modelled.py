@@ -8,9 +8,9 @@ from typing import Annotated, Any, Protocol
 from pydantic import AfterValidator, WithJsonSchema
 
 from orchestrator.core.units import Mistake
-from orchestrator.launch import Footprint
-from orchestrator.protocols import Problem
-from orchestrator.topology import Topology
+from orchestrator.parts.launch import Footprint
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Topology
 from workloads import catalog, footprints
 from workloads.footprints import Framework
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from orchestrator.core.units import Duration
-from orchestrator.launch import Launch, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import TABLES, Columns, Home
-from orchestrator.topology import Job, Topology
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.topology import Job, Topology
 from workloads import between, footprints, gpt, lines, torch_ranks
 from workloads.between import Pairs
 from workloads.catalog import FORWARD_SHARE

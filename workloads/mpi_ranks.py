@@ -9,9 +9,9 @@ from ipaddress import ip_interface
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from orchestrator.launch import Flow, Launch, Line, Requirement
-from orchestrator.protocols import Problem
-from orchestrator.topology import MPI_PORT, Job, Node, Rank, Topology
+from orchestrator.parts.launch import Flow, Launch, Line, Requirement
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import MPI_PORT, Job, Node, Rank, Topology
 from workloads import between
 from workloads.between import Pairs
 

@@ -11,9 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.launch import Launch, Line, Requirement, Stop
-from orchestrator.protocols import Problem
-from orchestrator.topology import Job, Rank, Topology
+from orchestrator.parts.launch import Launch, Line, Requirement, Stop
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Job, Rank, Topology
 from workloads import mpi_ranks, torch_ranks
 from workloads.iterations import LOG
 from workloads.mpi_ranks import Mpi

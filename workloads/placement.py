@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pydantic import Field, model_validator
 
 from orchestrator.core.units import Mistake, Model
-from orchestrator.protocols import Problem
-from orchestrator.topology import Rank, Topology
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Rank, Topology
 from workloads.variables import Recorded, Taken
 
 

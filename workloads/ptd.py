@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from orchestrator.core.units import Duration
-from orchestrator.launch import Launch, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import Job, Topology
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Job, Topology
 from workloads import between, footprints, gpt, torch_ranks
 from workloads.between import Pairs
 from workloads.catalog import FORWARD_SHARE

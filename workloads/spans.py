@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from orchestrator.rows import TABLES, Columns, Home
+from orchestrator.parts.rows import TABLES, Columns, Home
 from workloads import lines
 
 TRACE = "trace.jsonl"

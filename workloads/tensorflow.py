@@ -12,10 +12,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from orchestrator.core.units import Size
-from orchestrator.launch import Launch, Line, Listening, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import TASK_PORT, Job, Topology
+from orchestrator.parts.launch import Launch, Line, Listening, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import TASK_PORT, Job, Topology
 from workloads import between, emulated_training, environments, modelled
 from workloads.emulated_training import EmulatedConfig
 from workloads.iterations import LOG, read_iterations

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from orchestrator.launch import Footprint, Launch, Line, Requirement
-from orchestrator.protocols import Problem
-from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from orchestrator.parts.launch import Footprint, Launch, Line, Requirement
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from workloads import environments
 from workloads.between import flows
 from workloads.iterations import LOG

@@ -12,8 +12,8 @@ from orchestrator.analysis import accounting
 from orchestrator.analysis.flowtable import Ends, FlowTable
 from orchestrator.analysis.pcap import in_order
 from orchestrator.core.errors import CaptureError
-from orchestrator.launch import Flow
-from orchestrator.rows import BIN_NS, Columns
+from orchestrator.parts.launch import Flow
+from orchestrator.parts.rows import BIN_NS, Columns
 
 SSH_PORT = 22
 _SSH = Flow(kind="control", name="ssh", port=SSH_PORT)

@@ -12,7 +12,7 @@ from orchestrator.analysis.binning import BinStore
 from orchestrator.analysis.flowtable import FlowTable
 from orchestrator.analysis.pcap import in_order
 from orchestrator.core.errors import CaptureError
-from orchestrator.rows import Columns
+from orchestrator.parts.rows import Columns
 
 FINEST_NS = 1_000_000
 MOST_ROWS = 2_000_000  # of a capture; beyond, bins become wider

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.rows import BIN_NS
+from orchestrator.parts.rows import BIN_NS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

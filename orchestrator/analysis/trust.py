@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
 
-from orchestrator.collectors import tcpdump
+from orchestrator.parts.collectors import tcpdump
 
 PART = "collector.tcpdump"
 State = Literal["complete", "ended early", "never began"]

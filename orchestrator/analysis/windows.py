@@ -13,8 +13,8 @@ from orchestrator.analysis import generated, serving, throughput, trust, variati
 from orchestrator.analysis.iterations import JobSeries, series, spent
 from orchestrator.gates import Evidence, Tolerances
 from orchestrator.judgement import Gate
+from orchestrator.parts.rows import TABLES, Columns
 from orchestrator.portbytes import PortBytes
-from orchestrator.rows import TABLES, Columns
 from orchestrator.store import tables
 
 Manifest = Mapping[str, Any]

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.traffic import CROSS, TRAINING
+from orchestrator.parts.rows import TABLES
 from orchestrator.report import chrometrace
 from orchestrator.report.chrometrace import Entry, Sample, Slice
 from orchestrator.report.runs import Run
-from orchestrator.rows import TABLES
 
 PAUSE_NS = 2_000_000  # what ends a burst
 MOST = 60_000  # entries of a kind; a file then stays below some ten megabytes

@@ -13,9 +13,9 @@ from pydantic import AfterValidator, Field, model_validator
 from orchestrator.core import packages
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.units import Mistake, Model, Rate
-from orchestrator.launch import Requirement
-from orchestrator.protocols import Channel
-from orchestrator.topology import WORK, Link, Node, Topology
+from orchestrator.parts.launch import Requirement
+from orchestrator.parts.protocols import Channel
+from orchestrator.parts.topology import WORK, Link, Node, Topology
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")  # longer ones would find no room in names of sockets
 _DEVICE = re.compile(r"[^\s/]{1,15}\Z")

@@ -25,7 +25,7 @@ from orchestrator.testbed.netns_needs import requirements_problems
 from orchestrator.testbed.netns_setup import LocalSpec, new_keys, setup_document, topology
 
 if TYPE_CHECKING:
-    from orchestrator.protocols import Channel
+    from orchestrator.parts.protocols import Channel
 
 __all__ = ["LocalSpec", "NetnsTestbed", "requirements_problems", "ssh_config_text", "topology"]
 

@@ -12,7 +12,7 @@ from orchestrator.core import lock
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LockedError
 from orchestrator.leash import Leash
-from orchestrator.protocols import Channel
+from orchestrator.parts.protocols import Channel
 from orchestrator.session import holder
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 

@@ -18,7 +18,7 @@ from orchestrator import config, documents, loading, plan
 from orchestrator.cli import main
 from orchestrator.experiment import for_dry_run
 from orchestrator.experiment import model as experiment_model
-from orchestrator.parts import FOLDERS, found
+from orchestrator.parts.registry import FOLDERS, found
 from orchestrator.plandata import plan_data
 
 ROOT = Path(__file__).parents[2]

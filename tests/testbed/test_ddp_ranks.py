@@ -17,7 +17,7 @@ import pytest
 from rank_processes import PATIENCE_S, Ranks, loopback, running
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.launch import Launch
+from orchestrator.parts.launch import Launch
 from tests.skipping import needs_torch
 from workloads import ddp
 

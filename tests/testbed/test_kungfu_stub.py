@@ -8,7 +8,7 @@ import sys
 import pytest
 from rank_processes import running
 
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import kungfu
 from workloads.placement import ranks
 

@@ -19,10 +19,10 @@ from sshd_help import USER, keygen, site
 from orchestrator.answers import AgentLost, RemoteFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, TransportError
-from orchestrator.launch import Launch
 from orchestrator.leash import Leash
+from orchestrator.parts.launch import Launch
+from orchestrator.parts.topology import Node
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
-from orchestrator.topology import Node
 from orchestrator.transport import ssh
 from orchestrator.transport.bootstrap import agent_source
 from tests import machine

@@ -21,7 +21,7 @@ from orchestrator.agents.agent.proc import command_line, descendants, process_ta
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TransportError
 from orchestrator.leash import Leash
-from orchestrator.topology import Node
+from orchestrator.parts.topology import Node
 from orchestrator.transport import logins, ssh
 
 pytestmark = pytest.mark.testbed

@@ -6,9 +6,9 @@ import shlex
 
 import pytest
 
-from orchestrator.conditions import congestion_control, delay, ecn, firewall, loss, rate
 from orchestrator.core.deadline import Deadline
 from orchestrator.leash import Leash
+from orchestrator.parts.conditions import congestion_control, delay, ecn, firewall, loss, rate
 from orchestrator.session import Session
 from tests.machine import PATIENCE_S
 

@@ -16,8 +16,8 @@ from orchestrator.answers import AgentEvent, Swept
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
 from orchestrator.leash import Leash
+from orchestrator.parts.topology import Node
 from orchestrator.report import style
-from orchestrator.topology import Node
 from orchestrator.transport.local import LocalChannel
 from tests.machine import PATIENCE_S
 

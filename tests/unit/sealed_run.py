@@ -15,7 +15,7 @@ from orchestrator.analysis import windows
 from orchestrator.gates import Tolerances
 from orchestrator.gates import reasons as reasons_of
 from orchestrator.gates import valid as is_valid
-from orchestrator.rows import TABLES
+from orchestrator.parts.rows import TABLES
 from orchestrator.store.tables import TableWriter
 
 BEGAN_NS = 1_795_000_000_000_000_000

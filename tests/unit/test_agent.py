@@ -27,9 +27,9 @@ from orchestrator.agents.agent.steps import Refusal
 from orchestrator.answers import AgentLost
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, TransportError
-from orchestrator.launch import Exited, Launch
 from orchestrator.leash import Leash
-from orchestrator.topology import Node
+from orchestrator.parts.launch import Exited, Launch
+from orchestrator.parts.topology import Node
 from orchestrator.transport import local
 from orchestrator.transport.bootstrap import agent_argv, agent_command_line, agent_modules, agent_source, packed
 from orchestrator.transport.local import LocalChannel

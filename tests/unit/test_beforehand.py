@@ -17,7 +17,7 @@ from orchestrator import beforehand, capacity, config, doctor, execute, loading,
 from orchestrator.core import machine
 from orchestrator.core.errors import OrchError
 from orchestrator.core.machine import Machine
-from orchestrator.launch import Requirement
+from orchestrator.parts.launch import Requirement
 from orchestrator.progress import Progress
 
 GIB = 2.0**30

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.rows import Home
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.rows import Home
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import command
 from workloads.placement import ranks
 

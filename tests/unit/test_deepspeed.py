@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from orchestrator.rows import Home
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.rows import Home
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import communication, deepspeed, deepspeed_stages
 from workloads.placement import ranks
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator import doctor, routes
+from orchestrator.parts.topology import Link, Node, Topology
 from orchestrator.testbed import inventory
-from orchestrator.topology import Link, Node, Topology
 from orchestrator.transport.local import LocalChannel
 
 

@@ -19,7 +19,7 @@ from orchestrator.agents.agent.whose import Whose
 from orchestrator.answers import AgentLost, RemoteFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, LaunchError, OrchError
-from orchestrator.launch import Exited, Launch
+from orchestrator.parts.launch import Exited, Launch
 
 pytestmark = pytest.mark.usefixtures("strays")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="other users are root's to play")

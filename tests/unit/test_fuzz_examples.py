@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from orchestrator import reduction
 from orchestrator.core.errors import StoreError, TransportError
-from orchestrator.rows import Home
+from orchestrator.parts.rows import Home
 from orchestrator.sweepfile import Axis
 from orchestrator.transport import certificates, settings, tokens
 from orchestrator.transport.settings import Hop

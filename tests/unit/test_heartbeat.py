@@ -16,9 +16,9 @@ from orchestrator.answers import AgentLost
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LockedError, TransportError
 from orchestrator.heartbeat import SILENT_S, Hearing, Monitor
-from orchestrator.launch import Launch
 from orchestrator.leash import Leash
-from orchestrator.topology import Node
+from orchestrator.parts.launch import Launch
+from orchestrator.parts.topology import Node
 from orchestrator.transport import local
 from orchestrator.transport.bootstrap import agent_modules, packed
 from tests.machine import PATIENCE_S
@@ -253,7 +253,7 @@ import sys
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
 from orchestrator.leash import Leash
-from orchestrator.topology import Node
+from orchestrator.parts.topology import Node
 from orchestrator.transport.local import LocalChannel
 work, run = sys.argv[1:]
 def leash(name, silence_s):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.launch import Listening
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.launch import Listening
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import environments, horovod
 from workloads.placement import ranks
 

@@ -18,9 +18,9 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError, StoreError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.fetching import fetch_all
-from orchestrator.launch import Launch, Requirement
 from orchestrator.leash import Leash
-from orchestrator.topology import Node
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.topology import Node
 from orchestrator.transport.local import LocalChannel
 from orchestrator.watch import Watch
 

@@ -17,8 +17,8 @@ import pytest
 from orchestrator.answers import AgentLost
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, LockedError, OrchError, TransportError
-from orchestrator.launch import Launch, Line
 from orchestrator.leash import come_back
+from orchestrator.parts.launch import Launch, Line
 from tests.machine import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("strays")
@@ -52,9 +52,9 @@ wait()
 CONTROLLER = """
 import json, sys, time
 from orchestrator.core.deadline import Deadline
-from orchestrator.launch import Launch, Line
+from orchestrator.parts.launch import Launch, Line
 from orchestrator.leash import Leash
-from orchestrator.topology import Node
+from orchestrator.parts.topology import Node
 from orchestrator.transport.local import LocalChannel
 work, run, children, undone, *how = sys.argv[1:]
 channel = LocalChannel()

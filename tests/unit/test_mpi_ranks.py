@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 import workloads.training
-from orchestrator.launch import Line
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.launch import Line
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import collective, horovod, mpi_ranks
 from workloads.placement import ranks
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import workloads.training
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import collective, nccl_tests
 from workloads.placement import ranks
 

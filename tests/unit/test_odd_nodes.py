@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from orchestrator.answers import LineRead
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, OrchError
-from orchestrator.launch import Launch
+from orchestrator.parts.launch import Launch
 from orchestrator.testbed.inventory import Name
 from tests.machine import PATIENCE_S
 

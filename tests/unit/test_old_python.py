@@ -18,7 +18,7 @@ import pytest
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TransportError
 from orchestrator.core.remedies import remedy
-from orchestrator.launch import Exited, Launch, Line, Requirement
+from orchestrator.parts.launch import Exited, Launch, Line, Requirement
 
 ROOT = Path(__file__).parents[2]
 SENT = [path for folder in ("orchestrator/agents", "cross_traffic/agents") for path in ROOT.glob(f"{folder}/**/*.py")]

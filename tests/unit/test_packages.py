@@ -9,7 +9,7 @@ import pytest
 from orchestrator import missing
 from orchestrator.core import packages
 from orchestrator.core.deadline import Deadline
-from orchestrator.launch import Requirement
+from orchestrator.parts.launch import Requirement
 
 DEBIAN_12 = """\
 PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"

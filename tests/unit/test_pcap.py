@@ -13,8 +13,8 @@ import pytest
 from orchestrator.analysis.accounting import MOST_HOLES
 from orchestrator.analysis.captures import reduce
 from orchestrator.core.errors import CaptureError
-from orchestrator.launch import Flow
-from orchestrator.rows import BIN_NS
+from orchestrator.parts.launch import Flow
+from orchestrator.parts.rows import BIN_NS
 
 DATA = Path(__file__).parents[1] / "data" / "pcap"
 CROSS = Flow(kind="cross", name="iperf0", port=5201)

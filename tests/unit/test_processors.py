@@ -12,8 +12,8 @@ import pytest
 
 from orchestrator.analysis import serving
 from orchestrator.analysis.processors import NOTHING, Sampled, Series
-from orchestrator.collectors import processor
-from orchestrator.rows import Home
+from orchestrator.parts.collectors import processor
+from orchestrator.parts.rows import Home
 from orchestrator.waiting import FULL, judge_waiting
 
 DATA = Path(__file__).parents[1] / "data/processor"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import catalog, gpt, ptd
 from workloads.placement import ranks
 from workloads.training.parallel import ends, groups, one_forward_one_backward, places

@@ -15,7 +15,7 @@ from orchestrator.answers import AgentLost
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LaunchError
 from orchestrator.core.remedies import remedy
-from orchestrator.launch import Exited, Launch, Requirement
+from orchestrator.parts.launch import Exited, Launch, Requirement
 
 pytestmark = pytest.mark.usefixtures("strays")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="giving rights away needs root")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator import loading, plan, routes
-from orchestrator.topology import Node
+from orchestrator.parts.topology import Node
 
 DATA = Path(__file__).parents[1] / "data/routes"
 ROOT = Path(__file__).parents[2]

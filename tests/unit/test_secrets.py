@@ -10,10 +10,11 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator import config, loading, plan, plandata, provenance, secret_env
+from orchestrator import config, loading, plan, plandata, provenance
 from orchestrator.core import secret_looks
 from orchestrator.core.errors import ConfigError
-from orchestrator.launch import Launch
+from orchestrator.parts import secret_env
+from orchestrator.parts.launch import Launch
 
 # Put together here, so that nothing that scans this file takes them for real ones.
 TOKENS = [
@@ -119,9 +120,9 @@ def written(tmp_path):
 
 
 def test_every_workload_is_tried():
-    from orchestrator import parts
+    from orchestrator.parts import registry
 
-    assert set(WORKLOADS) == set(parts.found("workload"))
+    assert set(WORKLOADS) == set(registry.found("workload"))
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -21,10 +21,10 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LockedError, OrchError, StoreError, TransportError
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.events import EventLog
-from orchestrator.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.leash import Leash
+from orchestrator.parts.launch import Change, Launch, Line, Sign, Stop
+from orchestrator.parts.topology import Node, Topology
 from orchestrator.session import Session
-from orchestrator.topology import Node, Topology
 from orchestrator.transport.local import LocalChannel
 from orchestrator.watch import Watch
 

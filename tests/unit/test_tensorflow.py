@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.launch import Launch, Listening
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.launch import Launch, Listening
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import modelled, tensorflow
 from workloads.placement import ranks
 

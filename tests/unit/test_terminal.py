@@ -87,7 +87,7 @@ import sys
 from orchestrator import cli, doctor
 from orchestrator.core.deadline import Deadline
 from orchestrator.leash import Leash
-from orchestrator.topology import Node
+from orchestrator.parts.topology import Node
 from orchestrator.transport.local import LocalChannel
 def examine(*_, **__):
     node = Node(name="n1", work=sys.argv[1])

@@ -6,7 +6,7 @@ import pytest
 from made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, SENDS_MS, made
 
 from orchestrator.analysis import bottleneck, flowshape, traffic, view
-from orchestrator.rows import TABLES
+from orchestrator.parts.rows import TABLES
 
 NODES = [
     {"name": "h1", "address": "10.0.0.1"},

@@ -14,7 +14,7 @@ from orchestrator.answers import AgentLost
 from orchestrator.cleaning import Wanted
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError
-from orchestrator.launch import Sign
+from orchestrator.parts.launch import Sign
 from tests.machine import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("strays")

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.analysis import variation
 from orchestrator.analysis.iterations import series
-from orchestrator.rows import TABLES
+from orchestrator.parts.rows import TABLES
 from orchestrator.store.tables import schema
 
 

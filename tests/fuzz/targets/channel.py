@@ -15,10 +15,10 @@ from orchestrator.connection import MAGIC
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import BadAnswer, OrchError
 from orchestrator.frames import Frames
-from orchestrator.launch import Launch, Requirement
 from orchestrator.leash import Leash
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.topology import Node
 from orchestrator.said import events, refusal
-from orchestrator.topology import Node
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 

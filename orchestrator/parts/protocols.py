@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.units import Model
-from orchestrator.launch import Change, Launch, Requirement
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import Job, Topology
+from orchestrator.parts.launch import Change, Launch, Requirement
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Job, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from typing import Any, Literal
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from orchestrator import offloads
 from orchestrator.core.units import Model
-from orchestrator.launch import Change, Requirement
-from orchestrator.protocols import Problem
-from orchestrator.topology import Node, Topology
+from orchestrator.parts import offloads
+from orchestrator.parts.launch import Change, Requirement
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Node, Topology
 
 NAME = "offloads"
 

@@ -12,9 +12,9 @@ from pydantic import Field
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.core.units import Duration, Model, Rate, rate_text
-from orchestrator.launch import Change, Requirement, Sign
-from orchestrator.protocols import Problem
-from orchestrator.topology import WIRE_HEADER_BYTES, Topology
+from orchestrator.parts.launch import Change, Requirement, Sign
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import WIRE_HEADER_BYTES, Topology
 
 NAME = "rate"
 

@@ -12,12 +12,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator import offloads
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.launch import Change, Count, Requirement, Sign
-from orchestrator.protocols import Problem
-from orchestrator.topology import Topology
+from orchestrator.parts import offloads
+from orchestrator.parts.launch import Change, Count, Requirement, Sign
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Topology
 
 OF = 1_000_000  # a share is so many in a million
 ABSENT = "absent"

@@ -12,9 +12,9 @@ from pydantic_core import CoreSchema
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.core.units import Model
-from orchestrator.launch import Change, Requirement, Sign
-from orchestrator.protocols import Problem
-from orchestrator.topology import Node, Topology
+from orchestrator.parts.launch import Change, Requirement, Sign
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Node, Topology
 
 NAME = "congestion-control"
 

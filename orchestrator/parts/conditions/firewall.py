@@ -13,14 +13,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from orchestrator import packet_rules
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.core.units import Model
-from orchestrator.launch import Change, Count, Requirement, Sign
-from orchestrator.packet_rules import ABSENT
-from orchestrator.protocols import Problem
-from orchestrator.topology import KNOWN_PORTS, Node, Topology
+from orchestrator.parts import packet_rules
+from orchestrator.parts.launch import Change, Count, Requirement, Sign
+from orchestrator.parts.packet_rules import ABSENT
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import KNOWN_PORTS, Node, Topology
 
 NAME = "firewall"
 

@@ -9,7 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
-from orchestrator.protocols import Collector, Condition, Part, Traffic, Workload
+from orchestrator.parts.protocols import Collector, Condition, Part, Traffic, Workload
 
 Kind = Literal["workload", "traffic", "collector", "condition"]
 
@@ -17,8 +17,8 @@ FOLDERS: Mapping[Kind, str] = MappingProxyType(
     {
         "workload": "workloads",
         "traffic": "cross_traffic",
-        "collector": "orchestrator.collectors",
-        "condition": "orchestrator.conditions",
+        "collector": "orchestrator.parts.collectors",
+        "condition": "orchestrator.parts.conditions",
     }
 )
 

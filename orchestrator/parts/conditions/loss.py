@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from orchestrator import packet_rules
 from orchestrator.core.units import Model, Share
-from orchestrator.launch import Change, Requirement
-from orchestrator.packet_rules import PacketRule
-from orchestrator.protocols import Problem
-from orchestrator.topology import Topology
+from orchestrator.parts import packet_rules
+from orchestrator.parts.launch import Change, Requirement
+from orchestrator.parts.packet_rules import PacketRule
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Topology
 
 NAME = "loss"
 

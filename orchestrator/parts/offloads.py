@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.launch import Change, Requirement, Sign
+from orchestrator.parts.launch import Change, Requirement, Sign
 
 # As `ethtool -k` calls them and as `ethtool -K` does; every device tells the first three.
 _EVERYWHERE = MappingProxyType(

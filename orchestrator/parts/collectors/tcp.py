@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from orchestrator import samplers
 from orchestrator.core.units import Duration, Model
-from orchestrator.launch import Launch, Requirement
-from orchestrator.protocols import Problem
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import Topology
+from orchestrator.parts import samplers
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Topology
 
 NAME = "tcp"
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orchestrator.core.units import duration_text
-from orchestrator.launch import Launch, Line, Requirement, Stop
-from orchestrator.protocols import Problem
+from orchestrator.parts.launch import Launch, Line, Requirement, Stop
+from orchestrator.parts.protocols import Problem
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from orchestrator.rows import Columns, Home
-    from orchestrator.topology import Node, Topology
+    from orchestrator.parts.rows import Columns, Home
+    from orchestrator.parts.topology import Node, Topology
 
-AGENTS = Path(__file__).parent / "agents"
+AGENTS = Path(__file__).parents[1] / "agents"
 TEXTS = ("src", "dst", "congestion", "process")  # columns that hold no numbers
 SHORTEST_S, LONGEST_S = 0.001, 10.0
 

@@ -7,14 +7,14 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import samplers
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.core.units import Model, Size, size_text
-from orchestrator.launch import Footprint, Launch, Line, Requirement, Stop
-from orchestrator.protocols import Problem
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import Topology
+from orchestrator.parts import samplers
+from orchestrator.parts.launch import Footprint, Launch, Line, Requirement, Stop
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Topology
 
 NAME = "tcpdump"
 

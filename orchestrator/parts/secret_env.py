@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.core import secret_looks
 from orchestrator.core.errors import ConfigError
-from orchestrator.launch import Launch
+from orchestrator.parts.launch import Launch
 
 MOST_BYTES = 1 << 16  # of a value; Linux takes 128 KiB for a variable with its name
 

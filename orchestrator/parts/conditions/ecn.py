@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from orchestrator import packet_rules
 from orchestrator.core import packages
 from orchestrator.core.units import Model, Share
-from orchestrator.launch import Change, Requirement, Sign
-from orchestrator.packet_rules import PacketRule
-from orchestrator.protocols import Problem
-from orchestrator.topology import Topology
+from orchestrator.parts import packet_rules
+from orchestrator.parts.launch import Change, Requirement, Sign
+from orchestrator.parts.packet_rules import PacketRule
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Topology
 
 NAME = "ecn"
 

@@ -16,11 +16,11 @@ from pydantic import Field
 from orchestrator.core import packages
 from orchestrator.core.remedies import ROOT
 from orchestrator.core.units import Duration, Model
-from orchestrator.launch import Change, Launch, Line, Requirement, Sign
-from orchestrator.protocols import Problem
-from orchestrator.rows import TABLES, Columns, Home
-from orchestrator.samplers import AGENTS
-from orchestrator.topology import Node, Topology
+from orchestrator.parts.launch import Change, Launch, Line, Requirement, Sign
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.samplers import AGENTS
+from orchestrator.parts.topology import Node, Topology
 
 NAME = "delay"
 
