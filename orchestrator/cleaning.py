@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator import loading
-from orchestrator.answers import Swept
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
-from orchestrator.leash import Leash
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
+from orchestrator.remote.answers import Swept
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport import local
 from orchestrator.session import holder, opening_s
 from orchestrator.testbed import leftovers
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
-from orchestrator.transport import local
 
 REACH_S = 60.0
 HERE = "localhost"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from orchestrator.answers import ClockSample
+from orchestrator.remote.answers import ClockSample
 
 
 def doubts(uncertainties_s: Mapping[str, float], limit_s: float) -> list[str]:

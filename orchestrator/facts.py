@@ -8,8 +8,8 @@ from typing import Any
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded
-from orchestrator.leash import Leash
 from orchestrator.parts.topology import Node
+from orchestrator.remote.leash import Leash
 
 COMMAND_S = 10.0
 

@@ -6,11 +6,11 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import transfers
-from orchestrator.answers import RemoteFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import StoreError, UnsafePath
-from orchestrator.leash import Leash
+from orchestrator.remote import transfers
+from orchestrator.remote.answers import RemoteFile
+from orchestrator.remote.leash import Leash
 
 LIST_S = 20.0
 REMOVE_S = 20.0

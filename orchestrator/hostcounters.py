@@ -6,8 +6,8 @@ import re
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError
-from orchestrator.leash import Leash
 from orchestrator.observing import HostSample
+from orchestrator.remote.leash import Leash
 from orchestrator.session import Session
 
 READ_S = 5.0

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from orchestrator import loading
-from orchestrator.answers import Completed
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
-from orchestrator.leash import Leash
 from orchestrator.parts.topology import Node
+from orchestrator.remote.answers import Completed
+from orchestrator.remote.leash import Leash
 from orchestrator.session import MEASURING, holder
 from orchestrator.testbed import containers, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed, topology

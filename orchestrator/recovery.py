@@ -14,8 +14,8 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError, StoreError
 from orchestrator.experiment import Experiment
 from orchestrator.fetching import fetch_all
-from orchestrator.leash import Leash, come_back
 from orchestrator.parts.protocols import Testbed
+from orchestrator.remote.leash import Leash, come_back
 from orchestrator.sealing import Reducer
 from orchestrator.session import bring_up, holder
 from orchestrator.store import rundir

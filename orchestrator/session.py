@@ -28,9 +28,9 @@ from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.machine import Machine
 from orchestrator.core.unwind import Unwind, add_note, combined
 from orchestrator.events import EventLog
-from orchestrator.leash import Leash, come_back
 from orchestrator.parts.launch import Change, Count, Launch, Requirement
 from orchestrator.parts.protocols import Testbed
+from orchestrator.remote.leash import Leash, come_back
 from orchestrator.watch import Watch
 
 T = TypeVar("T")

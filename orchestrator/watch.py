@@ -9,13 +9,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.answers import AgentEvent, AgentLost, LineRead, ProcessExited
 from orchestrator.core.errors import Interrupted, LaunchError, OrchError, TestbedError, TransportError
 from orchestrator.core.unwind import add_note
 from orchestrator.events import EventLog
-from orchestrator.inbox import Inbox
 from orchestrator.observing import Observer
 from orchestrator.parts.launch import Launch
+from orchestrator.remote.answers import AgentEvent, AgentLost, LineRead, ProcessExited
+from orchestrator.remote.inbox import Inbox
 
 _PAUSE_S = 0.25  # the longest that a wait keeps a signal handler from running
 _SET_S = 0.5  # by which the wall clock must leave the monotonic one to have been set; slewing moves both alike

@@ -239,7 +239,7 @@ class InventoryTestbed:
 
     def connect(self, node: str, deadline: Deadline) -> Channel:
         """Start an agent on a host by SSH, under sudo where the inventory grants it."""
-        from orchestrator.transport import ssh
+        from orchestrator.remote.transport import ssh
 
         value = self.inventory.value
         target = ssh.SshTarget(

@@ -177,7 +177,7 @@ class NetnsTestbed:
 
     def connect(self, node: str, deadline: Deadline) -> Channel:
         """A byte stream to a fresh agent, which runs as the node's root: without root here that is this user."""
-        from orchestrator.transport import ssh
+        from orchestrator.remote.transport import ssh
 
         # the key is in memory alone; the configuration of this user's ssh is meant for other hosts
         key, no_config = Path(f"/proc/self/fd/{self._key_descriptor()}"), Path(os.devnull)

@@ -11,8 +11,8 @@ from pathlib import Path
 from orchestrator.core import lock
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LockedError
-from orchestrator.leash import Leash
 from orchestrator.parts.protocols import Channel
+from orchestrator.remote.leash import Leash
 from orchestrator.session import holder
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.leash import Leash
-from orchestrator.transport import ssh
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport import ssh
 from tests.bench import local
 from tests.bench.commands import ROOT, call
 from tests.bench.figure import Figure, Settings

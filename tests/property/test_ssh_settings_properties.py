@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
-from orchestrator.transport.settings import Settings, route
-from orchestrator.transport.target import SshTarget
+from orchestrator.remote.transport.settings import Settings, route
+from orchestrator.remote.transport.target import SshTarget
 
 PATIENCE_S = 60
 EXAMPLES = int(os.environ.get("ORCH_SSH_EXAMPLES", "60"))

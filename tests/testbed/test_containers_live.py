@@ -18,7 +18,7 @@ from orch_runs import ROOT, measured, nothing_is_left, orch, write
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
-from orchestrator.leash import Leash
+from orchestrator.remote.leash import Leash
 from orchestrator.testbed import host_image, leftovers, runtimes
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.netns_setup import Containers

@@ -10,7 +10,7 @@ from orch_runs import as_root, in_stage, light, start, wait_for, write
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError
-from orchestrator.leash import Leash
+from orchestrator.remote.leash import Leash
 from tests.machine import PATIENCE_S
 
 pytestmark = [

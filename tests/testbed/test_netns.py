@@ -14,7 +14,7 @@ from netns_help import carries, processes_of, serve_once
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
-from orchestrator.leash import Leash
+from orchestrator.remote.leash import Leash
 from orchestrator.testbed import netns, netns_door, netns_needs
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.netns_setup import setup_document

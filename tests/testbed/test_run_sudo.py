@@ -17,8 +17,8 @@ from sudo_hosts import ALL, ONLY_THE_WRAPPER, processes_of, up
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TransportError
-from orchestrator.leash import Leash
 from orchestrator.parts.launch import Exited, Launch, Line, Requirement
+from orchestrator.remote.leash import Leash
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 
 pytestmark = [

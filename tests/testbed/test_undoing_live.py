@@ -7,8 +7,8 @@ import shlex
 import pytest
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.leash import Leash
 from orchestrator.parts.conditions import congestion_control, delay, ecn, firewall, loss, rate
+from orchestrator.remote.leash import Leash
 from orchestrator.session import Session
 from tests.machine import PATIENCE_S
 

@@ -6,8 +6,8 @@ import pytest
 
 from orchestrator import doctor, routes
 from orchestrator.parts.topology import Link, Node, Topology
+from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.testbed import inventory
-from orchestrator.transport.local import LocalChannel
 
 
 class Here:

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import inbox
-from orchestrator import leash as leash_module
-from orchestrator.answers import AgentLost, LineRead, RemoteFile
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError, StoreError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.fetching import fetch_all
-from orchestrator.leash import Leash
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.topology import Node
-from orchestrator.transport.local import LocalChannel
+from orchestrator.remote import inbox
+from orchestrator.remote import leash as leash_module
+from orchestrator.remote.answers import AgentLost, LineRead, RemoteFile
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.watch import Watch
 
 PATIENCE_S = 60.0  # of requests that are to be ended before

@@ -81,7 +81,7 @@ def test_it_needs_no_ssh_library():
     import subprocess
     import sys
 
-    code = "import sys, orchestrator.testbed.inventory, orchestrator.leash; sys.exit('paramiko' in sys.modules)"
+    code = "import sys, orchestrator.testbed.inventory, orchestrator.remote.leash; sys.exit('paramiko' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=EXAMPLE.parents[2], check=False).returncode == 0
 
 

@@ -11,13 +11,13 @@ import pytest
 from experiments import GOOD, IPERF, WORKLOAD
 
 from orchestrator import config, documents, measuring, plan
-from orchestrator.answers import LineRead
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.events import EventLog
 from orchestrator.experiment import model
 from orchestrator.measuring import Measurement, preflight
 from orchestrator.progress import Progress
+from orchestrator.remote.answers import LineRead
 from orchestrator.session import Session
 from orchestrator.watch import Watch
 

@@ -7,10 +7,10 @@ import shutil
 import pytest
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.leash import Leash
 from orchestrator.parts.launch import Launch, Line
 from orchestrator.parts.topology import Node
-from orchestrator.transport.local import LocalChannel
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport.local import LocalChannel
 
 PYPY = shutil.which("pypy3")
 

@@ -21,11 +21,11 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LockedError, OrchError, StoreError, TransportError
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.events import EventLog
-from orchestrator.leash import Leash
 from orchestrator.parts.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.parts.topology import Node, Topology
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.session import Session
-from orchestrator.transport.local import LocalChannel
 from orchestrator.watch import Watch
 
 PATIENCE_S = 120.0

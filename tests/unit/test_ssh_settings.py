@@ -8,9 +8,9 @@ import pytest
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, MissingRequirement, TransportError
-from orchestrator.transport import settings, tokens
-from orchestrator.transport.settings import Hop
-from orchestrator.transport.target import SshTarget
+from orchestrator.remote.transport import settings, tokens
+from orchestrator.remote.transport.settings import Hop
+from orchestrator.remote.transport.target import SshTarget
 
 PATIENCE_S = 60
 

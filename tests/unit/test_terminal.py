@@ -86,9 +86,9 @@ FAILING = """
 import sys
 from orchestrator import cli, doctor
 from orchestrator.core.deadline import Deadline
-from orchestrator.leash import Leash
+from orchestrator.remote.leash import Leash
 from orchestrator.parts.topology import Node
-from orchestrator.transport.local import LocalChannel
+from orchestrator.remote.transport.local import LocalChannel
 def examine(*_, **__):
     node = Node(name="n1", work=sys.argv[1])
     leash = Leash(node, LocalChannel(), run="r1", holder={}, on_event=lambda event: None)

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from orchestrator.answers import AgentLost, LineRead, ProcessExited
 from orchestrator.core.errors import Interrupted, LaunchError, TestbedError, TransportError
 from orchestrator.events import EventLog
 from orchestrator.parts.launch import Launch
+from orchestrator.remote.answers import AgentLost, LineRead, ProcessExited
 from orchestrator.watch import Watch
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import paramiko
 
 from orchestrator.core.errors import TransportError
-from orchestrator.transport import certificates, known_hosts, tokens
-from orchestrator.transport.known_hosts import Entry, KnownHost, Verdict
-from orchestrator.transport.settings import Hop
+from orchestrator.remote.transport import certificates, known_hosts, tokens
+from orchestrator.remote.transport.known_hosts import Entry, KnownHost, Verdict
+from orchestrator.remote.transport.settings import Hop
 
 _SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from orchestrator.core.errors import TransportError
-from orchestrator.transport.settings import Hop
+from orchestrator.remote.transport.settings import Hop
 
 _TOKEN = re.compile(r"%(.?)")
 _VARIABLE = re.compile(r"\$\{(\w*)}")

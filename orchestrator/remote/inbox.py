@@ -7,8 +7,8 @@ import sys
 import threading
 from collections import Counter
 
-from orchestrator.answers import AgentEvent, AgentLost, LineRead
 from orchestrator.core.errors import BadAnswer
+from orchestrator.remote.answers import AgentEvent, AgentLost, LineRead
 
 MOST_BYTES = 64 << 20  # of a node's events that wait, by what they take of memory
 _EVENT_BYTES = 128  # of an event, beside its text

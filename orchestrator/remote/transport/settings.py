@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, MissingRequirement, TransportError
-from orchestrator.transport.target import SshTarget
+from orchestrator.remote.transport.target import SshTarget
 
 _MOST_JUMPS = 16
 _HOP = re.compile(r"(?:(?P<user>.+)@)?(?:\[(?P<address>[^]]+)]|(?P<name>[^][:]+))(?::(?P<port>[0-9]{1,5}))?")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import paramiko
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.transport import explain
-from orchestrator.transport.settings import Hop
+from orchestrator.remote.transport import explain
+from orchestrator.remote.transport.settings import Hop
 
 KEEPALIVE_S = 15
 _UNACKNOWLEDGED_MS = 60_000  # a peer that acknowledges nothing for so long is gone

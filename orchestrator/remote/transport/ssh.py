@@ -18,17 +18,17 @@ from typing import Any
 import paramiko
 from fabric import Config, Connection
 
-from orchestrator import transfers
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TransportError
-from orchestrator.transport import explain, known_hosts, logins, reaching, tokens
-from orchestrator.transport.bootstrap import agent_command_line, agent_source
-from orchestrator.transport.channel import SshChannel
-from orchestrator.transport.hostkeys import HostKeys
-from orchestrator.transport.identities import Identities
-from orchestrator.transport.reaching import Jump
-from orchestrator.transport.settings import Hop, route
-from orchestrator.transport.target import SshTarget
+from orchestrator.remote import transfers
+from orchestrator.remote.transport import explain, known_hosts, logins, reaching, tokens
+from orchestrator.remote.transport.bootstrap import agent_command_line, agent_source
+from orchestrator.remote.transport.channel import SshChannel
+from orchestrator.remote.transport.hostkeys import HostKeys
+from orchestrator.remote.transport.identities import Identities
+from orchestrator.remote.transport.reaching import Jump
+from orchestrator.remote.transport.settings import Hop, route
+from orchestrator.remote.transport.target import SshTarget
 
 __all__ = ["SshChannel", "SshTarget", "connect"]
 

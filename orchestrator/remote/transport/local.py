@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 
 from orchestrator.core.errors import TransportError
-from orchestrator.transport.bootstrap import agent_argv, agent_source
+from orchestrator.remote.transport.bootstrap import agent_argv, agent_source
 
 _EXIT_S = 20.0  # an agent may have a change to make whole, and then everything to put down
 

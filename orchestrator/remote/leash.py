@@ -11,7 +11,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from orchestrator.answers import (
+from orchestrator.core import packages, safepath
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, BadAnswer, DeadlineExceeded, LaunchError, LockedError, OrchError
+from orchestrator.parts import secret_env
+from orchestrator.parts.launch import Exited, Launch, Line, Listening, Ready, Requirement, Sign
+from orchestrator.parts.protocols import Channel
+from orchestrator.parts.topology import Node
+from orchestrator.remote.answers import (
     AgentEvent,
     ClockSample,
     Completed,
@@ -25,14 +32,7 @@ from orchestrator.answers import (
     Swept,
     Texts,
 )
-from orchestrator.connection import Connection
-from orchestrator.core import packages, safepath
-from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import AgentError, BadAnswer, DeadlineExceeded, LaunchError, LockedError, OrchError
-from orchestrator.parts import secret_env
-from orchestrator.parts.launch import Exited, Launch, Line, Listening, Ready, Requirement, Sign
-from orchestrator.parts.protocols import Channel
-from orchestrator.parts.topology import Node
+from orchestrator.remote.connection import Connection
 
 PUT_CHUNK = 1 << 20
 CLOSE_S = 15.0

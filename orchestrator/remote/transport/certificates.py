@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from paramiko import Message
 
-from orchestrator.transport import known_hosts
+from orchestrator.remote.transport import known_hosts
 
 SUFFIX = "-cert-v01@openssh.com"
 

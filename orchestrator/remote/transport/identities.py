@@ -15,8 +15,8 @@ from paramiko.auth_strategy import AuthSource, AuthStrategy, InMemoryPrivateKey
 from paramiko.pkey import PublicBlob, UnknownKeyType
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.transport import certificates, tokens
-from orchestrator.transport.settings import Hop
+from orchestrator.remote.transport import certificates, tokens
+from orchestrator.remote.transport.settings import Hop
 
 _CERTIFICATE = "-cert.pub"
 _UNUSABLE = (OSError, ValueError, UnsupportedAlgorithm, paramiko.SSHException, UnknownKeyType)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator.answers import AgentEvent, LineRead, ProcessExited
 from orchestrator.core.errors import (
     AgentError,
     BadAnswer,
@@ -16,7 +15,8 @@ from orchestrator.core.errors import (
     shortened,
 )
 from orchestrator.core.lock import told
-from orchestrator.replies import Fields
+from orchestrator.remote.answers import AgentEvent, LineRead, ProcessExited
+from orchestrator.remote.replies import Fields
 
 _HINTS = {
     "missing": "install it on the node, or name it by its path",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import paramiko
 
 from orchestrator.core.errors import TransportError
-from orchestrator.transport.target import SshTarget
+from orchestrator.remote.transport.target import SshTarget
 
 
 class SshChannel:
