@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import loading
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.experiment import loading
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
 from orchestrator.remote.answers import Swept

@@ -300,7 +300,7 @@ def _observed(address: str | None) -> contextlib.AbstractContextManager[Any]:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from orchestrator import beforehand, describe, loading, plan, plandata, sweepfile
+    from orchestrator.experiment import beforehand, describe, loading, plan, plandata, sweepfile
 
     if sweepfile.is_sweep(arguments.file):
         return sweep_cli.plan(
@@ -326,7 +326,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _ls(arguments: argparse.Namespace) -> int:
-    from orchestrator import describe
+    from orchestrator.experiment import describe
     from orchestrator.store import index, remote
 
     found = listing.select(index.entries(remote.here(arguments.results)), listing.asked(arguments))
@@ -339,7 +339,7 @@ def _ls(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from orchestrator import describe
+    from orchestrator.experiment import describe
     from orchestrator.store import remote, rundir
 
     entry = rundir.find(remote.here(arguments.results), arguments.run)
@@ -374,7 +374,7 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
-    from orchestrator import experiment, sweepfile
+    from orchestrator.experiment import experiment, sweepfile
 
     model = sweepfile.SweepFile if arguments.sweep else experiment.model()
     schema = model.model_json_schema(by_alias=True)

@@ -170,9 +170,9 @@ def _set(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from orchestrator import describe
     from orchestrator.analysis import selection
     from orchestrator.comparing import day_text
+    from orchestrator.experiment import describe
 
     found = selection.baselines(arguments.results)
     rows = [

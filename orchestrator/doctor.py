@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import beforehand, capacity, loading, plan, routes, taken
+from orchestrator import routes, taken
 from orchestrator.core import fanout, machine, packages
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TestbedError
 from orchestrator.core.machine import Machine
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.experiment import Experiment, for_dry_run
+from orchestrator.experiment import beforehand, capacity, loading, plan
+from orchestrator.experiment.experiment import Experiment, for_dry_run
+from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
-from orchestrator.plan import RunPlan
 from orchestrator.remote.answers import Finding
 from orchestrator.remote.leash import Leash
 from orchestrator.session import holder, machine_of, opening_s

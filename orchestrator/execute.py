@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator import beforehand, describe, loading, plan, runner, session
+from orchestrator import runner, session
 from orchestrator.core import console, lock
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, Interrupted, LockedError, last_lines
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.units import Duration, Mistake
-from orchestrator.experiment import Experiment
+from orchestrator.experiment import beforehand, describe, loading, plan
+from orchestrator.experiment.experiment import Experiment
 from orchestrator.observing import Observer
 from orchestrator.progress import Progress
 from orchestrator.testbed.local import LocalTestbed

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from orchestrator.experiment.plan import PlannedSource, PlannedWindow
 from orchestrator.parts.launch import Launch
-from orchestrator.plan import PlannedSource, PlannedWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from orchestrator import hostcounters
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, ShortOfLoad
 from orchestrator.core.units import duration_text, rate_text
-from orchestrator.plan import PlannedWindow, RunPlan
+from orchestrator.experiment.plan import PlannedWindow, RunPlan
 from orchestrator.progress import Progress
 from orchestrator.receivers import STEADY_OVER_S, Receivers
 from orchestrator.session import Session

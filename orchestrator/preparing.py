@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from orchestrator import loading
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.experiment import loading
 from orchestrator.parts.topology import Node
 from orchestrator.remote.answers import Completed
 from orchestrator.remote.leash import Leash

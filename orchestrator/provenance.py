@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.core import secret_looks
-from orchestrator.plan import PlannedJob, RunPlan
-from orchestrator.plandata import launch_data
+from orchestrator.experiment.plan import PlannedJob, RunPlan
+from orchestrator.experiment.plandata import launch_data
 
 PACKAGES = ("orch-testbed", "fabric", "paramiko", "pydantic", "numpy", "numba", "pyarrow", "torch", "torchvision")
 GIT_S = 5.0

@@ -65,7 +65,7 @@ def _print_json(found: Any) -> None:
 
 
 def _print_text(found: Any) -> None:
-    from orchestrator import describe
+    from orchestrator.experiment import describe
 
     rows = [["" if value is None else _cell(value) for value in row.values()] for row in found.to_pylist()]
     print(describe.table(found.column_names, rows))

@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from orchestrator import describe, loading, sealing
+from orchestrator import sealing
 from orchestrator.core import fanout, lock, safepath
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError, StoreError
-from orchestrator.experiment import Experiment
+from orchestrator.experiment import describe, loading
+from orchestrator.experiment.experiment import Experiment
 from orchestrator.fetching import fetch_all
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote.leash import Leash, come_back

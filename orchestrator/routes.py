@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
+from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts.topology import Node, Topology
-from orchestrator.plan import RunPlan
 from orchestrator.remote.leash import Leash
 
 _FAILED = re.compile(r"^Command failed .*:(\d+)$", re.MULTILINE)

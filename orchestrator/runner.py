@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator import beforehand, clocks, provenance, routes, sealing
+from orchestrator import clocks, provenance, routes, sealing
 from orchestrator.core import lock, machine
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import (
@@ -27,13 +27,14 @@ from orchestrator.core.errors import (
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.unwind import Unwind, add_note, combined
 from orchestrator.events import EventLog
+from orchestrator.experiment import beforehand
+from orchestrator.experiment.plan import PlannedWindow, RunPlan
 from orchestrator.means import Means, asked_of, covers, first_means, preflight_of
 from orchestrator.measuring import Measurement, Window, preflight
 from orchestrator.observing import Observer
 from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.protocols import Testbed
-from orchestrator.plan import PlannedWindow, RunPlan
 from orchestrator.progress import Progress
 from orchestrator.sealing import Reducer
 from orchestrator.session import Session, holder

@@ -11,9 +11,9 @@ from typing import Any
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import StoreError
+from orchestrator.experiment.plan import RunPlan
+from orchestrator.experiment.plandata import launch_data
 from orchestrator.measuring import Window
-from orchestrator.plan import RunPlan
-from orchestrator.plandata import launch_data
 from orchestrator.store.rundir import RunFolder
 from orchestrator.watch import Process
 

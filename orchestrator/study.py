@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import beforehand, execute, sweep, sweepplan, sweeptext
+from orchestrator import execute, sweep, sweepplan, sweeptext
 from orchestrator.core.errors import Interrupted
+from orchestrator.experiment import beforehand
+from orchestrator.experiment.plan import RunPlan
+from orchestrator.experiment.studyfile import Study
+from orchestrator.experiment.sweepfile import Definition
 from orchestrator.ledger import Ledger
-from orchestrator.plan import RunPlan
 from orchestrator.progress import Progress
 from orchestrator.store import sweeps
-from orchestrator.studyfile import Study
 from orchestrator.sweep import SweepOutcome, Whole
-from orchestrator.sweepfile import Definition
 from orchestrator.sweepplan import Estimate
 
 

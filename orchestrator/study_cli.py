@@ -50,7 +50,8 @@ def _study(arguments: argparse.Namespace) -> int:
 
 def _measured(arguments: argparse.Namespace) -> int:
     """Measure what is missing of a study, and write its page; gives the exit status."""
-    from orchestrator import execute, study, studyfile, sweep, sweeptext
+    from orchestrator import execute, study, sweep, sweeptext
+    from orchestrator.experiment import studyfile
     from orchestrator.progress import Progress
 
     wait_s = execute.patience(arguments.wait)

@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import beforehand, execute, plan, provenance, recovery, sweepplan, sweeptext
+from orchestrator import execute, provenance, recovery, sweepplan, sweeptext
 from orchestrator.core import lock, secret_looks
 from orchestrator.core.errors import ConfigError, Interrupted, OrchError
 from orchestrator.core.where import Condition
+from orchestrator.experiment import beforehand, plan
+from orchestrator.experiment.sweepfile import Definition
 from orchestrator.ledger import Ledger
 from orchestrator.observing import Observer
 from orchestrator.progress import Progress
 from orchestrator.session import holder
 from orchestrator.store import rundir, sweeps
 from orchestrator.store.sweeps import Key, Sweep
-from orchestrator.sweepfile import Definition
 from orchestrator.sweepplan import Batch, Estimate
 
 FAILED = 1

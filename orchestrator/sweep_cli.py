@@ -28,8 +28,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out a sweep and tell what it found; gives the exit status."""
-    from orchestrator import execute, metrics, sweep, sweepfile, sweeptext
+    from orchestrator import execute, metrics, sweep, sweeptext
     from orchestrator.core import where
+    from orchestrator.experiment import sweepfile
     from orchestrator.progress import Progress
     from orchestrator.store import sweeps
 
@@ -71,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def plan(path: Path, *, overrides: list[str], dry_run: bool, results: Path, as_json: bool) -> int:
     """Tell every run of a sweep, and how long it may take by what the store knows."""
-    from orchestrator import beforehand, sweep, sweepfile, sweepplan, sweeptext
+    from orchestrator import sweep, sweepplan, sweeptext
+    from orchestrator.experiment import beforehand, sweepfile
 
     definition = sweepfile.load(path, overrides, dry_run=dry_run)
     found = list(sweepplan.batches(definition, sweepplan.in_order(definition)))

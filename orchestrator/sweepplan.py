@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from orchestrator import config, documents, plan
 from orchestrator.core import where
-from orchestrator.experiment import Experiment
-from orchestrator.experiment import model as experiment_model
-from orchestrator.plan import RunPlan
+from orchestrator.experiment import config, documents, plan
+from orchestrator.experiment.experiment import Experiment
+from orchestrator.experiment.experiment import model as experiment_model
+from orchestrator.experiment.plan import RunPlan
+from orchestrator.experiment.sweepfile import Definition, Point
 from orchestrator.store.sweeps import Key, Measured
-from orchestrator.sweepfile import Definition, Point
 
 NEITHER = ("traffic", "measure")  # what windows of one run may differ in
 USUAL_RUN_S = 15.0  # what a run takes beside its window, where none was measured yet

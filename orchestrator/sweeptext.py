@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import describe
 from orchestrator.core import where
+from orchestrator.experiment import describe
+from orchestrator.experiment.sweepfile import Definition
 from orchestrator.ledger import Ledger
 from orchestrator.store import sweeps
 from orchestrator.store.sweeps import Key, Measured, Sweep
-from orchestrator.sweepfile import Definition
 from orchestrator.sweepplan import Batch, Estimate
 
 

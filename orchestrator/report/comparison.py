@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 from orchestrator.analysis.regression import PointChange
 from orchestrator.comparing import Comparison, change_text, headline, percent, step_lines
 from orchestrator.core.errors import StoreError
-from orchestrator.describe import table
+from orchestrator.experiment.describe import table
 
 _HEAD = ("point", "verdict", "p50", "95 % interval", "p99", "95 % interval", "p (Holm)", "runs", "iterations")
 

@@ -13,10 +13,11 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator import beforehand, capacity, config, doctor, execute, loading, missing, plan, runner, sweep, sweepfile
+from orchestrator import doctor, execute, runner, sweep
 from orchestrator.core import machine
 from orchestrator.core.errors import OrchError
 from orchestrator.core.machine import Machine
+from orchestrator.experiment import beforehand, capacity, config, loading, missing, plan, sweepfile
 from orchestrator.parts.launch import Requirement
 from orchestrator.progress import Progress
 

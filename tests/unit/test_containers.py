@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from experiments import orch
 
-from orchestrator import loading, plan
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, TestbedError
-from orchestrator.experiment import for_dry_run
+from orchestrator.experiment import loading, plan
+from orchestrator.experiment.experiment import for_dry_run
 from orchestrator.testbed import containers, netns_needs, private_folder, runtimes
 from orchestrator.testbed.netns_setup import Containers, LocalSpec, new_keys, setup_document, topology
 from orchestrator.testbed.private_folder import PrivateFolder

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from orchestrator import reduction
 from orchestrator.core.errors import StoreError, TransportError
+from orchestrator.experiment.sweepfile import Axis
 from orchestrator.parts.rows import Home
 from orchestrator.remote.transport import certificates, settings, tokens
 from orchestrator.remote.transport.settings import Hop
 from orchestrator.remote.transport.target import SshTarget
-from orchestrator.sweepfile import Axis
 from tests.fuzz.targets import TARGETS, files, homes, ssh, store
 
 

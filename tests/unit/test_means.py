@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from experiments import GOOD, IPERF
 
-from orchestrator import config, documents, plan
-from orchestrator.experiment import model
+from orchestrator.experiment import config, documents, plan
+from orchestrator.experiment.experiment import model
 from orchestrator.means import asked_of, covers, first_means
 
 TRAFFIC = """traffic:

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 from experiments import GOOD, IPERF, WORKLOAD
 
-from orchestrator import config, documents, measuring, plan
+from orchestrator import measuring
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.events import EventLog
-from orchestrator.experiment import model
+from orchestrator.experiment import config, documents, plan
+from orchestrator.experiment.experiment import model
 from orchestrator.measuring import Measurement, preflight
 from orchestrator.progress import Progress
 from orchestrator.remote.answers import LineRead

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator import loading, plan, routes
+from orchestrator import routes
+from orchestrator.experiment import loading, plan
 from orchestrator.parts.topology import Node
 
 DATA = Path(__file__).parents[1] / "data/routes"

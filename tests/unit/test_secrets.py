@@ -10,9 +10,10 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator import config, loading, plan, plandata, provenance
+from orchestrator import provenance
 from orchestrator.core import secret_looks
 from orchestrator.core.errors import ConfigError
+from orchestrator.experiment import config, loading, plan, plandata
 from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Launch
 

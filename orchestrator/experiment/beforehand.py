@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator import capacity, missing
-from orchestrator.capacity import Verdict
 from orchestrator.core import machine
 from orchestrator.core.errors import MissingRequirement, TestbedError
 from orchestrator.core.machine import Machine
 from orchestrator.core.unwind import add_note
-from orchestrator.missing import Lack
+from orchestrator.experiment import capacity, missing
+from orchestrator.experiment.capacity import Verdict
+from orchestrator.experiment.missing import Lack
+from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts import secret_env
-from orchestrator.plan import RunPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

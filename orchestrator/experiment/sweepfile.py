@@ -15,12 +15,12 @@ import yaml
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from orchestrator import config, documents, plan
 from orchestrator.core import safepath, secret_looks, where
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.units import Mistake, Model
-from orchestrator.documents import Document, Keys
-from orchestrator.experiment import Experiment, Name, for_dry_run
+from orchestrator.experiment import config, documents, plan
+from orchestrator.experiment.documents import Document, Keys
+from orchestrator.experiment.experiment import Experiment, Name, for_dry_run
 
 NEEDS = "name, experiment and axes"
 MOST_POINTS = 10_000

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.core.errors import shortened
 from orchestrator.core.units import Mistake
-from orchestrator.documents import Document, Keys, dotted, kind_text
+from orchestrator.experiment.documents import Document, Keys, dotted, kind_text
 
 _BOUNDS = {  # kind of error: what is said of the value, and what would do, with pydantic's context
     "greater_than_equal": (" too small", "{ge} or more"),

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from orchestrator.core.machine import Machine
+from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts.launch import Launch
-from orchestrator.plan import RunPlan
 
 NODE_BYTES = 20e6  # an agent, and where the node is a container its sshd
 NODE_START_S = 0.3  # of a processor

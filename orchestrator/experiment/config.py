@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator import documents
 from orchestrator.core import safepath
 from orchestrator.core.errors import ConfigError
-from orchestrator.documents import Document
-from orchestrator.experiment import Experiment
-from orchestrator.experiment import model as experiment_model
-from orchestrator.mistakes import explained
+from orchestrator.experiment import documents
+from orchestrator.experiment.documents import Document
+from orchestrator.experiment.experiment import Experiment
+from orchestrator.experiment.experiment import model as experiment_model
+from orchestrator.experiment.mistakes import explained
 from orchestrator.testbed.inventory import Inventory
 
 M = TypeVar("M", bound=BaseModel)

@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts.launch import Launch
-from orchestrator.plan import RunPlan
 
 
 def plan_data(plan: RunPlan) -> dict[str, Any]:

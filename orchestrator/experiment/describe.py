@@ -10,8 +10,8 @@ from typing import Any
 
 from orchestrator.core import terminal
 from orchestrator.core.units import duration_text, rate_text, size_text
+from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts.launch import Launch
-from orchestrator.plan import RunPlan
 from orchestrator.store.rundir import Entry, began_text
 
 

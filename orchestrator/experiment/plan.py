@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.units import rate_text
-from orchestrator.experiment import Choice, Experiment, Measure, Validity, WindowSpec
+from orchestrator.experiment.experiment import Choice, Experiment, Measure, Validity, WindowSpec
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import processor
 from orchestrator.parts.launch import Change, Launch, Requirement

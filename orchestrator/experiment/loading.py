@@ -7,10 +7,10 @@ from pathlib import Path
 
 import yaml
 
-from orchestrator import config, documents, plan, sweepfile
 from orchestrator.core.errors import ConfigError
-from orchestrator.documents import Document
-from orchestrator.experiment import Experiment, TestbedChoice, for_dry_run
+from orchestrator.experiment import config, documents, plan, sweepfile
+from orchestrator.experiment.documents import Document
+from orchestrator.experiment.experiment import Experiment, TestbedChoice, for_dry_run
 from orchestrator.parts.protocols import Testbed
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.netns import NetnsTestbed

@@ -9,12 +9,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator import config, documents, sweepfile
 from orchestrator.core import safepath
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.units import Model
-from orchestrator.experiment import Name
-from orchestrator.sweepfile import Definition
+from orchestrator.experiment import config, documents, sweepfile
+from orchestrator.experiment.experiment import Name
+from orchestrator.experiment.sweepfile import Definition
 
 NEEDS = "name, paper, quick and full"
 FOLDER = Path("playbooks/studies")
@@ -43,7 +43,7 @@ class Study:
 
 def find(name: str) -> Path:
     """The file of a study of this name: below the current folder, else where the project's own playbooks lie."""
-    beside = Path(__file__).parents[1]
+    beside = Path(__file__).parents[2]
     for place in (Path(), beside):
         if (path := place / FOLDER / f"{name}.yaml").is_file():
             return path
