@@ -16,7 +16,7 @@ from orchestrator.parts.topology import Node
 from orchestrator.remote.answers import Swept
 from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport import local
-from orchestrator.session import holder, opening_s
+from orchestrator.run.session import holder, opening_s
 from orchestrator.testbed import leftovers
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 

@@ -275,7 +275,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from orchestrator import execute
+    from orchestrator.run import execute
 
     with _observed(arguments.metrics) as observer:
         return execute.run_file(
@@ -361,7 +361,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _recover(arguments: argparse.Namespace) -> int:
-    from orchestrator import recovery
+    from orchestrator.run import recovery
 
     return recovery.recover(arguments.results, arguments.runs, without=arguments.without, force=arguments.force)
 
@@ -383,7 +383,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _testbed(arguments: argparse.Namespace) -> int:
-    from orchestrator import execute
+    from orchestrator.run import execute
 
     asked = {key: getattr(arguments, key) for key in ("hosts", "link", "runtime", "image", "python")}
     return execute.hold_testbed(asked, wait=arguments.wait)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import routes, taken
+from orchestrator import taken
 from orchestrator.core import fanout, machine, packages
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TestbedError
@@ -21,7 +21,8 @@ from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
 from orchestrator.remote.answers import Finding
 from orchestrator.remote.leash import Leash
-from orchestrator.session import holder, machine_of, opening_s
+from orchestrator.run import routes
+from orchestrator.run.session import holder, machine_of, opening_s
 from orchestrator.testbed import netns_needs, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.inventory import requirements as inventory_requirements

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from orchestrator import clocks, portbytes
+from orchestrator import portbytes
 from orchestrator.judgement import Gate, gate
 from orchestrator.portbytes import PortBytes
+from orchestrator.run import clocks
 from orchestrator.waiting import Processors, Waiting, judge_waiting
 
 

@@ -14,7 +14,7 @@ from orchestrator.experiment import loading
 from orchestrator.parts.topology import Node
 from orchestrator.remote.answers import Completed
 from orchestrator.remote.leash import Leash
-from orchestrator.session import MEASURING, holder
+from orchestrator.run.session import MEASURING, holder
 from orchestrator.testbed import containers, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed, topology
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import execute, sweep, sweepplan, sweeptext
+from orchestrator import sweep, sweepplan, sweeptext
 from orchestrator.core.errors import Interrupted
 from orchestrator.experiment import beforehand
 from orchestrator.experiment.plan import RunPlan
@@ -14,6 +14,7 @@ from orchestrator.experiment.studyfile import Study
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.ledger import Ledger
 from orchestrator.progress import Progress
+from orchestrator.run import execute
 from orchestrator.store import sweeps
 from orchestrator.sweep import SweepOutcome, Whole
 from orchestrator.sweepplan import Estimate

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import execute, provenance, recovery, sweepplan, sweeptext
+from orchestrator import sweepplan, sweeptext
 from orchestrator.core import lock, secret_looks
 from orchestrator.core.errors import ConfigError, Interrupted, OrchError
 from orchestrator.core.where import Condition
@@ -18,7 +18,8 @@ from orchestrator.experiment.sweepfile import Definition
 from orchestrator.ledger import Ledger
 from orchestrator.observing import Observer
 from orchestrator.progress import Progress
-from orchestrator.session import holder
+from orchestrator.run import execute, provenance, recovery
+from orchestrator.run.session import holder
 from orchestrator.store import rundir, sweeps
 from orchestrator.store.sweeps import Key, Sweep
 from orchestrator.sweepplan import Batch, Estimate

@@ -28,10 +28,11 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out a sweep and tell what it found; gives the exit status."""
-    from orchestrator import execute, metrics, sweep, sweeptext
+    from orchestrator import metrics, sweep, sweeptext
     from orchestrator.core import where
     from orchestrator.experiment import sweepfile
     from orchestrator.progress import Progress
+    from orchestrator.run import execute
     from orchestrator.store import sweeps
 
     if arguments.baseline:

@@ -13,7 +13,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LockedError
 from orchestrator.parts.protocols import Channel
 from orchestrator.remote.leash import Leash
-from orchestrator.session import holder
+from orchestrator.run.session import holder
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 
 LOCK_WITHIN_S = 600.0

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.core.deadline import Deadline
 from orchestrator.parts.conditions import congestion_control, delay, ecn, firewall, loss, rate
 from orchestrator.remote.leash import Leash
-from orchestrator.session import Session
+from orchestrator.run.session import Session
 from tests.machine import PATIENCE_S
 
 pytestmark = pytest.mark.testbed

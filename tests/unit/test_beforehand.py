@@ -13,13 +13,14 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator import doctor, execute, runner, sweep
+from orchestrator import doctor, sweep
 from orchestrator.core import machine
 from orchestrator.core.errors import OrchError
 from orchestrator.core.machine import Machine
 from orchestrator.experiment import beforehand, capacity, config, loading, missing, plan, sweepfile
 from orchestrator.parts.launch import Requirement
 from orchestrator.progress import Progress
+from orchestrator.run import execute, runner
 
 GIB = 2.0**30
 # Root passes every folder by two of its capabilities: without them it is as any other user.

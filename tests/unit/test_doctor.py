@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator import doctor, routes
+from orchestrator import doctor
 from orchestrator.parts.topology import Link, Node, Topology
 from orchestrator.remote.transport.local import LocalChannel
+from orchestrator.run import routes
 from orchestrator.testbed import inventory
 
 

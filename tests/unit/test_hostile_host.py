@@ -14,7 +14,6 @@ import pytest
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError, StoreError, TransportError
 from orchestrator.events import EventLog
-from orchestrator.fetching import fetch_all
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.topology import Node
 from orchestrator.remote import inbox
@@ -22,7 +21,8 @@ from orchestrator.remote import leash as leash_module
 from orchestrator.remote.answers import AgentLost, LineRead, RemoteFile
 from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport.local import LocalChannel
-from orchestrator.watch import Watch
+from orchestrator.run.fetching import fetch_all
+from orchestrator.run.watch import Watch
 
 PATIENCE_S = 60.0  # of requests that are to be ended before
 

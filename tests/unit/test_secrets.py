@@ -10,12 +10,12 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator import provenance
 from orchestrator.core import secret_looks
 from orchestrator.core.errors import ConfigError
 from orchestrator.experiment import config, loading, plan, plandata
 from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Launch
+from orchestrator.run import provenance
 
 # Put together here, so that nothing that scans this file takes them for real ones.
 TOKENS = [

@@ -25,8 +25,8 @@ from orchestrator.parts.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.parts.topology import Node, Topology
 from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport.local import LocalChannel
-from orchestrator.session import Session
-from orchestrator.watch import Watch
+from orchestrator.run.session import Session
+from orchestrator.run.watch import Watch
 
 PATIENCE_S = 120.0
 

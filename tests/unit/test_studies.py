@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from sweep_files import SWEEP, leave, window
 
-from orchestrator import execute, study, sweepplan
+from orchestrator import study, sweepplan
 from orchestrator.cli import main
 from orchestrator.core.errors import ConfigError, Interrupted
 from orchestrator.experiment import studyfile
 from orchestrator.progress import Progress
-from orchestrator.runner import Outcome
+from orchestrator.run import execute
+from orchestrator.run.runner import Outcome
 from orchestrator.store import rundir, sweeps
 
 PLAYBOOKS = Path(__file__).parents[2] / "playbooks/studies"

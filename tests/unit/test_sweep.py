@@ -9,12 +9,13 @@ import pytest
 from experiments import orch
 from sweep_files import leave, window, write
 
-from orchestrator import execute, recovery, sweep
+from orchestrator import sweep
 from orchestrator.core import where
 from orchestrator.core.errors import ConfigError, Interrupted, LaunchError, StoreError
 from orchestrator.experiment import sweepfile
 from orchestrator.progress import Progress
-from orchestrator.runner import Outcome
+from orchestrator.run import execute, recovery
+from orchestrator.run.runner import Outcome
 from orchestrator.store import rundir, sweeps
 
 

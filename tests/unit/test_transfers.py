@@ -10,7 +10,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded
 from orchestrator.remote import transfers
 from orchestrator.remote.transport.bootstrap import agent_source
-from orchestrator.session import CONNECT_S
+from orchestrator.run.session import CONNECT_S
 from tests.machine import PATIENCE_S
 
 

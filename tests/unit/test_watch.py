@@ -11,7 +11,7 @@ from orchestrator.core.errors import Interrupted, LaunchError, TestbedError, Tra
 from orchestrator.events import EventLog
 from orchestrator.parts.launch import Launch
 from orchestrator.remote.answers import AgentLost, LineRead, ProcessExited
-from orchestrator.watch import Watch
+from orchestrator.run.watch import Watch
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import StoreError
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.experiment.plandata import launch_data
-from orchestrator.measuring import Window
+from orchestrator.run.measuring import Window
+from orchestrator.run.watch import Process
 from orchestrator.store.rundir import RunFolder
-from orchestrator.watch import Process
 
 REDUCE_S = 1800.0
 

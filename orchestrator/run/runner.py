@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator import clocks, provenance, routes, sealing
 from orchestrator.core import lock, machine
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import (
@@ -29,17 +28,18 @@ from orchestrator.core.unwind import Unwind, add_note, combined
 from orchestrator.events import EventLog
 from orchestrator.experiment import beforehand
 from orchestrator.experiment.plan import PlannedWindow, RunPlan
-from orchestrator.means import Means, asked_of, covers, first_means, preflight_of
-from orchestrator.measuring import Measurement, Window, preflight
 from orchestrator.observing import Observer
 from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.protocols import Testbed
 from orchestrator.progress import Progress
-from orchestrator.sealing import Reducer
-from orchestrator.session import Session, holder
+from orchestrator.run import clocks, provenance, routes, sealing
+from orchestrator.run.means import Means, asked_of, covers, first_means, preflight_of
+from orchestrator.run.measuring import Measurement, Window, preflight
+from orchestrator.run.sealing import Reducer
+from orchestrator.run.session import Session, holder
+from orchestrator.run.watch import Watch
 from orchestrator.store.rundir import PARTIAL, RunFolder, new_run_id, write_json
-from orchestrator.watch import Watch
 
 OPEN_S = 60.0
 

@@ -10,7 +10,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
 from orchestrator.parts.protocols import Demand
 from orchestrator.parts.topology import TCP_IPV4_HEADER_BYTES, WIRE_HEADER_BYTES, wire_per_payload
-from orchestrator.session import Session
+from orchestrator.run.session import Session
 
 STEADY_OVER_S = 1.0
 READ_S = 10.0

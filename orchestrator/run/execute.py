@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator import runner, session
 from orchestrator.core import console, lock
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, Interrupted, LockedError, last_lines
@@ -25,6 +24,7 @@ from orchestrator.experiment import beforehand, describe, loading, plan
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.observing import Observer
 from orchestrator.progress import Progress
+from orchestrator.run import runner, session
 from orchestrator.testbed.local import LocalTestbed
 from orchestrator.testbed.netns import NetnsTestbed
 

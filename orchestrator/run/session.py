@@ -13,7 +13,6 @@ from secrets import token_hex
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from orchestrator import clocks, facts, fetching, routes
 from orchestrator.core import fanout, machine
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import (
@@ -31,7 +30,8 @@ from orchestrator.events import EventLog
 from orchestrator.parts.launch import Change, Count, Launch, Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote.leash import Leash, come_back
-from orchestrator.watch import Watch
+from orchestrator.run import clocks, facts, fetching, routes
+from orchestrator.run.watch import Watch
 
 T = TypeVar("T")
 

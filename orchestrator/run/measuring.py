@@ -8,15 +8,15 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator import hostcounters
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, ShortOfLoad
 from orchestrator.core.units import duration_text, rate_text
 from orchestrator.experiment.plan import PlannedWindow, RunPlan
 from orchestrator.progress import Progress
-from orchestrator.receivers import STEADY_OVER_S, Receivers
-from orchestrator.session import Session
-from orchestrator.watch import Iteration, Watch
+from orchestrator.run import hostcounters
+from orchestrator.run.receivers import STEADY_OVER_S, Receivers
+from orchestrator.run.session import Session
+from orchestrator.run.watch import Iteration, Watch
 
 STEADY_WITHIN_S = 10.0
 STEADY_SHARE = 0.05  # of itself, by which a rate that is taken as achieved may differ from a second before

@@ -8,17 +8,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from orchestrator import sealing
 from orchestrator.core import fanout, lock, safepath
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError, StoreError
 from orchestrator.experiment import describe, loading
 from orchestrator.experiment.experiment import Experiment
-from orchestrator.fetching import fetch_all
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote.leash import Leash, come_back
-from orchestrator.sealing import Reducer
-from orchestrator.session import bring_up, holder
+from orchestrator.run import sealing
+from orchestrator.run.fetching import fetch_all
+from orchestrator.run.sealing import Reducer
+from orchestrator.run.session import bring_up, holder
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry, RunFolder
 

@@ -8,7 +8,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError
 from orchestrator.observing import HostSample
 from orchestrator.remote.leash import Leash
-from orchestrator.session import Session
+from orchestrator.run.session import Session
 
 READ_S = 5.0
 _DEVICE = ("rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped")
