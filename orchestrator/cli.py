@@ -294,7 +294,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _observed(address: str | None) -> contextlib.AbstractContextManager[Any]:
     if address is None:
         return contextlib.nullcontext()
-    from orchestrator import metrics
+    from orchestrator.run.observers import metrics
 
     return metrics.served(address)
 

@@ -13,8 +13,8 @@ from orchestrator.experiment.plan import RunPlan
 from orchestrator.experiment.studyfile import Study
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.ledger import Ledger
-from orchestrator.progress import Progress
 from orchestrator.run import execute
+from orchestrator.run.observers.progress import Progress
 from orchestrator.store import sweeps
 from orchestrator.sweep import SweepOutcome, Whole
 from orchestrator.sweepplan import Estimate

@@ -52,8 +52,8 @@ def _measured(arguments: argparse.Namespace) -> int:
     """Measure what is missing of a study, and write its page; gives the exit status."""
     from orchestrator import study, sweep, sweeptext
     from orchestrator.experiment import studyfile
-    from orchestrator.progress import Progress
     from orchestrator.run import execute
+    from orchestrator.run.observers.progress import Progress
 
     wait_s = execute.patience(arguments.wait)
     path = arguments.file or studyfile.find(arguments.study)

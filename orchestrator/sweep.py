@@ -16,9 +16,9 @@ from orchestrator.core.where import Condition
 from orchestrator.experiment import beforehand, plan
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.ledger import Ledger
-from orchestrator.observing import Observer
-from orchestrator.progress import Progress
 from orchestrator.run import execute, provenance, recovery
+from orchestrator.run.observers.observing import Observer
+from orchestrator.run.observers.progress import Progress
 from orchestrator.run.session import holder
 from orchestrator.store import rundir, sweeps
 from orchestrator.store.sweeps import Key, Sweep

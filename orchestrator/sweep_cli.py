@@ -28,11 +28,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out a sweep and tell what it found; gives the exit status."""
-    from orchestrator import metrics, sweep, sweeptext
+    from orchestrator import sweep, sweeptext
     from orchestrator.core import where
     from orchestrator.experiment import sweepfile
-    from orchestrator.progress import Progress
     from orchestrator.run import execute
+    from orchestrator.run.observers import metrics
+    from orchestrator.run.observers.progress import Progress
     from orchestrator.store import sweeps
 
     if arguments.baseline:

@@ -22,9 +22,9 @@ from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.units import Duration, Mistake
 from orchestrator.experiment import beforehand, describe, loading, plan
 from orchestrator.experiment.experiment import Experiment
-from orchestrator.observing import Observer
-from orchestrator.progress import Progress
 from orchestrator.run import runner, session
+from orchestrator.run.observers.observing import Observer
+from orchestrator.run.observers.progress import Progress
 from orchestrator.testbed.local import LocalTestbed
 from orchestrator.testbed.netns import NetnsTestbed
 

@@ -6,8 +6,8 @@ import re
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError
-from orchestrator.observing import HostSample
 from orchestrator.remote.leash import Leash
+from orchestrator.run.observers.observing import HostSample
 from orchestrator.run.session import Session
 
 READ_S = 5.0

@@ -12,8 +12,8 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, ShortOfLoad
 from orchestrator.core.units import duration_text, rate_text
 from orchestrator.experiment.plan import PlannedWindow, RunPlan
-from orchestrator.progress import Progress
 from orchestrator.run import hostcounters
+from orchestrator.run.observers.progress import Progress
 from orchestrator.run.receivers import STEADY_OVER_S, Receivers
 from orchestrator.run.session import Session
 from orchestrator.run.watch import Iteration, Watch

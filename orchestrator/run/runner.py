@@ -25,17 +25,17 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.unwind import Unwind, add_note, combined
-from orchestrator.events import EventLog
 from orchestrator.experiment import beforehand
 from orchestrator.experiment.plan import PlannedWindow, RunPlan
-from orchestrator.observing import Observer
 from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.protocols import Testbed
-from orchestrator.progress import Progress
 from orchestrator.run import clocks, provenance, routes, sealing
 from orchestrator.run.means import Means, asked_of, covers, first_means, preflight_of
 from orchestrator.run.measuring import Measurement, Window, preflight
+from orchestrator.run.observers.events import EventLog
+from orchestrator.run.observers.observing import Observer
+from orchestrator.run.observers.progress import Progress
 from orchestrator.run.sealing import Reducer
 from orchestrator.run.session import Session, holder
 from orchestrator.run.watch import Watch

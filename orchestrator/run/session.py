@@ -26,11 +26,11 @@ from orchestrator.core.errors import (
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.machine import Machine
 from orchestrator.core.unwind import Unwind, add_note, combined
-from orchestrator.events import EventLog
 from orchestrator.parts.launch import Change, Count, Launch, Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote.leash import Leash, come_back
 from orchestrator.run import clocks, facts, fetching, routes
+from orchestrator.run.observers.events import EventLog
 from orchestrator.run.watch import Watch
 
 T = TypeVar("T")

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from orchestrator.core.errors import Interrupted, LaunchError, OrchError, TestbedError, TransportError
 from orchestrator.core.unwind import add_note
-from orchestrator.events import EventLog
-from orchestrator.observing import Observer
 from orchestrator.parts.launch import Launch
 from orchestrator.remote.answers import AgentEvent, AgentLost, LineRead, ProcessExited
 from orchestrator.remote.inbox import Inbox
+from orchestrator.run.observers.events import EventLog
+from orchestrator.run.observers.observing import Observer
 
 _PAUSE_S = 0.25  # the longest that a wait keeps a signal handler from running
 _SET_S = 0.5  # by which the wall clock must leave the monotonic one to have been set; slewing moves both alike

@@ -19,8 +19,8 @@ from orchestrator.core.errors import OrchError
 from orchestrator.core.machine import Machine
 from orchestrator.experiment import beforehand, capacity, config, loading, missing, plan, sweepfile
 from orchestrator.parts.launch import Requirement
-from orchestrator.progress import Progress
 from orchestrator.run import execute, runner
+from orchestrator.run.observers.progress import Progress
 
 GIB = 2.0**30
 # Root passes every folder by two of its capabilities: without them it is as any other user.

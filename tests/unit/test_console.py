@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.progress import Progress
+from orchestrator.run.observers.progress import Progress
 
 TELLS = """
 import argparse, sys

@@ -13,7 +13,6 @@ import pytest
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError, StoreError, TransportError
-from orchestrator.events import EventLog
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.topology import Node
 from orchestrator.remote import inbox
@@ -22,6 +21,7 @@ from orchestrator.remote.answers import AgentLost, LineRead, RemoteFile
 from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.run.fetching import fetch_all
+from orchestrator.run.observers.events import EventLog
 from orchestrator.run.watch import Watch
 
 PATIENCE_S = 60.0  # of requests that are to be ended before

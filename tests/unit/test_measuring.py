@@ -12,13 +12,13 @@ from experiments import GOOD, IPERF, WORKLOAD
 
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError
 from orchestrator.core.interrupts import Interrupts
-from orchestrator.events import EventLog
 from orchestrator.experiment import config, documents, plan
 from orchestrator.experiment.experiment import model
-from orchestrator.progress import Progress
 from orchestrator.remote.answers import LineRead
 from orchestrator.run import measuring
 from orchestrator.run.measuring import Measurement, preflight
+from orchestrator.run.observers.events import EventLog
+from orchestrator.run.observers.progress import Progress
 from orchestrator.run.session import Session
 from orchestrator.run.watch import Watch
 

@@ -20,11 +20,11 @@ from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LockedError, OrchError, StoreError, TransportError
 from orchestrator.core.interrupts import Interrupts
-from orchestrator.events import EventLog
 from orchestrator.parts.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.parts.topology import Node, Topology
 from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport.local import LocalChannel
+from orchestrator.run.observers.events import EventLog
 from orchestrator.run.session import Session
 from orchestrator.run.watch import Watch
 

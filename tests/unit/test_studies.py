@@ -12,8 +12,8 @@ from orchestrator import study, sweepplan
 from orchestrator.cli import main
 from orchestrator.core.errors import ConfigError, Interrupted
 from orchestrator.experiment import studyfile
-from orchestrator.progress import Progress
 from orchestrator.run import execute
+from orchestrator.run.observers.progress import Progress
 from orchestrator.run.runner import Outcome
 from orchestrator.store import rundir, sweeps
 

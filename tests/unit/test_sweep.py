@@ -13,8 +13,8 @@ from orchestrator import sweep
 from orchestrator.core import where
 from orchestrator.core.errors import ConfigError, Interrupted, LaunchError, StoreError
 from orchestrator.experiment import sweepfile
-from orchestrator.progress import Progress
 from orchestrator.run import execute, recovery
+from orchestrator.run.observers.progress import Progress
 from orchestrator.run.runner import Outcome
 from orchestrator.store import rundir, sweeps
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from orchestrator.core import terminal
-from orchestrator.progress import Progress
+from orchestrator.run.observers.progress import Progress
 from orchestrator.store.rundir import RunFolder
 from tests.craft import ethernet, pcap
 from tests.nasty import connection

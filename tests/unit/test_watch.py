@@ -8,9 +8,9 @@ import time
 import pytest
 
 from orchestrator.core.errors import Interrupted, LaunchError, TestbedError, TransportError
-from orchestrator.events import EventLog
 from orchestrator.parts.launch import Launch
 from orchestrator.remote.answers import AgentLost, LineRead, ProcessExited
+from orchestrator.run.observers.events import EventLog
 from orchestrator.run.watch import Watch
 
 

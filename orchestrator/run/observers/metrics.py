@@ -20,7 +20,7 @@ from prometheus_client import (
 )
 
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.observing import HostSample, Observer
+from orchestrator.run.observers.observing import HostSample, Observer
 from orchestrator.store.sweeps import Measured, Sweep
 
 HERE = "127.0.0.1"
