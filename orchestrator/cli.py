@@ -320,7 +320,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from orchestrator import doctor
+    from orchestrator.hosts import doctor
 
     return doctor.examine(arguments.testbed, dry_run=arguments.dry_run)
 
@@ -367,7 +367,7 @@ def _recover(arguments: argparse.Namespace) -> int:
 
 
 def _clean(arguments: argparse.Namespace) -> int:
-    from orchestrator import cleaning
+    from orchestrator.hosts import cleaning
 
     wanted = cleaning.Wanted(data=arguments.data, forget=arguments.forget, host=arguments.host)
     return cleaning.clean(arguments.testbed, wanted)

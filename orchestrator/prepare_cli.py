@@ -27,9 +27,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
-    from orchestrator import preparing
     from orchestrator.core.errors import ConfigError
     from orchestrator.core.units import quantity
+    from orchestrator.hosts import preparing
 
     if (arguments.image is None) == (arguments.testbed is None):
         raise ConfigError("orch prepare: needs a testbed or --image RUNTIME, and not both")

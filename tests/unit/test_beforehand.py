@@ -13,11 +13,12 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator import doctor, sweep
+from orchestrator import sweep
 from orchestrator.core import machine
 from orchestrator.core.errors import OrchError
 from orchestrator.core.machine import Machine
 from orchestrator.experiment import beforehand, capacity, config, loading, missing, plan, sweepfile
+from orchestrator.hosts import doctor
 from orchestrator.parts.launch import Requirement
 from orchestrator.run import execute, runner
 from orchestrator.run.observers.progress import Progress

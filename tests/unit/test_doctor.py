@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator import doctor
+from orchestrator.hosts import doctor
 from orchestrator.parts.topology import Link, Node, Topology
 from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.run import routes

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import preparing
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LockedError
-from orchestrator.preparing import Step
+from orchestrator.hosts import preparing
+from orchestrator.hosts.preparing import Step
 from orchestrator.run import session
 from tests.machine import PATIENCE_S
 

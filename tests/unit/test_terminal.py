@@ -84,7 +84,7 @@ def test_names_and_damage_of_captures(tmp_path):
 
 FAILING = """
 import sys
-from orchestrator import cli, doctor
+from orchestrator import cli; from orchestrator.hosts import doctor
 from orchestrator.core.deadline import Deadline
 from orchestrator.remote.leash import Leash
 from orchestrator.parts.topology import Node

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import taken
 from orchestrator.core import fanout, machine, packages
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TestbedError
@@ -16,6 +15,7 @@ from orchestrator.core.remedies import RIGHTS
 from orchestrator.experiment import beforehand, capacity, loading, plan
 from orchestrator.experiment.experiment import Experiment, for_dry_run
 from orchestrator.experiment.plan import RunPlan
+from orchestrator.hosts import taken
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology

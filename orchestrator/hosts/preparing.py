@@ -19,7 +19,7 @@ from orchestrator.testbed import containers, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed, topology
 
 SCRIPT = "prepare-frameworks"
-PLAYBOOKS = Path(__file__).parents[1] / "playbooks/hosts"
+PLAYBOOKS = Path(__file__).parents[2] / "playbooks/hosts"
 
 _CALL_S = 60.0
 _IMAGE_S = 600.0
