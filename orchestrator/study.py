@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import sweep, sweepplan, sweeptext
 from orchestrator.core.errors import Interrupted
 from orchestrator.experiment import beforehand
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.experiment.studyfile import Study
 from orchestrator.experiment.sweepfile import Definition
-from orchestrator.ledger import Ledger
 from orchestrator.run import execute
 from orchestrator.run.observers.progress import Progress
 from orchestrator.store import sweeps
-from orchestrator.sweep import SweepOutcome, Whole
-from orchestrator.sweepplan import Estimate
+from orchestrator.sweep import run_sweep, sweepplan, sweeptext
+from orchestrator.sweep.ledger import Ledger
+from orchestrator.sweep.run_sweep import SweepOutcome, Whole
+from orchestrator.sweep.sweepplan import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +57,11 @@ def carry_out(
     """
     beforehand.look(_first_runs(study)).refuse(force=force)
     for definition in study.sweeps:
-        sweep.taken_up(definition, results, new=new)
+        run_sweep.taken_up(definition, results, new=new)
     progress.say(_head_text(study, results))
     outcomes: list[SweepOutcome] = []
     for place, definition in enumerate(study.sweeps):
-        outcome = sweep.carry_out(
+        outcome = run_sweep.carry_out(
             definition, results=results, new=False, wait_s=wait_s, conditions=(), progress=progress,
             force=force, whole=_whole(study, place, results),
         )  # fmt: skip
@@ -88,12 +88,12 @@ def _whole(study: Study, place: int, results: Path) -> Whole:
 
 def _state(definition: Definition, results: Path) -> _State:
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
-    for entry in sweeps.runs(results, sweep.taken_up(definition, results, new=False)):
+    for entry in sweeps.runs(results, run_sweep.taken_up(definition, results, new=False)):
         if entry.sealed:
             ledger.take(entry.path, entry.manifest)
     keys = sweepplan.in_order(definition)
     batches = list(sweepplan.batches(definition, ledger.left(keys)))
-    earlier = sweep.earlier_windows(results, definition.file.name)
+    earlier = run_sweep.earlier_windows(results, definition.file.name)
     done = len(ledger.done.intersection(keys))
     return _State(done=done, total=len(keys), left=sweepplan.estimate(batches, earlier))
 
@@ -109,5 +109,5 @@ def _head_text(study: Study, results: Path) -> str:
 
 def _status(found: Sequence[int]) -> int:
     """The gravest: interrupted, failed, not valid, all is well."""
-    gravest: Callable[[int], int] = (0, execute.INVALID, sweep.FAILED, Interrupted.exit_code).index
+    gravest: Callable[[int], int] = (0, execute.INVALID, run_sweep.FAILED, Interrupted.exit_code).index
     return max(found, key=gravest, default=0)

@@ -50,10 +50,11 @@ def _study(arguments: argparse.Namespace) -> int:
 
 def _measured(arguments: argparse.Namespace) -> int:
     """Measure what is missing of a study, and write its page; gives the exit status."""
-    from orchestrator import study, sweep, sweeptext
+    from orchestrator import study
     from orchestrator.experiment import studyfile
     from orchestrator.run import execute
     from orchestrator.run.observers.progress import Progress
+    from orchestrator.sweep import run_sweep, sweeptext
 
     wait_s = execute.patience(arguments.wait)
     path = arguments.file or studyfile.find(arguments.study)
@@ -74,7 +75,7 @@ def _measured(arguments: argparse.Namespace) -> int:
               arguments.output or Path(f"study-{found.name}.html"))  # fmt: skip
     except StoreError as error:
         console.tell(f"orch: {error}", stream=sys.stderr)
-        return sweep.FAILED
+        return run_sweep.FAILED
     return outcome.status
 
 

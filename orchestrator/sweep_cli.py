@@ -28,13 +28,13 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out a sweep and tell what it found; gives the exit status."""
-    from orchestrator import sweep, sweeptext
     from orchestrator.core import where
     from orchestrator.experiment import sweepfile
     from orchestrator.run import execute
     from orchestrator.run.observers import metrics
     from orchestrator.run.observers.progress import Progress
     from orchestrator.store import sweeps
+    from orchestrator.sweep import run_sweep, sweeptext
 
     if arguments.baseline:
         compare_cli.require_baseline(arguments.results, arguments.baseline)
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     conditions = where.parse(arguments.where)
     definition = sweepfile.load(arguments.file, arguments.overrides, dry_run=arguments.dry_run)
     with metrics.served(arguments.metrics) if arguments.metrics else nullcontext() as observer:
-        outcome = sweep.carry_out(
+        outcome = run_sweep.carry_out(
             definition,
             results=arguments.results,
             new=arguments.new,
@@ -74,12 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def plan(path: Path, *, overrides: list[str], dry_run: bool, results: Path, as_json: bool) -> int:
     """Tell every run of a sweep, and how long it may take by what the store knows."""
-    from orchestrator import sweep, sweepplan, sweeptext
     from orchestrator.experiment import beforehand, sweepfile
+    from orchestrator.sweep import run_sweep, sweepplan, sweeptext
 
     definition = sweepfile.load(path, overrides, dry_run=dry_run)
     found = list(sweepplan.batches(definition, sweepplan.in_order(definition)))
-    estimate = sweepplan.estimate(found, sweep.earlier_windows(results, definition.file.name))
+    estimate = sweepplan.estimate(found, run_sweep.earlier_windows(results, definition.file.name))
     if as_json:
         print(json.dumps(sweeptext.plan_data(definition, found, estimate), indent=1))
     else:

@@ -13,7 +13,6 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator import sweep
 from orchestrator.core import machine
 from orchestrator.core.errors import OrchError
 from orchestrator.core.machine import Machine
@@ -22,6 +21,7 @@ from orchestrator.hosts import doctor
 from orchestrator.parts.launch import Requirement
 from orchestrator.run import execute, runner
 from orchestrator.run.observers.progress import Progress
+from orchestrator.sweep import run_sweep
 
 GIB = 2.0**30
 # Root passes every folder by two of its capabilities: without them it is as any other user.
@@ -187,8 +187,8 @@ def test_a_sweep_with_one_point_too_large_is_refused_before_the_first(tmp_path, 
         assert "64 ranks take" in err
     assert not (tmp_path / "r").exists()
     definition = sweepfile.load(path, [], dry_run=False)
-    keys = sweep.chosen_keys(definition, ())
-    about = sweep.settle(definition, keys, force=True, progress=Progress(io.StringIO()))
+    keys = run_sweep.chosen_keys(definition, ())
+    about = run_sweep.settle(definition, keys, force=True, progress=Progress(io.StringIO()))
     assert about["forced"][0].startswith("64 ranks take")
 
 

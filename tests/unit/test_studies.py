@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sweep_files import SWEEP, leave, window
 
-from orchestrator import study, sweepplan
+from orchestrator import study
 from orchestrator.cli import main
 from orchestrator.core.errors import ConfigError, Interrupted
 from orchestrator.experiment import studyfile
@@ -16,6 +16,7 @@ from orchestrator.run import execute
 from orchestrator.run.observers.progress import Progress
 from orchestrator.run.runner import Outcome
 from orchestrator.store import rundir, sweeps
+from orchestrator.sweep import sweepplan
 
 PLAYBOOKS = Path(__file__).parents[2] / "playbooks/studies"
 MODELS = {"resnet50", "vgg16", "densenet161", "bert-large"}

@@ -9,10 +9,10 @@ from typing import Any
 from orchestrator.core import where
 from orchestrator.experiment import describe
 from orchestrator.experiment.sweepfile import Definition
-from orchestrator.ledger import Ledger
 from orchestrator.store import sweeps
 from orchestrator.store.sweeps import Key, Measured, Sweep
-from orchestrator.sweepplan import Batch, Estimate
+from orchestrator.sweep.ledger import Ledger
+from orchestrator.sweep.sweepplan import Batch, Estimate
 
 
 def short_names(axes: Sequence[str]) -> dict[str, str]:

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import sweepplan, sweeptext
 from orchestrator.core import lock, secret_looks
 from orchestrator.core.errors import ConfigError, Interrupted, OrchError
 from orchestrator.core.where import Condition
 from orchestrator.experiment import beforehand, plan
 from orchestrator.experiment.sweepfile import Definition
-from orchestrator.ledger import Ledger
 from orchestrator.run import execute, provenance, recovery
 from orchestrator.run.observers.observing import Observer
 from orchestrator.run.observers.progress import Progress
 from orchestrator.run.session import holder
 from orchestrator.store import rundir, sweeps
 from orchestrator.store.sweeps import Key, Sweep
-from orchestrator.sweepplan import Batch, Estimate
+from orchestrator.sweep import sweepplan, sweeptext
+from orchestrator.sweep.ledger import Ledger
+from orchestrator.sweep.sweepplan import Batch, Estimate
 
 FAILED = 1
 
