@@ -50,16 +50,16 @@ def _study(arguments: argparse.Namespace) -> int:
 
 def _measured(arguments: argparse.Namespace) -> int:
     """Measure what is missing of a study, and write its page; gives the exit status."""
-    from orchestrator import study
     from orchestrator.experiment import studyfile
     from orchestrator.run import execute
     from orchestrator.run.observers.progress import Progress
+    from orchestrator.study import run_study
     from orchestrator.sweep import run_sweep, sweeptext
 
     wait_s = execute.patience(arguments.wait)
     path = arguments.file or studyfile.find(arguments.study)
     found = studyfile.load(path, arguments.overrides, quick=arguments.quick, dry_run=arguments.dry_run)
-    outcome = study.carry_out(
+    outcome = run_study.carry_out(
         found, results=arguments.results, new=arguments.new, wait_s=wait_s, progress=Progress(), force=arguments.force
     )
     for one in outcome.sweeps:
@@ -84,6 +84,6 @@ def _page(of: list[str], results: Path, output: Path) -> None:
     from orchestrator.report import study
 
     chosen = selection.choose(results, ",".join(of))
-    print(study.render(chosen.entries, output))
+    print(run_study.render(chosen.entries, output))
     for line in chosen.left_out:
         print(f"  not counted: {line}")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from sweep_files import SWEEP, leave, window
 
-from orchestrator import study
 from orchestrator.cli import main
 from orchestrator.core.errors import ConfigError, Interrupted
 from orchestrator.experiment import studyfile
@@ -16,6 +15,7 @@ from orchestrator.run import execute
 from orchestrator.run.observers.progress import Progress
 from orchestrator.run.runner import Outcome
 from orchestrator.store import rundir, sweeps
+from orchestrator.study import run_study
 from orchestrator.sweep import sweepplan
 
 PLAYBOOKS = Path(__file__).parents[2] / "playbooks/studies"
@@ -33,7 +33,7 @@ def studied(folder, *, sweep_names=("a", "b")):
 
 def carry_out(file, results, *, new=False, said=None):
     found = studyfile.load(file, quick=True)
-    return study.carry_out(found, results=results, new=new, wait_s=0, progress=Progress(said or io.StringIO()))
+    return run_study.carry_out(found, results=results, new=new, wait_s=0, progress=Progress(said or io.StringIO()))
 
 
 class Testbed:
