@@ -14,7 +14,6 @@ from typing import Any
 from orchestrator import (
     capture_cli,
     compare_cli,
-    listing,
     prepare_cli,
     prune_cli,
     query_cli,
@@ -25,6 +24,7 @@ from orchestrator import (
 )
 from orchestrator.core import console, terminal
 from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.store import listing
 
 DESCRIPTION = """\
 Measures what the network does to distributed training, and what training does to the network.

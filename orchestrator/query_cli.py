@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from orchestrator import listing
 from orchestrator.core import terminal
+from orchestrator.store import listing
 
 
 def query_options(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def export_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _query(arguments: argparse.Namespace) -> int:
-    from orchestrator import query
+    from orchestrator.store import query
 
     entries = listing.select(query.chosen(arguments.results, []), listing.asked(arguments))
     found = query.asked(arguments.results, entries, arguments.sql)
@@ -76,8 +76,8 @@ def _cell(value: Any) -> str:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from orchestrator import query
     from orchestrator.core.errors import ConfigError
+    from orchestrator.store import query
 
     entries = listing.select(query.chosen(arguments.results, arguments.runs), listing.asked(arguments))
     if arguments.what == "zip":

@@ -1,4 +1,4 @@
-"""Writes and reads the tables of a run: one typed Parquet file a table, as `orchestrator.parts.rows.TABLES` defines them."""
+"""Writes and reads the tables of a run: one typed Parquet file a table, as `parts.rows.TABLES` defines them."""
 
 from __future__ import annotations
 
