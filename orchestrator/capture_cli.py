@@ -13,7 +13,7 @@ from orchestrator.core import terminal
 from orchestrator.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.analysis.trace import Trace
+    from orchestrator.analysis.capture.trace import Trace
 
 MORE = """\
 FILE is a pcap or pcapng file, as it is or compressed with gzip or zstd; a folder stands for the files in it. Files
@@ -40,7 +40,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the captures, write what was asked for, and print a summary."""
-    from orchestrator.analysis import capturesets
+    from orchestrator.analysis.capture import capturesets
 
     if arguments.top < 0 or (arguments.workers is not None and arguments.workers < 1):
         raise ConfigError("--top must not be negative, --workers at least 1")
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     told = []
     if arguments.parquet:
-        from orchestrator.analysis import capturetables
+        from orchestrator.analysis.capture import capturetables
 
         told += [str(path) for path in capturetables.write_parquet(trace, arguments.parquet)]
     if arguments.report:
@@ -95,7 +95,7 @@ def _offsets(given: list[str]) -> dict[str, int]:
 
 
 def _data(trace: Trace) -> dict[str, Any]:
-    from orchestrator.analysis import capturetables
+    from orchestrator.analysis.capture import capturetables
 
     return {
         "points": [dataclasses.asdict(point) for point in trace.points],
@@ -108,7 +108,7 @@ def _data(trace: Trace) -> dict[str, Any]:
 
 
 def _text(trace: Trace, *, top: int) -> str:
-    from orchestrator.analysis import capturetables
+    from orchestrator.analysis.capture import capturetables
 
     parts = ["\n".join(line for point in trace.points for line in _point_lines(point))]
     flows, pairs, queue_pairs = (

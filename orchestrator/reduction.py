@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import captures, flowbins, flowtable, windows
+from orchestrator.analysis import windows
+from orchestrator.analysis.capture import captures, flowbins, flowtable
 from orchestrator.core import safepath
 from orchestrator.core.errors import CaptureError, OrchError, StoreError
 from orchestrator.gates import Tolerances

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.trace import Trace
+from orchestrator.analysis.capture.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -10,10 +10,10 @@ import numpy as np
 
 from orchestrator.analysis import bottleneck, flowshape, pattern, periodicity, traffic
 from orchestrator.analysis.bottleneck import Rates
+from orchestrator.analysis.capture.trace import Trace
 from orchestrator.analysis.iterations import JobSeries
 from orchestrator.analysis.pattern import Pattern
 from orchestrator.analysis.periodicity import Iterations
-from orchestrator.analysis.trace import Trace
 from orchestrator.analysis.traffic import CONTROL, CROSS, OTHER, TRAINING, Ints, Mask, Traffic
 
 STEP_NS = 10_000_000  # bins in which mean and peak rates are taken

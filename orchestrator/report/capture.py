@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import capturetables, view
-from orchestrator.analysis.trace import Trace, moving_average, series
+from orchestrator.analysis import view
+from orchestrator.analysis.capture import capturetables
+from orchestrator.analysis.capture.trace import Trace, moving_average, series
 from orchestrator.analysis.view import View
 from orchestrator.report import page, trafficfigures, trafficview
 from orchestrator.report.figures import Picture

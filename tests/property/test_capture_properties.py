@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis import capturesets, trace
-from orchestrator.analysis.decoding import LINK_TYPES
+from orchestrator.analysis.capture import capturesets, trace
+from orchestrator.analysis.capture.decoding import LINK_TYPES
 from tests.craft import (
     UDP,
     cooked,

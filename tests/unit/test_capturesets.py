@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis import accounting, binning, capturesets, capturetables, trace
+from orchestrator.analysis.capture import accounting, binning, capturesets, capturetables, trace
 from orchestrator.core.errors import CaptureError, ConfigError
 from tests import wireshark
 from tests.craft import (

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from orchestrator.analysis import capturesets, capturetables, flowtable
-from orchestrator.analysis.trace import Trace
+from orchestrator.analysis.capture import capturesets, capturetables, flowtable
+from orchestrator.analysis.capture.trace import Trace
 from orchestrator.core.errors import OrchError
 from tests.fuzz import mutate
 from tests.fuzz.target import Target

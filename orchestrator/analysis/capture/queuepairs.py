@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.compiled import be32, stage
-from orchestrator.analysis.decoding import (
+from orchestrator.analysis.capture.compiled import be32, stage
+from orchestrator.analysis.capture.decoding import (
     DST_HIGH,
     DST_LOW,
     HEADER_WORDS,
@@ -23,8 +23,8 @@ from orchestrator.analysis.decoding import (
     TRANSPORT,
     WORD,
 )
-from orchestrator.analysis.framing import END, STAMP
-from orchestrator.analysis.framing import WIRE as ON_WIRE
+from orchestrator.analysis.capture.framing import END, STAMP
+from orchestrator.analysis.capture.framing import WIRE as ON_WIRE
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import accounting, binning, decoding, queuepairs, trace
-from orchestrator.analysis.binning import BIN_BUDGET, BinStore
-from orchestrator.analysis.flowtable import FlowTable, address_text
-from orchestrator.analysis.pcap import in_order
-from orchestrator.analysis.trace import Flows, Point, QueuePairs, Trace
+from orchestrator.analysis.capture import accounting, binning, decoding, queuepairs, trace
+from orchestrator.analysis.capture.binning import BIN_BUDGET, BinStore
+from orchestrator.analysis.capture.flowtable import FlowTable, address_text
+from orchestrator.analysis.capture.pcap import in_order
+from orchestrator.analysis.capture.trace import Flows, Point, QueuePairs, Trace
 from orchestrator.core.errors import CaptureError, ConfigError
 
 _COMPRESSED = re.compile(r"\.(gz|zst|zstd)$")

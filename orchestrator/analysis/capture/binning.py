@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.trace import Bins, Ints
+from orchestrator.analysis.capture.trace import Bins, Ints
 
 BIN_BUDGET = 1 << 22
 _KEPT = np.dtype(

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.compiled import stage
-from orchestrator.analysis.decoding import (
+from orchestrator.analysis.capture.compiled import stage
+from orchestrator.analysis.capture.decoding import (
     ACKNOWLEDGED,
     DST_HIGH,
     DST_LOW,
@@ -30,8 +30,8 @@ from orchestrator.analysis.decoding import (
     WINDOW,
     WORD,
 )
-from orchestrator.analysis.framing import BEGIN, END, STAMP
-from orchestrator.analysis.framing import WIRE as ON_WIRE
+from orchestrator.analysis.capture.framing import BEGIN, END, STAMP
+from orchestrator.analysis.capture.framing import WIRE as ON_WIRE
 
 Ints = npt.NDArray[np.int64]
 

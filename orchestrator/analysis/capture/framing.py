@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.compiled import be16, be32, le16, le32, stage
+from orchestrator.analysis.capture.compiled import be16, be32, le16, le32, stage
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.analysis import accounting
-from orchestrator.analysis.binning import BinStore
-from orchestrator.analysis.flowtable import FlowTable
-from orchestrator.analysis.pcap import in_order
+from orchestrator.analysis.capture import accounting
+from orchestrator.analysis.capture.binning import BinStore
+from orchestrator.analysis.capture.flowtable import FlowTable
+from orchestrator.analysis.capture.pcap import in_order
 from orchestrator.core.errors import CaptureError
 from orchestrator.parts.rows import Columns
 

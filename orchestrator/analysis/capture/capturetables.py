@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.trace import Flows, Trace, protocol_name
+from orchestrator.analysis.capture.trace import Flows, Trace, protocol_name
 from orchestrator.core.errors import ConfigError
 
 Columns = Mapping[str, Any]

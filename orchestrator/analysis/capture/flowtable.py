@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import accounting, decoding, framing, queuepairs
-from orchestrator.analysis.pcap import ETHERNET, Batch, FileEnd, packets_of
-from orchestrator.analysis.trace import ETHERTYPE, OVERFLOW, RUNT, protocol_name
+from orchestrator.analysis.capture import accounting, decoding, framing, queuepairs
+from orchestrator.analysis.capture.pcap import ETHERNET, Batch, FileEnd, packets_of
+from orchestrator.analysis.capture.trace import ETHERTYPE, OVERFLOW, RUNT, protocol_name
 
 BATCH = 512  # packets: their frames and headers stay in a core's own cache
 _BINS_A_CALL = 1 << 13

@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from orchestrator.analysis import framing
-from orchestrator.analysis.decoding import LINK_TYPES
+from orchestrator.analysis.capture import framing
+from orchestrator.analysis.capture.decoding import LINK_TYPES
 from orchestrator.core.errors import CaptureError
 
 ETHERNET = 1

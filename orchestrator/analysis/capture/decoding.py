@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.compiled import be16, be32, be64, le32, stage
-from orchestrator.analysis.framing import BEGIN, END, LINK, WIRE
+from orchestrator.analysis.capture.compiled import be16, be32, be64, le32, stage
+from orchestrator.analysis.capture.framing import BEGIN, END, LINK, WIRE
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
