@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.throughput import Bins, Floats
+from orchestrator.analysis.traffic.throughput import Bins, Floats
 
 SMOOTHED = 20  # iterations: accuracy and loss of one batch say little
 LEVELS = (0.6, 0.8)  # of accuracy, those that the paper marks

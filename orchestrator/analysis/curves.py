@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from orchestrator.analysis import congestion
 from orchestrator.analysis.iterations import JobSeries, series
-from orchestrator.analysis.sharedlink import SharedLink, shared_link
-from orchestrator.analysis.throughput import Kept
+from orchestrator.analysis.traffic import congestion
+from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
+from orchestrator.analysis.traffic.throughput import Kept
 from orchestrator.core.errors import StoreError
 from orchestrator.store import tables
 from orchestrator.store.rundir import Entry

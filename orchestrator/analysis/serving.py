@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import processors, throughput
+from orchestrator.analysis import processors
 from orchestrator.analysis.processors import COUNTERS, Sampled, Series, Steps
+from orchestrator.analysis.traffic import throughput
 from orchestrator.waiting import Processors, Waiting
 
 PART = "collector.processor"

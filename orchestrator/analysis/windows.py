@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import gates
-from orchestrator.analysis import generated, serving, throughput, trust, variation
+from orchestrator.analysis import generated, serving, variation
 from orchestrator.analysis.iterations import JobSeries, series, spent
+from orchestrator.analysis.traffic import throughput, trust
 from orchestrator.gates import Evidence, Tolerances
 from orchestrator.judgement import Gate
 from orchestrator.parts.rows import TABLES, Columns

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import view
 from orchestrator.analysis.capture import capturetables
 from orchestrator.analysis.capture.trace import Trace, moving_average, series
-from orchestrator.analysis.view import View
+from orchestrator.analysis.traffic import view
+from orchestrator.analysis.traffic.view import View
 from orchestrator.report import page, trafficfigures, trafficview
 from orchestrator.report.figures import Picture
 from orchestrator.report.style import INK, SERIES, figure, legend, look, save

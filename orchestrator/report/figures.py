@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import throughput
+from orchestrator.analysis.traffic import throughput
 from orchestrator.report import accuracy, collectives, routing, schedules, trafficfigures
 from orchestrator.report.runs import Run
 from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, from_zero, legend, look, save

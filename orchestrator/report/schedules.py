@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import throughput
+from orchestrator.analysis.traffic import throughput
 from orchestrator.report.runs import Run
 from orchestrator.report.style import GRID, LINES, SERIES, SOFT, figure, legend, look, save
 

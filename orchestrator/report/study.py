@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.analysis import congestion, curves, fits
-from orchestrator.analysis.congestion import CongestionPoint
+from orchestrator.analysis import curves, fits
 from orchestrator.analysis.curves import Series
 from orchestrator.analysis.fits import Fit
 from orchestrator.analysis.published import Salamy, salamy
+from orchestrator.analysis.traffic import congestion
+from orchestrator.analysis.traffic.congestion import CongestionPoint
 from orchestrator.core.errors import StoreError
 from orchestrator.report import page, study_causes, study_figures, study_flows, study_tables
 from orchestrator.report.study_text import Table

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import bottleneck, throughput, traffic
-from orchestrator.analysis.bottleneck import Rates, Share
-from orchestrator.analysis.bursts import height
 from orchestrator.analysis.curves import Place
 from orchestrator.analysis.iterations import JobSeries
 from orchestrator.analysis.published import IterationScale, Salamy
-from orchestrator.analysis.traffic import Traffic
+from orchestrator.analysis.traffic import bottleneck, throughput, traffic
+from orchestrator.analysis.traffic.bottleneck import Rates, Share
+from orchestrator.analysis.traffic.bursts import height
+from orchestrator.analysis.traffic.traffic import Traffic
 from orchestrator.report.figures import Picture
 from orchestrator.report.runs import Run
 from orchestrator.report.study_text import NOTHING, Rows, Table

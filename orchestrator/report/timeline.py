@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.traffic import CROSS, TRAINING
+from orchestrator.analysis.traffic.traffic import CROSS, TRAINING
 from orchestrator.parts.rows import TABLES
 from orchestrator.report import chrometrace
 from orchestrator.report.chrometrace import Entry, Sample, Slice

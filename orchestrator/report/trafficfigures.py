@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from orchestrator.analysis import periodicity, traffic
-from orchestrator.analysis.traffic import CONTROL, CROSS, OTHER, TRAINING, Traffic
-from orchestrator.analysis.view import KINDS, View
+from orchestrator.analysis.traffic import periodicity, traffic
+from orchestrator.analysis.traffic.traffic import CONTROL, CROSS, OTHER, TRAINING, Traffic
+from orchestrator.analysis.traffic.view import KINDS, View
 from orchestrator.report.style import LINES, SERIES, SOFT, WIDTH_IN, figure, legend
 
 COLORS = {TRAINING: SERIES[0], CROSS: SERIES[1], CONTROL: SERIES[2], OTHER: SOFT}

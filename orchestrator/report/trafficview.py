@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orchestrator.analysis import view
-from orchestrator.analysis.bottleneck import Rates
-from orchestrator.analysis.pattern import Pattern
 from orchestrator.analysis.statistics import Estimate
-from orchestrator.analysis.view import JobView, View
+from orchestrator.analysis.traffic import view
+from orchestrator.analysis.traffic.bottleneck import Rates
+from orchestrator.analysis.traffic.pattern import Pattern
+from orchestrator.analysis.traffic.view import JobView, View
 from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, size
 from orchestrator.report.trafficfigures import CALLED

@@ -12,7 +12,7 @@ import pytest
 import wire
 from orch_runs import agree, killed_in_its_window, orch, sealed, write
 
-from orchestrator.analysis import traffic
+from orchestrator.analysis.traffic import traffic
 from workloads import environments
 
 pytestmark = [

@@ -12,7 +12,7 @@ from night_runs import write_run
 from orchestrator.analysis import curves, selection
 from orchestrator.analysis.iterations import JobSeries
 from orchestrator.analysis.published import salamy
-from orchestrator.analysis.sharedlink import SharedLink
+from orchestrator.analysis.traffic.sharedlink import SharedLink
 from orchestrator.cli import main
 from orchestrator.report import study, study_causes, study_flows
 

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from sealed_run import SENT_BYTES, THEORY_BYTES, loose, make_run
 
-from orchestrator.analysis import serving, throughput, trust, windows
+from orchestrator.analysis import serving, windows
 from orchestrator.analysis.iterations import series, spent
-from orchestrator.analysis.throughput import Bins
+from orchestrator.analysis.traffic import throughput, trust
+from orchestrator.analysis.traffic.throughput import Bins
 from orchestrator.gates import Evidence, Tolerances, judge
 from orchestrator.store import tables
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.analysis.throughput import Bins
+from orchestrator.analysis.traffic.throughput import Bins
 
 
 def height(bins: Bins, *, zero_ns: int, width_ns: int, period_ns: int, span_ns: tuple[int, int]) -> float:

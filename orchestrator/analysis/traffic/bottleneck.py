@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.analysis import periodicity, traffic
 from orchestrator.analysis.statistics import Estimate
-from orchestrator.analysis.traffic import CROSS, TRAINING, Floats, Mask, Traffic
+from orchestrator.analysis.traffic import periodicity, traffic
+from orchestrator.analysis.traffic.traffic import CROSS, TRAINING, Floats, Mask, Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from orchestrator.analysis import periodicity, traffic
-from orchestrator.analysis.traffic import CONTROL, CROSS, OTHER, TRAINING, Floats, Mask, Traffic
+from orchestrator.analysis.traffic import periodicity, traffic
+from orchestrator.analysis.traffic.traffic import CONTROL, CROSS, OTHER, TRAINING, Floats, Mask, Traffic
 
 SSH_PORT = 22
 BIG = 0.01  # of the bytes of the biggest flow: smaller ones are not judged by their shape

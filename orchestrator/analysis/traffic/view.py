@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.analysis import bottleneck, flowshape, pattern, periodicity, traffic
-from orchestrator.analysis.bottleneck import Rates
 from orchestrator.analysis.capture.trace import Trace
 from orchestrator.analysis.iterations import JobSeries
-from orchestrator.analysis.pattern import Pattern
-from orchestrator.analysis.periodicity import Iterations
-from orchestrator.analysis.traffic import CONTROL, CROSS, OTHER, TRAINING, Ints, Mask, Traffic
+from orchestrator.analysis.traffic import bottleneck, flowshape, pattern, periodicity, traffic
+from orchestrator.analysis.traffic.bottleneck import Rates
+from orchestrator.analysis.traffic.pattern import Pattern
+from orchestrator.analysis.traffic.periodicity import Iterations
+from orchestrator.analysis.traffic.traffic import CONTROL, CROSS, OTHER, TRAINING, Ints, Mask, Traffic
 
 STEP_NS = 10_000_000  # bins in which mean and peak rates are taken
 PAUSE_NS = 2_000_000  # a silence that ends a message

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis import throughput
+from orchestrator.analysis.traffic import throughput
 
 Floats = npt.NDArray[np.float64]
 
