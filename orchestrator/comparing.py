@@ -14,8 +14,8 @@ import numpy as np
 from orchestrator.analysis import regression, selection
 from orchestrator.analysis.regression import PointChange, Rule, RunSeries
 from orchestrator.analysis.selection import Chosen
-from orchestrator.analysis.statistics import quantile
-from orchestrator.analysis.steps import FEWEST_IN_ALL, Step, steps
+from orchestrator.analysis.stats.statistics import quantile
+from orchestrator.analysis.stats.steps import FEWEST_IN_ALL, Step, steps
 
 WORSE = 4
 NOTHING_TOLD = 3

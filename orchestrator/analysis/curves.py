@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from orchestrator.analysis.iterations import JobSeries, series
+from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
 from orchestrator.analysis.traffic.throughput import Kept
@@ -218,7 +218,7 @@ def _point(requested: float, windows: Sequence[_Window]) -> Measured:
 
 
 def _summary(seconds: Floats) -> Any:
-    from orchestrator.analysis.statistics import summarise
+    from orchestrator.analysis.stats.statistics import summarise
 
     return summarise(seconds, seed=1)
 

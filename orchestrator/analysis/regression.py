@@ -25,8 +25,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis import statistics
-from orchestrator.analysis.ranks import rank_test
+from orchestrator.analysis.stats import statistics
+from orchestrator.analysis.stats.ranks import rank_test
 
 Floats = npt.NDArray[np.float64]
 Verdict = Literal["worse", "better", "same", "cannot tell"]

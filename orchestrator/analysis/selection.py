@@ -11,8 +11,8 @@ from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.iterations import JobSeries, series
 from orchestrator.analysis.regression import Pair, RunSeries
+from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.core import safepath
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.store import rundir, shape, tables

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.iterations import JobSeries
-from orchestrator.analysis.statistics import quantile
+from orchestrator.analysis.stats.iterations import JobSeries
+from orchestrator.analysis.stats.statistics import quantile
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator import gates
 from orchestrator.analysis import generated, serving, variation
-from orchestrator.analysis.iterations import JobSeries, series, spent
+from orchestrator.analysis.stats.iterations import JobSeries, series, spent
 from orchestrator.analysis.traffic import throughput, trust
 from orchestrator.gates import Evidence, Tolerances
 from orchestrator.judgement import Gate

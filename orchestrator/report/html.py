@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.statistics import is_maximum
+from orchestrator.analysis.stats.statistics import is_maximum
 from orchestrator.analysis.variation import ALL_RANKS
 from orchestrator.core.errors import StoreError
 from orchestrator.report import page, timeline, trafficview

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.iterations import JobSeries, series
+from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.analysis.traffic import traffic, view
 from orchestrator.analysis.traffic.traffic import Traffic
 from orchestrator.analysis.traffic.view import View

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.analysis import curves, fits
+from orchestrator.analysis import curves
 from orchestrator.analysis.curves import Series
-from orchestrator.analysis.fits import Fit
 from orchestrator.analysis.published import Salamy, salamy
+from orchestrator.analysis.stats import fits
+from orchestrator.analysis.stats.fits import Fit
 from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.congestion import CongestionPoint
 from orchestrator.core.errors import StoreError

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.analysis import fits
 from orchestrator.analysis.curves import NO_TRAFFIC, Check, Measured, Series
 from orchestrator.analysis.published import Curve, Point, Salamy
+from orchestrator.analysis.stats import fits
 from orchestrator.analysis.traffic import congestion
 from orchestrator.report.study_tables import HELD_TO, HELD_UP_TO_GBPS, beside, held
 from orchestrator.report.study_text import NOTHING, Rows, Table, gbps, off, seconds

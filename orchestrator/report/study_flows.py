@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.curves import Place
-from orchestrator.analysis.iterations import JobSeries
 from orchestrator.analysis.published import IterationScale, Salamy
+from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.traffic import bottleneck, throughput, traffic
 from orchestrator.analysis.traffic.bottleneck import Rates, Share
 from orchestrator.analysis.traffic.bursts import height

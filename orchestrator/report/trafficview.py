@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orchestrator.analysis.statistics import Estimate
+from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic import view
 from orchestrator.analysis.traffic.bottleneck import Rates
 from orchestrator.analysis.traffic.pattern import Pattern

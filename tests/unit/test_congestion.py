@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.analysis import fits
 from orchestrator.analysis.published import salamy
+from orchestrator.analysis.stats import fits
 from orchestrator.analysis.traffic import congestion
 
 C = 25e9

@@ -10,8 +10,8 @@ from made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, SENDS_MS, made
 from night_runs import write_run
 
 from orchestrator.analysis import curves, selection
-from orchestrator.analysis.iterations import JobSeries
 from orchestrator.analysis.published import salamy
+from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.traffic.sharedlink import SharedLink
 from orchestrator.cli import main
 from orchestrator.report import study, study_causes, study_flows

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.analysis import variation
-from orchestrator.analysis.iterations import series
+from orchestrator.analysis.stats.iterations import series
 from orchestrator.parts.rows import TABLES
 from orchestrator.store.tables import schema
 

@@ -9,7 +9,7 @@ import pytest
 from sealed_run import SENT_BYTES, THEORY_BYTES, loose, make_run
 
 from orchestrator.analysis import serving, windows
-from orchestrator.analysis.iterations import series, spent
+from orchestrator.analysis.stats.iterations import series, spent
 from orchestrator.analysis.traffic import throughput, trust
 from orchestrator.analysis.traffic.throughput import Bins
 from orchestrator.gates import Evidence, Tolerances, judge

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.analysis.statistics import Estimate
+from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic import periodicity, traffic
 from orchestrator.analysis.traffic.traffic import CROSS, TRAINING, Floats, Mask, Traffic
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.statistics import CONFIDENCE, FEWEST, Estimate, student_t, summarise
+from orchestrator.analysis.stats.statistics import CONFIDENCE, FEWEST, Estimate, student_t, summarise
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.analysis.capture.trace import Trace
-from orchestrator.analysis.iterations import JobSeries
+from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.traffic import bottleneck, flowshape, pattern, periodicity, traffic
 from orchestrator.analysis.traffic.bottleneck import Rates
 from orchestrator.analysis.traffic.pattern import Pattern

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis import statistics
+from orchestrator.analysis.stats import statistics
 
 Floats = npt.NDArray[np.float64]
 

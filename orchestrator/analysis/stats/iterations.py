@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.statistics import Summary, summarise
+from orchestrator.analysis.stats.statistics import Summary, summarise
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
