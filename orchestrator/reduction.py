@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import windows
 from orchestrator.analysis.capture import captures, flowbins, flowtable
+from orchestrator.analysis.windows import windows
+from orchestrator.analysis.windows.gates import Tolerances
 from orchestrator.core import safepath
 from orchestrator.core.errors import CaptureError, OrchError, StoreError
-from orchestrator.gates import Tolerances
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import tcpdump
 from orchestrator.parts.launch import Flow

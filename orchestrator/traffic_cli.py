@@ -264,7 +264,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _tell(folder: Path) -> int:
     """Print what a log says; 3 when flows were shed or failed."""
-    from orchestrator.analysis import flowlog
+    from orchestrator.analysis.windows import flowlog
 
     log = flowlog.check(folder)
     p50, p99, most = (value * 1e6 for value in log.late_s)

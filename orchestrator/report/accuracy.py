@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.analysis import costs
-from orchestrator.analysis.costs import Cost
 from orchestrator.analysis.traffic import throughput
+from orchestrator.analysis.windows import costs
+from orchestrator.analysis.windows.costs import Cost
 from orchestrator.report.runs import Run
 from orchestrator.report.style import LINES, SERIES, SOFT, figure, legend
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.stats.statistics import is_maximum
-from orchestrator.analysis.variation import ALL_RANKS
+from orchestrator.analysis.windows.variation import ALL_RANKS
 from orchestrator.core.errors import StoreError
 from orchestrator.report import page, timeline, trafficview
 from orchestrator.report.collectives import measured

@@ -3,9 +3,9 @@ from __future__ import annotations
 import re
 import time
 
+from orchestrator.analysis.windows.gates import Evidence, Tolerances, judge
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.machine import own_kernel
-from orchestrator.gates import Evidence, Tolerances, judge
 from orchestrator.parts.topology import Node
 from orchestrator.remote.answers import ClockSample
 from orchestrator.remote.leash import Leash

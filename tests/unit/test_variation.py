@@ -7,8 +7,8 @@ import math
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis import variation
 from orchestrator.analysis.stats.iterations import series
+from orchestrator.analysis.windows import variation
 from orchestrator.parts.rows import TABLES
 from orchestrator.store.tables import schema
 

@@ -10,9 +10,9 @@ import pytest
 
 from cross_traffic import generator, replay, websearch
 from cross_traffic.agents import flow_sender
-from orchestrator.analysis import generated
+from orchestrator.analysis.windows import generated
+from orchestrator.analysis.windows.gates import Evidence, Generated, Tolerances, judge, reasons
 from orchestrator.core.errors import StoreError
-from orchestrator.gates import Evidence, Generated, Tolerances, judge, reasons
 from orchestrator.parts.launch import Line
 from orchestrator.parts.protocols import Source
 from orchestrator.parts.rows import Home

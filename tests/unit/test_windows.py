@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from sealed_run import SENT_BYTES, THEORY_BYTES, loose, make_run
 
-from orchestrator.analysis import serving, windows
 from orchestrator.analysis.stats.iterations import series, spent
 from orchestrator.analysis.traffic import throughput, trust
 from orchestrator.analysis.traffic.throughput import Bins
-from orchestrator.gates import Evidence, Tolerances, judge
+from orchestrator.analysis.windows import serving, windows
+from orchestrator.analysis.windows.gates import Evidence, Tolerances, judge
 from orchestrator.store import tables
 
 NOT_SAMPLED = serving.Samples({}, {}, {})

@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import gates
-from orchestrator.analysis import generated, serving, variation
 from orchestrator.analysis.stats.iterations import JobSeries, series, spent
 from orchestrator.analysis.traffic import throughput, trust
-from orchestrator.gates import Evidence, Tolerances
-from orchestrator.judgement import Gate
+from orchestrator.analysis.windows import gates, generated, serving, variation
+from orchestrator.analysis.windows.gates import Evidence, Tolerances
+from orchestrator.analysis.windows.judgement import Gate
+from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.parts.rows import TABLES, Columns
-from orchestrator.portbytes import PortBytes
 from orchestrator.store import tables
 
 Manifest = Mapping[str, Any]

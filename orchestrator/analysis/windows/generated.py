@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator import gates
+from orchestrator.analysis.windows import gates
 from orchestrator.store import tables
 
 Floats = npt.NDArray[np.float64]

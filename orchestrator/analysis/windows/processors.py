@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.waiting import Processors, Waiting
+from orchestrator.analysis.windows.waiting import Processors, Waiting
 
 STEP_NS = 1e9  # shorter ones would see the kernel's ticks of 10 ms
 COUNTERS = ("count", "busy_s", "interrupt_s", "steal_s", "own_s", "pressure_s", "throttled_s")

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import processors
-from orchestrator.analysis.processors import COUNTERS, Sampled, Series, Steps
 from orchestrator.analysis.traffic import throughput
-from orchestrator.waiting import Processors, Waiting
+from orchestrator.analysis.windows import processors
+from orchestrator.analysis.windows.processors import COUNTERS, Sampled, Series, Steps
+from orchestrator.analysis.windows.waiting import Processors, Waiting
 
 PART = "collector.processor"
 PREFIX = "processor."

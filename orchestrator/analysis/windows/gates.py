@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from orchestrator import portbytes
-from orchestrator.judgement import Gate, gate
-from orchestrator.portbytes import PortBytes
+from orchestrator.analysis.windows import portbytes
+from orchestrator.analysis.windows.judgement import Gate, gate
+from orchestrator.analysis.windows.portbytes import PortBytes
+from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
 from orchestrator.run import clocks
-from orchestrator.waiting import Processors, Waiting, judge_waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

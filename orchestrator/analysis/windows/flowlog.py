@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cross_traffic import generator, schedule
-from orchestrator.analysis import generated
+from orchestrator.analysis.windows import generated
 from orchestrator.core.errors import StoreError
 
 SETTLED_NS = 50_000_000  # what the last flows of a schedule may take on top

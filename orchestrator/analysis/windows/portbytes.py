@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from orchestrator.judgement import Gate, gate
+from orchestrator.analysis.windows.judgement import Gate, gate
 
 FCS_BYTES = 4  # of a frame, which hardware may count (e1000e) and a capture never sees
 REMEDY = "the condition `offloads: off` has captures and counters see frames alike"
