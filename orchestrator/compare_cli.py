@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.analysis.regression import Rule
-    from orchestrator.comparing import Comparison
+    from orchestrator.analysis.compare.comparing import Comparison
+    from orchestrator.analysis.compare.regression import Rule
 
 NAMES = "a run, its folder, a sweep, an experiment, a baseline, NAME@DATE (UTC), or several with commas between"
 
@@ -75,7 +75,7 @@ def sweep_options(parser: argparse.ArgumentParser) -> None:
 
 def require_baseline(results: Path, name: str) -> None:
     """Raise StoreError where a night could not be judged, before it is measured."""
-    from orchestrator.analysis import selection
+    from orchestrator.analysis.compare import selection
 
     selection.of_baseline(results, name)
 
@@ -85,7 +85,7 @@ def judge_sweep(arguments: argparse.Namespace, *, sweep: str, folder: Path, stat
 
     `status` is how the sweep itself ended. A worse point outranks it; where the sweep was well, the verdict decides.
     """
-    from orchestrator import comparing
+    from orchestrator.analysis.compare import comparing
     from orchestrator.report import comparison as shown
 
     files = {name: folder / name for name in ("verdict.html", "summary.md", "junit.xml", "verdict.json")}
@@ -101,7 +101,7 @@ def judge_sweep(arguments: argparse.Namespace, *, sweep: str, folder: Path, stat
 
 def judge(results: Path, a: str, b: str, arguments: argparse.Namespace) -> Comparison:
     """Compare by the rule of the command line and write the files that it asks for."""
-    from orchestrator import comparing
+    from orchestrator.analysis.compare import comparing
     from orchestrator.report import comparison as shown
 
     rule = _rule(arguments)
@@ -132,7 +132,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _rule(arguments: argparse.Namespace) -> Rule:
-    from orchestrator.analysis.regression import Rule
+    from orchestrator.analysis.compare.regression import Rule
 
     return Rule(
         alpha=_share(arguments.alpha, "--alpha"),
@@ -158,7 +158,7 @@ def _share(text: str, option: str) -> float:
 
 
 def _set(arguments: argparse.Namespace) -> int:
-    from orchestrator.analysis import selection
+    from orchestrator.analysis.compare import selection
 
     path = selection.set_baseline(arguments.results, arguments.name, arguments.of)
     chosen = selection.choose(arguments.results, arguments.name)
@@ -170,8 +170,8 @@ def _set(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from orchestrator.analysis import selection
-    from orchestrator.comparing import day_text
+    from orchestrator.analysis.compare import selection
+    from orchestrator.analysis.compare.comparing import day_text
     from orchestrator.experiment import describe
 
     found = selection.baselines(arguments.results)
@@ -185,8 +185,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _history(arguments: argparse.Namespace) -> int:
     import dataclasses
 
-    from orchestrator import comparing
-    from orchestrator.analysis import selection
+    from orchestrator.analysis.compare import comparing, selection
     from orchestrator.core.errors import StoreError
     from orchestrator.report.comparison import finite
 

@@ -34,7 +34,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    from orchestrator.analysis import selection
+    from orchestrator.analysis.compare import selection
     from orchestrator.core.units import Duration, Size
     from orchestrator.store import retention, rundir
 

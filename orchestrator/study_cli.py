@@ -80,7 +80,7 @@ def _measured(arguments: argparse.Namespace) -> int:
 
 
 def _page(of: list[str], results: Path, output: Path) -> None:
-    from orchestrator.analysis import selection
+    from orchestrator.analysis.compare import selection
     from orchestrator.report import study
 
     chosen = selection.choose(results, ",".join(of))

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from orchestrator.analysis.regression import PointChange
-from orchestrator.comparing import Comparison, change_text, headline, percent, step_lines
+from orchestrator.analysis.compare.comparing import Comparison, change_text, headline, percent, step_lines
+from orchestrator.analysis.compare.regression import PointChange
 from orchestrator.core.errors import StoreError
 from orchestrator.experiment.describe import table
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.regression import PointChange
-from orchestrator.comparing import Comparison, History, headline
+from orchestrator.analysis.compare.comparing import Comparison, History, headline
+from orchestrator.analysis.compare.regression import PointChange
 from orchestrator.report import comparison as told
 from orchestrator.report import page
 from orchestrator.report.figures import Picture

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.analysis import curves
-from orchestrator.analysis.curves import Series
+from orchestrator.analysis.compare import curves
+from orchestrator.analysis.compare.curves import Series
 from orchestrator.analysis.published import Salamy, salamy
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.stats.fits import Fit

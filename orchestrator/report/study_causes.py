@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.analysis.curves import NO_TRAFFIC, Check, Measured, Series
+from orchestrator.analysis.compare.curves import NO_TRAFFIC, Check, Measured, Series
 from orchestrator.analysis.published import Curve, Point, Salamy
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.traffic import congestion

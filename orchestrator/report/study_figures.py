@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from orchestrator.analysis.curves import NO_TRAFFIC
+from orchestrator.analysis.compare.curves import NO_TRAFFIC
 from orchestrator.analysis.traffic import congestion
 from orchestrator.report.figures import Picture
 from orchestrator.report.style import LINES, SERIES, SOFT, figure, legend, look, save

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.curves import Place
+from orchestrator.analysis.compare.curves import Place
 from orchestrator.analysis.published import IterationScale, Salamy
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.traffic import bottleneck, throughput, traffic

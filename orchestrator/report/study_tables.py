@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.analysis.curves import NO_TRAFFIC, Series
+from orchestrator.analysis.compare.curves import NO_TRAFFIC, Series
 from orchestrator.analysis.published import Curve, Point, Salamy
 from orchestrator.analysis.traffic import congestion as shared
 from orchestrator.report.study_text import NOTHING, Rows, Table, gbps, mb, off, seconds, span

@@ -8,7 +8,7 @@ import pytest
 from night_runs import sweep_id, write_night, write_run
 
 from orchestrator import compare_cli
-from orchestrator.analysis import selection
+from orchestrator.analysis.compare import selection
 from orchestrator.cli import main
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.store import rundir

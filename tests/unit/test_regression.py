@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.analysis.regression import DEFAULT, Pair, RunSeries, compare, holm
+from orchestrator.analysis.compare.regression import DEFAULT, Pair, RunSeries, compare, holm
 from orchestrator.analysis.stats.ranks import rank_test
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from night_runs import write_night
 
-from orchestrator.analysis import selection
+from orchestrator.analysis.compare import selection
 from orchestrator.cli import main
 from orchestrator.core.errors import StoreError
 from orchestrator.store import retention, rundir

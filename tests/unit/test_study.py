@@ -9,7 +9,7 @@ import yaml
 from made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, SENDS_MS, made
 from night_runs import write_run
 
-from orchestrator.analysis import curves, selection
+from orchestrator.analysis.compare import curves, selection
 from orchestrator.analysis.published import salamy
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.traffic.sharedlink import SharedLink

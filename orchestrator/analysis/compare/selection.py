@@ -11,7 +11,7 @@ from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.regression import Pair, RunSeries
+from orchestrator.analysis.compare.regression import Pair, RunSeries
 from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.core import safepath
 from orchestrator.core.errors import ConfigError, StoreError

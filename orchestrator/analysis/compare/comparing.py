@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import regression, selection
-from orchestrator.analysis.regression import PointChange, Rule, RunSeries
-from orchestrator.analysis.selection import Chosen
+from orchestrator.analysis.compare import regression, selection
+from orchestrator.analysis.compare.regression import PointChange, Rule, RunSeries
+from orchestrator.analysis.compare.selection import Chosen
 from orchestrator.analysis.stats.statistics import quantile
 from orchestrator.analysis.stats.steps import FEWEST_IN_ALL, Step, steps
 
