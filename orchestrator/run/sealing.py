@@ -95,7 +95,7 @@ class Reducer:
 
 def _reducing() -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "orchestrator.reduction"],
+        [sys.executable, "-m", "orchestrator.analysis.reduction"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

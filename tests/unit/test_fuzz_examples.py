@@ -9,7 +9,7 @@ import struct
 import pytest
 from pydantic import ValidationError
 
-from orchestrator import reduction
+from orchestrator.analysis import reduction
 from orchestrator.core.errors import StoreError, TransportError
 from orchestrator.experiment.sweepfile import Axis
 from orchestrator.parts.rows import Home

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator import reduction
+from orchestrator.analysis import reduction
 from orchestrator.analysis.windows import serving
 from orchestrator.experiment import config, documents, plan
 from orchestrator.experiment.experiment import model

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from orchestrator import reduction
+from orchestrator.analysis import reduction
 from orchestrator.core.errors import OrchError
 from orchestrator.parts import registry
 from orchestrator.parts.rows import Home
