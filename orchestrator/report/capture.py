@@ -12,9 +12,10 @@ from orchestrator.analysis.capture import capturetables
 from orchestrator.analysis.capture.trace import Trace, moving_average, series
 from orchestrator.analysis.traffic import view
 from orchestrator.analysis.traffic.view import View
-from orchestrator.report import page, trafficfigures, trafficview
+from orchestrator.report import page
 from orchestrator.report.figures import Picture
 from orchestrator.report.style import INK, SERIES, figure, legend, look, save
+from orchestrator.report.traffic import trafficfigures, trafficview
 
 _STEPS = 600
 _AVERAGED = 10

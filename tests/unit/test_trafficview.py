@@ -10,7 +10,8 @@ from test_report import Balanced
 
 from orchestrator.analysis.traffic import view
 from orchestrator.analysis.traffic.pattern import infer
-from orchestrator.report import style, trafficfigures, trafficview
+from orchestrator.report import style
+from orchestrator.report.traffic import trafficfigures, trafficview
 
 FIGURES = {"heatmap", "arrivals", "flowchart", "total", "zoom", "shares", "period"}
 

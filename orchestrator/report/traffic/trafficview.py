@@ -13,7 +13,7 @@ from orchestrator.analysis.traffic.pattern import Pattern
 from orchestrator.analysis.traffic.view import JobView, View
 from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, size
-from orchestrator.report.trafficfigures import CALLED
+from orchestrator.report.traffic.trafficfigures import CALLED
 
 
 def section(views: Sequence[tuple[str, View]], *, scale: int = 1, title: str = "") -> str:
