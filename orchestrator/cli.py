@@ -348,7 +348,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from orchestrator.report import html
+    from orchestrator.report.run import html
     from orchestrator.store import remote, rundir
 
     results = remote.here(arguments.results)

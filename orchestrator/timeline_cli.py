@@ -19,7 +19,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def _timeline(arguments: argparse.Namespace) -> int:
-    from orchestrator.report import timeline
+    from orchestrator.report.run import timeline
     from orchestrator.report.runs import Run
     from orchestrator.store import rundir
 

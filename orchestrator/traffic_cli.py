@@ -138,7 +138,7 @@ def _schedule(arguments: argparse.Namespace) -> int:
             pass
     print(_tally_text(tally, made))
     if arguments.plot:
-        from orchestrator.report import schedules
+        from orchestrator.report.run import schedules
 
         first = itertools.takewhile(lambda flow: flow[0] < PLOTTED_S * 1e9, flow_schedule.drawn(made))
         for path in schedules.plot([(at / 1e9, size) for at, size, _ in first], made, arguments.plot):

@@ -13,7 +13,7 @@ from orchestrator.analysis.capture.trace import Trace, moving_average, series
 from orchestrator.analysis.traffic import view
 from orchestrator.analysis.traffic.view import View
 from orchestrator.report import page
-from orchestrator.report.figures import Picture
+from orchestrator.report.run.figures import Picture
 from orchestrator.report.style import INK, SERIES, figure, legend, look, save
 from orchestrator.report.traffic import trafficfigures, trafficview
 

@@ -11,7 +11,7 @@ from orchestrator.analysis.compare.comparing import Comparison, History, headlin
 from orchestrator.analysis.compare.regression import PointChange
 from orchestrator.report import comparison as told
 from orchestrator.report import page
-from orchestrator.report.figures import Picture
+from orchestrator.report.run.figures import Picture
 from orchestrator.report.style import INK, SERIES, SOFT, figure, legend, look, save
 
 _VERDICT_COLORS = {"worse": SERIES[1], "better": SERIES[2], "same": SERIES[0], "cannot tell": SOFT}

@@ -17,7 +17,7 @@ from orchestrator.analysis.traffic import bottleneck, throughput, traffic
 from orchestrator.analysis.traffic.bottleneck import Rates, Share
 from orchestrator.analysis.traffic.bursts import height
 from orchestrator.analysis.traffic.traffic import Traffic
-from orchestrator.report.figures import Picture
+from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
 from orchestrator.report.study_text import NOTHING, Rows, Table
 from orchestrator.report.style import SERIES, figure, legend, look, save

@@ -9,7 +9,7 @@ import pytest
 from sealed_run import loose, make_run
 
 from orchestrator.parts.rows import TABLES
-from orchestrator.report import collectives, routing
+from orchestrator.report.run import collectives, routing
 from orchestrator.report.runs import Run
 from orchestrator.report.style import look
 from orchestrator.store import tables

@@ -13,8 +13,8 @@ import numpy as np
 
 from orchestrator.analysis.traffic.traffic import CROSS, TRAINING
 from orchestrator.parts.rows import TABLES
-from orchestrator.report import chrometrace
-from orchestrator.report.chrometrace import Entry, Sample, Slice
+from orchestrator.report.run import chrometrace
+from orchestrator.report.run.chrometrace import Entry, Sample, Slice
 from orchestrator.report.runs import Run
 
 PAUSE_NS = 2_000_000  # what ends a burst

@@ -13,10 +13,11 @@ from typing import Any
 from orchestrator.analysis.stats.statistics import is_maximum
 from orchestrator.analysis.windows.variation import ALL_RANKS
 from orchestrator.core.errors import StoreError
-from orchestrator.report import page, timeline
-from orchestrator.report.collectives import measured
-from orchestrator.report.figures import MOST_VIEWED, draw_all
+from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, share, size
+from orchestrator.report.run import timeline
+from orchestrator.report.run.collectives import measured
+from orchestrator.report.run.figures import MOST_VIEWED, draw_all
 from orchestrator.report.runs import Run, load
 from orchestrator.report.traffic import trafficview
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.traffic import throughput
-from orchestrator.report import accuracy, collectives, routing, schedules
+from orchestrator.report.run import accuracy, collectives, routing, schedules
 from orchestrator.report.runs import Run
 from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, from_zero, legend, look, save
 from orchestrator.report.traffic import trafficfigures
