@@ -81,7 +81,7 @@ def _measured(arguments: argparse.Namespace) -> int:
 
 def _page(of: list[str], results: Path, output: Path) -> None:
     from orchestrator.analysis.compare import selection
-    from orchestrator.report import study
+    from orchestrator.report.study import study_page
 
     chosen = selection.choose(results, ",".join(of))
     print(run_study.render(chosen.entries, output))

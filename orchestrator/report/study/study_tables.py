@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.analysis.compare.curves import NO_TRAFFIC, Series
 from orchestrator.analysis.published import Curve, Point, Salamy
 from orchestrator.analysis.traffic import congestion as shared
-from orchestrator.report.study_text import NOTHING, Rows, Table, gbps, mb, off, seconds, span
+from orchestrator.report.study.study_text import NOTHING, Rows, Table, gbps, mb, off, seconds, span
 
 if TYPE_CHECKING:
-    from orchestrator.report.study import Analysed
+    from orchestrator.report.study.study_page import Analysed
 
 HEAVY_SHARE = 0.94  # of the capacity: the thesis leaves "very heavy" points out of Table 3.8 without saying which
 HELD_TO, HELD_UP_TO_GBPS = 0.1, 18.2  # where a scale model should agree with the thesis

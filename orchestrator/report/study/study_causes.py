@@ -11,11 +11,11 @@ from orchestrator.analysis.compare.curves import NO_TRAFFIC, Check, Measured, Se
 from orchestrator.analysis.published import Curve, Point, Salamy
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.traffic import congestion
-from orchestrator.report.study_tables import HELD_TO, HELD_UP_TO_GBPS, beside, held
-from orchestrator.report.study_text import NOTHING, Rows, Table, gbps, off, seconds
+from orchestrator.report.study.study_tables import HELD_TO, HELD_UP_TO_GBPS, beside, held
+from orchestrator.report.study.study_text import NOTHING, Rows, Table, gbps, off, seconds
 
 if TYPE_CHECKING:
-    from orchestrator.report.study import Analysed
+    from orchestrator.report.study.study_page import Analysed
 
 FITTED_WELL = 0.95  # R2 that the models which the thesis fits as a whole should reach
 WITHOUT_FLAT = ("bert-large", "vgg16")

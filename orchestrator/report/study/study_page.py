@@ -14,8 +14,9 @@ from orchestrator.analysis.stats.fits import Fit
 from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.congestion import CongestionPoint
 from orchestrator.core.errors import StoreError
-from orchestrator.report import page, study_causes, study_figures, study_flows, study_tables
-from orchestrator.report.study_text import Table
+from orchestrator.report import page
+from orchestrator.report.study import study_causes, study_figures, study_flows, study_tables
+from orchestrator.report.study.study_text import Table
 from orchestrator.store.rundir import Entry
 
 

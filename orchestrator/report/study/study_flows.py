@@ -19,7 +19,7 @@ from orchestrator.analysis.traffic.bursts import height
 from orchestrator.analysis.traffic.traffic import Traffic
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
-from orchestrator.report.study_text import NOTHING, Rows, Table
+from orchestrator.report.study.study_text import NOTHING, Rows, Table
 from orchestrator.report.style import SERIES, figure, legend, look, save
 
 TRAFFIC = "websearch"  # the thesis looks at consistent web search alone
