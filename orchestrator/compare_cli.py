@@ -86,7 +86,7 @@ def judge_sweep(arguments: argparse.Namespace, *, sweep: str, folder: Path, stat
     `status` is how the sweep itself ended. A worse point outranks it; where the sweep was well, the verdict decides.
     """
     from orchestrator.analysis.compare import comparing
-    from orchestrator.report import comparison as shown
+    from orchestrator.report.compare import comparison as shown
 
     files = {name: folder / name for name in ("verdict.html", "summary.md", "junit.xml", "verdict.json")}
     arguments.html, arguments.markdown, arguments.junit = (files[name] for name in list(files)[:3])
@@ -102,7 +102,7 @@ def judge_sweep(arguments: argparse.Namespace, *, sweep: str, folder: Path, stat
 def judge(results: Path, a: str, b: str, arguments: argparse.Namespace) -> Comparison:
     """Compare by the rule of the command line and write the files that it asks for."""
     from orchestrator.analysis.compare import comparing
-    from orchestrator.report import comparison as shown
+    from orchestrator.report.compare import comparison as shown
 
     rule = _rule(arguments)
     found = comparing.compare(results, a, b, rule=rule)
@@ -111,9 +111,9 @@ def judge(results: Path, a: str, b: str, arguments: argparse.Namespace) -> Compa
     if arguments.junit:
         shown.write(arguments.junit, shown.junit(found))
     if arguments.html:
-        from orchestrator.report import comparison_page
+        from orchestrator.report.compare import page
 
-        comparison_page.render(found, arguments.html)
+        page.render(found, arguments.html)
     return found
 
 
@@ -124,7 +124,7 @@ def _results(parser: argparse.ArgumentParser) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from orchestrator.report import comparison as shown
+    from orchestrator.report.compare import comparison as shown
 
     found = judge(arguments.results, arguments.a, arguments.b, arguments)
     print(json.dumps(shown.data(found), indent=1) if arguments.json else shown.text(found))
@@ -187,7 +187,7 @@ def _history(arguments: argparse.Namespace) -> int:
 
     from orchestrator.analysis.compare import comparing, selection
     from orchestrator.core.errors import StoreError
-    from orchestrator.report.comparison import finite
+    from orchestrator.report.compare.comparison import finite
 
     nights = selection.nights(arguments.results, arguments.name)
     if not nights:

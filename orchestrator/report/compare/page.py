@@ -9,8 +9,8 @@ from typing import Any
 
 from orchestrator.analysis.compare.comparing import Comparison, History, headline
 from orchestrator.analysis.compare.regression import PointChange
-from orchestrator.report import comparison as told
 from orchestrator.report import page
+from orchestrator.report.compare import comparison as told
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.style import INK, SERIES, SOFT, figure, legend, look, save
 
