@@ -58,9 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
 
         told += [str(path) for path in capturetables.write_parquet(trace, arguments.parquet)]
     if arguments.report:
-        from orchestrator.report import capture
+        from orchestrator.report.capture import capture_page
 
-        told.append(str(capture.render(trace, arguments.report, top=arguments.top)))
+        told.append(str(capture_page.render(trace, arguments.report, top=arguments.top)))
     if arguments.json:
         print(json.dumps(_data(trace)))
     else:
