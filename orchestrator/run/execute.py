@@ -137,7 +137,15 @@ def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path | No
     first = outcomes[0]
     page = first.path.parent / f"report-{first.manifest['run']}.html"
     done = subprocess.run(
-        [sys.executable, "-m", "orchestrator.cli", "report", *(str(o.path) for o in outcomes), "--output", str(page)],
+        [
+            sys.executable,
+            "-m",
+            "orchestrator.cli.main",
+            "report",
+            *(str(o.path) for o in outcomes),
+            "--output",
+            str(page),
+        ],
         capture_output=True,
         text=True,
         timeout=REPORT_S,

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from orchestrator.experiment import config, documents, loading, plan
 from orchestrator.experiment.experiment import for_dry_run
 from orchestrator.experiment.experiment import model as experiment_model

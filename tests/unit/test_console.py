@@ -14,7 +14,7 @@ from orchestrator.run.observers.progress import Progress
 
 TELLS = """
 import argparse, sys
-from orchestrator import cli; from orchestrator.core import console
+from orchestrator.cli import main as cli; from orchestrator.core import console
 def action(arguments):
     console.tell("what was measured")
     console.tell("and why", stream=sys.stderr)

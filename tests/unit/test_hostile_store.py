@@ -11,7 +11,7 @@ import fsspec
 import pytest
 from sealed_run import make_run
 
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from orchestrator.core.errors import OrchError
 from orchestrator.run import recovery
 from orchestrator.store import index, query, remote, rundir

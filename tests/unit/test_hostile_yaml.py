@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from orchestrator.experiment import documents
 from orchestrator.experiment.documents import MOST_BYTES, MOST_NODES
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from orchestrator.testbed.inventory import Inventory, topology
 
 EXAMPLE = Path(__file__).parents[2] / "playbooks/testbeds/example-rack.yaml"

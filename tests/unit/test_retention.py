@@ -10,7 +10,7 @@ import pytest
 from night_runs import write_night
 
 from orchestrator.analysis.compare import selection
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from orchestrator.core.errors import StoreError
 from orchestrator.store import retention, rundir
 from orchestrator.store.retention import Policy

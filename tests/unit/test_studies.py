@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sweep_files import SWEEP, leave, window
 
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from orchestrator.core.errors import ConfigError, Interrupted
 from orchestrator.experiment import studyfile
 from orchestrator.run import execute

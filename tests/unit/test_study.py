@@ -13,7 +13,7 @@ from orchestrator.analysis.compare import curves, selection
 from orchestrator.analysis.published import salamy
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.traffic.sharedlink import SharedLink
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from orchestrator.report.study import study_causes, study_flows, study_page
 
 LOADS_GBPS = (0, 4, 8, 12, 16, 18, 20, 21)

@@ -8,7 +8,7 @@ import pytest
 from made_traffic import made
 from sealed_run import HOSTS, loose, make_run
 
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from orchestrator.core.errors import StoreError
 from orchestrator.report.run import chrometrace, timeline
 from orchestrator.report.run.chrometrace import Sample, Slice

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import (
+from orchestrator.cli import (
     capture_cli,
     compare_cli,
     prepare_cli,

@@ -8,7 +8,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-from orchestrator import compare_cli
+from orchestrator.cli import compare_cli
 from orchestrator.core import console
 from orchestrator.core.errors import Interrupted
 

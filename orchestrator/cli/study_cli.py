@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from orchestrator.compare_cli import NAMES
+from orchestrator.cli.compare_cli import NAMES
 from orchestrator.core import console
 from orchestrator.core.errors import ConfigError, Interrupted, StoreError
 
@@ -84,6 +84,6 @@ def _page(of: list[str], results: Path, output: Path) -> None:
     from orchestrator.report.study import study_page
 
     chosen = selection.choose(results, ",".join(of))
-    print(run_study.render(chosen.entries, output))
+    print(study_page.render(chosen.entries, output))
     for line in chosen.left_out:
         print(f"  not counted: {line}")
