@@ -15,14 +15,15 @@ from orchestrator.parts.launch import Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem, Theory
 from orchestrator.parts.rows import TABLES, Columns, Home
 from orchestrator.parts.topology import Job, Topology
-from workloads import between, environments, footprints, lines, mpi_ranks, nccl_tests, torch_ranks
-from workloads.between import Pairs
+from workloads import lines, nccl_tests
+from workloads.common import between, environments, footprints, mpi_ranks, torch_ranks
+from workloads.common.between import Pairs
+from workloads.common.mpi_ranks import Mpi
+from workloads.common.placement import placement_problems, ranks
+from workloads.common.torch_ranks import TorchConfig
 from workloads.iterations import LOG as ITERATIONS
 from workloads.iterations import read_training
-from workloads.mpi_ranks import Mpi
 from workloads.nccl_tests import Benchmark
-from workloads.placement import placement_problems, ranks
-from workloads.torch_ranks import TorchConfig
 
 NAME = "collective"
 

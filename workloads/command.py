@@ -18,10 +18,10 @@ from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem, Theory
 from orchestrator.parts.rows import Columns, Home
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
-from workloads import between
+from workloads.common import between
+from workloads.common.placement import WorkloadConfig, placement_problems
+from workloads.common.variables import Recorded
 from workloads.iterations import LOG, read_iterations
-from workloads.placement import WorkloadConfig, placement_problems
-from workloads.variables import Recorded
 
 NAME = "command"
 

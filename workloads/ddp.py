@@ -12,10 +12,10 @@ from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem, Theory
 from orchestrator.parts.rows import Columns, Home
 from orchestrator.parts.topology import Job, Topology
-from workloads import between, model_training, modelled, torch_ranks
+from workloads.common import between, model_training, modelled, torch_ranks
+from workloads.common.model_training import ModelConfig
+from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.iterations import read_training
-from workloads.model_training import ModelConfig
-from workloads.modelled import BYTES_PER_PARAMETER
 
 NAME = "ddp"
 

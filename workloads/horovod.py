@@ -14,12 +14,12 @@ from orchestrator.parts.launch import Launch, Line, Listening, Requirement
 from orchestrator.parts.protocols import Problem, Theory
 from orchestrator.parts.rows import Columns, Home
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
-from workloads import between, emulated_training, environments, modelled, mpi_ranks, placement, torch_ranks
-from workloads.between import Pairs
-from workloads.emulated_training import EmulatedConfig
+from workloads.common import between, emulated_training, environments, modelled, mpi_ranks, placement, torch_ranks
+from workloads.common.between import Pairs
+from workloads.common.emulated_training import EmulatedConfig
+from workloads.common.mpi_ranks import Mpi
 from workloads.horovod_timeline import read_timeline
 from workloads.iterations import LOG, read_iterations
-from workloads.mpi_ranks import Mpi
 
 NAME = "horovod"
 

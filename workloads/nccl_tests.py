@@ -14,9 +14,9 @@ from typing import Literal
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Job, Rank, Topology
-from workloads import mpi_ranks, torch_ranks
+from workloads.common import mpi_ranks, torch_ranks
+from workloads.common.mpi_ranks import Mpi
 from workloads.iterations import LOG
-from workloads.mpi_ranks import Mpi
 
 PROGRAMS = {
     "all-reduce": "all_reduce_perf",

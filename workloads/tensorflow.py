@@ -16,10 +16,10 @@ from orchestrator.parts.launch import Launch, Line, Listening, Requirement
 from orchestrator.parts.protocols import Problem, Theory
 from orchestrator.parts.rows import Columns, Home
 from orchestrator.parts.topology import TASK_PORT, Job, Topology
-from workloads import between, emulated_training, environments, modelled
-from workloads.emulated_training import EmulatedConfig
+from workloads.common import between, emulated_training, environments, modelled
+from workloads.common.emulated_training import EmulatedConfig
+from workloads.common.placement import placement_problems, ranks
 from workloads.iterations import LOG, read_iterations
-from workloads.placement import placement_problems, ranks
 
 NAME = "tensorflow"
 

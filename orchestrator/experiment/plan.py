@@ -23,7 +23,7 @@ from orchestrator.testbed import inventory as inventory_testbed
 from orchestrator.testbed import netns
 from orchestrator.testbed.local import NAMESPACES, LocalTestbed
 from orchestrator.testbed.netns_setup import Containers
-from workloads import placement
+from workloads.common import placement
 
 PORTS_PER_SOURCE = 16
 LONGEST_WINDOW_S = 3600.0  # of one that ends by iterations alone

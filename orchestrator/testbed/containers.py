@@ -17,7 +17,7 @@ from orchestrator.testbed.netns_setup import WORK, Containers
 from orchestrator.testbed.private_folder import PrivateFolder
 from orchestrator.testbed.runtimes import LABEL, Runtime
 from orchestrator.testbed.tree import digest
-from workloads import environments
+from workloads.common import environments
 
 IMAGE = "localhost/orch-host"
 OWNER = "orch.folder"  # the label with the folder whose lock tells whether a container's owner is alive

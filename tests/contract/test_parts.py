@@ -26,7 +26,7 @@ from orchestrator.parts.protocols import Demand, Problem, Source, Theory
 from orchestrator.parts.rows import TABLES, Home
 from orchestrator.parts.topology import KNOWN_PORTS, Job
 from orchestrator.testbed import inventory, netns
-from workloads import placement
+from workloads.common import placement
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests/data"

@@ -18,7 +18,7 @@ from orchestrator.parts.launch import Launch
 from orchestrator.parts.rows import Home
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Link, Node, Topology
 from tests import machine
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 
 PATIENCE_S = 120.0
 SEED = 7

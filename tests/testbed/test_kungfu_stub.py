@@ -10,7 +10,7 @@ from rank_processes import running
 
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import kungfu
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 

@@ -11,7 +11,7 @@ from orch_runs import orch, write
 from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from tests.testbed.broken_python import BROKEN_PYTHON
-from workloads import environments
+from workloads.common import environments
 
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 

@@ -13,7 +13,7 @@ import wire
 from orch_runs import agree, killed_in_its_window, orch, sealed, write
 
 from orchestrator.analysis.traffic import traffic
-from workloads import environments
+from workloads.common import environments
 
 pytestmark = [
     pytest.mark.testbed,

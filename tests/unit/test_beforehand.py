@@ -243,7 +243,7 @@ def test_an_environment_in_a_folder_that_is_closed_to_this_user_is_none(tmp_path
     closed = tmp_path / "closed"
     (closed / "torch/bin").mkdir(parents=True)
     (closed / "torch/bin/python").symlink_to(sys.executable)
-    asked = "from workloads import environments; print(environments.is_built('torch'))"
+    asked = "from workloads.common import environments; print(environments.is_built('torch'))"
     here = Path(__file__).parents[2]
 
     def answer() -> str:

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.parts.rows import Home
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import collective
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 from workloads.spans import common, merged, overlap
 
 

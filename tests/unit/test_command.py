@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from orchestrator.parts.rows import Home
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import command
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 
 NODES = tuple(Node(name=f"h{i}", address=f"10.0.0.{i}", device=f"eth{i}", python=sys.executable) for i in (1, 2))
 WHERE = Topology(

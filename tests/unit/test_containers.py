@@ -21,7 +21,7 @@ from orchestrator.testbed import containers, netns_needs, private_folder, runtim
 from orchestrator.testbed.netns_setup import Containers, LocalSpec, new_keys, setup_document, topology
 from orchestrator.testbed.private_folder import PrivateFolder
 from orchestrator.testbed.tree import Tree, digest
-from workloads import environments
+from workloads.common import environments
 
 ROOT = Path(__file__).parents[2]
 HEAD = "name: x\nworkload: {ddp: {model: resnet50, hosts: [h1, h2]}}\nmeasure: {iterations: 30}\n"

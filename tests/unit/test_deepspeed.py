@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from orchestrator.parts.rows import Home
 from orchestrator.parts.topology import Job, Link, Node, Topology
-from workloads import communication, deepspeed, deepspeed_stages
-from workloads.placement import ranks
+from workloads import communication, deepspeed
+from workloads.common import deepspeed_stages
+from workloads.common.placement import ranks
 
 RESNET = 25_557_032
 

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import fsdp
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 
 VGG = 138_357_544
 

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.parts.rows import Home
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import moe
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 
 TRAINING = Path(moe.__file__).parent / "training"
 

@@ -22,8 +22,9 @@ import pytest
 import workloads.training
 from orchestrator.parts.launch import Line
 from orchestrator.parts.topology import Job, Link, Node, Topology
-from workloads import collective, horovod, mpi_ranks
-from workloads.placement import ranks
+from workloads import collective, horovod
+from workloads.common import mpi_ranks
+from workloads.common.placement import ranks
 
 # On hosts the training's files lie in one folder.
 sys.path.extend(path for path in workloads.training.__path__ if path not in sys.path)

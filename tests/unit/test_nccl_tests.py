@@ -10,7 +10,7 @@ import pytest
 import workloads.training
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import collective, nccl_tests
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 
 # On hosts the training's files lie in one folder.
 sys.path.extend(path for path in workloads.training.__path__ if path not in sys.path)

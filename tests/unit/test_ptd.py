@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import catalog, gpt, ptd
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 from workloads.training.parallel import ends, groups, one_forward_one_backward, places
 
 MIB = 2**20

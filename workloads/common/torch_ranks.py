@@ -12,12 +12,12 @@ from pydantic import Field
 from orchestrator.parts.launch import Footprint, Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
-from workloads import environments
-from workloads.between import flows
+from workloads.common import environments
+from workloads.common.between import flows
+from workloads.common.placement import WorkloadConfig, ranks
 from workloads.iterations import LOG
-from workloads.placement import WorkloadConfig, ranks
 
-TRAINING = Path(__file__).parent / "training"
+TRAINING = Path(__file__).parents[1] / "training"
 COMMON = ("program.py", "rendezvous.py", "stepping.py", "iteration_log.py", "lifecycle.py", "trace.py")
 
 RENDEZVOUS_S = 90.0  # for all ranks to import torch and to meet

@@ -12,12 +12,12 @@ from typing import Literal
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import MPI_PORT, Job, Node, Rank, Topology
-from workloads import between
-from workloads.between import Pairs
+from workloads.common import between
+from workloads.common.between import Pairs
 
 Algorithm = Literal["ring", "recursive-doubling", "rabenseifner"]
 
-TRAINING = Path(__file__).parent / "training"
+TRAINING = Path(__file__).parents[1] / "training"
 MEET_S = 60.0  # for mpirun, its daemons, its stubs and our ranks to find each other
 SPARE_PORTS = 8  # of those ranks take tensors on: others may still be busy with connections that have ended
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from orchestrator.core.units import Mistake, Model
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Rank, Topology
-from workloads.variables import Recorded, Taken
+from workloads.common.variables import Recorded, Taken
 
 
 class WorkloadConfig(Model):

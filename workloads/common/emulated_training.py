@@ -10,11 +10,11 @@ from pydantic import Field
 from orchestrator.core.units import Duration
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
-from workloads import modelled
-from workloads.modelled import ModelName
-from workloads.placement import WorkloadConfig, placement_problems
+from workloads.common import modelled
+from workloads.common.modelled import ModelName
+from workloads.common.placement import WorkloadConfig, placement_problems
 
-TRAINING = Path(__file__).parent / "training"
+TRAINING = Path(__file__).parents[1] / "training"
 SIBLINGS = ("iteration_log.py", "lifecycle.py", "pace.py", "scratch.py", "stepping.py", "worker.py")
 READY_S = 180.0  # for all ranks to import their framework and to meet
 

@@ -7,11 +7,12 @@ from typing import Any, Protocol
 
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
-from workloads import between, catalog, modelled
-from workloads.between import Pairs
+from workloads import catalog
 from workloads.catalog import EmulatedLayer
-from workloads.modelled import Modelled
-from workloads.placement import ranks
+from workloads.common import between, modelled
+from workloads.common.between import Pairs
+from workloads.common.modelled import Modelled
+from workloads.common.placement import ranks
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
