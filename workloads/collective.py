@@ -15,15 +15,16 @@ from orchestrator.parts.launch import Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem, Theory
 from orchestrator.parts.rows import TABLES, Columns, Home
 from orchestrator.parts.topology import Job, Topology
-from workloads import lines, nccl_tests
+from workloads import nccl_tests
 from workloads.common import between, environments, footprints, mpi_ranks, torch_ranks
 from workloads.common.between import Pairs
 from workloads.common.mpi_ranks import Mpi
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.torch_ranks import TorchConfig
-from workloads.iterations import LOG as ITERATIONS
-from workloads.iterations import read_training
 from workloads.nccl_tests import Benchmark
+from workloads.readers import lines
+from workloads.readers.iterations import LOG as ITERATIONS
+from workloads.readers.iterations import read_training
 
 NAME = "collective"
 

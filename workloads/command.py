@@ -21,7 +21,7 @@ from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from workloads.common import between
 from workloads.common.placement import WorkloadConfig, placement_problems
 from workloads.common.variables import Recorded
-from workloads.iterations import LOG, read_iterations
+from workloads.readers.iterations import LOG, read_iterations
 
 NAME = "command"
 

@@ -20,8 +20,8 @@ from workloads.common.deepspeed_stages import ELEMENT_BYTES
 from workloads.common.modelled import ModelName
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.torch_ranks import TorchConfig
-from workloads.communication import read_communication
-from workloads.iterations import read_training
+from workloads.readers.communication import read_communication
+from workloads.readers.iterations import read_training
 
 NAME = "deepspeed"
 

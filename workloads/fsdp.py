@@ -17,7 +17,7 @@ from workloads.common import between, modelled, torch_ranks
 from workloads.common.modelled import BYTES_PER_PARAMETER, ModelName
 from workloads.common.placement import placement_problems
 from workloads.common.torch_ranks import TorchConfig
-from workloads.iterations import read_training
+from workloads.readers.iterations import read_training
 
 NAME = "fsdp"
 

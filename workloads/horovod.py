@@ -18,8 +18,8 @@ from workloads.common import between, emulated_training, environments, modelled,
 from workloads.common.between import Pairs
 from workloads.common.emulated_training import EmulatedConfig
 from workloads.common.mpi_ranks import Mpi
-from workloads.horovod_timeline import read_timeline
-from workloads.iterations import LOG, read_iterations
+from workloads.readers.horovod_timeline import read_timeline
+from workloads.readers.iterations import LOG, read_iterations
 
 NAME = "horovod"
 

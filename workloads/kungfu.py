@@ -15,7 +15,7 @@ from orchestrator.parts.rows import Columns, Home
 from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology
 from workloads.common import between, emulated_training, environments, modelled
 from workloads.common.emulated_training import EmulatedConfig
-from workloads.iterations import LOG, read_iterations
+from workloads.readers.iterations import LOG, read_iterations
 
 NAME = "kungfu"
 

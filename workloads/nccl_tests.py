@@ -16,7 +16,7 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Job, Rank, Topology
 from workloads.common import mpi_ranks, torch_ranks
 from workloads.common.mpi_ranks import Mpi
-from workloads.iterations import LOG
+from workloads.readers.iterations import LOG
 
 PROGRAMS = {
     "all-reduce": "all_reduce_perf",

@@ -23,7 +23,7 @@ from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.common.placement import placement_problems
 from workloads.common.torch_ranks import TorchConfig
 from workloads.gpt import GptName, Shape, Stage
-from workloads.iterations import read_training
+from workloads.readers.iterations import read_training
 from workloads.training import parallel
 from workloads.training.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
 

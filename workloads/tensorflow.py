@@ -19,7 +19,7 @@ from orchestrator.parts.topology import TASK_PORT, Job, Topology
 from workloads.common import between, emulated_training, environments, modelled
 from workloads.common.emulated_training import EmulatedConfig
 from workloads.common.placement import placement_problems, ranks
-from workloads.iterations import LOG, read_iterations
+from workloads.readers.iterations import LOG, read_iterations
 
 NAME = "tensorflow"
 

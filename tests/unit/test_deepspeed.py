@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from orchestrator.parts.rows import Home
 from orchestrator.parts.topology import Job, Link, Node, Topology
-from workloads import communication, deepspeed
+from workloads import deepspeed
 from workloads.common import deepspeed_stages
 from workloads.common.placement import ranks
+from workloads.readers import communication
 
 RESNET = 25_557_032
 

@@ -15,7 +15,7 @@ from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from workloads.common import environments
 from workloads.common.between import flows
 from workloads.common.placement import WorkloadConfig, ranks
-from workloads.iterations import LOG
+from workloads.readers.iterations import LOG
 
 TRAINING = Path(__file__).parents[1] / "training"
 COMMON = ("program.py", "rendezvous.py", "stepping.py", "iteration_log.py", "lifecycle.py", "trace.py")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.parts.rows import TABLES, Columns, Home
-from workloads import lines
+from workloads.readers import lines
 
 LOG = "communication.jsonl"
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.parts.rows import TABLES, Columns, Home
-from workloads import lines
-from workloads.spans import read_spans
+from workloads.readers import lines
+from workloads.readers.spans import read_spans
 
 LOG = "iterations.jsonl"
 

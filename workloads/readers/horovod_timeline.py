@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.parts.rows import TABLES, Columns, Home
-from workloads.spans import overlap
+from workloads.readers.spans import overlap
 
 _BACKENDS = ("GLOO_", "MPI_", "NCCL_")
 _NAMES = {
