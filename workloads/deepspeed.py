@@ -13,13 +13,13 @@ from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem, Theory
 from orchestrator.parts.rows import Columns, Home
 from orchestrator.parts.topology import Job, Topology
-from workloads import catalog
 from workloads.common import between, deepspeed_stages, environments, modelled, torch_ranks
 from workloads.common.between import Pairs
 from workloads.common.deepspeed_stages import ELEMENT_BYTES
 from workloads.common.modelled import ModelName
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.torch_ranks import TorchConfig
+from workloads.models import catalog
 from workloads.readers.communication import read_communication
 from workloads.readers.iterations import read_training
 

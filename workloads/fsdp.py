@@ -12,11 +12,11 @@ from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem, Theory
 from orchestrator.parts.rows import Columns, Home
 from orchestrator.parts.topology import Job, Topology
-from workloads import catalog
 from workloads.common import between, modelled, torch_ranks
 from workloads.common.modelled import BYTES_PER_PARAMETER, ModelName
 from workloads.common.placement import placement_problems
 from workloads.common.torch_ranks import TorchConfig
+from workloads.models import catalog
 from workloads.readers.iterations import read_training
 
 NAME = "fsdp"

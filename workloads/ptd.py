@@ -15,14 +15,14 @@ from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem, Theory
 from orchestrator.parts.rows import Columns, Home
 from orchestrator.parts.topology import Job, Topology
-from workloads import gpt
-from workloads.catalog import FORWARD_SHARE
 from workloads.common import between, footprints, torch_ranks
 from workloads.common.between import Pairs
 from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.common.placement import placement_problems
 from workloads.common.torch_ranks import TorchConfig
-from workloads.gpt import GptName, Shape, Stage
+from workloads.models import gpt
+from workloads.models.catalog import FORWARD_SHARE
+from workloads.models.gpt import GptName, Shape, Stage
 from workloads.readers.iterations import read_training
 from workloads.training import parallel
 from workloads.training.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place

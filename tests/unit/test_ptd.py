@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.parts.topology import Job, Link, Node, Topology
-from workloads import catalog, gpt, ptd
+from workloads import ptd
 from workloads.common.placement import ranks
+from workloads.models import catalog, gpt
 from workloads.training.parallel import ends, groups, one_forward_one_backward, places
 
 MIB = 2**20

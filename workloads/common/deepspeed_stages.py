@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
-from workloads import catalog
-from workloads.catalog import EmulatedLayer
 from workloads.common import between, modelled
 from workloads.common.between import Pairs
 from workloads.common.modelled import Modelled
 from workloads.common.placement import ranks
+from workloads.models import catalog
+from workloads.models.catalog import EmulatedLayer
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 

@@ -10,11 +10,11 @@ from orchestrator.core.units import Duration
 from orchestrator.parts.launch import Footprint
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Job, Topology
-from workloads import catalog
 from workloads.common import footprints, modelled
 from workloads.common.modelled import ModelName
 from workloads.common.placement import placement_problems
 from workloads.common.torch_ranks import TorchConfig, backend_of, backend_problems
+from workloads.models import catalog
 
 SIBLINGS = ("compute.py", "emulated.py", "pace.py", "vision.py")
 

@@ -11,9 +11,9 @@ from orchestrator.core.units import Mistake
 from orchestrator.parts.launch import Footprint
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
-from workloads import catalog
 from workloads.common import footprints
 from workloads.common.footprints import Framework
+from workloads.models import catalog
 
 BYTES_PER_PARAMETER = 4  # float32
 

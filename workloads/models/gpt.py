@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from orchestrator.core.units import Mistake, Model
-from workloads import catalog
+from workloads.models import catalog
 
 
 def names() -> tuple[str, ...]:

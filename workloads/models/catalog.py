@@ -8,7 +8,7 @@ from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-_FOLDER = Path(__file__).parent / "models"
+_FOLDER = Path(__file__).parent
 
 FORWARD_SHARE = 1 / 3  # of the compute time; the backward pass takes the rest
 
