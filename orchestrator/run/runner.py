@@ -30,7 +30,8 @@ from orchestrator.experiment.plan import PlannedWindow, RunPlan
 from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.protocols import Testbed
-from orchestrator.run import clocks, provenance, routes, sealing
+from orchestrator.remote import clocks
+from orchestrator.run import provenance, routes, sealing
 from orchestrator.run.means import Means, asked_of, covers, first_means, preflight_of
 from orchestrator.run.measuring import Measurement, Window, preflight
 from orchestrator.run.observers.events import EventLog

@@ -28,8 +28,9 @@ from orchestrator.core.machine import Machine
 from orchestrator.core.unwind import Unwind, add_note, combined
 from orchestrator.parts.launch import Change, Count, Launch, Requirement
 from orchestrator.parts.protocols import Testbed
+from orchestrator.remote import clocks
 from orchestrator.remote.leash import Leash, come_back
-from orchestrator.run import clocks, facts, fetching, routes
+from orchestrator.run import facts, fetching, routes
 from orchestrator.run.observers.events import EventLog
 from orchestrator.run.watch import Watch
 

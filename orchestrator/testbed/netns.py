@@ -244,7 +244,3 @@ def _lacking(found: Sequence[tuple[str, str]]) -> TestbedError:
         "a local testbed cannot run here: " + "; ".join(what for what, _ in found),
         hint="; ".join(dict.fromkeys(remedy for _, remedy in found)),
     )
-
-
-if __name__ == "__main__":
-    sys.exit(netns_door.main(sys.argv[1:]))

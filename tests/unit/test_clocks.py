@@ -8,9 +8,9 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.machine import own_kernel
 from orchestrator.parts.topology import Node
 from orchestrator.remote.answers import ClockSample
+from orchestrator.remote.clocks import agreed
 from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport import local
-from orchestrator.run.clocks import agreed
 
 SAMPLES = {"h1": ClockSample(120_000, 90_000), "h2": ClockSample(600_000, 1_060_000), "h3": ClockSample(-5_000, 40_000)}
 

@@ -10,7 +10,7 @@ from orchestrator.analysis.windows import portbytes
 from orchestrator.analysis.windows.judgement import Gate, gate
 from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
-from orchestrator.run import clocks
+from orchestrator.remote import clocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

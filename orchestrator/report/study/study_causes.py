@@ -15,7 +15,7 @@ from orchestrator.report.study.study_tables import HELD_TO, HELD_UP_TO_GBPS, bes
 from orchestrator.report.study.study_text import NOTHING, Rows, Table, gbps, off, seconds
 
 if TYPE_CHECKING:
-    from orchestrator.report.study.study_page import Analysed
+    from orchestrator.report.study.study_model import Analysed
 
 FITTED_WELL = 0.95  # R2 that the models which the thesis fits as a whole should reach
 WITHOUT_FLAT = ("bert-large", "vgg16")

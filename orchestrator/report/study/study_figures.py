@@ -16,7 +16,7 @@ from orchestrator.report.style import LINES, SERIES, SOFT, figure, legend, look,
 
 if TYPE_CHECKING:
     from orchestrator.analysis.published import Salamy
-    from orchestrator.report.study.study_page import Analysed
+    from orchestrator.report.study.study_model import Analysed
 
 _FIGURES = {"iperf": "Fig 3-2", "websearch": "Fig 3-3", "websearch-burst": "Fig 3-4"}
 _SHARES = (0.3, 0.8)

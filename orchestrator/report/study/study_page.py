@@ -3,45 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.analysis.compare import curves
-from orchestrator.analysis.compare.curves import Series
 from orchestrator.analysis.published import Salamy, salamy
-from orchestrator.analysis.stats import fits
-from orchestrator.analysis.stats.fits import Fit
-from orchestrator.analysis.traffic import congestion
-from orchestrator.analysis.traffic.congestion import CongestionPoint
 from orchestrator.core.errors import StoreError
 from orchestrator.report import page
-from orchestrator.report.study import study_causes, study_figures, study_flows, study_tables
+from orchestrator.report.study import study_causes, study_figures, study_flows, study_model, study_tables
 from orchestrator.report.study.study_text import Table
 from orchestrator.store.rundir import Entry
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Analysed:
-    """A curve with all that is worked out from it."""
-
-    series: Series
-    point: CongestionPoint
-    part: congestion.Curve
-    candidates: tuple[Fit, ...]
-    fit: Fit | None
-
-    @property
-    def whole(self) -> bool:
-        return len(self.part.seconds) == len(self.series.points)
-
-
-def analysed(series: Series) -> Analysed:
-    """Congestion point, congested part, and the fits of that part."""
-    of = series.curve
-    point = congestion.congestion_point(of)
-    part = congestion.congested_part(of, point)
-    found = fits.candidates(part.load_bps, part.seconds, capacity_bps=series.capacity_bps)
-    return Analysed(series=series, point=point, part=part, candidates=found, fit=fits.chosen(found))
 
 
 def render(entries: Sequence[Entry], output: Path) -> Path:
@@ -50,7 +20,7 @@ def render(entries: Sequence[Entry], output: Path) -> Path:
     if not measured:
         raise StoreError("no curve to show: none of these runs has a valid window with one job", hint="orch ls")
     printed = salamy()
-    found = [analysed(series) for series in measured]
+    found = [study_model.analysed(series) for series in measured]
     places = [place for entry in entries for place in curves.places(entry) if not place.fresh]
     flows = study_flows.seen(places, printed)
     return page.write("study.html", output, lambda folder: {
@@ -69,7 +39,7 @@ def render(entries: Sequence[Entry], output: Path) -> Path:
     })  # fmt: skip
 
 
-def tables(found: Sequence[Analysed], printed: Salamy, *more: Table) -> list[Table]:
+def tables(found: Sequence[study_model.Analysed], printed: Salamy, *more: Table) -> list[Table]:
     """Every table of the page that has a row; `more` stand last."""
     made = [
         study_tables.baseline(found, printed), study_tables.points(found, printed), study_causes.causes(found, printed),

@@ -12,7 +12,7 @@ from orchestrator.analysis.traffic import congestion as shared
 from orchestrator.report.study.study_text import NOTHING, Rows, Table, gbps, mb, off, seconds, span
 
 if TYPE_CHECKING:
-    from orchestrator.report.study.study_page import Analysed
+    from orchestrator.report.study.study_model import Analysed
 
 HEAVY_SHARE = 0.94  # of the capacity: the thesis leaves "very heavy" points out of Table 3.8 without saying which
 HELD_TO, HELD_UP_TO_GBPS = 0.1, 18.2  # where a scale model should agree with the thesis
