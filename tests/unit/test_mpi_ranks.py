@@ -33,7 +33,7 @@ from tests.machine import PATIENCE_S, free_port
 from workloads.training import mpi_daemon, mpi_proof, mpi_start
 
 LOOPBACK = "0100007F"  # as /proc/net/tcp writes 127.0.0.1
-TRAINING = Path(mpi_ranks.__file__).parent / "training"
+TRAINING = mpi_ranks.TRAINING
 
 
 def topology(*, kind: str = "inventory") -> Topology:
