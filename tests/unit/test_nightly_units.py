@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -10,8 +11,9 @@ import pytest
 from orchestrator.cli.main import build_parser
 
 NIGHTLY = Path(__file__).parents[2] / "playbooks/nightly"
+JOURNAL = "--unit orch-nightly --lines 80 --no-pager"
 ORCH = "/srv/orch/.venv/bin/orch"
-UNITS = ("orch-nightly.service", "orch-nightly.timer")
+UNITS = ("orch-nightly.service", "orch-nightly.timer", "orch-alert.service")
 
 
 def commands():
@@ -32,7 +34,7 @@ def test_systemd_takes_the_units(tmp_path):
         ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in UNITS)],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    said = [line for line in done.stderr.splitlines() if "orch-nightly" in line]
+    said = [line for line in done.stderr.splitlines() if "orch-" in line]
     assert (done.returncode, said) == (0, [])
 
 
@@ -46,3 +48,21 @@ def test_every_night_measures_anew_and_is_judged():
     assert len(sweeps) == 2
     for argv in sweeps:
         assert {"playbooks/sweeps/nightly.yaml", "--new", "--baseline"} <= set(argv)
+
+
+@pytest.mark.parametrize(("told", "subject"), [({"MONITOR_EXIT_STATUS": "4"}, "status 4"), ({}, "status unknown")])
+def test_a_night_that_failed_is_mailed_with_its_status_and_last_words(tmp_path, told, subject):
+    assert f"OnFailure={UNITS[2]}\n" in (NIGHTLY / UNITS[0]).read_text()
+    (line,) = [line for line in (NIGHTLY / UNITS[2]).read_text().splitlines() if line.startswith("ExecStart=")]
+    for name, does in {
+        "journalctl": f'test "$*" = "{JOURNAL}" && echo worse: load 8gbit',
+        "mail": 'echo "$@"; cat',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    argv = [word.replace("$$", "$") for word in shlex.split(line.partition("=")[2])]  # as systemd does
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ORCH_ALERT": "ops@example.org", **told}
+    mailed = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    assert mailed[0].startswith("-s orch-nightly on ")
+    assert mailed[0].endswith(f": {subject} ops@example.org")
+    assert mailed[1:] == ["worse: load 8gbit"]
