@@ -47,10 +47,12 @@ def test_one_run_a_side_is_never_the_same_and_says_so():
     assert "one run a side" in found.why
 
 
-def test_one_run_a_side_still_shows_a_large_change_and_that_the_spread_is_assumed():
-    (found,) = compare([pair(1, counts=(1, 1), slower=1.2)])
-    assert found.verdict == "worse"
-    assert "assumed" in found.why
+def test_one_run_a_side_tells_nothing_however_much_they_differ():
+    (found,) = compare([pair(1, counts=(1, 1), slower=3.0)])
+    assert (found.verdict, found.why) == ("cannot tell", "one run a side: the spread between runs is not known")
+    change = found.change("p50")
+    assert change.ratio == pytest.approx(3.0, rel=0.1)
+    assert all(map(math.isnan, (change.low, change.high, change.p, change.p_holm)))
 
 
 def test_windows_of_one_run_are_one_run():
