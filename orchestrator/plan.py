@@ -6,15 +6,14 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator import parts
+from orchestrator import overloads, parts
 from orchestrator.collectors import processor
 from orchestrator.errors import ConfigError, shortened
-from orchestrator.experiment import Choice, Experiment, Measure, Validity, WindowSpec
+from orchestrator.experiment import Choice, Experiment, Measure, Validity
 from orchestrator.launch import Change, Launch, Requirement
 from orchestrator.protocols import Demand, Problem, Source, Theory
 from orchestrator.testbed import inventory as inventory_testbed
@@ -22,7 +21,6 @@ from orchestrator.testbed import netns
 from orchestrator.testbed.local import NAMESPACES, LocalTestbed
 from orchestrator.testbed.netns_setup import Containers
 from orchestrator.topology import TRAFFIC_PORT, Job, Topology
-from orchestrator.units import rate_text
 from workloads import placement
 
 PORTS_PER_SOURCE = 16
@@ -163,7 +161,7 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
             if loads and is_silent(choice):  # no load is what was meant
                 found[here:] = [one for one in found[here:] if one not in loads]
         if len(found) == before:
-            found.extend((at, problem) for problem in _overloads(window, topology))
+            found.extend((at, problem) for problem in overloads.problems(window, experiment.conditions, topology))
     for i, choice in enumerate(experiment.collect):
         ask("collector", choice, "collect", i)
     return found
@@ -173,23 +171,6 @@ def is_silent(choice: Choice) -> bool:
     """Whether a source of cross traffic is asked for no load at all: it is planned as if it did not stand there."""
     demands = parts.traffic(choice.name).demands(choice.config)
     return bool(demands) and not any(demand.rate for demand in demands)
-
-
-def _overloads(window: WindowSpec, topology: Topology) -> Iterator[Problem]:
-    """Sources that together ask a host's link for more than it carries in one direction."""
-    totals: dict[tuple[str, str], float] = defaultdict(float)
-    for choice in window.traffic:
-        for demand in parts.traffic(choice.name).demands(choice.config):
-            totals["from", demand.src] += demand.rate
-            totals["to", demand.dst] += demand.rate
-    for (way, host), total in totals.items():
-        limit = topology.link(host).rate
-        if total > limit:
-            yield Problem(
-                at=(),
-                message=f"the loads {way} {host} add up to {rate_text(total)}, above its link of {rate_text(limit)}",
-                accepted=f"at most {rate_text(limit)} together",
-            )
 
 
 def refuse_problems(experiment: Experiment, topology: Topology, place: Callable[[Sequence[str | int]], str]) -> None:
