@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis import statistics
-from orchestrator.analysis.ranks import rank_test
+from orchestrator.analysis.ranks import Ranks, rank_test
 
 Floats = npt.NDArray[np.float64]
 Verdict = Literal["worse", "better", "same", "cannot tell"]
@@ -229,11 +229,11 @@ def _point(
     pair: Pair, tests: Mapping[str, _Test | None], sides: Mapping[tuple[str, str], tuple[_Side | None, _Side | None]],
     adjusted: Mapping[tuple[str, str], float], rule: Rule,
 ) -> PointChange:  # fmt: skip
-    superiority, p_rank = rank_test([one.seconds for one in pair.a], [one.seconds for one in pair.b])
+    ranks = rank_test([one.seconds for one in pair.a], [one.seconds for one in pair.b])
     changes = tuple(
         _change(
             statistic, tests[statistic], sides[pair.point, statistic],
-            p_holm=adjusted.get((pair.point, statistic), math.nan), p_rank=p_rank, rule=rule,
+            p_holm=adjusted.get((pair.point, statistic), math.nan), ranks=ranks, rule=rule,
         )
         for statistic in STATISTICS
     )  # fmt: skip
@@ -246,12 +246,12 @@ def _point(
         point=pair.point, verdict=telling.verdict, why=why, changes=changes,
         runs=(len({one.run for one in pair.a}), len({one.run for one in pair.b})),
         iterations=(sum(len(one.seconds) for one in pair.a), sum(len(one.seconds) for one in pair.b)),
-        superiority=superiority, p_rank=p_rank,
+        superiority=ranks.superiority, p_rank=ranks.p,
     )  # fmt: skip
 
 
 def _change(
-    statistic: str, test: _Test | None, sides: tuple[_Side | None, _Side | None], *, p_holm: float, p_rank: float,
+    statistic: str, test: _Test | None, sides: tuple[_Side | None, _Side | None], *, p_holm: float, ranks: Ranks,
     rule: Rule,
 ) -> Change:  # fmt: skip
     a_s, b_s = (math.exp(side.mean) if side is not None else math.nan for side in sides)
@@ -263,15 +263,15 @@ def _change(
             p_holm=math.nan, verdict="cannot tell", why=why,
         )  # fmt: skip
     ratio, half = math.exp(test.log_ratio), test.half(rule.alpha)
-    verdict, why = _verdict(statistic, test, p_holm=p_holm, p_rank=p_rank, rule=rule)
+    verdict, why = _verdict(statistic, test, p_holm=p_holm, ranks=ranks, rule=rule)
     return Change(
         statistic=statistic, a_s=a_s, b_s=b_s, ratio=ratio, low=math.exp(test.log_ratio - half),
         high=math.exp(test.log_ratio + half), p=test.p, p_holm=p_holm, verdict=verdict, why=why,
     )  # fmt: skip
 
 
-def _verdict(statistic: str, test: _Test, *, p_holm: float, p_rank: float, rule: Rule) -> tuple[Verdict, str]:
-    """A change needs size, significance and, for the median, ranks that agree; sameness needs two one-sided tests."""
+def _verdict(statistic: str, test: _Test, *, p_holm: float, ranks: Ranks, rule: Rule) -> tuple[Verdict, str]:
+    """A change needs size, significance and, for the median, no ranks that deny it; sameness two one-sided tests."""
     if math.isnan(test.error):
         return "cannot tell", "one run a side: the spread between runs is not known"
     margin = rule.margin[statistic]
@@ -281,8 +281,9 @@ def _verdict(statistic: str, test: _Test, *, p_holm: float, p_rank: float, rule:
     if reach < bound:
         return "same", f"within {margin:.0%} with confidence"
     large = abs(test.log_ratio) >= bound
-    ranks_agree = statistic != "p50" or p_rank < rule.alpha
-    if large and p_holm < rule.alpha and ranks_agree:
+    # Where runs differ more than iterations do, two runs a side are two values a side, of which no ranks give p < 0.05.
+    denied = statistic == "p50" and ranks.deny(rule.alpha)
+    if large and p_holm < rule.alpha and not denied:
         how = "slower" if test.log_ratio > 0 else "faster"
         return ("worse" if test.log_ratio > 0 else "better"), f"{statistic} {how}"
     if large:
