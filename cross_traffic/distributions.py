@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.errors import ConfigError
+from orchestrator.core.errors import ConfigError
 
 FOLDER = Path(__file__).parent / "cdf"
 MOST_POINTS = 10_000

@@ -15,12 +15,12 @@ from pydantic import Field
 
 from cross_traffic import schedule
 from cross_traffic.agents import flow_sender
-from orchestrator.errors import StoreError
-from orchestrator.launch import Flow, Launch, Line, Requirement, Stop
-from orchestrator.protocols import Problem, Source
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import Topology
-from orchestrator.units import Model, rate_text
+from orchestrator.core.errors import StoreError
+from orchestrator.core.units import Model, rate_text
+from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
+from orchestrator.parts.protocols import Problem, Source
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Topology
 
 AGENTS = Path(__file__).parent / "agents"
 PER_PROCESS_BPS = 10e9  # what one sending or receiving process carries

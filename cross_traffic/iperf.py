@@ -9,12 +9,12 @@ from email.utils import parsedate_to_datetime
 
 from pydantic import Field
 
-from orchestrator import packages
-from orchestrator.launch import Flow, Launch, Line, Listening, Requirement, Stop
-from orchestrator.protocols import Demand, Problem, Raised, Source
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import TCP_IPV4_HEADER_BYTES, Topology, wire_per_payload
-from orchestrator.units import Model, Rate, Size, rate_text
+from orchestrator.core import packages
+from orchestrator.core.units import Model, Rate, Size, rate_text
+from orchestrator.parts.launch import Flow, Launch, Line, Listening, Requirement, Stop
+from orchestrator.parts.protocols import Demand, Problem, Raised, Source
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import TCP_IPV4_HEADER_BYTES, Topology, wire_per_payload
 
 NAME = "iperf"
 

@@ -12,12 +12,12 @@ from pydantic import Field
 
 from cross_traffic import generator, schedule
 from cross_traffic.agents import flow_schedule
-from orchestrator.errors import ConfigError
-from orchestrator.launch import Launch, Requirement
-from orchestrator.protocols import Demand, Problem, Raised, Source
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import Topology
-from orchestrator.units import Duration
+from orchestrator.core.errors import ConfigError
+from orchestrator.core.units import Duration
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Demand, Problem, Raised, Source
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Topology
 
 NAME = "replay"
 

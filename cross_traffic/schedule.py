@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from cross_traffic.agents import flow_schedule
 from cross_traffic.distributions import Distribution
-from orchestrator.errors import ConfigError
+from orchestrator.core.errors import ConfigError
 
 Arrivals = Literal["poisson", "poisson-gaps"]
 

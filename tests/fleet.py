@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.netns_needs import find_program, search_path
 

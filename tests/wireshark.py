@@ -7,7 +7,7 @@ import subprocess
 from collections import Counter
 from ipaddress import ip_address
 
-from orchestrator.analysis import trace as tables
+from orchestrator.analysis.capture import trace as tables
 
 # Reassembly counts a datagram's last fragment for all of it; ours counts frames as they were on the wire.
 PLAIN = ("-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE")

@@ -10,19 +10,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from orchestrator.launch import Launch, Line, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import TABLES, Columns, Home
-from orchestrator.topology import Job, Topology
-from orchestrator.units import Size
-from workloads import between, environments, footprints, lines, mpi_ranks, nccl_tests, torch_ranks
-from workloads.between import Pairs
-from workloads.iterations import LOG as ITERATIONS
-from workloads.iterations import read_training
-from workloads.mpi_ranks import Mpi
+from orchestrator.core.units import Size
+from orchestrator.parts.launch import Launch, Line, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.topology import Job, Topology
+from workloads import nccl_tests
+from workloads.common import between, environments, footprints, mpi_ranks, torch_ranks
+from workloads.common.between import Pairs
+from workloads.common.mpi_ranks import Mpi
+from workloads.common.placement import placement_problems, ranks
+from workloads.common.torch_ranks import TorchConfig
 from workloads.nccl_tests import Benchmark
-from workloads.placement import placement_problems, ranks
-from workloads.torch_ranks import TorchConfig
+from workloads.readers import lines
+from workloads.readers.iterations import LOG as ITERATIONS
+from workloads.readers.iterations import read_training
 
 NAME = "collective"
 

@@ -12,16 +12,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from orchestrator import secret_looks
-from orchestrator.launch import Launch, Line, Requirement, Stop
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
-from orchestrator.units import Duration, Mistake, Model
-from workloads import between
-from workloads.iterations import LOG, read_iterations
-from workloads.placement import WorkloadConfig, placement_problems
-from workloads.variables import Recorded
+from orchestrator.core import secret_looks
+from orchestrator.core.units import Duration, Mistake, Model
+from orchestrator.parts.launch import Launch, Line, Requirement, Stop
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from workloads.common import between
+from workloads.common.placement import WorkloadConfig, placement_problems
+from workloads.common.variables import Recorded
+from workloads.readers.iterations import LOG, read_iterations
 
 NAME = "command"
 

@@ -7,15 +7,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from orchestrator.launch import Launch, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import Job, Topology
-from orchestrator.units import Size
-from workloads import between, model_training, modelled, torch_ranks
-from workloads.iterations import read_training
-from workloads.model_training import ModelConfig
-from workloads.modelled import BYTES_PER_PARAMETER
+from orchestrator.core.units import Size
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Job, Topology
+from workloads.common import between, model_training, modelled, torch_ranks
+from workloads.common.model_training import ModelConfig
+from workloads.common.modelled import BYTES_PER_PARAMETER
+from workloads.readers.iterations import read_training
 
 NAME = "ddp"
 

@@ -8,19 +8,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from orchestrator.launch import Launch, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import Job, Topology
-from orchestrator.units import Duration, Size
-from workloads import between, catalog, deepspeed_stages, environments, modelled, torch_ranks
-from workloads.between import Pairs
-from workloads.communication import read_communication
-from workloads.deepspeed_stages import ELEMENT_BYTES
-from workloads.iterations import read_training
-from workloads.modelled import ModelName
-from workloads.placement import placement_problems, ranks
-from workloads.torch_ranks import TorchConfig
+from orchestrator.core.units import Duration, Size
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Job, Topology
+from workloads.common import between, deepspeed_stages, environments, modelled, torch_ranks
+from workloads.common.between import Pairs
+from workloads.common.deepspeed_stages import ELEMENT_BYTES
+from workloads.common.modelled import ModelName
+from workloads.common.placement import placement_problems, ranks
+from workloads.common.torch_ranks import TorchConfig
+from workloads.models import catalog
+from workloads.readers.communication import read_communication
+from workloads.readers.iterations import read_training
 
 NAME = "deepspeed"
 

@@ -7,16 +7,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from orchestrator.launch import Launch, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import Job, Topology
-from orchestrator.units import Duration, Size
-from workloads import between, catalog, modelled, torch_ranks
-from workloads.iterations import read_training
-from workloads.modelled import BYTES_PER_PARAMETER, ModelName
-from workloads.placement import placement_problems
-from workloads.torch_ranks import TorchConfig
+from orchestrator.core.units import Duration, Size
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Job, Topology
+from workloads.common import between, modelled, torch_ranks
+from workloads.common.modelled import BYTES_PER_PARAMETER, ModelName
+from workloads.common.placement import placement_problems
+from workloads.common.torch_ranks import TorchConfig
+from workloads.models import catalog
+from workloads.readers.iterations import read_training
 
 NAME = "fsdp"
 

@@ -9,17 +9,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from orchestrator.launch import Launch, Line, Listening, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import RENDEZVOUS_PORT, Job, Rank, Topology
-from orchestrator.units import Duration, Size
-from workloads import between, emulated_training, environments, modelled, mpi_ranks, placement, torch_ranks
-from workloads.between import Pairs
-from workloads.emulated_training import EmulatedConfig
-from workloads.horovod_timeline import read_timeline
-from workloads.iterations import LOG, read_iterations
-from workloads.mpi_ranks import Mpi
+from orchestrator.core.units import Duration, Size
+from orchestrator.parts.launch import Launch, Line, Listening, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from workloads.common import between, emulated_training, environments, modelled, mpi_ranks, placement, torch_ranks
+from workloads.common.between import Pairs
+from workloads.common.emulated_training import EmulatedConfig
+from workloads.common.mpi_ranks import Mpi
+from workloads.readers.horovod_timeline import read_timeline
+from workloads.readers.iterations import LOG, read_iterations
 
 NAME = "horovod"
 

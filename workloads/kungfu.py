@@ -9,13 +9,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.launch import Flow, Launch, Line, Requirement, Stop
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import KUNGFU_PORT, Job, Topology
-from workloads import between, emulated_training, environments, modelled
-from workloads.emulated_training import EmulatedConfig
-from workloads.iterations import LOG, read_iterations
+from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology
+from workloads.common import between, emulated_training, environments, modelled
+from workloads.common.emulated_training import EmulatedConfig
+from workloads.readers.iterations import LOG, read_iterations
 
 NAME = "kungfu"
 

@@ -11,12 +11,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.launch import Launch, Line, Requirement, Stop
-from orchestrator.protocols import Problem
-from orchestrator.topology import Job, Rank, Topology
-from workloads import mpi_ranks, torch_ranks
-from workloads.iterations import LOG
-from workloads.mpi_ranks import Mpi
+from orchestrator.parts.launch import Launch, Line, Requirement, Stop
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Job, Rank, Topology
+from workloads.common import mpi_ranks, torch_ranks
+from workloads.common.mpi_ranks import Mpi
+from workloads.readers.iterations import LOG
 
 PROGRAMS = {
     "all-reduce": "all_reduce_perf",

@@ -10,19 +10,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from orchestrator.launch import Launch, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import Job, Topology
-from orchestrator.units import Duration
-from workloads import between, footprints, gpt, torch_ranks
-from workloads.between import Pairs
-from workloads.catalog import FORWARD_SHARE
-from workloads.gpt import GptName, Shape, Stage
-from workloads.iterations import read_training
-from workloads.modelled import BYTES_PER_PARAMETER
-from workloads.placement import placement_problems
-from workloads.torch_ranks import TorchConfig
+from orchestrator.core.units import Duration
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Job, Topology
+from workloads.common import between, footprints, torch_ranks
+from workloads.common.between import Pairs
+from workloads.common.modelled import BYTES_PER_PARAMETER
+from workloads.common.placement import placement_problems
+from workloads.common.torch_ranks import TorchConfig
+from workloads.models import gpt
+from workloads.models.catalog import FORWARD_SHARE
+from workloads.models.gpt import GptName, Shape, Stage
+from workloads.readers.iterations import read_training
 from workloads.training import parallel
 from workloads.training.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
 

@@ -11,15 +11,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from orchestrator.launch import Launch, Line, Listening, Requirement
-from orchestrator.protocols import Problem, Theory
-from orchestrator.rows import Columns, Home
-from orchestrator.topology import TASK_PORT, Job, Topology
-from orchestrator.units import Size
-from workloads import between, emulated_training, environments, modelled
-from workloads.emulated_training import EmulatedConfig
-from workloads.iterations import LOG, read_iterations
-from workloads.placement import placement_problems, ranks
+from orchestrator.core.units import Size
+from orchestrator.parts.launch import Launch, Line, Listening, Requirement
+from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import TASK_PORT, Job, Topology
+from workloads.common import between, emulated_training, environments, modelled
+from workloads.common.emulated_training import EmulatedConfig
+from workloads.common.placement import placement_problems, ranks
+from workloads.readers.iterations import LOG, read_iterations
 
 NAME = "tensorflow"
 

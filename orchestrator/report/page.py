@@ -9,7 +9,7 @@ from typing import Any
 
 import jinja2
 
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
 
 
 def fill(template: str, **values: Any) -> str:

@@ -10,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from orchestrator import safepath
-from orchestrator.analysis import traffic, view
-from orchestrator.analysis.iterations import JobSeries, series
-from orchestrator.analysis.traffic import Traffic
-from orchestrator.analysis.view import View
-from orchestrator.errors import StoreError, UnsafePath
+from orchestrator.analysis.stats.iterations import JobSeries, series
+from orchestrator.analysis.traffic import traffic, view
+from orchestrator.analysis.traffic.traffic import Traffic
+from orchestrator.analysis.traffic.view import View
+from orchestrator.core import safepath
+from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.store import tables
 
 

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator import safepath
-from orchestrator.errors import StoreError, UnsafePath
+from orchestrator.core import safepath
+from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.store.rundir import MANIFEST, PARTIAL
 
 AT_ONCE = 500  # manifests in one request to the file system's library

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Literal, TypeVar
 
-from orchestrator import safepath
-from orchestrator.errors import StoreError
+from orchestrator.core import safepath
+from orchestrator.core.errors import StoreError
+from orchestrator.core.units import duration_text, size_text
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry
-from orchestrator.units import duration_text, size_text
 
 _CAPTURE = re.compile(r"\.pcap(ng)?\d*(\.gz)?$")
 _PACKED = ".gz"

@@ -15,8 +15,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from orchestrator import machine, safepath
-from orchestrator.errors import StoreError
+from orchestrator.core import machine, safepath
+from orchestrator.core.errors import StoreError
 from orchestrator.store import shape
 
 MANIFEST = "manifest.json"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from orchestrator import safepath
-from orchestrator.errors import UnsafePath
+from orchestrator.core import safepath
+from orchestrator.core.errors import UnsafePath
 
 Shape = Callable[[object], bool]
 

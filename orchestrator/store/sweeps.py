@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
 from orchestrator.store import index, rundir
 from orchestrator.store.rundir import Entry
 

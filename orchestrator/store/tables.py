@@ -1,4 +1,4 @@
-"""Writes and reads the tables of a run: one typed Parquet file a table, as `orchestrator.rows.TABLES` defines them."""
+"""Writes and reads the tables of a run: one typed Parquet file a table, as `parts.rows.TABLES` defines them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import StoreError
-from orchestrator.rows import TABLES, Columns
+from orchestrator.core.errors import StoreError
+from orchestrator.parts.rows import TABLES, Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from orchestrator import fanout
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, TestbedError
+from orchestrator.core import fanout
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, TestbedError
 from orchestrator.testbed import host_image, runtimes
 from orchestrator.testbed.netns_setup import WORK, Containers
 from orchestrator.testbed.private_folder import PrivateFolder
 from orchestrator.testbed.runtimes import LABEL, Runtime
 from orchestrator.testbed.tree import digest
-from workloads import environments
+from workloads.common import environments
 
 IMAGE = "localhost/orch-host"
 OWNER = "orch.folder"  # the label with the folder whose lock tells whether a container's owner is alive

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
-from orchestrator import packages
-from orchestrator.deadline import Deadline
-from orchestrator.launch import Requirement
-from orchestrator.protocols import Channel
-from orchestrator.topology import WORK, Link, Node, Topology
-from orchestrator.units import Mistake, Model, Rate
+from orchestrator.core import packages
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.units import Mistake, Model, Rate
+from orchestrator.parts.launch import Requirement
+from orchestrator.parts.protocols import Channel
+from orchestrator.parts.topology import WORK, Link, Node, Topology
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")  # longer ones would find no room in names of sockets
 _DEVICE = re.compile(r"[^\s/]{1,15}\Z")
@@ -239,7 +239,7 @@ class InventoryTestbed:
 
     def connect(self, node: str, deadline: Deadline) -> Channel:
         """Start an agent on a host by SSH, under sudo where the inventory grants it."""
-        from orchestrator.transport import ssh
+        from orchestrator.remote.transport import ssh
 
         value = self.inventory.value
         target = ssh.SshTarget(

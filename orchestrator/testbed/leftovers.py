@@ -6,8 +6,8 @@ import typing
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError, TestbedError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError, TestbedError
 from orchestrator.testbed import containers, private_folder, runtimes
 from orchestrator.testbed.containers import OWNER
 from orchestrator.testbed.runtimes import LABEL, Runtime

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from orchestrator.units import Duration, Mistake, Model, Rate, rate_text
+from orchestrator.core.units import Duration, Mistake, Model, Rate, rate_text
 
 LEAST_RATE = 1e6  # bit/s of a link as it is set up
 NAMESPACES: Final = "namespaces"

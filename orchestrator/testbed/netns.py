@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, TestbedError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, TestbedError
 from orchestrator.testbed import netns_door, netns_needs, runtimes
 from orchestrator.testbed.containers import ContainerHosts
 from orchestrator.testbed.local import NAMESPACES
@@ -25,7 +25,7 @@ from orchestrator.testbed.netns_needs import requirements_problems
 from orchestrator.testbed.netns_setup import LocalSpec, new_keys, setup_document, topology
 
 if TYPE_CHECKING:
-    from orchestrator.protocols import Channel
+    from orchestrator.parts.protocols import Channel
 
 __all__ = ["LocalSpec", "NetnsTestbed", "requirements_problems", "ssh_config_text", "topology"]
 
@@ -177,7 +177,7 @@ class NetnsTestbed:
 
     def connect(self, node: str, deadline: Deadline) -> Channel:
         """A byte stream to a fresh agent, which runs as the node's root: without root here that is this user."""
-        from orchestrator.transport import ssh
+        from orchestrator.remote.transport import ssh
 
         # the key is in memory alone; the configuration of this user's ssh is meant for other hosts
         key, no_config = Path(f"/proc/self/fd/{self._key_descriptor()}"), Path(os.devnull)
@@ -244,7 +244,3 @@ def _lacking(found: Sequence[tuple[str, str]]) -> TestbedError:
         "a local testbed cannot run here: " + "; ".join(what for what, _ in found),
         hint="; ".join(dict.fromkeys(remedy for _, remedy in found)),
     )
-
-
-if __name__ == "__main__":
-    sys.exit(netns_door.main(sys.argv[1:]))

@@ -11,23 +11,35 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError, TestbedError
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError, TestbedError
 from orchestrator.testbed.private_folder import PrivateFolder
 
 if TYPE_CHECKING:
-    from orchestrator.testbed.netns import NetnsTestbed
+    from orchestrator.parts.topology import Topology
+    from orchestrator.testbed.netns_setup import Keys
 
 ANSWER_LIMIT_S = 10.0
 CHUNK = 65536
 
 
+class Reachable(Protocol):
+    """A testbed as its door needs it: `socket_to` gives a TCP connection to the sshd of a node."""
+
+    keys: Keys
+
+    @property
+    def topology(self) -> Topology: ...
+
+    def socket_to(self, node: str, deadline: Deadline, /) -> socket.socket: ...
+
+
 class Door:
     """A private folder with a socket, a key, a known_hosts file and an ssh_config; gone after `close`."""
 
-    def __init__(self, testbed: NetnsTestbed) -> None:
+    def __init__(self, testbed: Reachable) -> None:
         self._testbed = testbed
         self._own = PrivateFolder("door-")
         self.folder = self._own.path
@@ -73,7 +85,7 @@ class Door:
         self._own.close()
 
 
-def ssh_config_text(testbed: NetnsTestbed, *, folder: Path) -> str:
+def ssh_config_text(testbed: Reachable, *, folder: Path) -> str:
     """What `ssh -F` needs in order to log in to every node by its name, through the door in `folder`."""
     return "\n".join(
         line
@@ -94,13 +106,13 @@ def ssh_config_text(testbed: NetnsTestbed, *, folder: Path) -> str:
 
 def connect_command(path: Path, node: str) -> list[str]:
     """What joins its standard input and output to the node's sshd, through the socket at `path`."""
-    return [sys.executable, "-m", "orchestrator.testbed.netns", "connect", str(path), node]
+    return [sys.executable, "-m", "orchestrator.testbed.netns_door", "connect", str(path), node]
 
 
 def main(argv: Sequence[str]) -> int:
     """`connect SOCKET NODE`: carry bytes between standard input and output and the node's sshd until one side ends."""
     if len(argv) != 3 or argv[0] != "connect":
-        print("usage: python -m orchestrator.testbed.netns connect SOCKET NODE", file=sys.stderr)
+        print("usage: python -m orchestrator.testbed.netns_door connect SOCKET NODE", file=sys.stderr)
         return 2
     try:
         with _through_door(argv[1], argv[2]) as remote:
@@ -142,3 +154,7 @@ def _pump(remote: socket.socket) -> None:
                 else:
                     selector.unregister(sys.stdin.fileno())
                     remote.shutdown(socket.SHUT_WR)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

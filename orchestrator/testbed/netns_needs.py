@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from orchestrator import packages
+from orchestrator.core import packages
 
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 UNSHARE = (

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.conditions.rate import bucket
-from orchestrator.errors import ConfigError
-from orchestrator.topology import Link, Node, Topology
+from orchestrator.core.errors import ConfigError
+from orchestrator.parts.conditions.rate import bucket
+from orchestrator.parts.topology import Link, Node, Topology
 
 if TYPE_CHECKING:
     import paramiko

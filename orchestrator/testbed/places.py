@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from orchestrator import packages
-from orchestrator.deadline import Deadline
+from orchestrator.core import packages
+from orchestrator.core.deadline import Deadline
 from orchestrator.testbed import netns_needs
 from orchestrator.testbed.runtimes import Runtime, environment, limits
 

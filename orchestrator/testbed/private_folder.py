@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from orchestrator.errors import TestbedError
+from orchestrator.core.errors import TestbedError
 
 _LOCK = "lock"
 

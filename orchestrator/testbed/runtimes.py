@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from orchestrator import packages
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, TestbedError
+from orchestrator.core import packages
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, TestbedError
 from orchestrator.testbed import netns_needs
 
 Name = Literal["podman", "docker"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from orchestrator.errors import OrchError
+from orchestrator.core.errors import OrchError
 from tests.bench.commands import CommandError
 from tests.bench.figure import Settings
 

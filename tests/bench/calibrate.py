@@ -10,10 +10,10 @@ import numpy as np
 import yaml
 
 from orchestrator.analysis.published import salamy
-from orchestrator.units import duration_text, quantity
+from orchestrator.core.units import duration_text, quantity
 from tests.bench.commands import INVALID, ROOT, call, orch_argv
 from tests.bench.figure import Figure, Settings
-from workloads import catalog
+from workloads.models import catalog
 
 SHARES = (0.85, 1.0, 1.15)  # of the compute time that the catalog has now
 EXPERIMENT = ROOT / "playbooks/studies/salamy/a.yaml"

@@ -16,7 +16,7 @@ from typing import Any
 
 from cross_traffic import distributions, generator, schedule
 from cross_traffic.agents import flow_schedule
-from orchestrator.analysis import flowlog
+from orchestrator.analysis.windows import flowlog
 from tests.bench import local
 from tests.bench.commands import CommandError, call
 from tests.bench.figure import Figure, Settings

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from orchestrator import lock
-from orchestrator.deadline import Deadline
-from orchestrator.errors import LockedError
-from orchestrator.leash import Leash
-from orchestrator.protocols import Channel
-from orchestrator.session import holder
+from orchestrator.core import lock
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import LockedError
+from orchestrator.parts.protocols import Channel
+from orchestrator.remote.leash import Leash
+from orchestrator.run.session import holder
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 
 LOCK_WITHIN_S = 600.0

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.regression import Pair, PointChange, RunSeries, compare
+from orchestrator.analysis.compare.regression import Pair, PointChange, RunSeries, compare
 from tests.bench.figure import Figure, Settings
 
 # The sample was recorded on a local testbed of this project: ResNet-50 over four hosts beside iperf at three loads, in

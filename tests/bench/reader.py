@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.analysis import captures, capturesets, flowtable, pcap
+from orchestrator.analysis.capture import captures, capturesets, flowtable, pcap
 from tests.bench.commands import call
 from tests.bench.figure import Figure, Settings
 

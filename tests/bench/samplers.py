@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.collectors import cpu, nic, processor, qdisc, tcp
-from orchestrator.deadline import Deadline
-from orchestrator.launch import Launch
+from orchestrator.core.deadline import Deadline
+from orchestrator.parts.collectors import cpu, nic, processor, qdisc, tcp
+from orchestrator.parts.launch import Launch
 from tests.bench import local
 from tests.bench.figure import Figure, Settings
 

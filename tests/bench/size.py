@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from tests.bench import local
 from tests.bench.commands import INVALID, ROOT, call, orch_argv
 from tests.bench.figure import Figure, Settings

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from orchestrator import fanout
-from orchestrator.deadline import Deadline
+from orchestrator.core import fanout
+from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.netns import NetnsTestbed
 from tests.bench import local
 from tests.bench.figure import Figure, Settings

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from orchestrator.deadline import Deadline
-from orchestrator.leash import Leash
-from orchestrator.transport import ssh
+from orchestrator.core.deadline import Deadline
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport import ssh
 from tests.bench import local
 from tests.bench.commands import ROOT, call
 from tests.bench.figure import Figure, Settings

@@ -18,7 +18,7 @@ def peaks() -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    from orchestrator.cli import main
+    from orchestrator.cli.main import main
 
     try:
         STATUS = main(sys.argv[2:])

@@ -11,7 +11,7 @@ import pytest
 from started import programs, skip_reasons
 from test_parts import ALL, TOPOLOGIES, made
 
-from orchestrator import packages
+from orchestrator.core import packages
 from tests import skipping
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator import lock
-from orchestrator.errors import OrchError
+from orchestrator.core import lock
+from orchestrator.core.errors import OrchError
 from tests.faults import places
 from tests.faults.matrix import LOCAL, SUDO, Case
 from tests.faults.places import Local, Place

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator import lock
+from orchestrator.core import lock
 from tests.faults import checks
 from tests.faults.checks import LINE, PROCESSES, STATE, STATUS
 from tests.faults.places import Hosts, Place, Users, tree

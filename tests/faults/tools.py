@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from typing import Any
 
-from orchestrator.topology import RENDEZVOUS_PORT
+from orchestrator.parts.topology import RENDEZVOUS_PORT
 from tests.faults import checks
 from tests.faults.breaking import no_more_processes
 from tests.faults.checks import LINE

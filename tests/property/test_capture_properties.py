@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis import capturesets, trace
-from orchestrator.analysis.decoding import LINK_TYPES
+from orchestrator.analysis.capture import capturesets, trace
+from orchestrator.analysis.capture.decoding import LINK_TYPES
 from tests.craft import (
     UDP,
     cooked,
@@ -24,7 +24,7 @@ from tests.craft import (
     section,
     tcp,
     udp,
-)  # fmt: skip
+)
 
 ADDRESSES = (("10.9.0.1", "10.9.0.2", "10.9.0.3"), ("fd09::1", "fd09::2", "fd09::3"))
 FRAMED = {

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.pattern import infer
+from orchestrator.analysis.traffic.pattern import infer
 
 
 def turned(order):

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.captures import reduce
+from orchestrator.analysis.capture.captures import reduce
 
 DATA = Path(__file__).parents[1] / "data" / "pcap"
 WHOLE = (DATA / "nano_tcp.pcap").read_bytes()

@@ -14,12 +14,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import config, documents, loading, plan
-from orchestrator.cli import main
-from orchestrator.experiment import for_dry_run
-from orchestrator.experiment import model as experiment_model
-from orchestrator.parts import FOLDERS, found
-from orchestrator.plandata import plan_data
+from orchestrator.cli.main import main
+from orchestrator.experiment import config, documents, loading, plan
+from orchestrator.experiment.experiment import for_dry_run
+from orchestrator.experiment.experiment import model as experiment_model
+from orchestrator.experiment.plandata import plan_data
+from orchestrator.parts.registry import FOLDERS, found
 
 ROOT = Path(__file__).parents[2]
 PLAYBOOKS = sorted((ROOT / "playbooks/experiments").rglob("*.yaml"))

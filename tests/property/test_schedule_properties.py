@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cross_traffic import distributions, schedule
 from cross_traffic.agents import flow_schedule
 from cross_traffic.schedule import BurstShape
-from orchestrator.errors import ConfigError
+from orchestrator.core.errors import ConfigError
 
 MTU = 1500
 

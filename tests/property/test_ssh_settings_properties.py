@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError
-from orchestrator.transport.settings import Settings, route
-from orchestrator.transport.target import SshTarget
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError
+from orchestrator.remote.transport.settings import Settings, route
+from orchestrator.remote.transport.target import SshTarget
 
 PATIENCE_S = 60
 EXAMPLES = int(os.environ.get("ORCH_SSH_EXAMPLES", "60"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.statistics import quantile, student_t, summarise
+from orchestrator.analysis.stats.statistics import quantile, student_t, summarise
 
 
 def correlated(random, n, phi):

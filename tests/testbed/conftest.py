@@ -6,8 +6,8 @@ import os
 import pytest
 from netns_help import processes_of, run_on
 
-from orchestrator import lock
-from orchestrator.deadline import Deadline
+from orchestrator.core import lock
+from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed, requirements_problems
 from tests import machine
 from tests.testbed.rack import rack

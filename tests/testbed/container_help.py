@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.testbed import runtimes
 from orchestrator.testbed.host_image import tree
 from orchestrator.testbed.tree import Tree

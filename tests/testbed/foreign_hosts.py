@@ -15,8 +15,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator import fanout
-from orchestrator.deadline import Deadline
+from orchestrator.core import fanout
+from orchestrator.core.deadline import Deadline
 from orchestrator.testbed import host_image, runtimes
 from orchestrator.testbed.tree import Tree, digest
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.topology import KNOWN_PORTS
+from orchestrator.parts.topology import KNOWN_PORTS
 
 # What listens on every address of a host, since its framework cannot be told otherwise: the program and its ports.
 EVERYWHERE: dict[str, dict[str, range]] = {

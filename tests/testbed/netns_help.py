@@ -7,9 +7,9 @@ from pathlib import Path
 
 import paramiko
 
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
+from orchestrator.parts.topology import wire_per_payload
 from orchestrator.testbed.netns_setup import as_paramiko
-from orchestrator.topology import wire_per_payload
 
 TRIES = 4
 

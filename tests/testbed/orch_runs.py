@@ -69,7 +69,7 @@ def _on_any_machine(data):
 def command(name, *arguments):
     """The command line of `orch`; a run waits for a testbed that somebody else holds."""
     patience = ("--wait", "5min") if name in ("run", "sweep", "testbed") else ()
-    return [sys.executable, "-m", "orchestrator.cli", name, *patience, *map(str, arguments)]
+    return [sys.executable, "-m", "orchestrator.cli.main", name, *patience, *map(str, arguments)]
 
 
 def start(name, *arguments, **more):

@@ -13,12 +13,12 @@ from typing import Any
 
 from warm import Warm
 
-from orchestrator.deadline import Deadline
-from orchestrator.launch import Launch
-from orchestrator.rows import Home
-from orchestrator.topology import RENDEZVOUS_PORT, Job, Link, Node, Topology
+from orchestrator.core.deadline import Deadline
+from orchestrator.parts.launch import Launch
+from orchestrator.parts.rows import Home
+from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Link, Node, Topology
 from tests import machine
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 
 PATIENCE_S = 120.0
 SEED = 7

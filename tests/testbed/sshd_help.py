@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.deadline import Deadline
-from orchestrator.transport.ssh import SshTarget
+from orchestrator.core.deadline import Deadline
+from orchestrator.remote.transport.ssh import SshTarget
 
 USER = getpass.getuser()
 PATIENCE_S = 60

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.analysis import capturesets, capturetables
+from orchestrator.analysis.capture import capturesets, capturetables
 from tests import wireshark
 
 pytestmark = [

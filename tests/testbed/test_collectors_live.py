@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from cross_traffic import iperf
-from orchestrator.collectors import nic, qdisc, tcp, tcpdump
-from orchestrator.deadline import Deadline
-from orchestrator.launch import Launch, Line
-from orchestrator.protocols import Source
-from orchestrator.rows import Home
-from orchestrator.topology import Link, Node, Topology
+from orchestrator.core.deadline import Deadline
+from orchestrator.parts.collectors import nic, qdisc, tcp, tcpdump
+from orchestrator.parts.launch import Launch, Line
+from orchestrator.parts.protocols import Source
+from orchestrator.parts.rows import Home
+from orchestrator.parts.topology import Link, Node, Topology
 
 pytestmark = [
     pytest.mark.testbed,

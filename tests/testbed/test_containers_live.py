@@ -12,18 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 from container_fixtures import nothing_left, runtime, stores
-from container_help import (
-    PATIENCE_S,
-    import_image,
-    program_image,
-    soon,
-)
+from container_help import PATIENCE_S, import_image, program_image, soon
 from netns_help import processes_of
 from orch_runs import ROOT, measured, nothing_is_left, orch, write
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import TestbedError
-from orchestrator.leash import Leash
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import TestbedError
+from orchestrator.remote.leash import Leash
 from orchestrator.testbed import host_image, leftovers, runtimes
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.netns_setup import Containers
@@ -106,7 +101,7 @@ def test_an_agent_works_there(up, runtime):
 HELD = """
 import sys
 from pathlib import Path
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.netns_setup import Containers
 spec = LocalSpec(hosts=("h1", "h2"), rates={"h1": 1e8, "h2": 1e8}, containers=Containers(runtime=sys.argv[1]))

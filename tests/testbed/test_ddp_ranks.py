@@ -16,8 +16,8 @@ from statistics import median
 import pytest
 from rank_processes import PATIENCE_S, Ranks, loopback, running
 
-from orchestrator.deadline import Deadline
-from orchestrator.launch import Launch
+from orchestrator.core.deadline import Deadline
+from orchestrator.parts.launch import Launch
 from tests.skipping import needs_torch
 from workloads import ddp
 

@@ -10,7 +10,8 @@ from statistics import median
 import pytest
 from rank_processes import Ranks, loopback, others_end_with_one_line, running
 
-from workloads import deepspeed, environments
+from workloads import deepspeed
+from workloads.common import environments
 
 pytestmark = [
     pytest.mark.testbed,

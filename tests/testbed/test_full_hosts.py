@@ -8,9 +8,9 @@ import re
 import pytest
 from orch_runs import as_root, in_stage, light, start, wait_for, write
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError
-from orchestrator.leash import Leash
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError
+from orchestrator.remote.leash import Leash
 from tests.machine import PATIENCE_S
 
 pytestmark = [

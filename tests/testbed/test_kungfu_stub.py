@@ -8,9 +8,9 @@ import sys
 import pytest
 from rank_processes import running
 
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import kungfu
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from netns_help import carries, processes_of, serve_once
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import TestbedError
-from orchestrator.leash import Leash
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import TestbedError
+from orchestrator.remote.leash import Leash
 from orchestrator.testbed import netns, netns_door, netns_needs
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.netns_setup import setup_document
@@ -127,7 +127,7 @@ def test_sixty_four_hosts_come_up(up, on):
 HELD = """
 import sys, time
 from pathlib import Path
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.netns_setup import setup_document
 names = ("h1", "h2", "h3")

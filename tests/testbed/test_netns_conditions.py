@@ -6,7 +6,7 @@ import shlex
 import pytest
 from netns_help import carries, serve_once
 
-from orchestrator.conditions import congestion_control, delay, ecn, firewall, loss, rate
+from orchestrator.parts.conditions import congestion_control, delay, ecn, firewall, loss, rate
 
 pytestmark = pytest.mark.testbed
 

@@ -8,10 +8,10 @@ import sys
 import pytest
 from orch_runs import orch, write
 
-from orchestrator.deadline import Deadline
+from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from tests.testbed.broken_python import BROKEN_PYTHON
-from workloads import environments
+from workloads.common import environments
 
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 

@@ -17,7 +17,7 @@ RUN_S = 420.0
 
 def orch(up, *words):
     """`orch` on the controller of a fleet, to its end."""
-    argv = up.on_controller([sys.executable, "-m", "orchestrator.cli", *words])
+    argv = up.on_controller([sys.executable, "-m", "orchestrator.cli.main", *words])
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=RUN_S)
 
 

@@ -10,7 +10,7 @@ import pytest
 import wire
 from orch_runs import agree, killed_in_its_window, orch, sealed, write
 
-from workloads import environments
+from workloads.common import environments
 
 pytestmark = [
     pytest.mark.testbed,

@@ -10,16 +10,7 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
-from orch_runs import (
-    SMALL,
-    last_json,
-    measured,
-    orch,
-    start,
-    told_of,
-    wait_for,
-    write,
-)
+from orch_runs import SMALL, last_json, measured, orch, start, told_of, wait_for, write
 
 from tests.testbed.rack import on_inventory
 

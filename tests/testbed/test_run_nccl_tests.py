@@ -8,7 +8,7 @@ import pytest
 from orch_runs import killed_in_its_window, last_json, measured, nothing_is_left, orch, write
 
 from orchestrator.report.runs import Run
-from workloads import environments
+from workloads.common import environments
 
 pytestmark = [
     pytest.mark.testbed,

@@ -15,10 +15,10 @@ import pytest
 from orch_runs import measured, nothing_is_left, orch, wait_for, write
 from sudo_hosts import ALL, ONLY_THE_WRAPPER, processes_of, up
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError, TransportError
-from orchestrator.launch import Exited, Launch, Line, Requirement
-from orchestrator.leash import Leash
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError, TransportError
+from orchestrator.parts.launch import Exited, Launch, Line, Requirement
+from orchestrator.remote.leash import Leash
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 
 pytestmark = [

@@ -12,8 +12,8 @@ import pytest
 import wire
 from orch_runs import agree, killed_in_its_window, orch, sealed, write
 
-from orchestrator.analysis import traffic
-from workloads import environments
+from orchestrator.analysis.traffic import traffic
+from workloads.common import environments
 
 pytestmark = [
     pytest.mark.testbed,

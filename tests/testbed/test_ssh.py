@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 from sshd_help import USER, keygen, site
 
-from orchestrator.answers import AgentLost, RemoteFile
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, TransportError
-from orchestrator.launch import Launch
-from orchestrator.leash import Leash
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, TransportError
+from orchestrator.parts.launch import Launch
+from orchestrator.parts.topology import Node
+from orchestrator.remote.answers import AgentLost, RemoteFile
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport import ssh
+from orchestrator.remote.transport.bootstrap import agent_source
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
-from orchestrator.topology import Node
-from orchestrator.transport import ssh
-from orchestrator.transport.bootstrap import agent_source
 from tests import machine
 
 pytestmark = pytest.mark.testbed

@@ -18,11 +18,11 @@ import pytest
 from sshd_help import PATIENCE_S, USER, keygen, signed, site
 
 from orchestrator.agents.agent.proc import command_line, descendants, process_table
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError, TransportError
-from orchestrator.leash import Leash
-from orchestrator.topology import Node
-from orchestrator.transport import logins, ssh
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError, TransportError
+from orchestrator.parts.topology import Node
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport import logins, ssh
 
 pytestmark = pytest.mark.testbed
 

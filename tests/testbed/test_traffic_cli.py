@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from orch_runs import wait_for
 
-from orchestrator import cli
+from orchestrator.cli import main
 from tests import machine
 
 pytestmark = pytest.mark.testbed
@@ -29,7 +29,7 @@ def port():
 @contextmanager
 def serving(log, port, *, senders=(HERE,)):
     options = [word for sender in senders for word in ("--from", sender)]
-    argv = [sys.executable, "-m", "orchestrator.cli", "traffic", "serve", "--address", HERE, "--port", str(port)]
+    argv = [sys.executable, "-m", "orchestrator.cli.main", "traffic", "serve", "--address", HERE, "--port", str(port)]
     process = subprocess.Popen([*argv, *options, "--log", str(log)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "listening\n"
@@ -40,7 +40,9 @@ def serving(log, port, *, senders=(HERE,)):
 
 
 def send(log, port, *options):
-    return cli.main(["traffic", "send", "--to", HERE, "--from", HERE, "--port", str(port), "--log", str(log), *options])
+    return main.main(
+        ["traffic", "send", "--to", HERE, "--from", HERE, "--port", str(port), "--log", str(log), *options]
+    )
 
 
 def counted(log, port):
@@ -53,7 +55,7 @@ def test_a_schedule_is_sent_received_and_checked(tmp_path, port, capfd):
     with serving(tmp_path / "sink", port):
         assert send(tmp_path / "log", port, "--load", "5gbit", "--scale", "100", "--duration", "1s") == 0
     assert "all acknowledged" in capfd.readouterr().out
-    assert cli.main(["traffic", "check", str(tmp_path / "log")]) == 0
+    assert main.main(["traffic", "check", str(tmp_path / "log")]) == 0
     told = capfd.readouterr().out
     assert "asked for" in told
     assert "us p99" in told
@@ -63,7 +65,7 @@ def test_a_schedule_is_sent_received_and_checked(tmp_path, port, capfd):
 def test_a_file_is_sent_as_it_says(tmp_path, port, capfd):
     file = tmp_path / "flows.csv"
     shape = ["--load", "5gbit", "--scale", "100", "--duration", "1s", "--burst", "1ms,10ms,3"]
-    assert cli.main(["traffic", "schedule", *shape, "-o", str(file), "--plot", str(tmp_path / "b4")]) == 0
+    assert main.main(["traffic", "schedule", *shape, "-o", str(file), "--plot", str(tmp_path / "b4")]) == 0
     assert "burst profile" in capfd.readouterr().out
     assert (tmp_path / "b4.svg").stat().st_size > 1000
     flows = sum(not line.startswith(("#", "start_s")) for line in file.read_text().splitlines())
@@ -100,7 +102,7 @@ def test_the_death_of_the_sender_ends_its_workers_and_not_the_sink(tmp_path, por
         (tmp_path / "log").mkdir()
         made = tmp_path / "made"
         options = ["--load", "1gbit", "--scale", "100", "--duration", "60s"]
-        argv = [sys.executable, "-m", "orchestrator.cli", "traffic", "send", "--to", HERE, "--port", str(port)]
+        argv = [sys.executable, "-m", "orchestrator.cli.main", "traffic", "send", "--to", HERE, "--port", str(port)]
         process = subprocess.Popen([*argv, "--log", str(made), *options], stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 120
         while not list(made.glob("flows.*.bin")) or _sender_of(made) is None:
@@ -148,12 +150,12 @@ def _is_zombie(pid):
     ],
 )
 def test_bad_options_get_one_line(options, told, capsys):
-    assert cli.main(["traffic", "schedule", *options]) == 2
+    assert main.main(["traffic", "schedule", *options]) == 2
     said = capsys.readouterr().err
     assert told in said
     assert len(said.splitlines()) <= 2
 
 
 def test_a_folder_without_a_log_is_one_error(tmp_path, capsys):
-    assert cli.main(["traffic", "check", str(tmp_path)]) == 1
+    assert main.main(["traffic", "check", str(tmp_path)]) == 1
     assert "holds no log" in capsys.readouterr().err

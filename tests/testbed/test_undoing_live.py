@@ -6,10 +6,10 @@ import shlex
 
 import pytest
 
-from orchestrator.conditions import congestion_control, delay, ecn, firewall, loss, rate
-from orchestrator.deadline import Deadline
-from orchestrator.leash import Leash
-from orchestrator.session import Session
+from orchestrator.core.deadline import Deadline
+from orchestrator.parts.conditions import congestion_control, delay, ecn, firewall, loss, rate
+from orchestrator.remote.leash import Leash
+from orchestrator.run.session import Session
 from tests.machine import PATIENCE_S
 
 pytestmark = pytest.mark.testbed

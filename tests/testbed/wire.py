@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.analysis import traffic
+from orchestrator.analysis.traffic import traffic
 
 
 def captured(run):

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.answers import AgentEvent, Swept
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError
-from orchestrator.leash import Leash
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError
+from orchestrator.parts.topology import Node
+from orchestrator.remote.answers import AgentEvent, Swept
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.report import style
-from orchestrator.topology import Node
-from orchestrator.transport.local import LocalChannel
 from tests.machine import PATIENCE_S
 
 AGENT_PYTHON = os.environ.get("ORCH_AGENT_PYTHON", sys.executable)  # of the agents: may be an older one

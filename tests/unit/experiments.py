@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 
 GOOD = """\
 name: t

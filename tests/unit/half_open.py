@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from orchestrator.transport.local import LocalChannel
+from orchestrator.remote.transport.local import LocalChannel
 
 PIECE = 1 << 14
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.analysis.traffic import Traffic
+from orchestrator.analysis.traffic.traffic import Traffic
 
 MS = 1_000_000
 BEGAN_NS = 1_795_000_000_000_000_000

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sweep_files import window
 
-from orchestrator import metrics
-from orchestrator.observing import HostSample
+from orchestrator.run.observers import metrics
+from orchestrator.run.observers.observing import HostSample
 from orchestrator.store.sweeps import Measured, Sweep
 
 DASHBOARD = Path(__file__).parents[2] / "playbooks" / "grafana" / "orch.json"

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import windows
-from orchestrator.gates import Tolerances
-from orchestrator.gates import reasons as reasons_of
-from orchestrator.gates import valid as is_valid
-from orchestrator.rows import TABLES
+from orchestrator.analysis.windows import windows
+from orchestrator.analysis.windows.gates import Tolerances
+from orchestrator.analysis.windows.gates import reasons as reasons_of
+from orchestrator.analysis.windows.gates import valid as is_valid
+from orchestrator.parts.rows import TABLES
 from orchestrator.store.tables import TableWriter
 
 BEGAN_NS = 1_795_000_000_000_000_000

@@ -24,16 +24,16 @@ from orchestrator.agents.agent import checks, children, commands, launches
 from orchestrator.agents.agent.home import Home
 from orchestrator.agents.agent.proc import Row
 from orchestrator.agents.agent.steps import Refusal
-from orchestrator.answers import AgentLost
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, TransportError
-from orchestrator.launch import Exited, Launch
-from orchestrator.leash import Leash
-from orchestrator.topology import Node
-from orchestrator.transport import local
-from orchestrator.transport.bootstrap import agent_argv, agent_command_line, agent_modules, agent_source, packed
-from orchestrator.transport.local import LocalChannel
-from orchestrator.transport.ssh import SshChannel, SshTarget
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, TransportError
+from orchestrator.parts.launch import Exited, Launch
+from orchestrator.parts.topology import Node
+from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport import local
+from orchestrator.remote.transport.bootstrap import agent_argv, agent_command_line, agent_modules, agent_source, packed
+from orchestrator.remote.transport.local import LocalChannel
+from orchestrator.remote.transport.ssh import SshChannel, SshTarget
 
 MAGIC = b"\0orch-agent 1\n"
 ROOT = Path(__file__).parents[2]

@@ -13,24 +13,15 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator import (
-    beforehand,
-    capacity,
-    config,
-    doctor,
-    execute,
-    loading,
-    machine,
-    missing,
-    plan,
-    runner,
-    sweep,
-    sweepfile,
-)
-from orchestrator.errors import OrchError
-from orchestrator.launch import Requirement
-from orchestrator.machine import Machine
-from orchestrator.progress import Progress
+from orchestrator.core import machine
+from orchestrator.core.errors import OrchError
+from orchestrator.core.machine import Machine
+from orchestrator.experiment import beforehand, capacity, config, loading, missing, plan, sweepfile
+from orchestrator.hosts import doctor
+from orchestrator.parts.launch import Requirement
+from orchestrator.run import execute, runner
+from orchestrator.run.observers.progress import Progress
+from orchestrator.sweep import run_sweep
 
 GIB = 2.0**30
 # Root passes every folder by two of its capabilities: without them it is as any other user.
@@ -196,8 +187,8 @@ def test_a_sweep_with_one_point_too_large_is_refused_before_the_first(tmp_path, 
         assert "64 ranks take" in err
     assert not (tmp_path / "r").exists()
     definition = sweepfile.load(path, [], dry_run=False)
-    keys = sweep.chosen_keys(definition, ())
-    about = sweep.settle(definition, keys, force=True, progress=Progress(io.StringIO()))
+    keys = run_sweep.chosen_keys(definition, ())
+    about = run_sweep.settle(definition, keys, force=True, progress=Progress(io.StringIO()))
     assert about["forced"][0].startswith("64 ranks take")
 
 
@@ -252,7 +243,7 @@ def test_an_environment_in_a_folder_that_is_closed_to_this_user_is_none(tmp_path
     closed = tmp_path / "closed"
     (closed / "torch/bin").mkdir(parents=True)
     (closed / "torch/bin/python").symlink_to(sys.executable)
-    asked = "from workloads import environments; print(environments.is_built('torch'))"
+    asked = "from workloads.common import environments; print(environments.is_built('torch'))"
     here = Path(__file__).parents[2]
 
     def answer() -> str:

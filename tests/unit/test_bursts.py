@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.analysis.bursts import height
-from orchestrator.analysis.throughput import Bins
+from orchestrator.analysis.traffic.bursts import height
+from orchestrator.analysis.traffic.throughput import Bins
 
 MS = 1_000_000
 ZERO_NS = 1_795_000_000_000_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from tests.craft import ethernet, pcap
 from tests.nasty import NASTY, connection
 

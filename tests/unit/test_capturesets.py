@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis import accounting, binning, capturesets, capturetables, trace
-from orchestrator.errors import CaptureError, ConfigError
+from orchestrator.analysis.capture import accounting, binning, capturesets, capturetables, trace
+from orchestrator.core.errors import CaptureError, ConfigError
 from tests import wireshark
 from tests.craft import (
     RST,
@@ -30,7 +30,7 @@ from tests.craft import (
     simple,
     tcp,
     udp,
-)  # fmt: skip
+)
 from tests.nasty import NASTY, connection
 
 DATA = Path(__file__).parents[1] / "data" / "pcap"

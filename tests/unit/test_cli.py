@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, orch
 
-from orchestrator import cli
+from orchestrator.cli import main
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = tuple(
     name
-    for action in cli.build_parser()._actions
+    for action in main.build_parser()._actions
     if isinstance(action, argparse._SubParsersAction)
     for name in action.choices
 )
 
 HELPS = """
 import contextlib, io, json, sys
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 told = {}
 for command in sys.argv[1:]:
     out = io.StringIO()
@@ -62,7 +62,7 @@ def test_every_command_has_an_example_that_it_takes(helps, command, capsys):
     assert example, f"{command} --help has no example"
     words = shlex.split(re.split(r" [|>] ", example[1])[0])
     assert words[1] == command
-    cli.build_parser().parse_args(words[1:])
+    main.build_parser().parse_args(words[1:])
 
 
 def test_examples_of_the_whole_are_taken_too(helps):
@@ -70,13 +70,13 @@ def test_examples_of_the_whole_are_taken_too(helps):
     examples = re.findall(r"^  (orch .*?)(?:  |$)", text, re.MULTILINE)
     assert len(examples) > 5
     for example in examples:
-        cli.build_parser().parse_args(example.split()[1:])
+        main.build_parser().parse_args(example.split()[1:])
     assert "exit status: 0" in text
 
 
 PLAN = """
 import sys
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 assert main(["plan", sys.argv[1]]) == 0
 print(*sorted(sys.modules), file=sys.stderr)
 """
@@ -103,13 +103,13 @@ def test_no_command_is_answered_with_help():
 @pytest.mark.parametrize("argv", [["nonsense"], ["run"], ["plan", "a", "b"], ["ls", "--nonsense"]])
 def test_a_wrong_command_line_is_told_with_status_2(argv, capsys):
     with pytest.raises(SystemExit) as caught:
-        cli.main(argv)
+        main.main(argv)
     assert caught.value.code == 2
     assert "usage: orch" in capsys.readouterr().err
 
 
 def test_a_reader_that_goes_away_is_no_error_to_print():
-    argv = [sys.executable, "-m", "orchestrator.cli", "schema"]
+    argv = [sys.executable, "-m", "orchestrator.cli.main", "schema"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
@@ -131,7 +131,7 @@ def test_a_bug_of_ours_is_not_dressed_up(monkeypatch):
     def broken(_arguments):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli, "_schema", broken)
+    monkeypatch.setattr(main, "_schema", broken)
     with pytest.raises(ZeroDivisionError):
         orch("schema")
 
@@ -140,5 +140,5 @@ def test_an_interrupted_command_says_so_by_its_status(monkeypatch):
     def interrupted(_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_schema", interrupted)
+    monkeypatch.setattr(main, "_schema", interrupted)
     assert orch("schema")[0] == 130

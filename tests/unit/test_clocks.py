@@ -3,14 +3,14 @@ from __future__ import annotations
 import re
 import time
 
-from orchestrator.answers import ClockSample
-from orchestrator.clocks import agreed
-from orchestrator.deadline import Deadline
-from orchestrator.gates import Evidence, Tolerances, judge
-from orchestrator.leash import Leash
-from orchestrator.machine import own_kernel
-from orchestrator.topology import Node
-from orchestrator.transport import local
+from orchestrator.analysis.windows.gates import Evidence, Tolerances, judge
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.machine import own_kernel
+from orchestrator.parts.topology import Node
+from orchestrator.remote.answers import ClockSample
+from orchestrator.remote.clocks import agreed
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport import local
 
 SAMPLES = {"h1": ClockSample(120_000, 90_000), "h2": ClockSample(600_000, 1_060_000), "h3": ClockSample(-5_000, 40_000)}
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.rows import Home
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.rows import Home
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import collective
-from workloads.placement import ranks
-from workloads.spans import common, merged, overlap
+from workloads.common.placement import ranks
+from workloads.readers.spans import common, merged, overlap
 
 
 def topology(hosts: int = 4, *, scale: int = 100) -> Topology:

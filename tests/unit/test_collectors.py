@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator import samplers
-from orchestrator.collectors import cpu, nic, qdisc, tcp, tcpdump
-from orchestrator.launch import Line
-from orchestrator.rows import TABLES, Home
-from orchestrator.topology import Link, Node, Topology
+from orchestrator.parts import samplers
+from orchestrator.parts.collectors import cpu, nic, qdisc, tcp, tcpdump
+from orchestrator.parts.launch import Line
+from orchestrator.parts.rows import TABLES, Home
+from orchestrator.parts.topology import Link, Node, Topology
 
 DATA = Path(__file__).parent.parent / "data"
 PARTS = (cpu, nic, qdisc, tcp, tcpdump)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agents import cpu_source, nic_source
-from orchestrator.collectors import cpu, nic
-from orchestrator.rows import Home
-from orchestrator.samplers import AGENTS
+from orchestrator.parts.collectors import cpu, nic
+from orchestrator.parts.rows import Home
+from orchestrator.parts.samplers import AGENTS
 
 
 def start(folder: Path, source: str, *arguments: str) -> subprocess.Popen[str]:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.rows import Home
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.rows import Home
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import command
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 
 NODES = tuple(Node(name=f"h{i}", address=f"10.0.0.{i}", device=f"eth{i}", python=sys.executable) for i in (1, 2))
 WHERE = Topology(

@@ -7,10 +7,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from night_runs import sweep_id, write_night, write_run
 
-from orchestrator import compare_cli
-from orchestrator.analysis import selection
-from orchestrator.cli import main
-from orchestrator.errors import ConfigError, StoreError
+from orchestrator.analysis.compare import selection
+from orchestrator.cli import compare_cli
+from orchestrator.cli.main import main
+from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.store import rundir
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from orchestrator.conditions import congestion_control, delay, rate
-from orchestrator.topology import Link, Node, Topology
+from orchestrator.parts.conditions import congestion_control, delay, rate
+from orchestrator.parts.topology import Link, Node, Topology
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.analysis import congestion, fits
 from orchestrator.analysis.published import salamy
+from orchestrator.analysis.stats import fits
+from orchestrator.analysis.traffic import congestion
 
 C = 25e9
 LOADS = np.array([0, 2, 4, 6, 8, 10, 12, 14, 16, 17, 18, 19, 20, 21, 22]) * 1e9

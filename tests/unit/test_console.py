@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.progress import Progress
+from orchestrator.run.observers.progress import Progress
 
 TELLS = """
 import argparse, sys
-from orchestrator import cli, console
+from orchestrator.cli import main as cli; from orchestrator.core import console
 def action(arguments):
     console.tell("what was measured")
     console.tell("and why", stream=sys.stderr)

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from experiments import orch
 
-from orchestrator import loading, plan
-from orchestrator.deadline import Deadline
-from orchestrator.errors import ConfigError, TestbedError
-from orchestrator.experiment import for_dry_run
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import ConfigError, TestbedError
+from orchestrator.experiment import loading, plan
+from orchestrator.experiment.experiment import for_dry_run
 from orchestrator.testbed import containers, netns_needs, private_folder, runtimes
 from orchestrator.testbed.netns_setup import Containers, LocalSpec, new_keys, setup_document, topology
 from orchestrator.testbed.private_folder import PrivateFolder
 from orchestrator.testbed.tree import Tree, digest
-from workloads import environments
+from workloads.common import environments
 
 ROOT = Path(__file__).parents[2]
 HEAD = "name: x\nworkload: {ddp: {model: resnet50, hosts: [h1, h2]}}\nmeasure: {iterations: 30}\n"

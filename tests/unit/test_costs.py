@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis import costs
-from orchestrator.analysis.throughput import Bins
+from orchestrator.analysis.traffic.throughput import Bins
+from orchestrator.analysis.windows import costs
 
 BEGIN = 1_795_000_000_000_000_000
 STEP = 100_000_000  # nanoseconds an iteration

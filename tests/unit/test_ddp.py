@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.launch import Flow, Line
-from orchestrator.rows import TABLES, Home
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.launch import Flow, Line
+from orchestrator.parts.rows import TABLES, Home
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import ddp, p2p
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 
 SAMPLE = Path(__file__).parent.parent / "data" / "ddp" / "iterations.jsonl"
 

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from orchestrator.rows import Home
-from orchestrator.topology import Job, Link, Node, Topology
-from workloads import communication, deepspeed, deepspeed_stages
-from workloads.placement import ranks
+from orchestrator.parts.rows import Home
+from orchestrator.parts.topology import Job, Link, Node, Topology
+from workloads import deepspeed
+from workloads.common import deepspeed_stages
+from workloads.common.placement import ranks
+from workloads.readers import communication
 
 RESNET = 25_557_032
 

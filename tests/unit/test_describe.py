@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, changed, orch
 
-from orchestrator import describe
+from orchestrator.experiment import describe
 from orchestrator.store.rundir import Entry
 
 NAN = math.nan

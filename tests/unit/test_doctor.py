@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator import doctor, routes
+from orchestrator.hosts import doctor
+from orchestrator.parts.topology import Link, Node, Topology
+from orchestrator.remote.transport.local import LocalChannel
+from orchestrator.run import routes
 from orchestrator.testbed import inventory
-from orchestrator.topology import Link, Node, Topology
-from orchestrator.transport.local import LocalChannel
 
 
 class Here:

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from orchestrator import fanout
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, Interrupted, OrchError
-from orchestrator.interrupts import Interrupts
+from orchestrator.core import fanout
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, Interrupted, OrchError
+from orchestrator.core.interrupts import Interrupts
 
 
 def each(items, action, seconds=60.0, **more):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from orchestrator import packet_rules
-from orchestrator.conditions import firewall
-from orchestrator.topology import KNOWN_PORTS, Link, Node, Topology
+from orchestrator.parts import packet_rules
+from orchestrator.parts.conditions import firewall
+from orchestrator.parts.topology import KNOWN_PORTS, Link, Node, Topology
 
 DATA = Path(__file__).parents[1] / "data/firewall"
 ADDRESSES = ("198.18.0.1", "198.18.0.2", "198.18.0.3", "fd00::4")  # those of the sample

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.analysis import captures, flowbins
+from orchestrator.analysis.capture import captures, flowbins
 
 PCAPS = sorted((Path(__file__).parents[1] / "data" / "pcap").glob("*.pcap"))
 

@@ -16,10 +16,10 @@ import pytest
 from orchestrator.agents.agent.folders import reach
 from orchestrator.agents.agent.steps import Refusal
 from orchestrator.agents.agent.whose import Whose
-from orchestrator.answers import AgentLost, RemoteFile
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, LaunchError, OrchError
-from orchestrator.launch import Exited, Launch
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, LaunchError, OrchError
+from orchestrator.parts.launch import Exited, Launch
+from orchestrator.remote.answers import AgentLost, RemoteFile
 
 pytestmark = pytest.mark.usefixtures("strays")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="other users are root's to play")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import fsdp
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 
 VGG = 138_357_544
 

@@ -9,13 +9,13 @@ import struct
 import pytest
 from pydantic import ValidationError
 
-from orchestrator import reduction
-from orchestrator.errors import StoreError, TransportError
-from orchestrator.rows import Home
-from orchestrator.sweepfile import Axis
-from orchestrator.transport import certificates, settings, tokens
-from orchestrator.transport.settings import Hop
-from orchestrator.transport.target import SshTarget
+from orchestrator.analysis import reduction
+from orchestrator.core.errors import StoreError, TransportError
+from orchestrator.experiment.sweepfile import Axis
+from orchestrator.parts.rows import Home
+from orchestrator.remote.transport import certificates, settings, tokens
+from orchestrator.remote.transport.settings import Hop
+from orchestrator.remote.transport.target import SshTarget
 from tests.fuzz.targets import TARGETS, files, homes, ssh, store
 
 

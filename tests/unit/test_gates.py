@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from orchestrator.gates import Capture, Evidence, Job, Load, Tolerances, judge, reasons, valid
-from orchestrator.portbytes import PortBytes
+from orchestrator.analysis.windows.gates import Capture, Evidence, Job, Load, Tolerances, judge, reasons, valid
+from orchestrator.analysis.windows.portbytes import PortBytes
 
 GOOD = Evidence(
     window="w1",

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.collectors import gpu
-from orchestrator.rows import Home
-from orchestrator.samplers import AGENTS
-from orchestrator.topology import Link, Node, Topology
+from orchestrator.parts.collectors import gpu
+from orchestrator.parts.rows import Home
+from orchestrator.parts.samplers import AGENTS
+from orchestrator.parts.topology import Link, Node, Topology
 
 
 @pytest.fixture(scope="module")

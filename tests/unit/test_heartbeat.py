@@ -11,16 +11,16 @@ import threading
 import pytest
 from half_open import Cuttable
 
-from orchestrator import heartbeat
-from orchestrator.answers import AgentLost
-from orchestrator.deadline import Deadline
-from orchestrator.errors import LockedError, TransportError
-from orchestrator.heartbeat import SILENT_S, Hearing, Monitor
-from orchestrator.launch import Launch
-from orchestrator.leash import Leash
-from orchestrator.topology import Node
-from orchestrator.transport import local
-from orchestrator.transport.bootstrap import agent_modules, packed
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import LockedError, TransportError
+from orchestrator.parts.launch import Launch
+from orchestrator.parts.topology import Node
+from orchestrator.remote import heartbeat
+from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.heartbeat import SILENT_S, Hearing, Monitor
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport import local
+from orchestrator.remote.transport.bootstrap import agent_modules, packed
 from tests.machine import PATIENCE_S
 
 LOOK_S = 0.25
@@ -250,11 +250,11 @@ def test_an_agent_that_hears_nothing_for_too_long_puts_everything_down(far, tmp_
 
 CONTROLLER = """
 import sys
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError
-from orchestrator.leash import Leash
-from orchestrator.topology import Node
-from orchestrator.transport.local import LocalChannel
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError
+from orchestrator.remote.leash import Leash
+from orchestrator.parts.topology import Node
+from orchestrator.remote.transport.local import LocalChannel
 work, run = sys.argv[1:]
 def leash(name, silence_s):
     made = Leash(Node(name=name, work=work), LocalChannel(), run=run, holder={}, on_event=lambda event: None,

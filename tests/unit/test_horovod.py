@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.launch import Listening
-from orchestrator.topology import Job, Link, Node, Topology
-from workloads import environments, horovod
-from workloads.placement import ranks
+from orchestrator.parts.launch import Listening
+from orchestrator.parts.topology import Job, Link, Node, Topology
+from workloads import horovod
+from workloads.common import environments
+from workloads.common.placement import ranks
 
 
 def topology(*, scale: int = 100, kind: str = "inventory") -> Topology:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.rows import TABLES, Home
+from orchestrator.parts.rows import TABLES, Home
 from workloads import horovod
 
 SAMPLE = (

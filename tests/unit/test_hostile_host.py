@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import inbox
-from orchestrator import leash as leash_module
-from orchestrator.answers import AgentLost, LineRead, RemoteFile
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, DeadlineExceeded, OrchError, StoreError, TransportError
-from orchestrator.events import EventLog
-from orchestrator.fetching import fetch_all
-from orchestrator.launch import Launch, Requirement
-from orchestrator.leash import Leash
-from orchestrator.topology import Node
-from orchestrator.transport.local import LocalChannel
-from orchestrator.watch import Watch
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError, StoreError, TransportError
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.topology import Node
+from orchestrator.remote import inbox
+from orchestrator.remote import leash as leash_module
+from orchestrator.remote.answers import AgentLost, LineRead, RemoteFile
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport.local import LocalChannel
+from orchestrator.run.fetching import fetch_all
+from orchestrator.run.observers.events import EventLog
+from orchestrator.run.watch import Watch
 
 PATIENCE_S = 60.0  # of requests that are to be ended before
 

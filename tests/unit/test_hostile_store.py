@@ -11,10 +11,10 @@ import fsspec
 import pytest
 from sealed_run import make_run
 
-from orchestrator import query, recovery
-from orchestrator.cli import main
-from orchestrator.errors import OrchError
-from orchestrator.store import index, remote, rundir
+from orchestrator.cli.main import main
+from orchestrator.core.errors import OrchError
+from orchestrator.run import recovery
+from orchestrator.store import index, query, remote, rundir
 from orchestrator.store.rundir import RunFolder
 
 DAY_NS = 86_400_000_000_000

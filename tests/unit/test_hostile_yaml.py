@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from orchestrator import documents
-from orchestrator.cli import main
-from orchestrator.documents import MOST_BYTES, MOST_NODES
+from orchestrator.cli.main import main
+from orchestrator.experiment import documents
+from orchestrator.experiment.documents import MOST_BYTES, MOST_NODES
 
 FULL = MOST_BYTES - 16
 MANY = "more than 20000 values"
@@ -33,8 +33,8 @@ REFUSED = {
 ASK = """
 import json, resource, sys
 from pathlib import Path
-from orchestrator import documents
-from orchestrator.errors import ConfigError
+from orchestrator.experiment import documents
+from orchestrator.core.errors import ConfigError
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     documents.load(Path(sys.argv[1]), needs="all")

@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from orchestrator.errors import Interrupted
-from orchestrator.interrupts import Interrupts
+from orchestrator.core.errors import Interrupted
+from orchestrator.core.interrupts import Interrupts
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -68,8 +68,8 @@ def test_a_rest_ends_in_time_or_with_a_second_signal():
 
 PROGRAM = """
 import time
-from orchestrator.errors import Interrupted
-from orchestrator.interrupts import Interrupts
+from orchestrator.core.errors import Interrupted
+from orchestrator.core.interrupts import Interrupts
 with Interrupts() as interrupts:
     try:
         print("working", flush=True)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from orchestrator.testbed.inventory import Inventory, topology
 
 EXAMPLE = Path(__file__).parents[2] / "playbooks/testbeds/example-rack.yaml"
@@ -81,7 +81,7 @@ def test_it_needs_no_ssh_library():
     import subprocess
     import sys
 
-    code = "import sys, orchestrator.testbed.inventory, orchestrator.leash; sys.exit('paramiko' in sys.modules)"
+    code = "import sys, orchestrator.testbed.inventory, orchestrator.remote.leash; sys.exit('paramiko' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=EXAMPLE.parents[2], check=False).returncode == 0
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cross_traffic import iperf
-from orchestrator.launch import Flow, Line, Listening
-from orchestrator.protocols import Demand, Source
-from orchestrator.rows import TABLES, Home
-from orchestrator.topology import Link, Node, Topology, wire_per_payload
+from orchestrator.parts.launch import Flow, Line, Listening
+from orchestrator.parts.protocols import Demand, Source
+from orchestrator.parts.rows import TABLES, Home
+from orchestrator.parts.topology import Link, Node, Topology, wire_per_payload
 
 DATA = Path(__file__).parent.parent / "data/iperf"
 SOURCE = Source(name="iperf0", window="w1", port=15203, duration_s=100.5, seed=1)

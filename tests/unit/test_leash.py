@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.answers import LineRead, ProcessExited, RemoteFile
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, DeadlineExceeded, LaunchError, NeverStartedError, UnsafePath
-from orchestrator.launch import Exited, Launch, Line, Listening, Requirement, Sign, Stop
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, DeadlineExceeded, LaunchError, NeverStartedError, UnsafePath
+from orchestrator.parts.launch import Exited, Launch, Line, Listening, Requirement, Sign, Stop
+from orchestrator.remote.answers import LineRead, ProcessExited, RemoteFile
 from tests.machine import free_port
 
 SOON = 60.0

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.answers import AgentLost
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, DeadlineExceeded, LockedError, OrchError, TransportError
-from orchestrator.launch import Launch, Line
-from orchestrator.leash import come_back
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, DeadlineExceeded, LockedError, OrchError, TransportError
+from orchestrator.parts.launch import Launch, Line
+from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.leash import come_back
 from tests.machine import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("strays")
@@ -51,11 +51,11 @@ wait()
 
 CONTROLLER = """
 import json, sys, time
-from orchestrator.deadline import Deadline
-from orchestrator.launch import Launch, Line
-from orchestrator.leash import Leash
-from orchestrator.topology import Node
-from orchestrator.transport.local import LocalChannel
+from orchestrator.core.deadline import Deadline
+from orchestrator.parts.launch import Launch, Line
+from orchestrator.remote.leash import Leash
+from orchestrator.parts.topology import Node
+from orchestrator.remote.transport.local import LocalChannel
 work, run, children, undone, *how = sys.argv[1:]
 channel = LocalChannel()
 leash = Leash(Node(name="n1", work=work), channel, run=run, holder={"run": run}, on_event=lambda event: None)

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from orchestrator import lock
-from orchestrator.deadline import Deadline
-from orchestrator.errors import LockedError
+from orchestrator.core import lock
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import LockedError
 
 HOLDER = {"user": "ada", "host": "desk", "pid": 7, "run": "r1", "since": "noon"}
 
@@ -56,7 +56,7 @@ def test_it_is_given_back_when_what_it_guards_fails(name):
 
 def test_it_is_free_when_its_holder_was_killed(name):
     program = (
-        "import sys, time; from orchestrator import lock\n"
+        "import sys, time; from orchestrator.core import lock\n"
         "with lock.machine(sys.argv[1], {'user': 'eve', 'pid': 1}): print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program, name], stdout=subprocess.PIPE, text=True) as holder:

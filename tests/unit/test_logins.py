@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded
-from orchestrator.transport import logins
-from orchestrator.transport.settings import Hop, Settings
-from orchestrator.transport.target import SshTarget
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded
+from orchestrator.remote.transport import logins
+from orchestrator.remote.transport.settings import Hop, Settings
+from orchestrator.remote.transport.target import SshTarget
 
 PATIENCE_S = 60
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from experiments import GOOD, IPERF
 
-from orchestrator import config, documents, plan
-from orchestrator.experiment import model
-from orchestrator.means import asked_of, covers, first_means
+from orchestrator.experiment import config, documents, plan
+from orchestrator.experiment.experiment import model
+from orchestrator.run.means import asked_of, covers, first_means
 
 TRAFFIC = """traffic:
   - iperf: {from: h1, to: h3, load: 200mbit, streams: 4, most_streams: 10}

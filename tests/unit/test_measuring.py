@@ -10,16 +10,17 @@ from types import SimpleNamespace
 import pytest
 from experiments import GOOD, IPERF, WORKLOAD
 
-from orchestrator import config, documents, measuring, plan
-from orchestrator.answers import LineRead
-from orchestrator.errors import AgentError, DeadlineExceeded, OrchError
-from orchestrator.events import EventLog
-from orchestrator.experiment import model
-from orchestrator.interrupts import Interrupts
-from orchestrator.measuring import Measurement, preflight
-from orchestrator.progress import Progress
-from orchestrator.session import Session
-from orchestrator.watch import Watch
+from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError
+from orchestrator.core.interrupts import Interrupts
+from orchestrator.experiment import config, documents, plan
+from orchestrator.experiment.experiment import model
+from orchestrator.remote.answers import LineRead
+from orchestrator.run import measuring
+from orchestrator.run.measuring import Measurement, preflight
+from orchestrator.run.observers.events import EventLog
+from orchestrator.run.observers.progress import Progress
+from orchestrator.run.session import Session
+from orchestrator.run.watch import Watch
 
 MS = 1_000_000
 TWO_JOBS = "".join(["jobs:\n", *(f"  - name: {name}\n    workload: {{ddp: {{model: resnet50}}}}\n" for name in "ab")])

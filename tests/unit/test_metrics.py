@@ -8,8 +8,9 @@ import urllib.request
 import pytest
 from metrics_help import MANIFEST, a_run, expressions, names_in, results, sample
 
-from orchestrator import hostcounters, metrics
-from orchestrator.errors import ConfigError, StoreError
+from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.run import hostcounters
+from orchestrator.run.observers import metrics
 from tests.machine import free_port
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads import catalog
+from workloads.models import catalog
 
 # Counts as torchvision and transformers give them.
 PARAMETERS = {

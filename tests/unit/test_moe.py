@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.rows import Home
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.rows import Home
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import moe
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 
 TRAINING = Path(moe.__file__).parent / "training"
 

@@ -20,10 +20,11 @@ from pathlib import Path
 import pytest
 
 import workloads.training
-from orchestrator.launch import Line
-from orchestrator.topology import Job, Link, Node, Topology
-from workloads import collective, horovod, mpi_ranks
-from workloads.placement import ranks
+from orchestrator.parts.launch import Line
+from orchestrator.parts.topology import Job, Link, Node, Topology
+from workloads import collective, horovod
+from workloads.common import mpi_ranks
+from workloads.common.placement import ranks
 
 # On hosts the training's files lie in one folder.
 sys.path.extend(path for path in workloads.training.__path__ if path not in sys.path)
@@ -32,7 +33,7 @@ from tests.machine import PATIENCE_S, free_port
 from workloads.training import mpi_daemon, mpi_proof, mpi_start
 
 LOOPBACK = "0100007F"  # as /proc/net/tcp writes 127.0.0.1
-TRAINING = Path(mpi_ranks.__file__).parent / "training"
+TRAINING = mpi_ranks.TRAINING
 
 
 def topology(*, kind: str = "inventory") -> Topology:

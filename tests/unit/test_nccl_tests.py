@@ -8,9 +8,9 @@ import sys
 import pytest
 
 import workloads.training
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import collective, nccl_tests
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 
 # On hosts the training's files lie in one folder.
 sys.path.extend(path for path in workloads.training.__path__ if path not in sys.path)

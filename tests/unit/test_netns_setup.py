@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import packages
-from orchestrator.errors import ConfigError
+from orchestrator.core import packages
+from orchestrator.core.errors import ConfigError
 from orchestrator.testbed import netns_needs
 from orchestrator.testbed.netns import LocalSpec, topology
 from orchestrator.testbed.netns_setup import new_keys, port_name, setup_document

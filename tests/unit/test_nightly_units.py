@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import build_parser
+from orchestrator.cli.main import build_parser
 
 NIGHTLY = Path(__file__).parents[2] / "playbooks/nightly"
 ORCH = "/srv/orch/.venv/bin/orch"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from orchestrator.answers import LineRead
-from orchestrator.deadline import Deadline
-from orchestrator.errors import AgentError, OrchError
-from orchestrator.launch import Launch
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, OrchError
+from orchestrator.parts.launch import Launch
+from orchestrator.remote.answers import LineRead
 from orchestrator.testbed.inventory import Name
 from tests.machine import PATIENCE_S
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import TransportError
-from orchestrator.launch import Exited, Launch, Line, Requirement
-from orchestrator.remedies import remedy
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import TransportError
+from orchestrator.core.remedies import remedy
+from orchestrator.parts.launch import Exited, Launch, Line, Requirement
 
 ROOT = Path(__file__).parents[2]
 SENT = [path for folder in ("orchestrator/agents", "cross_traffic/agents") for path in ROOT.glob(f"{folder}/**/*.py")]

@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from orchestrator.deadline import Deadline
-from orchestrator.launch import Launch, Line
-from orchestrator.leash import Leash
-from orchestrator.topology import Node
-from orchestrator.transport.local import LocalChannel
+from orchestrator.core.deadline import Deadline
+from orchestrator.parts.launch import Launch, Line
+from orchestrator.parts.topology import Node
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport.local import LocalChannel
 
 PYPY = shutil.which("pypy3")
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import p2p
-from workloads.placement import ranks
+from workloads.common.placement import ranks
 from workloads.training.exchange import parents, pulling, schedule
 
 SYNCHRONOUS = ("ring", "halving-doubling", "parameter-server", "star", "tree", "binary-tree-star", "clique")

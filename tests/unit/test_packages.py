@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
-from orchestrator import missing, packages
-from orchestrator.deadline import Deadline
-from orchestrator.launch import Requirement
+from orchestrator.core import packages
+from orchestrator.core.deadline import Deadline
+from orchestrator.experiment import missing
+from orchestrator.parts.launch import Requirement
 
 DEBIAN_12 = """\
 PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import gates, packet_rules
-from orchestrator.conditions import ecn, loss, offloads
-from orchestrator.gates import Evidence, Hits, Tolerances
-from orchestrator.topology import Link, Node, Topology
+from orchestrator.analysis.windows import gates
+from orchestrator.analysis.windows.gates import Evidence, Hits, Tolerances
+from orchestrator.parts import packet_rules
+from orchestrator.parts.conditions import ecn, loss, offloads
+from orchestrator.parts.topology import Link, Node, Topology
 
 DATA = Path(__file__).parents[1] / "data"
 

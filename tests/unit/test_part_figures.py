@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sealed_run import loose, make_run
 
-from orchestrator.report import collectives, routing
+from orchestrator.parts.rows import TABLES
+from orchestrator.report.run import collectives, routing
 from orchestrator.report.runs import Run
 from orchestrator.report.style import look
-from orchestrator.rows import TABLES
 from orchestrator.store import tables
 
 SKIPPED = ("iterations", "packets", "counters", "sockets")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.analysis.pattern import infer, infer_groups, order_among
+from orchestrator.analysis.traffic.pattern import infer, infer_groups, order_among
 
 B = 1e8  # bytes of a strong edge
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.analysis.accounting import MOST_HOLES
-from orchestrator.analysis.captures import reduce
-from orchestrator.errors import CaptureError
-from orchestrator.launch import Flow
-from orchestrator.rows import BIN_NS
+from orchestrator.analysis.capture.accounting import MOST_HOLES
+from orchestrator.analysis.capture.captures import reduce
+from orchestrator.core.errors import CaptureError
+from orchestrator.parts.launch import Flow
+from orchestrator.parts.rows import BIN_NS
 
 DATA = Path(__file__).parents[1] / "data" / "pcap"
 CROSS = Flow(kind="cross", name="iperf0", port=5201)
@@ -263,7 +263,7 @@ def test_what_is_no_pcap_is_named_and_the_other_files_still_count(tmp_path, data
 
 
 def test_another_link_type_is_refused_with_a_remedy(tmp_path):
-    from orchestrator.analysis.flowtable import FlowTable
+    from orchestrator.analysis.capture.flowtable import FlowTable
 
     table = FlowTable(bin_ns=BIN_NS, on_bins=lambda table, bins: None)
     with pytest.raises(CaptureError, match="link type 127") as caught:

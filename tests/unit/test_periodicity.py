@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.analysis import periodicity
+from orchestrator.analysis.traffic import periodicity
 
 MS = 1_000_000
 

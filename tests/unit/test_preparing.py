@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import preparing, session
-from orchestrator.deadline import Deadline
-from orchestrator.errors import LockedError
-from orchestrator.preparing import Step
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import LockedError
+from orchestrator.hosts import preparing
+from orchestrator.hosts.preparing import Step
+from orchestrator.run import session
 from tests.machine import PATIENCE_S
 
 # With --check it says what it would do, and that there is something; else it does it.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator import config, documents, plan, reduction
-from orchestrator.analysis import serving
-from orchestrator.experiment import model
+from orchestrator.analysis import reduction
+from orchestrator.analysis.windows import serving
+from orchestrator.experiment import config, documents, plan
+from orchestrator.experiment.experiment import model
 
 EXPERIMENT = """
 name: x

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis import serving
-from orchestrator.analysis.processors import NOTHING, Sampled, Series
-from orchestrator.collectors import processor
-from orchestrator.rows import Home
-from orchestrator.waiting import FULL, judge_waiting
+from orchestrator.analysis.windows import serving
+from orchestrator.analysis.windows.processors import NOTHING, Sampled, Series
+from orchestrator.analysis.windows.waiting import FULL, judge_waiting
+from orchestrator.parts.collectors import processor
+from orchestrator.parts.rows import Home
 
 DATA = Path(__file__).parents[1] / "data/processor"
 SECOND = 10**9

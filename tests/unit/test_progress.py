@@ -12,8 +12,8 @@ import termios
 
 import pytest
 
-from orchestrator import progress
-from orchestrator.progress import Progress
+from orchestrator.run.observers import progress
+from orchestrator.run.observers.progress import Progress
 
 
 class Terminal:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.topology import Job, Link, Node, Topology
-from workloads import catalog, gpt, ptd
-from workloads.placement import ranks
+from orchestrator.parts.topology import Job, Link, Node, Topology
+from workloads import ptd
+from workloads.common.placement import ranks
+from workloads.models import catalog, gpt
 from workloads.training.parallel import ends, groups, one_forward_one_backward, places
 
 MIB = 2**20

@@ -12,9 +12,8 @@ from experiments import orch
 from sealed_run import loose, make_run
 from sweep_files import leave, window
 
-from orchestrator import listing
-from orchestrator.errors import ConfigError
-from orchestrator.store import index, remote
+from orchestrator.core.errors import ConfigError
+from orchestrator.store import index, listing, remote
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.analysis.ranks import Ranks, rank_test
-from orchestrator.analysis.regression import DEFAULT, Pair, RunSeries, compare, holm
+from orchestrator.analysis.compare.regression import DEFAULT, Pair, RunSeries, compare, holm
+from orchestrator.analysis.stats.ranks import Ranks, rank_test
 
 
 def runs(random, count, *, seconds=0.16, spread=0.005, noise=0.01, iterations=120, name="r"):

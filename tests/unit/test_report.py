@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 import pytest
 from sealed_run import loose, make_run
 
-from orchestrator.errors import StoreError
-from orchestrator.report.html import render
+from orchestrator.core.errors import StoreError
+from orchestrator.report.run.html import render
 from orchestrator.report.runs import load
 
 FEW = ("counters", "sockets")  # drawing is most of the time

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from night_runs import write_night
 
-from orchestrator.analysis import selection
-from orchestrator.cli import main
-from orchestrator.errors import StoreError
+from orchestrator.analysis.compare import selection
+from orchestrator.cli.main import main
+from orchestrator.core.errors import StoreError
 from orchestrator.store import retention, rundir
 from orchestrator.store.retention import Policy
 from orchestrator.store.rundir import RunFolder

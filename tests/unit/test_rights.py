@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agents.agent import guard, rights
-from orchestrator.answers import AgentLost
-from orchestrator.deadline import Deadline
-from orchestrator.errors import LaunchError
-from orchestrator.launch import Exited, Launch, Requirement
-from orchestrator.remedies import remedy
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import LaunchError
+from orchestrator.core.remedies import remedy
+from orchestrator.parts.launch import Exited, Launch, Requirement
+from orchestrator.remote.answers import AgentLost
 
 pytestmark = pytest.mark.usefixtures("strays")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="giving rights away needs root")

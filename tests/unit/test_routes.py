@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator import loading, plan, routes
-from orchestrator.topology import Node
+from orchestrator.experiment import loading, plan
+from orchestrator.parts.topology import Node
+from orchestrator.run import routes
 
 DATA = Path(__file__).parents[1] / "data/routes"
 ROOT = Path(__file__).parents[2]

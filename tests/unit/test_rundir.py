@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import recovery
-from orchestrator.errors import ConfigError, StoreError
+from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.run import recovery
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry, RunFolder, entries, find, new_run_id, process_start
 

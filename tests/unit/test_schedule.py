@@ -8,7 +8,7 @@ import pytest
 from cross_traffic import distributions, schedule
 from cross_traffic.agents import flow_schedule
 from cross_traffic.schedule import BurstShape
-from orchestrator.errors import ConfigError
+from orchestrator.core.errors import ConfigError
 
 WEBSEARCH = distributions.find("websearch")
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from orchestrator import sealing
-from orchestrator.errors import StoreError
+from orchestrator.core.errors import StoreError
+from orchestrator.run import sealing
 from orchestrator.store.rundir import RunFolder
 
 

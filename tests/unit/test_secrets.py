@@ -10,9 +10,12 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator import config, loading, plan, plandata, provenance, secret_env, secret_looks
-from orchestrator.errors import ConfigError
-from orchestrator.launch import Launch
+from orchestrator.core import secret_looks
+from orchestrator.core.errors import ConfigError
+from orchestrator.experiment import config, loading, plan, plandata
+from orchestrator.parts import secret_env
+from orchestrator.parts.launch import Launch
+from orchestrator.run import provenance
 
 # Put together here, so that nothing that scans this file takes them for real ones.
 TOKENS = [
@@ -118,9 +121,9 @@ def written(tmp_path):
 
 
 def test_every_workload_is_tried():
-    from orchestrator import parts
+    from orchestrator.parts import registry
 
-    assert set(WORKLOADS) == set(parts.found("workload"))
+    assert set(WORKLOADS) == set(registry.found("workload"))
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -16,17 +16,17 @@ from types import SimpleNamespace
 import pytest
 from half_open import Cuttable
 
-from orchestrator import fanout
-from orchestrator.deadline import Deadline
-from orchestrator.errors import LockedError, OrchError, StoreError, TransportError
-from orchestrator.events import EventLog
-from orchestrator.interrupts import Interrupts
-from orchestrator.launch import Change, Launch, Line, Sign, Stop
-from orchestrator.leash import Leash
-from orchestrator.session import Session
-from orchestrator.topology import Node, Topology
-from orchestrator.transport.local import LocalChannel
-from orchestrator.watch import Watch
+from orchestrator.core import fanout
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import LockedError, OrchError, StoreError, TransportError
+from orchestrator.core.interrupts import Interrupts
+from orchestrator.parts.launch import Change, Launch, Line, Sign, Stop
+from orchestrator.parts.topology import Node, Topology
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport.local import LocalChannel
+from orchestrator.run.observers.events import EventLog
+from orchestrator.run.session import Session
+from orchestrator.run.watch import Watch
 
 PATIENCE_S = 120.0
 

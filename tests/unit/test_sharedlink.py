@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis.sharedlink import shared_link
+from orchestrator.analysis.traffic.sharedlink import shared_link
 
 SECOND = 1_000_000_000
 TOPOLOGY = {

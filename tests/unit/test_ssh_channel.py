@@ -6,8 +6,8 @@ import contextlib
 import threading
 from types import SimpleNamespace
 
-from orchestrator.transport.channel import SshChannel
-from orchestrator.transport.target import SshTarget
+from orchestrator.remote.transport.channel import SshChannel
+from orchestrator.remote.transport.target import SshTarget
 
 
 def channel(*closing):

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded, MissingRequirement, TransportError
-from orchestrator.transport import settings, tokens
-from orchestrator.transport.settings import Hop
-from orchestrator.transport.target import SshTarget
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, MissingRequirement, TransportError
+from orchestrator.remote.transport import settings, tokens
+from orchestrator.remote.transport.settings import Hop
+from orchestrator.remote.transport.target import SshTarget
 
 PATIENCE_S = 60
 

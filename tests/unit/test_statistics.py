@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.analysis.statistics import block_length, is_maximum, student_t, summarise
+from orchestrator.analysis.stats.statistics import block_length, is_maximum, student_t, summarise
 
 
 def test_thirty_samples_have_no_bound_above_their_p99_and_say_that_it_is_their_maximum():

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from sweep_files import SWEEP, leave, window
 
-from orchestrator import execute, study, studyfile, sweepplan
-from orchestrator.cli import main
-from orchestrator.errors import ConfigError, Interrupted
-from orchestrator.progress import Progress
-from orchestrator.runner import Outcome
+from orchestrator.cli.main import main
+from orchestrator.core.errors import ConfigError, Interrupted
+from orchestrator.experiment import studyfile
+from orchestrator.run import execute
+from orchestrator.run.observers.progress import Progress
+from orchestrator.run.runner import Outcome
 from orchestrator.store import rundir, sweeps
+from orchestrator.study import run_study
+from orchestrator.sweep import sweepplan
 
 PLAYBOOKS = Path(__file__).parents[2] / "playbooks/studies"
 MODELS = {"resnet50", "vgg16", "densenet161", "bert-large"}
@@ -30,7 +33,7 @@ def studied(folder, *, sweep_names=("a", "b")):
 
 def carry_out(file, results, *, new=False, said=None):
     found = studyfile.load(file, quick=True)
-    return study.carry_out(found, results=results, new=new, wait_s=0, progress=Progress(said or io.StringIO()))
+    return run_study.carry_out(found, results=results, new=new, wait_s=0, progress=Progress(said or io.StringIO()))
 
 
 class Testbed:

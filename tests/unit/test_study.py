@@ -9,12 +9,12 @@ import yaml
 from made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, SENDS_MS, made
 from night_runs import write_run
 
-from orchestrator.analysis import curves, selection
-from orchestrator.analysis.iterations import JobSeries
+from orchestrator.analysis.compare import curves, selection
 from orchestrator.analysis.published import salamy
-from orchestrator.analysis.sharedlink import SharedLink
-from orchestrator.cli import main
-from orchestrator.report import study, study_causes, study_flows
+from orchestrator.analysis.stats.iterations import JobSeries
+from orchestrator.analysis.traffic.sharedlink import SharedLink
+from orchestrator.cli.main import main
+from orchestrator.report.study import study_causes, study_flows, study_model, study_page
 
 LOADS_GBPS = (0, 4, 8, 12, 16, 18, 20, 21)
 
@@ -126,8 +126,8 @@ def test_a_rate_that_a_condition_sets_is_the_capacity(tmp_path):
 
 
 def test_tables_hold_ours_beside_what_is_printed(store):
-    found = [study.analysed(one) for one in series(store)]
-    tables = {title: rows for title, _, _, rows in study.tables(found, salamy())}
+    found = [study_model.analysed(one) for one in series(store)]
+    tables = {title: rows for title, _, _, rows in study_page.tables(found, salamy())}
     (vgg,) = (row for row in tables["At the printed loads"] if row[:2] == ("vgg16, iperf", "13.99"))
     assert vgg[3] == "0.680"
     assert float(vgg[4].removesuffix(" %")) == pytest.approx(0, abs=5)
@@ -145,7 +145,7 @@ def test_tables_hold_ours_beside_what_is_printed(store):
 
 
 def test_what_is_held_is_told_first_and_what_is_not_is_explained(store):
-    found = [study.analysed(one) for one in series(store) if one.kind.transport == "tcp"]
+    found = [study_model.analysed(one) for one in series(store) if one.kind.transport == "tcp"]
     told = {what: (text, verdict) for what, text, verdict in study_causes.verdicts(found, salamy())}
     ((text, verdict),) = (value for what, value in told.items() if "within 10%" in what)
     assert (text, verdict) == ("3 of 3 points kept", "kept")
@@ -163,14 +163,14 @@ def test_what_the_queue_did_stands_beside_what_was_left_unused(store):
     (vgg,) = (one for one in series(store) if one.kind.model == "vgg16")
     link = SharedLink(port="h1:eth0", waiting_s=0.004, sent_bps=24.5e9, drops_per_s=59.4)
     sampled = replace(vgg, points=tuple(replace(point, links=(link, link)) for point in vgg.points))
-    _, _, _, rows = study_causes.causes([study.analysed(sampled)], salamy())
+    _, _, _, rows = study_causes.causes([study_model.analysed(sampled)], salamy())
     (row,) = (row for row in rows if row[1] == "18.48")
     assert row[5:8] == ("0.50", "4.0", "59")
 
 
 def test_a_point_that_is_missed_is_named(tmp_path):
     write_curve(tmp_path, a_s=0.05, b=13)
-    found = [study.analysed(one) for one in series(tmp_path)]
+    found = [study_model.analysed(one) for one in series(tmp_path)]
     ((_, text, verdict),) = study_causes.verdicts(found, salamy())
     assert verdict == "missed"
     assert "0 of 1 points kept; missed: resnet50 at 18.1 (+" in text
@@ -180,7 +180,7 @@ def test_kinds_of_traffic_stand_in_the_order_of_their_harm(tmp_path):
     write_curve(tmp_path, a_s=0.03, b=13)
     write_curve(tmp_path, ranks=3, traffic="websearch", a_s=0.033, b=13, seed=2)
     write_curve(tmp_path, ranks=3, traffic="websearch", a_s=0.031, b=13, seed=3, burst=True)
-    found = [study.analysed(one) for path in sorted(tmp_path.glob("*"))
+    found = [study_model.analysed(one) for path in sorted(tmp_path.glob("*"))
              for one in curves.measured(selection.choose(tmp_path, path.name).entries)]  # fmt: skip
     _, _, _, (row,) = study_causes.order(found, salamy())
     assert row[1] == "20"
@@ -230,8 +230,8 @@ def test_flows_of_two_iterations_stand_beside_table_3_11(tmp_path):
 
 
 def test_no_table_on_transports_where_one_was_measured(store):
-    found = [study.analysed(one) for one in series(store) if one.kind.transport == "tcp"]
-    assert "TCP against RDMA" not in {title for title, *_ in study.tables(found, salamy())}
+    found = [study_model.analysed(one) for one in series(store) if one.kind.transport == "tcp"]
+    assert "TCP against RDMA" not in {title for title, *_ in study_page.tables(found, salamy())}
 
 
 def test_the_page_says_what_cannot_be_compared(store, tmp_path, capsys):

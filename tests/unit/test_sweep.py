@@ -9,11 +9,14 @@ import pytest
 from experiments import orch
 from sweep_files import leave, window, write
 
-from orchestrator import execute, recovery, sweep, sweepfile, where
-from orchestrator.errors import ConfigError, Interrupted, LaunchError, StoreError
-from orchestrator.progress import Progress
-from orchestrator.runner import Outcome
+from orchestrator.core import where
+from orchestrator.core.errors import ConfigError, Interrupted, LaunchError, StoreError
+from orchestrator.experiment import sweepfile
+from orchestrator.run import execute, recovery
+from orchestrator.run.observers.progress import Progress
+from orchestrator.run.runner import Outcome
 from orchestrator.store import rundir, sweeps
+from orchestrator.sweep import run_sweep
 
 
 class Testbed:
@@ -48,7 +51,7 @@ def all_valid(results, about, names):
 
 def carry_out(path, results, *, new=False, conditions=()):
     definition = sweepfile.load(path)
-    return sweep.carry_out(
+    return run_sweep.carry_out(
         definition, results=results, new=new, wait_s=0, conditions=where.parse(conditions),
         progress=Progress(io.StringIO()),
     )  # fmt: skip
@@ -166,11 +169,11 @@ experiment:
 """
     testbed = Testbed(monkeypatch, fate)
     outcome = carry_out(write(tmp_path, text), tmp_path / "r")
-    assert outcome.status == sweep.FAILED
+    assert outcome.status == run_sweep.FAILED
     assert outcome.ledger.quarantined == {"h3": "no route"}
     assert len(outcome.ledger.done) == 4
     assert len(testbed.runs) == 4 + 2
-    assert carry_out(write(tmp_path, text), tmp_path / "r").status == sweep.FAILED
+    assert carry_out(write(tmp_path, text), tmp_path / "r").status == run_sweep.FAILED
     assert len(testbed.runs) == 4 + 2 + 2, "whoever comes next may have mended it, and finds out"
 
 

@@ -11,8 +11,9 @@ import yaml
 from experiments import orch
 from sweep_files import SWEEP, write
 
-from orchestrator import plan, sweepfile, sweepplan
-from orchestrator.errors import ConfigError
+from orchestrator.core.errors import ConfigError
+from orchestrator.experiment import plan, sweepfile
+from orchestrator.sweep import sweepplan
 
 ROOT = Path(__file__).parents[2]
 MODELS = "  workload.ddp.model: [resnet50, vgg16]\n"

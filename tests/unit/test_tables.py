@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from orchestrator.errors import StoreError
-from orchestrator.rows import TABLES
+from orchestrator.core.errors import StoreError
+from orchestrator.parts.rows import TABLES
 from orchestrator.store import tables
 
 CAPTURE = {"port": ["eth0"], "captured": [5], "received": [6], "dropped": [1], "files": [2], "bytes": [300]}

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from orchestrator import doctor, taken
+from orchestrator.hosts import doctor, taken
 
 BEFORE = "cpu  700 100 200 5000 40 10 20 30 9 9\ncpu0 1\n"
 

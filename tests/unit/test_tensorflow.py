@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.launch import Launch, Listening
-from orchestrator.topology import Job, Link, Node, Topology
-from workloads import modelled, tensorflow
-from workloads.placement import ranks
+from orchestrator.parts.launch import Launch, Listening
+from orchestrator.parts.topology import Job, Link, Node, Topology
+from workloads import tensorflow
+from workloads.common import modelled
+from workloads.common.placement import ranks
 
 HOSTS = ("h1", "h2", "h3", "h4")
 MIRRORED = {"strategy": "multi-worker-mirrored"}

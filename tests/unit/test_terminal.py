@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from orchestrator import terminal
-from orchestrator.progress import Progress
+from orchestrator.core import terminal
+from orchestrator.run.observers.progress import Progress
 from orchestrator.store.rundir import RunFolder
 from tests.craft import ethernet, pcap
 from tests.nasty import connection
@@ -74,7 +74,7 @@ def test_every_character_that_is_spelled_out_stays_json():
 def test_names_and_damage_of_captures(tmp_path):
     name = EVIL + "\nh9: 1 packets"
     (tmp_path / f"{name}.pcap").write_bytes(pcap([ethernet(one) for one in connection()])[:-3])
-    status, told = on_a_terminal(["-m", "orchestrator.cli", "capture", str(tmp_path / f"{name}.pcap")])
+    status, told = on_a_terminal(["-m", "orchestrator.cli.main", "capture", str(tmp_path / f"{name}.pcap")])
     assert status == 0
     assert obeyed(told) == set()
     assert "\\u001b[2J" in told
@@ -84,11 +84,11 @@ def test_names_and_damage_of_captures(tmp_path):
 
 FAILING = """
 import sys
-from orchestrator import cli, doctor
-from orchestrator.deadline import Deadline
-from orchestrator.leash import Leash
-from orchestrator.topology import Node
-from orchestrator.transport.local import LocalChannel
+from orchestrator.cli import main as cli; from orchestrator.hosts import doctor
+from orchestrator.core.deadline import Deadline
+from orchestrator.remote.leash import Leash
+from orchestrator.parts.topology import Node
+from orchestrator.remote.transport.local import LocalChannel
 def examine(*_, **__):
     node = Node(name="n1", work=sys.argv[1])
     leash = Leash(node, LocalChannel(), run="r1", holder={}, on_event=lambda event: None)
@@ -119,7 +119,7 @@ def test_runs_that_others_left_in_the_store(tmp_path):
         folder.save(outcome=EVIL)
         folder.seal()
     for argv in (["ls"], ["ls", "--json"], ["query", "select error, outcome, stage from runs"]):
-        status, told = on_a_terminal(["-m", "orchestrator.cli", *argv, "--results", str(tmp_path)])
+        status, told = on_a_terminal(["-m", "orchestrator.cli.main", *argv, "--results", str(tmp_path)])
         assert status == 0, told
         assert obeyed(told) == set()
         assert "\\u001b" in told
@@ -128,7 +128,7 @@ def test_runs_that_others_left_in_the_store(tmp_path):
 def test_a_table_as_csv_for_a_program_is_as_it_is(tmp_path):
     folder = RunFolder.create(tmp_path, experiment="e", run="r", manifest={"error": "a\x1b[2Jb", "windows": []})
     folder.seal()
-    argv = [sys.executable, "-m", "orchestrator.cli", "query", "select error from runs", "--csv"]
+    argv = [sys.executable, "-m", "orchestrator.cli.main", "query", "select error from runs", "--csv"]
     done = subprocess.run([*argv, "--results", str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout == "error\na\x1b[2Jb\n"
     assert obeyed(on_a_terminal([*argv[1:], "--results", str(tmp_path)])[1]) == set()

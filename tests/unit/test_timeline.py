@@ -8,10 +8,10 @@ import pytest
 from made_traffic import made
 from sealed_run import HOSTS, loose, make_run
 
-from orchestrator.cli import main
-from orchestrator.errors import StoreError
-from orchestrator.report import chrometrace, timeline
-from orchestrator.report.chrometrace import Sample, Slice
+from orchestrator.cli.main import main
+from orchestrator.core.errors import StoreError
+from orchestrator.report.run import chrometrace, timeline
+from orchestrator.report.run.chrometrace import Sample, Slice
 from orchestrator.report.runs import Run
 
 

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 from made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, SENDS_MS, made
 
-from orchestrator.analysis import bottleneck, flowshape, traffic, view
-from orchestrator.rows import TABLES
+from orchestrator.analysis.traffic import bottleneck, flowshape, traffic, view
+from orchestrator.parts.rows import TABLES
 
 NODES = [
     {"name": "h1", "address": "10.0.0.1"},

@@ -8,9 +8,10 @@ import pytest
 from made_traffic import made
 from test_report import Balanced
 
-from orchestrator.analysis import view
-from orchestrator.analysis.pattern import infer
-from orchestrator.report import style, trafficfigures, trafficview
+from orchestrator.analysis.traffic import view
+from orchestrator.analysis.traffic.pattern import infer
+from orchestrator.report import style
+from orchestrator.report.traffic import trafficfigures, trafficview
 
 FIGURES = {"heatmap", "arrivals", "flowchart", "total", "zoom", "shares", "period"}
 

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from orchestrator import transfers
-from orchestrator.deadline import Deadline
-from orchestrator.errors import DeadlineExceeded
-from orchestrator.session import CONNECT_S
-from orchestrator.transport.bootstrap import agent_source
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded
+from orchestrator.remote import transfers
+from orchestrator.remote.transport.bootstrap import agent_source
+from orchestrator.run.session import CONNECT_S
 from tests.machine import PATIENCE_S
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import cleaning
-from orchestrator.answers import AgentLost
-from orchestrator.cleaning import Wanted
-from orchestrator.deadline import Deadline
-from orchestrator.errors import ConfigError
-from orchestrator.launch import Sign
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import ConfigError
+from orchestrator.hosts import cleaning
+from orchestrator.hosts.cleaning import Wanted
+from orchestrator.parts.launch import Sign
+from orchestrator.remote.answers import AgentLost
 from tests.machine import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("strays")

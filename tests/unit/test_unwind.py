@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.errors import OrchError
-from orchestrator.unwind import Unwind, add_note, combined
+from orchestrator.core.errors import OrchError
+from orchestrator.core.unwind import Unwind, add_note, combined
 
 
 def test_every_step_runs_once_in_reverse():

@@ -7,9 +7,9 @@ import math
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis import variation
-from orchestrator.analysis.iterations import series
-from orchestrator.rows import TABLES
+from orchestrator.analysis.stats.iterations import series
+from orchestrator.analysis.windows import variation
+from orchestrator.parts.rows import TABLES
 from orchestrator.store.tables import schema
 
 

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from orchestrator.answers import AgentLost, LineRead, ProcessExited
-from orchestrator.errors import Interrupted, LaunchError, TestbedError, TransportError
-from orchestrator.events import EventLog
-from orchestrator.launch import Launch
-from orchestrator.watch import Watch
+from orchestrator.core.errors import Interrupted, LaunchError, TestbedError, TransportError
+from orchestrator.parts.launch import Launch
+from orchestrator.remote.answers import AgentLost, LineRead, ProcessExited
+from orchestrator.run.observers.events import EventLog
+from orchestrator.run.watch import Watch
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import pytest
 
 from cross_traffic import generator, replay, websearch
 from cross_traffic.agents import flow_sender
-from orchestrator.analysis import generated
-from orchestrator.errors import StoreError
-from orchestrator.gates import Evidence, Generated, Tolerances, judge, reasons
-from orchestrator.launch import Line
-from orchestrator.protocols import Source
-from orchestrator.rows import Home
-from orchestrator.topology import Link, Node, Topology
+from orchestrator.analysis.windows import generated
+from orchestrator.analysis.windows.gates import Evidence, Generated, Tolerances, judge, reasons
+from orchestrator.core.errors import StoreError
+from orchestrator.parts.launch import Line
+from orchestrator.parts.protocols import Source
+from orchestrator.parts.rows import Home
+from orchestrator.parts.topology import Link, Node, Topology
 
 HOSTS = ("h1", "h2", "h3", "h4")
 SOURCE = Source(name="websearch0", window="w1", port=15217, duration_s=100.0, seed=3)

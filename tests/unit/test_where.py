@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator import where
-from orchestrator.errors import ConfigError
+from orchestrator.core import where
+from orchestrator.core.errors import ConfigError
 
 FIELDS = {
     "traffic.0.iperf.load": "4gbit",

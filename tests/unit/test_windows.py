@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 from sealed_run import SENT_BYTES, THEORY_BYTES, loose, make_run
 
-from orchestrator import samplers
-from orchestrator.analysis import serving, throughput, trust, windows
-from orchestrator.analysis.iterations import series, spent
-from orchestrator.analysis.throughput import Bins
-from orchestrator.gates import Evidence, Tolerances, judge
+from orchestrator.analysis.stats.iterations import series, spent
+from orchestrator.analysis.traffic import throughput, trust
+from orchestrator.analysis.traffic.throughput import Bins
+from orchestrator.analysis.windows import serving, windows
+from orchestrator.analysis.windows.gates import Evidence, Tolerances, judge
+from orchestrator.parts import samplers
 from orchestrator.store import tables
 
 NOT_SAMPLED = serving.Samples({}, {}, {})

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from orchestrator.analysis import capturesets, capturetables, flowtable
-from orchestrator.analysis.trace import Trace
-from orchestrator.errors import OrchError
+from orchestrator.analysis.capture import capturesets, capturetables, flowtable
+from orchestrator.analysis.capture.trace import Trace
+from orchestrator.core.errors import OrchError
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 from tests.nasty import NASTY

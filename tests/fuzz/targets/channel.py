@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.agents.agent.ops import Agent
-from orchestrator.connection import MAGIC
-from orchestrator.deadline import Deadline
-from orchestrator.errors import BadAnswer, OrchError
-from orchestrator.frames import Frames
-from orchestrator.launch import Launch, Requirement
-from orchestrator.leash import Leash
-from orchestrator.said import events, refusal
-from orchestrator.topology import Node
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import BadAnswer, OrchError
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.topology import Node
+from orchestrator.remote.connection import MAGIC
+from orchestrator.remote.frames import Frames
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.said import events, refusal
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from orchestrator import config, documents, plan, studyfile, sweepfile
-from orchestrator.documents import Document
-from orchestrator.errors import ConfigError
+from orchestrator.core.errors import ConfigError
+from orchestrator.experiment import config, documents, plan, studyfile, sweepfile
+from orchestrator.experiment.documents import Document
 from orchestrator.testbed import inventory
 from orchestrator.testbed.inventory import Inventory
 from tests.fuzz import mutate

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import yaml
 
-from orchestrator import parts, reduction
-from orchestrator.errors import OrchError
-from orchestrator.rows import Home
+from orchestrator.analysis import reduction
+from orchestrator.core.errors import OrchError
+from orchestrator.parts import registry
+from orchestrator.parts.rows import Home
 from orchestrator.store.tables import TableWriter
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
@@ -25,8 +26,8 @@ DATA = Path(__file__).parents[2] / "data"
 def _homes() -> tuple[tuple[str, Mapping[str, bytes]], ...]:
     """Label of each part that reads, and the files that its launches bring home."""
     found = []
-    for kind in parts.FOLDERS:
-        for name, part in parts.found(kind).items():
+    for kind in registry.FOLDERS:
+        for name, part in registry.found(kind).items():
             if hasattr(part, "read"):
                 found.append((f"{kind}.{name}", _samples(DATA / name)))
     return tuple(found)

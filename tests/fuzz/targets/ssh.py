@@ -10,10 +10,10 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import SSHCertificateBuilder, SSHCertificateType
 
-from orchestrator.deadline import Deadline
-from orchestrator.errors import OrchError
-from orchestrator.transport import certificates, known_hosts, settings, tokens
-from orchestrator.transport.target import SshTarget
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError
+from orchestrator.remote.transport import certificates, known_hosts, settings, tokens
+from orchestrator.remote.transport.target import SshTarget
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 

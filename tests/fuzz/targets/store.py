@@ -10,8 +10,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from orchestrator import cli
-from orchestrator.errors import OrchError
+from orchestrator.cli import main
+from orchestrator.core.errors import OrchError
 from orchestrator.store import index, rundir
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
@@ -74,7 +74,7 @@ def _manifest(source: random.Random) -> bytes:
     return bytes([source.randrange(2 * len(COMMANDS))]) + data
 
 
-parser = functools.cache(cli.build_parser)
+parser = functools.cache(main.build_parser)
 
 
 def _told(argv: tuple[str, ...], folder: Path) -> None:

@@ -1,0 +1,128 @@
+"""The tables of a Trace with names in place of numbers, for files that other programs read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.analysis.capture.trace import Flows, Trace, protocol_name
+from orchestrator.core.errors import ConfigError
+
+Columns = Mapping[str, Any]
+
+_FLOW_FIGURES = (
+    "packets", "wire_bytes", "payload_bytes", "first_ns", "last_ns", "opens", "retransmitted", "repeated_bytes",
+    "out_of_order", "syns", "fins", "resets", "zero_windows", "window_bytes", "counted",
+)  # fmt: skip
+_PAIR_FIGURES = (
+    "packets", "wire_bytes", "payload_bytes", "retransmitted", "repeated_bytes", "out_of_order", "resets",
+    "zero_windows",
+)  # fmt: skip
+
+
+def flows(trace: Trace) -> Columns:
+    """One row a direction of a conversation and capture point, see trace.Flows; `handshake_s` is NaN if not seen."""
+    table = trace.flows
+    names = np.array(trace.hosts, dtype=object)
+    points = np.array([point.name for point in trace.points], dtype=object)
+    return {
+        "flow": np.arange(len(table)),
+        "point": points[table.point],
+        "conversation": table.conversation,
+        "protocol": np.array([protocol_name(int(one)) for one in table.protocol], dtype=object),
+        "src": names[table.src],
+        "src_port": table.src_port,
+        "dst": names[table.dst],
+        "dst_port": table.dst_port,
+        **{name: getattr(table, name) for name in _FLOW_FIGURES},
+        "handshake_s": np.where(table.handshake_ns < 0, np.nan, table.handshake_ns / 1e9),
+    }
+
+
+def pairs(trace: Trace) -> Columns:
+    """One row for each host that sent to another one: the sums of its flows, counted once, the most bytes first."""
+    counted = np.flatnonzero(trace.flows.counted)
+    ends, places = np.unique(
+        np.stack([trace.flows.src[counted], trace.flows.dst[counted]]), axis=1, return_inverse=True
+    )
+    sums = {name: _summed(trace.flows, name, counted, places.ravel(), ends.shape[1]) for name in _PAIR_FIGURES}
+    order = np.argsort(-sums["wire_bytes"], kind="stable")
+    names = np.array(trace.hosts, dtype=object)
+    return {
+        "src": names[ends[0][order]],
+        "dst": names[ends[1][order]],
+        "flows": np.bincount(places.ravel(), minlength=ends.shape[1])[order],
+        **{name: values[order] for name, values in sums.items()},
+    }
+
+
+def _summed(table: Flows, name: str, rows: Any, places: Any, count: int) -> Any:
+    total = np.zeros(count, np.int64)
+    np.add.at(total, places, getattr(table, name)[rows])
+    return total
+
+
+def queue_pairs(trace: Trace) -> Columns:
+    """One row a RoCEv2 queue pair that packets were sent to; opcodes and sizes of messages as lists."""
+    table = trace.queue_pairs
+    names = np.array(trace.hosts, dtype=object)
+    points = np.array([point.name for point in trace.points], dtype=object)
+    figures = (
+        "queue_pair", "packets", "wire_bytes", "payload_bytes", "first_ns", "last_ns", "messages", "message_bytes",
+        "out_of_sequence", "acknowledged", "negative",
+    )  # fmt: skip
+    return {
+        "point": points[table.point],
+        "src": names[table.src],
+        "dst": names[table.dst],
+        **{name: getattr(table, name) for name in figures},
+        "opcodes": [
+            [{"opcode": int(code), "packets": int(row[code])} for code in np.flatnonzero(row)] for row in table.opcodes
+        ],
+        "sizes": [
+            [{"at_least_bytes": int(table.size_edges[one]), "messages": int(row[one])} for one in np.flatnonzero(row)]
+            for row in table.sizes
+        ],
+    }
+
+
+def bins(trace: Trace) -> Columns:
+    """One row a flow and bin in which it carried something; `flow` is the row of flows()."""
+    table = trace.bins
+    return {
+        "flow": table.flow,
+        "start_ns": table.start_ns,
+        "packets": table.packets,
+        "wire_bytes": table.wire_bytes,
+        "payload_bytes": table.payload_bytes,
+        "repeated_bytes": table.repeated_bytes,
+    }
+
+
+def rows(columns: Columns) -> list[dict[str, Any]]:
+    """A table as a list of plain objects, NaN as None."""
+    plain = {name: values.tolist() if isinstance(values, np.ndarray) else values for name, values in columns.items()}
+    found = [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
+    return [{name: None if value != value else value for name, value in row.items()} for row in found]  # noqa: PLR0124
+
+
+def write_parquet(trace: Trace, folder: Path) -> list[Path]:
+    """Write flows, bins, pairs and queue pairs into a folder, each as NAME.parquet; ConfigError when it cannot be."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    tables = {"flows": flows(trace), "bins": bins(trace), "pairs": pairs(trace), "queue_pairs": queue_pairs(trace)}
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, columns in tables.items():
+            table = pa.table({key: pa.array(values) for key, values in columns.items()})
+            metadata = {"bin_width_ns": str(trace.bins.width_ns)} if name == "bins" else {}
+            parquet.write_table(table.replace_schema_metadata(metadata), folder / f"{name}.parquet", compression="zstd")
+            written.append(folder / f"{name}.parquet")
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {error.strerror or error}") from error
+    return written

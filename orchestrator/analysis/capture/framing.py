@@ -1,0 +1,168 @@
+"""Finds the packets in a buffer of a pcap or pcapng file: the compiled first stage of the capture reader."""
+
+# Compiled code takes no keyword-only arguments, a call of a small part costs it time, and for mypy its integers are
+# NumPy's.
+# ruff: noqa: C901, PLR0912, PLR0917
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.analysis.capture.compiled import be16, be32, le16, le32, stage
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+# One packet found: nanoseconds, where its bytes begin and end in the buffer, bytes on the wire, link type.
+STAMP, BEGIN, END, WIRE, LINK = range(5)
+FRAME_WORDS = 5
+
+# One interface of a pcapng section: link type, snap length, and how its stamps become nanoseconds:
+# stamp * MULTIPLY // DIVIDE, or binary fractions of SHIFT bits where that is not -1; plus OFFSET nanoseconds.
+(IF_LINK, IF_SNAP, IF_MULTIPLY, IF_DIVIDE, IF_SHIFT, IF_OFFSET) = range(6)
+INTERFACE_WORDS = 6
+
+# Why a walk ended: it needs more bytes, the batch is full, what stands there is no record, or the caller has to look
+# at the block that stands there (a section or an interface, or one too long for the buffer).
+MORE, FULL, CORRUPT, BLOCK = 0, 1, 2, 3
+
+# What a walk counts beside its packets.
+SKIPPED, DAMAGED = range(2)  # blocks that hold no packet; packet blocks whose lengths contradict each other
+
+LONGEST_KEPT = 262_144  # bytes of a packet, what libpcap itself writes at most
+LONGEST_BLOCK = LONGEST_KEPT + 65_536  # with its header and options
+SECTION, INTERFACE = 0x0A0D0D0A, 1
+_OLD_PACKET, _SIMPLE_PACKET, _PACKET = 2, 3, 6
+_LATEST_NS = 1 << 62
+_SECOND = 1_000_000_000
+
+
+@stage
+def pcap_packets(
+    data: Bytes, at: int, size: int, big: bool, nanos: int, most: int, link: int, offset_ns: int, frames: Ints
+) -> tuple[int, int, int]:
+    """Find whole records of classic pcap in data[at:size]; gives (why it ended, where, packets in `frames`).
+
+    `nanos`: nanoseconds in a unit of the record's fraction of a second. `most`: a captured length above it is no
+    record (draft-ietf-opsawg-pcap, section 5).
+    """
+    found = 0
+    most_found = frames.shape[0]
+    while at + 16 <= size:
+        if found == most_found:
+            return FULL, at, found
+        if big:
+            seconds, fraction, kept, wire = be32(data, at), be32(data, at + 4), be32(data, at + 8), be32(data, at + 12)
+        else:
+            seconds, fraction, kept, wire = le32(data, at), le32(data, at + 4), le32(data, at + 8), le32(data, at + 12)
+        if kept > most or kept > wire or fraction * nanos >= _SECOND:
+            return CORRUPT, at, found
+        end = at + 16 + kept
+        if end > size:
+            break
+        frames[found, STAMP] = seconds * _SECOND + fraction * nanos + offset_ns
+        frames[found, BEGIN] = at + 16
+        frames[found, END] = end
+        frames[found, WIRE] = wire
+        frames[found, LINK] = link
+        found += 1
+        at = end
+    return MORE, at, found
+
+
+@stage
+def _u16(data: Bytes, at: int, big: bool) -> int:
+    return be16(data, at) if big else le16(data, at)
+
+
+@stage
+def _u32(data: Bytes, at: int, big: bool) -> int:
+    return be32(data, at) if big else le32(data, at)
+
+
+@stage
+def _nanoseconds(high: int, low: int, interface: Ints) -> int:
+    """A stamp of two words in the units of its interface; one that is beyond the year 2100 is cut to there."""
+    stamp = (high & 0x7FFFFFFF) << 32 | low
+    shift = interface[IF_SHIFT]
+    if shift >= 0:
+        seconds = stamp >> shift
+        fraction = stamp & ((np.int64(1) << shift) - 1)
+        if shift > 30:
+            fraction >>= shift - 30
+            shift = 30
+        nanoseconds = min(seconds, _LATEST_NS // _SECOND) * _SECOND + ((fraction * _SECOND) >> shift)
+    else:
+        multiply = interface[IF_MULTIPLY]
+        nanoseconds = min(stamp // interface[IF_DIVIDE], _LATEST_NS // multiply) * multiply
+    return nanoseconds + interface[IF_OFFSET]
+
+
+@stage
+def pcapng_packets(
+    data: Bytes, at: int, size: int, big: bool, interfaces: Ints, known: int, offset_ns: int, last_ns: int,
+    frames: Ints, counts: Ints,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Find the packets of whole pcapng blocks in data[at:size]; gives (why it ended, where, packets in `frames`).
+
+    `interfaces`: the rows of which `known` are described so far in this section. A simple packet block has no stamp:
+    it gets `last_ns`, or that of the packet before it. draft-ietf-opsawg-pcapng, sections 3.1 and 4.
+    """
+    found = 0
+    while at + 12 <= size:
+        if found == frames.shape[0]:
+            return FULL, at, found
+        kind = _u32(data, at, big)
+        length = _u32(data, at + 4, big)
+        if kind == SECTION:
+            return BLOCK, at, found
+        if length < 12 or length % 4:
+            return CORRUPT, at, found
+        if kind == INTERFACE or length > LONGEST_BLOCK:
+            return BLOCK, at, found
+        if at + length > size:
+            break
+        if _u32(data, at + length - 4, big) != length:
+            return CORRUPT, at, found
+        body, rest = at + 8, length - 12
+        at += length
+        if kind == _PACKET and rest >= 20:
+            interface, head = _u32(data, body, big), 20
+        elif kind == _OLD_PACKET and rest >= 20:
+            interface, head = _u16(data, body, big), 20
+        elif kind == _SIMPLE_PACKET and rest >= 4:
+            interface, head = 0, 4
+        else:
+            counts[DAMAGED if kind in (_PACKET, _OLD_PACKET, _SIMPLE_PACKET) else SKIPPED] += 1
+            continue
+        if interface >= known:
+            counts[DAMAGED] += 1
+            continue
+        if kind == _SIMPLE_PACKET:
+            wire = _u32(data, body, big)
+            snap = interfaces[interface, IF_SNAP]
+            kept = min(wire, rest - head) if snap == 0 else min(wire, snap, rest - head)
+            stamp = last_ns if found == 0 else frames[found - 1, STAMP]
+        else:
+            kept, wire = _u32(data, body + 12, big), _u32(data, body + 16, big)
+            stamp = _nanoseconds(_u32(data, body + 4, big), _u32(data, body + 8, big), interfaces[interface])
+            stamp += offset_ns
+        if kept > rest - head or kept > LONGEST_KEPT:
+            counts[DAMAGED] += 1
+            continue
+        frames[found, STAMP] = stamp
+        frames[found, BEGIN] = body + head
+        frames[found, END] = body + head + kept
+        frames[found, WIRE] = max(kept, wire)
+        frames[found, LINK] = interfaces[interface, IF_LINK]
+        found += 1
+    return MORE, at, found
+
+
+def empty_frames(most: int) -> Any:
+    """Room for a batch of packets."""
+    return np.zeros((most, FRAME_WORDS), np.int64)

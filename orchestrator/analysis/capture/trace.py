@@ -1,0 +1,212 @@
+"""What reading captures gives: who sent what to whom, flow by flow and bin by bin, as arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.core.errors import CaptureError
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+ETHERTYPE = 0x10000  # added to the ethertype of a frame that is no IP, so that it is no IP protocol number
+RUNT, OVERFLOW = -1, -2  # too short to tell; flows beyond the most that are told apart
+
+_MOST_STEPS = 1 << 26
+_PROTOCOLS = {1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 47: "gre", 58: "icmp6", 132: "sctp"}
+_ETHERTYPES = {0x0800: "ipv4", 0x0806: "arp", 0x86DD: "ipv6", 0x88CC: "lldp", 0x8808: "pause", 0x8915: "roce1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flows:
+    """One row a direction of a conversation and capture point; every column has the same length.
+
+    A conversation is one 5-tuple in both directions; a TCP connection that uses a 5-tuple again begins another one.
+    Counts of TCP are 0 elsewhere. Instants are nanoseconds since the epoch, with the point's offset added.
+    """
+
+    point: Ints  # index into Trace.points
+    conversation: Ints  # the two directions share it; unique in a trace
+    protocol: Ints  # IP protocol number; ETHERTYPE + ethertype where the frame is no IP; RUNT; OVERFLOW
+    src: Ints  # index into Trace.hosts
+    dst: Ints
+    src_port: Ints  # 0 where there is none, as for later fragments
+    dst_port: Ints
+    packets: Ints
+    wire_bytes: Ints  # layer 2 as captured, without FCS (the record's original length)
+    payload_bytes: Ints  # behind the transport header
+    first_ns: Ints
+    last_ns: Ints
+    opens: Mask  # this direction sent the conversation's first packet (of TCP: its SYN, where that was seen)
+    handshake_ns: Ints  # SYN to the ACK of its SYN-ACK at this point; -1: not seen whole, or a part was sent twice
+    retransmitted: Ints  # segments with payload that passed before or that comes too late to be reordering
+    repeated_bytes: Ints  # payload whose sequence numbers passed here before
+    out_of_order: Ints  # segments that fill a gap within a round-trip time (3 ms where it is not known)
+    unsure_bytes: Ints  # of `repeated_bytes`, may be new: too many gaps were open at once
+    syns: Ints
+    fins: Ints
+    resets: Ints
+    zero_windows: Ints  # times that the sender of this direction closed its receive window
+    window_bytes: Ints  # the widest receive window that it advertised, scaled where its SYN was seen
+    counted: Mask  # False where another point saw more of the same conversation: sums over points leave it out
+
+    def __len__(self) -> int:
+        return len(self.packets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bins:
+    """What each flow carried in each bin in which it carried anything, ordered by bin, each flow and bin once.
+
+    `width_ns` can be wider than asked for, where so many rows would not fit (see Trace.notes).
+    """
+
+    width_ns: int
+    flow: Ints  # row of Flows
+    start_ns: Ints  # of the bin: a multiple of width_ns
+    packets: Ints
+    wire_bytes: Ints
+    payload_bytes: Ints
+    repeated_bytes: Ints
+
+    def __len__(self) -> int:
+        return len(self.flow)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePairs:
+    """RoCEv2 (UDP port 4791), one row a capture point, source, destination and destination queue pair.
+
+    Sizes of messages are those of the RDMA extended transport header where it was captured, else the sum of the
+    payload from the message's first packet to its last (InfiniBand Architecture Specification 1.4, chapter 9).
+    """
+
+    point: Ints
+    src: Ints  # index into Trace.hosts
+    dst: Ints
+    queue_pair: Ints
+    packets: Ints
+    wire_bytes: Ints
+    payload_bytes: Ints  # without headers, padding and invariant CRC
+    first_ns: Ints
+    last_ns: Ints
+    opcodes: Ints  # (rows, 256): packets of each opcode of the base transport header
+    messages: Ints  # that ended in the capture
+    message_bytes: Ints  # their sum
+    sizes: Ints  # (rows, len(size_edges)): messages of sizes from this edge to below the next
+    size_edges: Ints  # bytes
+    out_of_sequence: Ints  # requests whose packet sequence number is not the one after the last
+    acknowledged: Ints  # acknowledgements among the packets
+    negative: Ints  # negative acknowledgements (out of sequence, receiver not ready, errors)
+
+    def __len__(self) -> int:
+        return len(self.packets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One place where packets were captured: a file, or a rotated set of files."""
+
+    name: str
+    files: tuple[str, ...]
+    offset_ns: int
+    link_types: tuple[str, ...]
+    packets: int
+    wire_bytes: int
+    captured_bytes: int
+    first_ns: int  # 0 where there is no packet
+    last_ns: int
+    snapped: int  # packets of which less was kept than was on the wire
+    backwards: int  # packets with an earlier stamp than the one before
+    undecoded: int  # packets whose headers end too early or contradict themselves, in no conversation of their own
+    damage: tuple[str, ...]  # what was wrong with the files, for people; everything before it was kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """Everything that was read from one or several capture points."""
+
+    points: tuple[Point, ...]
+    hosts: tuple[str, ...]  # addresses as text; hardware addresses where frames are no IP
+    flows: Flows
+    bins: Bins
+    queue_pairs: QueuePairs
+    notes: tuple[str, ...]  # what a reader should know about these tables
+
+    @property
+    def first_ns(self) -> int:
+        return min((point.first_ns for point in self.points if point.packets), default=0)
+
+    @property
+    def last_ns(self) -> int:
+        return max((point.last_ns for point in self.points if point.packets), default=0)
+
+
+def joined(kind: type[Any], tables: Sequence[Any], *, shared: Sequence[str] = ()) -> Any:
+    """Tables of one kind behind each other; columns in `shared` are the same in all of them."""
+    return kind(
+        **{
+            column.name: getattr(tables[0], column.name)
+            if column.name in shared
+            else np.concatenate([getattr(table, column.name) for table in tables])
+            for column in dataclasses.fields(kind)
+        }
+    )
+
+
+def protocol_name(protocol: int) -> str:
+    """What people call a protocol of `Flows.protocol`."""
+    if protocol == RUNT:
+        return "runt"
+    if protocol == OVERFLOW:
+        return "others"
+    if protocol >= ETHERTYPE:
+        return _ETHERTYPES.get(protocol - ETHERTYPE, f"0x{protocol - ETHERTYPE:04x}")
+    return _PROTOCOLS.get(protocol, f"ip-{protocol}")
+
+
+def series(
+    trace: Trace, *, flows: Mask | None = None, column: str = "wire_bytes", width_ns: int | None = None
+) -> tuple[Ints, Ints]:
+    """Sum of one column of the bins over some flows in every bin from the trace's first packet to its last.
+
+    Gives (starts_ns, sums), gaps filled with 0. `flows` is a mask over Trace.flows (default: those counted);
+    `width_ns` a multiple of the bins' own width. CaptureError for more bins than memory holds.
+    """
+    bins, chosen = trace.bins, trace.flows.counted if flows is None else flows
+    width = bins.width_ns if width_ns is None else width_ns
+    if width % bins.width_ns:
+        raise ValueError(f"{width} ns is no multiple of the bins' {bins.width_ns} ns")
+    if not len(bins):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    begin, end = trace.first_ns // width, trace.last_ns // width
+    if end - begin > _MOST_STEPS:
+        raise CaptureError(f"{end - begin:,} bins from the first packet to the last are too many", hint="wider bins")
+    picked = chosen[bins.flow]
+    places = bins.start_ns[picked] // width - begin
+    sums = np.zeros(end - begin + 1, np.int64)
+    np.add.at(sums, places, getattr(bins, column)[picked])
+    return (begin + np.arange(len(sums))) * width, sums
+
+
+def moving_average(values: Ints | Floats, bins: int) -> Floats:
+    """Mean over the last `bins` values at each place; over those there are at the beginning."""
+    total = np.concatenate(([0.0], np.cumsum(values, dtype=np.float64)))
+    ends = np.arange(1, len(total))
+    begins = np.maximum(0, ends - bins)
+    return (total[ends] - total[begins]) / np.maximum(1, ends - begins)
+
+
+def matrix(trace: Trace, column: str = "wire_bytes", *, flows: Mask | None = None) -> Ints:
+    """(hosts, hosts): sum of a column of Flows from host (row) to host (column), over `flows` (default: counted)."""
+    chosen = trace.flows.counted if flows is None else flows
+    sums = np.zeros((len(trace.hosts), len(trace.hosts)), np.int64)
+    np.add.at(sums, (trace.flows.src[chosen], trace.flows.dst[chosen]), getattr(trace.flows, column)[chosen])
+    return sums

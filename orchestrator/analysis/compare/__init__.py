@@ -1,0 +1,1 @@
+"""Runs against runs: selections, verdicts and curves."""

@@ -1,0 +1,170 @@
+"""Compares two sets of runs, with the history that the second one belongs to, and says what it comes to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.analysis.compare import regression, selection
+from orchestrator.analysis.compare.regression import PointChange, Rule, RunSeries
+from orchestrator.analysis.compare.selection import Chosen
+from orchestrator.analysis.stats.statistics import quantile
+from orchestrator.analysis.stats.steps import FEWEST_IN_ALL, Step, steps
+
+WORSE = 4
+NOTHING_TOLD = 3
+MOST_NIGHTS = 90
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The median of a point, night by night (seconds, NaN where not measured), and the steps in it."""
+
+    point: str
+    label: str
+    days: tuple[str, ...]
+    p50_s: tuple[float, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Everything that a comparison found: a is the reference, b what is judged."""
+
+    a: Chosen
+    b: Chosen
+    rule: Rule
+    changes: tuple[PointChange, ...]
+    labels: Mapping[str, str]
+    differences: tuple[str, ...]  # what else differs between the sides, in sentences
+    histories: tuple[History, ...]
+
+    def of(self, verdict: str) -> list[PointChange]:
+        """The points with this verdict."""
+        return [change for change in self.changes if change.verdict == verdict]
+
+    @property
+    def status(self) -> int:
+        """The exit status: 4 when a point is worse, 3 when none could be told, else 0."""
+        if self.of("worse"):
+            return WORSE
+        return NOTHING_TOLD if len(self.of("cannot tell")) == len(self.changes) else 0
+
+
+def compare(results: Path, a: str, b: str, *, rule: Rule, seed: int = 1) -> Comparison:
+    """Compare what two names stand for (see `selection.choose`)."""
+    reference, candidate = selection.choose(results, a), selection.choose(results, b)
+    found, labels = selection.pairs(reference, candidate)
+    name = selection.name_of(candidate)
+    return Comparison(
+        a=reference, b=candidate, rule=rule, changes=regression.compare(found, rule, seed=seed), labels=labels,
+        differences=tuple(differences(reference, candidate)),
+        histories=histories(selection.nights(results, name)[-MOST_NIGHTS:], rule=rule) if name else (),
+    )  # fmt: skip
+
+
+def histories(nights: Sequence[Chosen], *, rule: Rule) -> tuple[History, ...]:
+    """The history of every point over these nights; alpha is shared out over the points."""
+    labels = {key: label for night in nights for key, label in night.labels.items()}
+    keys = sorted({key for night in nights for key in night.points}, key=lambda key: selection.natural(labels[key]))
+    days = tuple(day_text(night.began_ns) for night in nights)
+    found = []
+    for key in keys:
+        values = tuple(_median(night.points.get(key, ())) for night in nights)
+        found.append(
+            History(
+                point=key, label=labels[key], days=days, p50_s=values,
+                steps=steps(values, margin=rule.margin["p50"], alpha=rule.alpha / len(keys)),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def differences(a: Chosen, b: Chosen) -> list[str]:
+    """What else differs between the sides, so that nobody blames the network for a new version of a framework."""
+    found = []
+    for what, path in (
+        ("commit", ("git", "commit")), ("scale", ("scale",)), ("testbed", ("topology", "kind")),
+        ("MTU", ("topology", "mtu")),
+    ):  # fmt: skip
+        found += _differs(what, _values(a, path), _values(b, path))
+    names = sorted({name for side in (a, b) for e in side.entries for name in e.manifest.get("versions") or {}})
+    for name in names:
+        found += _differs(name, _values(a, ("versions", name)), _values(b, ("versions", name)))
+    return found
+
+
+def _differs(what: str, a: set[str], b: set[str]) -> list[str]:
+    return [] if a == b else [f"{what}: {', '.join(sorted(a)) or 'none'} against {', '.join(sorted(b)) or 'none'}"]
+
+
+def _values(side: Chosen, path: Sequence[str]) -> set[str]:
+    found = set()
+    for entry in side.entries:
+        value: Any = entry.manifest
+        for step in path:
+            value = value.get(step) if isinstance(value, Mapping) else None
+        if value is not None:
+            found.add(str(value))
+    return found
+
+
+def _median(series: Sequence[RunSeries]) -> float:
+    medians = [math.log(quantile(one.seconds, 0.5)) for one in series if len(one.seconds)]
+    return math.exp(float(np.mean(medians))) if medians else math.nan
+
+
+def day_text(ns: int) -> str:
+    """The day of an instant, in UTC."""
+    return datetime.fromtimestamp(ns / 1e9, tz=timezone.utc).date().isoformat()
+
+
+def percent(ratio: float) -> str:
+    """A ratio as a change in per cent."""
+    return "-" if math.isnan(ratio) else f"{(ratio - 1) * 100:+.1f} %"
+
+
+def headline(comparison: Comparison) -> str:
+    """The verdict in a sentence or two."""
+    counts = {verdict: comparison.of(verdict) for verdict in ("worse", "better", "same", "cannot tell")}
+    told = ", ".join(f"{len(points)} {verdict}" for verdict, points in counts.items() if points)
+    lines = [f"{comparison.b.name} against {comparison.a.name}: {told} (of {len(comparison.changes)} points)"]
+    for verdict in ("worse", "better"):
+        by_size = sorted(counts[verdict], key=lambda c: -abs(math.log(_telling(c).ratio)))
+        lines += [f"{verdict}: {comparison.labels[c.point]}: {change_text(c)}" for c in by_size]
+    return "\n".join(lines)
+
+
+def change_text(point: PointChange) -> str:
+    """The change that a point's verdict rests on, with its interval where that is known."""
+    change = _telling(point)
+    if math.isnan(change.ratio):
+        return point.why
+    interval = "no interval" if math.isnan(change.low) else f"{percent(change.low)} to {percent(change.high)}"
+    sides = f"{change.a_s * 1e3:.1f} to {change.b_s * 1e3:.1f} ms"
+    return f"{change.statistic} {percent(change.ratio)} ({interval}), {sides}"
+
+
+def _telling(point: PointChange) -> regression.Change:
+    return next((c for c in point.changes if c.verdict == point.verdict and c.verdict in ("worse", "better")),
+                point.changes[0])  # fmt: skip
+
+
+def step_lines(found: Sequence[History]) -> list[str]:
+    """Every step in words; what could not be searched for lack of nights."""
+    lines = [
+        f"{history.label}: since {history.days[step.night]} {percent(step.ratio)} "
+        f"({step.before_s * 1e3:.1f} to {step.after_s * 1e3:.1f} ms, p = {step.p:.2g})"
+        for history in found
+        for step in history.steps
+    ]
+    short = [h for h in found if sum(not math.isnan(value) for value in h.p50_s) < FEWEST_IN_ALL]
+    if short:
+        lines.append(f"{len(short)} of {len(found)} points have fewer than {FEWEST_IN_ALL} nights: no step can be told")
+    return lines

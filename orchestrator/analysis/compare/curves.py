@@ -1,0 +1,317 @@
+"""Curves of iteration time over cross traffic, from the runs and sweeps that measured their points."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.analysis.compare import settings
+from orchestrator.analysis.compare.settings import Setting
+from orchestrator.analysis.stats.iterations import JobSeries, series
+from orchestrator.analysis.traffic import congestion
+from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
+from orchestrator.analysis.traffic.throughput import Kept
+from orchestrator.store import tables
+from orchestrator.store.rundir import Entry
+
+Floats = npt.NDArray[np.float64]
+NO_TRAFFIC = "none"
+_NORMAL_95 = 1.96
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Kind:
+    """What the points of a curve share. `transport` is "tcp" or "rdma" as captures show it, else empty.
+
+    `differs` tells what else was set differently from other curves of the same, else it is empty.
+    """
+
+    model: str
+    traffic: str  # the part's name, with "-burst" where flows come in bursts; several joined by "+"
+    transport: str
+    ranks: int
+    workload: str
+    differs: str = ""
+
+    @property
+    def name(self) -> str:
+        told = f"{self.model}, {self.traffic}, {self.ranks} ranks, {self.workload}"
+        told = f"{told} over {self.transport}" if self.transport else told
+        return f"{told} ({self.differs})" if self.differs else told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A point: all valid windows that asked for the same load and were set alike.
+
+    Loads are in bit/s at full size, times in seconds. `links` tells of the queue where training and
+    cross traffic met, in each window whose queues were sampled.
+    """
+
+    requested_bps: float
+    load_bps: float
+    mean_s: float
+    error_s: float  # standard error of the mean, over runs where there are several
+    p99_s: float
+    iterations: int
+    seconds: tuple[Floats, ...]
+    links: tuple[SharedLink, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A window of many while the ranks stayed up, beside the same in a run of its own: medians with intervals, seconds.
+
+    `runs` are the two runs.
+    """
+
+    kind: Kind
+    load_bps: float
+    among: tuple[float, float, float]
+    alone: tuple[float, float, float]
+    runs: tuple[str, str]
+
+    @property
+    def apart(self) -> bool | None:
+        """Whether their intervals do not meet; None where one has none."""
+        if not all(map(math.isfinite, (*self.among, *self.alone))):
+            return None
+        return self.among[2] < self.alone[1] or self.alone[2] < self.among[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A curve with everything that was measured of it; `points` are ordered by load."""
+
+    kind: Kind
+    points: tuple[Measured, ...]
+    capacity_bps: float
+    theory_bytes: float
+    scales: tuple[int, ...]
+    emulated: bool
+
+    @property
+    def curve(self) -> congestion.Curve:
+        """The same as arrays."""
+        return congestion.curve(
+            [point.load_bps for point in self.points], [point.mean_s for point in self.points],
+            [point.error_s for point in self.points], capacity_bps=self.capacity_bps, theory_bytes=self.theory_bytes,
+        )  # fmt: skip
+
+    def seconds_at(self, load_bps: float) -> float:
+        """The mean at a load, ln t interpolated between measured points; NaN outside of them."""
+        of = self.curve
+        if not len(of.load_bps) or not of.load_bps[0] <= load_bps <= of.load_bps[-1]:
+            return math.nan
+        return float(np.exp(np.interp(load_bps, of.load_bps, np.log(of.seconds))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A valid window of a run in the folder `path`; `record` is what the manifest says of it.
+
+    `point` is its point's id in a sweep, else empty; `fresh` says that it checks one of a sweep's windows.
+    """
+
+    kind: Kind
+    setting: Setting
+    requested_bps: float
+    load_bps: float
+    path: Path
+    record: Mapping[str, Any]
+    point: str
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    place: Place
+    seconds: Floats
+    capacity_bps: float
+    theory_bytes: float
+    scale: int
+    emulated: bool
+    link: SharedLink | None
+
+    @property
+    def kind(self) -> Kind:
+        return self.place.kind
+
+    @property
+    def curve(self) -> _Key:
+        return self.place.kind, self.place.setting
+
+
+_Key = tuple[Kind, Setting]
+
+
+def measured(entries: Iterable[Entry]) -> tuple[Series, ...]:
+    """Every curve in these runs: valid windows of runs with one job; checks of a sweep's own are left out.
+
+    A window without cross traffic is a point of every curve of the same model, ranks, workload and transport that was
+    set alike.
+    """
+    windows = [window for entry in entries for window in _windows(entry) if not window.place.fresh]
+    by_curve: dict[_Key, list[_Window]] = defaultdict(list)
+    for window in windows:
+        by_curve[window.curve].append(window)
+    with_traffic = {_without_traffic(key) for key in by_curve if key[0].traffic != NO_TRAFFIC}
+    told = [key for key in sorted(by_curve) if key not in with_traffic]  # those stand in the curves with traffic
+    found = []
+    for key, kind in zip(told, _told_apart(told), strict=True):
+        alone = [] if kind.traffic == NO_TRAFFIC else by_curve.get(_without_traffic(key), [])
+        found.append(_series(kind, [*alone, *by_curve[key]]))
+    return tuple(found)
+
+
+def _told_apart(keys: Sequence[_Key]) -> list[Kind]:
+    """The kind of each, with what was set differently where several are of one kind."""
+    of_kind: dict[Kind, list[Setting]] = defaultdict(list)
+    for kind, setting in keys:
+        of_kind[kind].append(setting)
+    texts = {
+        (kind, setting): text
+        for kind, found in of_kind.items()
+        for setting, text in zip(found, settings.differences(found), strict=True)
+    }
+    return [replace(key[0], differs=texts[key]) for key in keys]
+
+
+def checks(entries: Iterable[Entry]) -> tuple[Check, ...]:
+    """Every point of a sweep in windows mode that was measured again in a run of its own."""
+    windows = [window for entry in entries for window in _windows(entry) if window.place.point]
+    found = []
+    for alone in windows:
+        others = [one for one in windows if not one.place.fresh and one.place.point == alone.place.point]
+        if alone.place.fresh and others:
+            among = others[-1]
+            found.append(
+                Check(
+                    kind=alone.kind,
+                    load_bps=alone.place.load_bps,
+                    among=_median(among.seconds),
+                    alone=_median(alone.seconds),
+                    runs=(among.place.path.name, alone.place.path.name),
+                )
+            )
+    return tuple(found)
+
+
+def _median(seconds: Floats) -> tuple[float, float, float]:
+    found = _summary(seconds).p50
+    return float(found.value), float(found.low), float(found.high)
+
+
+def _without_traffic(key: _Key) -> _Key:
+    return replace(key[0], traffic=NO_TRAFFIC), key[1].without_traffic
+
+
+def _series(kind: Kind, windows: Sequence[_Window]) -> Series:
+    by_load: dict[float, list[_Window]] = defaultdict(list)
+    for window in windows:
+        by_load[window.place.requested_bps].append(window)
+    points = sorted((_point(requested, mine) for requested, mine in by_load.items()), key=lambda one: one.load_bps)
+    return Series(
+        kind=kind, points=tuple(points), capacity_bps=min(window.capacity_bps for window in windows),
+        theory_bytes=float(np.mean([window.theory_bytes for window in windows])),
+        scales=tuple(sorted({window.scale for window in windows})), emulated=any(window.emulated for window in windows),
+    )  # fmt: skip
+
+
+def _point(requested: float, windows: Sequence[_Window]) -> Measured:
+    means = [float(np.mean(window.seconds)) for window in windows]
+    if len(means) > 1:
+        error = float(np.std(means, ddof=1)) / math.sqrt(len(means))
+    else:
+        found = _summary(windows[0].seconds).mean
+        error = (found.high - found.low) / 2 / _NORMAL_95 if math.isfinite(found.high - found.low) else 0.0
+    together = np.concatenate([window.seconds for window in windows])
+    return Measured(
+        requested_bps=requested, load_bps=float(np.mean([window.place.load_bps for window in windows])),
+        mean_s=float(np.mean(means)), error_s=error, p99_s=float(np.quantile(together, 0.99, method="inverted_cdf")),
+        iterations=len(together), seconds=tuple(window.seconds for window in windows),
+        links=tuple(window.link for window in windows if window.link is not None),
+    )  # fmt: skip
+
+
+def _summary(seconds: Floats) -> Any:
+    from orchestrator.analysis.stats.statistics import summarise
+
+    return summarise(seconds, seed=1)
+
+
+def places(entry: Entry) -> Iterator[Place]:
+    """The valid windows of a run with one job whose loads are known."""
+    manifest = entry.manifest
+    jobs = manifest.get("jobs") or []
+    valid = [window for window in manifest.get("windows") or [] if window.get("valid")]
+    if len(jobs) != 1 or not valid:
+        return
+    job, scale = jobs[0], int(manifest["scale"])
+    planned = (manifest.get("sweep") or {}).get("points") or {}
+    set_to = settings.of_windows(entry)
+    for record in valid:
+        name = record["window"]
+        loads = [load["achieved_bps"] for load in record["loads"]]
+        if None in loads:
+            continue
+        about, mine = planned.get(name, {}), set_to[name]
+        yield Place(
+            kind=Kind(str(job.get("model")), mine.traffic if loads else NO_TRAFFIC, _transport(record, job["name"]),
+                      len(job["ranks"]), str(job["workload"])),
+            setting=mine.setting if loads else mine.setting.without_traffic,
+            requested_bps=math.fsum(load["requested_bps"] for load in record["loads"]) * scale,
+            load_bps=math.fsum(loads) * scale, path=entry.path, record=record, point=str(about.get("point", "")),
+            fresh=bool(about.get("fresh")),
+        )  # fmt: skip
+
+
+def _windows(entry: Entry) -> Iterable[_Window]:
+    here = list(places(entry))
+    if not here:
+        return
+    manifest = entry.manifest
+    (job,) = manifest["jobs"]
+    times = series(tables.read(entry.path / "tables", "iterations"), job["name"])
+    queues = Kept(tables.read(entry.path / "tables", "counters", where=_of_queues()))
+    scale = int(manifest["scale"])
+    for place in here:
+        span_ns = (place.record["start_ns"], place.record["end_ns"])
+        yield _Window(
+            place=place, seconds=_within(times, place.record["iterations"][job["name"]]),
+            capacity_bps=min(_capacity(manifest), place.setting.least_rate_bps),
+            theory_bytes=float((job.get("theory") or {}).get("bytes_per_iteration", math.nan)) * scale, scale=scale,
+            emulated="emulated" in str(job.get("compute")),
+            link=shared_link(queues, manifest["topology"], span_ns=span_ns, scale=scale),
+        )  # fmt: skip
+
+
+def _of_queues() -> Any:
+    import pyarrow.compute as pc
+
+    return pc.match_substring_regex(pc.field("counter"), r"^qdisc\.")
+
+
+def _within(times: JobSeries, span: Mapping[str, int]) -> Floats:
+    return times.within(span["first"], span["last"]).seconds
+
+
+def _capacity(manifest: Mapping[str, Any]) -> float:
+    """The rate of the slowest link: cross traffic and training meet on one."""
+    return min(float(link["rate"]) for link in manifest["topology"]["links"])
+
+
+def _transport(record: Mapping[str, Any], job: str) -> str:
+    """RDMA passes captures by: what theory says was sent and no capture saw went that way."""
+    for row in record.get("training") or []:
+        sent, theory = row.get("sent_bytes"), row.get("theory_bytes")
+        if row["job"] == job and sent is not None and theory:
+            return "tcp" if sent > 0.5 * theory else "rdma"
+    return ""

@@ -1,0 +1,289 @@
+"""What a comparison is about: the runs that a name stands for, and the valid iterations of each point in them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from orchestrator.analysis.compare.regression import Pair, RunSeries
+from orchestrator.analysis.stats.iterations import JobSeries, series
+from orchestrator.core import safepath
+from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.store import rundir, shape, tables
+from orchestrator.store.rundir import Entry
+
+BASELINES = "baselines"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Valid measurements under a name: series by point, labels of the points, and what does not count."""
+
+    name: str
+    entries: tuple[Entry, ...]
+    points: Mapping[str, tuple[RunSeries, ...]]
+    labels: Mapping[str, str]
+    left_out: tuple[str, ...]  # sentences: which windows are invalid, and why
+    began_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    """A measured window of a run under the key of its point."""
+
+    entry: Entry
+    record: Mapping[str, Any]
+    job: str
+    key: str
+    label: str
+    repetition: tuple[str, ...]  # what tells repetitions of a point apart, and tries of one repetition not
+
+
+def choose(results: Path, wanted: str) -> Chosen:
+    """What `wanted` stands for: a baseline, a run, its folder, a sweep, NAME@DATE or NAME, or several with commas.
+
+    NAME is a sweep's (its newest instance) or an experiment's (its runs of the newest day); DATE is a day in UTC,
+    YYYY-MM-DD or "today". StoreError when there is no such thing.
+    """
+    found: dict[Path, Entry] = {}
+    for part in filter(None, (part.strip() for part in wanted.split(","))):
+        found |= {entry.path: entry for entry in _entries(results, part)}
+    if not found:
+        raise StoreError(f"{wanted!r} names no run", hint="orch ls")
+    return of_entries(list(found.values()), name=wanted)
+
+
+def of_entries(entries: Sequence[Entry], *, name: str) -> Chosen:
+    """The valid measurements of these runs; the last valid one of each repetition of a point counts."""
+    in_order = sorted(entries, key=lambda entry: entry.run)
+    last: dict[tuple[str, ...], _Window] = {}
+    left_out = []
+    for window in (window for entry in in_order for window in _windows(entry)):
+        if window.record.get("valid"):
+            place = (window.key, *window.repetition)
+            last[place] = window
+        else:
+            why = "; ".join(map(str, window.record.get("reasons") or ["not valid"]))
+            left_out.append(f"{window.label} in {window.entry.run}: {why}")
+    points: dict[str, list[RunSeries]] = {}
+    known: dict[tuple[Path, str], JobSeries] = {}
+    for window in last.values():
+        points.setdefault(window.key, []).append(_series(window, known))
+    several_jobs = len({window.job for window in last.values()}) > 1
+    return Chosen(
+        name=name, entries=tuple(in_order), points={key: tuple(found) for key, found in points.items()},
+        labels={w.key: f"{w.label}, {w.job}" if several_jobs else w.label for w in last.values()},
+        left_out=tuple(left_out), began_ns=min((int(e.manifest.get("began_ns") or 0) for e in entries), default=0),
+    )  # fmt: skip
+
+
+def pairs(a: Chosen, b: Chosen) -> tuple[tuple[Pair, ...], dict[str, str]]:
+    """The points of either side, in the order of their labels, and these; ConfigError when none is common."""
+    if not set(a.points) & set(b.points):
+        raise ConfigError(
+            f"{a.name} and {b.name} have no validly measured point in common: "
+            f"{_some(a)} against {_some(b)}; accepted: runs of the same sweep, or with windows of the same names"
+        )
+    labels = {**b.labels, **a.labels}
+    keys = sorted({*a.points, *b.points}, key=lambda key: natural(labels[key]))
+    found = tuple(Pair(point=key, a=a.points.get(key, ()), b=b.points.get(key, ())) for key in keys)
+    return found, labels
+
+
+def natural(text: str) -> list[tuple[int, float, str]]:
+    """A key that sorts numbers within a text by size, so that 8gbit comes before 16gbit."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [(0, float(part), "") if place % 2 else (1, 0.0, part) for place, part in enumerate(parts)]
+
+
+def nights(results: Path, name: str) -> list[Chosen]:
+    """Every instance of a sweep, or every day of an experiment, that has a valid point; oldest first."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in _named(results, name):
+        groups.setdefault(_instance(entry), []).append(entry)
+    found = [of_entries(entries, name=f"{name}@{_day(entries[0])}") for entries in groups.values()]
+    return sorted((one for one in found if one.points), key=lambda one: one.began_ns)
+
+
+def name_of(chosen: Chosen) -> str | None:
+    """The one sweep or experiment that all of its runs belong to."""
+    names = {entry.path.parent.name for entry in chosen.entries}
+    return names.pop() if len(names) == 1 else None
+
+
+# Baselines
+
+
+def set_baseline(results: Path, name: str, wanted: Sequence[str]) -> Path:
+    """Remember what these stand for now under a name; it replaces an older baseline of that name."""
+    if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
+        raise ConfigError(f"{name!r} cannot name a baseline; accepted: letters, digits, '-', '_' and '.'")
+    chosen = choose(results, ",".join(wanted))
+    if not chosen.points:
+        raise StoreError(f"{chosen.name} holds no valid measurement", tail="\n".join(chosen.left_out))
+    path = results / BASELINES / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    runs = [str(_relative(entry.path, results)) for entry in chosen.entries]
+    record = {"format": FORMAT, "name": name, "set_ns": time.time_ns(), "of": list(wanted), "runs": runs}
+    rundir.write_json(path, record)
+    return path
+
+
+def baselines(results: Path) -> list[dict[str, Any]]:
+    """Every baseline of the store, by name."""
+    return [_baseline(path) for path in sorted((results / BASELINES).glob("*.json"))]
+
+
+def held(results: Path) -> list[Path]:
+    """The folders of all runs that baselines hold, whether they are still there or not."""
+    return [(results / run).resolve() for baseline in baselines(results) for run in baseline["runs"]]
+
+
+def _baseline(path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is no baseline: {error}", hint="orch baseline set NAME RUN...") from error
+    if not isinstance(record, dict) or not {"name", "runs"} <= record.keys():
+        raise StoreError(f"{path} is no baseline: it names no runs", hint="orch baseline set NAME RUN...")
+    return record
+
+
+def of_baseline(results: Path, name: str) -> list[Entry]:
+    """The runs that a baseline holds; StoreError when there is no such baseline, or not all of its runs any more."""
+    path = results / BASELINES / f"{name}.json"
+    if not path.is_file():
+        known = ", ".join(str(one["name"]) for one in baselines(results)) or "none"
+        raise StoreError(f"no baseline {name!r} in {results}; there are: {known}",
+                         hint=f"orch baseline set {name} RUN|SWEEP...")  # fmt: skip
+    found, gone = [], []
+    for run in _baseline(path)["runs"]:
+        try:
+            found.append(rundir.find(results, str(results / run)))
+        except StoreError:
+            gone.append(run)
+    if gone:
+        raise StoreError(f"baseline {path.stem}: {len(gone)} of its runs are gone: {', '.join(gone[:3])}",
+                         hint="orch baseline set it anew")  # fmt: skip
+    return found
+
+
+# Names
+
+
+def _entries(results: Path, wanted: str) -> list[Entry]:
+    if "/" not in wanted and safepath.is_there(results / BASELINES / f"{wanted}.json"):
+        return of_baseline(results, wanted)
+    name, at, day = wanted.rpartition("@")
+    if at and name:
+        return _of_day(results, name, day)
+    named = list(_named(results, wanted)) if "/" not in wanted else []
+    if named:
+        newest = _instance(max(named, key=lambda entry: entry.run))
+        return [entry for entry in named if _instance(entry) == newest]
+    of_sweep = [path for path in results.glob("sweeps/*/*") if path.name == wanted]
+    if of_sweep:
+        return [entry for entry in _named(results, of_sweep[0].parent.name) if _sweep(entry).get("id") == wanted]
+    entry = rundir.find(results, wanted)
+    if not entry.sealed:
+        raise StoreError(f"{entry.run} is not sealed: {entry.outcome}", hint="wait for it, or orch recover")
+    return [entry]
+
+
+def _of_day(results: Path, name: str, day: str) -> list[Entry]:
+    try:
+        wanted = datetime.now(tz=timezone.utc).date() if day == "today" else date.fromisoformat(day)
+    except ValueError:
+        raise ConfigError(
+            f"{name}@{day}: not a day; accepted: YYYY-MM-DD (UTC), such as 2026-11-20, or today"
+        ) from None
+    found = [entry for entry in _named(results, name) if _day(entry) == wanted.isoformat()]
+    if not found:
+        days = sorted({_day(entry) for entry in _named(results, name)})
+        known = f"it has {', '.join(days[-5:])}" if days else f"there is no sweep or experiment {name!r}"
+        raise StoreError(f"{name}@{day}: no run in {results}; {known}", hint="orch ls")
+    newest = _instance(max(found, key=lambda entry: entry.run))
+    return [entry for entry in found if _instance(entry) == newest]
+
+
+def _named(results: Path, name: str) -> Iterable[Entry]:
+    """The sealed runs in the folder of a sweep or an experiment."""
+    if not shape.name(name):
+        return
+    for path in sorted((results / name).glob(f"*/{rundir.MANIFEST}")):
+        entry = rundir.entry_at(path.parent)
+        if entry is not None and entry.sealed:
+            yield entry
+
+
+def _sweep(entry: Entry) -> Mapping[str, Any]:
+    found = entry.manifest.get("sweep")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _instance(entry: Entry) -> str:
+    """What belongs together: the runs of one sweep instance, else those of one day."""
+    return str(_sweep(entry).get("id") or _day(entry))
+
+
+def _day(entry: Entry) -> str:
+    """The day on which the run began, or its sweep: a night does not end at midnight."""
+    of_sweep = re.match(r"(\d{4})(\d{2})(\d{2})T", str(_sweep(entry).get("id", "")))
+    if of_sweep:
+        return "-".join(of_sweep.groups())
+    began = entry.manifest.get("began_ns") or 0
+    return datetime.fromtimestamp(began / 1e9, tz=timezone.utc).date().isoformat()
+
+
+# Points
+
+
+def _windows(entry: Entry) -> Iterable[_Window]:
+    points = _sweep(entry).get("points") or {}
+    for record in entry.manifest.get("windows") or []:
+        window = str(record["window"])
+        planned = points.get(window, {})
+        if planned.get("fresh"):
+            continue  # a check of the sweep's own, no repetition
+        key, label = window, window
+        repetition: tuple[str, ...] = (entry.run,)
+        if planned:
+            key, label = str(planned["point"]), _values_text(planned.get("values") or {})
+            repetition = (_instance(entry), str(planned.get("repetition")))
+        for job in record.get("iterations") or {}:
+            yield _Window(entry=entry, record=record, job=job, key=f"{key} {job}", label=label, repetition=repetition)
+
+
+def _values_text(values: Mapping[str, Any]) -> str:
+    """Axis values in short: the last part of each field's path, or more where two axes end alike."""
+    ends = [axis.rpartition(".")[2] for axis in values]
+    return ", ".join(
+        f"{end if ends.count(end) == 1 else axis} {value}"
+        for end, (axis, value) in zip(ends, values.items(), strict=True)
+    )
+
+
+def _series(window: _Window, known: dict[tuple[Path, str], JobSeries]) -> RunSeries:
+    """The iterations of a window's job that every rank logged."""
+    run = window.entry.path
+    if (run, window.job) not in known:
+        known[run, window.job] = series(tables.read(run / "tables", "iterations"), window.job)
+    span = window.record["iterations"][window.job]
+    return RunSeries(run=window.entry.run, seconds=known[run, window.job].within(span["first"], span["last"]).seconds)
+
+
+def _some(chosen: Chosen) -> str:
+    labels = list(dict.fromkeys(chosen.labels.values()))
+    return ", ".join(labels[:4]) + (" ..." if len(labels) > 4 else "") if labels else "nothing valid"
+
+
+def _relative(path: Path, results: Path) -> Path:
+    resolved = path.resolve()
+    return resolved.relative_to(results.resolve()) if resolved.is_relative_to(results.resolve()) else resolved

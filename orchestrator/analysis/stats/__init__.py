@@ -1,0 +1,1 @@
+"""Statistics of series that are autocorrelated."""

@@ -1,0 +1,117 @@
+"""A job's iterations as one series, and what a window says of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.analysis.stats.statistics import Summary, summarise
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSeries:
+    """Iterations of a job, in order, that every rank logged.
+
+    The all-reduce keeps ranks in step, so their times of one iteration differ only by when the last chunk reached each:
+    the job's time is the mean over its ranks (seconds), it begins with the first rank and ends with the last one (ns).
+    `incomplete` counts iterations that some rank lacks, which is also how a late start or an early end shows.
+    """
+
+    job: str
+    ranks: tuple[int, ...]
+    iteration: Ints
+    seconds: Floats
+    compute_s: Floats  # forward and backward
+    wait_s: Floats  # for gradients after the last one was computed
+    start_ns: Ints
+    end_ns: Ints
+    incomplete: int
+
+    def within(self, first: int, last: int) -> JobSeries:
+        """The iterations from `first` to `last`, both counted in."""
+        keep = (self.iteration >= first) & (self.iteration <= last)
+        wanted = max(0, last - first + 1)
+        return JobSeries(
+            job=self.job, ranks=self.ranks, iteration=self.iteration[keep], seconds=self.seconds[keep],
+            compute_s=self.compute_s[keep], wait_s=self.wait_s[keep], start_ns=self.start_ns[keep],
+            end_ns=self.end_ns[keep], incomplete=wanted - int(keep.sum()),
+        )  # fmt: skip
+
+    @property
+    def compute_share(self) -> float:
+        """Share of the time that went into forward and backward passes."""
+        return _share(self.compute_s, self.seconds)
+
+    @property
+    def wait_share(self) -> float:
+        """Share of the time in which computing was done and gradients were still on their way."""
+        return _share(self.wait_s, self.seconds)
+
+    @property
+    def span_ns(self) -> tuple[int, int] | None:
+        """From the start of the first iteration to the end of the last one; None when there is none."""
+        return (int(self.start_ns.min()), int(self.end_ns.max())) if len(self.iteration) else None
+
+    def summary(self, *, seed: int) -> Summary:
+        """Mean and quantiles of the iteration time in seconds."""
+        return summarise(self.seconds, seed=seed)
+
+
+def series(table: Any, job: str) -> JobSeries:
+    """The series of a job from the `iterations` table (a pyarrow Table)."""
+    import pyarrow.compute as pc
+
+    rows = table.filter(pc.equal(table["job"], job))
+    rank, iteration = _numbers(rows, "rank", np.int64), _numbers(rows, "iteration", np.int64)
+    ranks = np.unique(rank)
+    known, place, count = np.unique(iteration, return_inverse=True, return_counts=True)
+    whole = count == len(ranks)
+
+    def mean(column: str) -> Floats:
+        total = np.bincount(place, _numbers(rows, column, np.float64), len(known))
+        means: Floats = total[whole] / len(ranks)
+        return means
+
+    start = np.full(len(known), np.iinfo(np.int64).max)
+    end = np.full(len(known), np.iinfo(np.int64).min)
+    np.minimum.at(start, place, _numbers(rows, "start_ns", np.int64))
+    np.maximum.at(end, place, _numbers(rows, "end_ns", np.int64))
+    return JobSeries(
+        job=job, ranks=tuple(int(value) for value in ranks), iteration=known[whole], seconds=mean("seconds"),
+        compute_s=mean("forward_s") + mean("backward_s"), wait_s=mean("wait_s"), start_ns=start[whole],
+        end_ns=end[whole], incomplete=int((~whole).sum()),
+    )  # fmt: skip
+
+
+def spent(table: Any, job: str, span_ns: tuple[int, int]) -> dict[int, float]:
+    """How many iterations each rank that logs carried out in a span; one over the span's end counts by its part in it.
+
+    In step, all have carried out as many. Asynchronous workers go at their own pace.
+    """
+    import pyarrow.compute as pc
+
+    rows = table.filter(pc.equal(table["job"], job))
+    rank = _numbers(rows, "rank", np.int64)
+    start, end = _numbers(rows, "start_ns", np.int64), _numbers(rows, "end_ns", np.int64)
+    inside = np.minimum(end, span_ns[1]) - np.maximum(start, span_ns[0])
+    share = np.clip(inside / np.maximum(end - start, 1), 0.0, 1.0)
+    return {int(one): float(share[rank == one].sum()) for one in np.unique(rank)}
+
+
+def _numbers(table: Any, column: str, kind: type[np.generic]) -> Any:
+    values = table[column].to_numpy(zero_copy_only=False)
+    if kind is np.float64:
+        return values.astype(np.float64)
+    return values.astype(kind) if len(values) else np.zeros(0, kind)
+
+
+def _share(part: Floats, whole: Floats) -> float:
+    total = float(np.sum(whole))
+    return float(np.sum(part)) / total if total > 0 else math.nan

@@ -1,0 +1,1 @@
+"""Who sent what to whom: patterns, periods, throughput and shared links."""

@@ -1,0 +1,101 @@
+"""What the queue of the link that training and cross traffic share did in a window: how full, how idle, its drops."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.analysis.traffic import throughput
+
+Floats = npt.NDArray[np.float64]
+
+_BACKLOG = re.compile(r"qdisc\.[^.@]+\.backlog_bytes")  # of the root: children stand in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedLink:
+    """The egress queue in which most bytes waited, at full size.
+
+    `waiting_s` is the mean backlog as time on the link, `sent_bps` what left it (layer 2), `drops` packets a second.
+    """
+
+    port: str
+    waiting_s: float
+    sent_bps: float
+    drops_per_s: float
+
+
+def shared_link(
+    counters: Any, topology: Mapping[str, Any], *, span_ns: tuple[int, int], scale: int
+) -> SharedLink | None:
+    """The fullest queue of a window by the samples of its counters (a pyarrow Table); None without any sample.
+
+    Where cross traffic and training meet, bytes wait. Counters are sampled where they change, so that a mean of the
+    backlog weighs each value by how long it stood.
+    """
+    kept = counters if isinstance(counters, throughput.Kept) else throughput.Kept(counters)
+    found = [
+        (mean, place) for place in kept.once("queues", _queues)
+        if (mean := _mean(*_samples(kept, place, "backlog_bytes"), span_ns)) is not None
+    ]  # fmt: skip
+    if not found:
+        return None
+    backlog, place = max(found)
+    node, port, _ = place
+    rate_bps = _rate_bps(topology, node, port)
+    seconds = (span_ns[1] - span_ns[0]) / 1e9
+    return SharedLink(
+        port=f"{node}:{port}", waiting_s=backlog * 8 / rate_bps * scale,
+        sent_bps=_grown(*_samples(kept, place, "bytes"), span_ns) * 8 / seconds * scale,
+        drops_per_s=_grown(*_samples(kept, place, "drops"), span_ns) / seconds,
+    )  # fmt: skip
+
+
+def _queues(table: Any) -> list[tuple[str, str, str]]:
+    """Node, port and name ("qdisc.tbf") of every root queue that was sampled."""
+    keys = table.group_by(["node", "port", "counter"]).aggregate([]).to_pylist()
+    return sorted(
+        (key["node"], key["port"], key["counter"].rpartition(".")[0])
+        for key in keys
+        if _BACKLOG.fullmatch(key["counter"])
+    )
+
+
+def _samples(kept: throughput.Kept, place: tuple[str, str, str], what: str) -> tuple[Any, Floats]:
+    node, port, name = place
+    return throughput.samples(kept, node=node, port=port, counter=f"{name}.{what}")
+
+
+def _mean(time_ns: Any, value: Floats, span_ns: tuple[int, int]) -> float | None:
+    """Mean over the span of a value that stands until the next sample."""
+    if not len(time_ns) or time_ns[0] > span_ns[1]:
+        return None
+    begin, end = span_ns
+    edges = np.clip(np.append(time_ns, max(end, int(time_ns[-1]))), begin, end)
+    lasted = np.diff(edges)
+    return float(value @ lasted) / float(lasted.sum()) if lasted.sum() > 0 else None
+
+
+def _grown(time_ns: Any, value: Floats, span_ns: tuple[int, int]) -> float:
+    """By how much a counter grew in the span, in a straight line between its samples; 0 without any."""
+    if not len(time_ns):
+        return 0.0
+    origin = int(time_ns[0])
+    at = np.interp([span_ns[0] - origin, span_ns[1] - origin], (time_ns - origin).astype(np.float64), value)
+    return float(at[1] - at[0])
+
+
+def _rate_bps(topology: Mapping[str, Any], node: str, port: str) -> float:
+    """The rate of the link behind a port at full size; the slowest one's where the topology does not know the port."""
+    links = topology["links"]
+    known = [link for link in links if (node, port) in _ends(link)]
+    return min(float(link["rate"]) for link in known or links)
+
+
+def _ends(link: Mapping[str, Any]) -> tuple[tuple[Any, Any], ...]:
+    return (link.get("host"), link.get("device")), (link.get("switch"), link.get("switch_port"))

@@ -1,0 +1,228 @@
+"""What the captures and counters say of bytes in a span of time: loads, training traffic, and rates over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.parts.rows import BIN_NS
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+T = TypeVar("T")
+Match = Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """Bytes (or packets) in bins of `width_ns`, by the start of each; bins without any are left out."""
+
+    start_ns: Ints
+    amount: Floats
+    width_ns: int
+
+    def within(self, begin_ns: int, end_ns: int) -> float:
+        """The amount in a span; a bin on its edge counts for the share of it that lies inside."""
+        inside = np.minimum(self.start_ns + self.width_ns, end_ns) - np.maximum(self.start_ns, begin_ns)
+        return float(np.sum(self.amount * np.clip(inside, 0, None) / self.width_ns))
+
+    def busiest(self, begin_ns: int, end_ns: int) -> float:
+        """The amount of the fullest bin in a span: how far off an edge between two bins can be."""
+        inside = (self.start_ns + self.width_ns > begin_ns) & (self.start_ns < end_ns)
+        return float(np.max(self.amount[inside], initial=0.0))
+
+    def longest_gap_s(self, begin_ns: int, end_ns: int) -> float:
+        """The longest time in a span without anything, to the width of a bin, in seconds."""
+        busy = self.start_ns[(self.amount > 0) & (self.start_ns + self.width_ns > begin_ns) & (self.start_ns < end_ns)]
+        edges = np.concatenate(([begin_ns - self.width_ns], np.sort(busy), [end_ns]))
+        return max(0.0, float(np.max(np.diff(edges)) - self.width_ns) / 1e9)
+
+    def rate(self, begin_ns: int, end_ns: int, step_ns: int) -> tuple[Floats, Floats]:
+        """Bits a second over time: seconds since `begin_ns` at the middle of each whole step, and the rate in it.
+
+        A step that is a multiple of the bins' width takes as many bins as the next one.
+        """
+        steps = max(1, (end_ns - begin_ns) // step_ns)
+        at = (self.start_ns - begin_ns // self.width_ns * self.width_ns) // step_ns
+        keep = (at >= 0) & (at < steps)
+        total = np.bincount(at[keep], self.amount[keep], steps)
+        middle = np.arange(0.5, steps, dtype=np.float64) * (step_ns / 1e9)
+        return middle, total * 8e9 / step_ns
+
+
+class Kept:
+    """A table (of pyarrow) that keeps what was once worked out of it: many windows ask the same of one run."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        self._found: dict[Any, Any] = {}
+
+    def once(self, what: Any, work_out: Callable[[Any], T]) -> T:
+        """What `work_out` gives for the table; asked again for the same `what`, what it gave."""
+        if what not in self._found:
+            self._found[what] = work_out(self._table)
+        found: T = self._found[what]
+        return found
+
+
+def bins(table: Any, match: Match, *, column: str = "wire_bytes") -> Bins:
+    """Bins of the `packets` table (a pyarrow Table) whose columns equal `match` (None: anything), added up.
+
+    "payload_bytes" are without those that were seen before.
+    """
+    if isinstance(table, Kept):
+        return table.once(("bins", *match.items(), column), lambda whole: bins(whole, match, column=column))
+    import pyarrow.compute as pc
+
+    rows = table
+    for name, value in match.items():
+        if value is not None:
+            rows = rows.filter(pc.equal(rows[name], value))
+    starts, place = np.unique(_numbers(rows, "bin_ns").astype(np.int64), return_inverse=True)
+    values = _numbers(rows, column).astype(np.float64)
+    if column == "payload_bytes":
+        values = values - _numbers(rows, "repeated_bytes")
+    amounts = np.bincount(place, values, len(starts)).astype(np.float64)
+    return Bins(starts, amounts, bin_width(table))
+
+
+def bin_width(table: Any) -> int:
+    """The width of the bins of a `packets` table in nanoseconds, since every bin starts at a multiple of it."""
+    starts = _numbers(table, "bin_ns").astype(np.int64)
+    width = int(np.gcd.reduce(np.unique(starts))) if len(starts) else 0
+    return width if 0 < width <= 1_000_000_000 else BIN_NS
+
+
+def captured(table: Any, *, node: str, port: str | None = None) -> bool:
+    """Whether a capture of this node (and port) is in the `packets` table."""
+    if isinstance(table, Kept):
+        return table.once(("captured", node, port), lambda whole: captured(whole, node=node, port=port))
+    import pyarrow.compute as pc
+
+    hit = pc.equal(table["node"], node)
+    if port is not None:
+        hit = pc.and_(hit, pc.equal(table["port"], port))
+    return bool(pc.any(hit).as_py())
+
+
+def achieved_bps(
+    packets: Any, capture_flows: Any, *, source: str, dst: str, port: str | None, src_address: str, begin_ns: int,
+    end_ns: int, sent: Mapping[str, float] | None = None,
+) -> float:  # fmt: skip
+    """Layer-2 bits a second of a traffic source that `dst` received from one sender in a window; NaN when not captured.
+
+    Bins are kept a source, not a pair of hosts: where several hosts send to the same `dst`, each gets the share that
+    its flows have there: by `sent`, what each sender's address sent in the window by its own log, where that is known,
+    else by `capture_flows` with each flow spread evenly over its own length. Acknowledgements that
+    `dst` receives for what it sends itself count, as they load the same link.
+    """
+    if end_ns <= begin_ns or not captured(packets, node=dst, port=port):
+        return math.nan
+    match: Match = {"node": dst, "port": port, "direction": "in", "kind": "cross", "name": source}
+    total = bins(packets, match).within(begin_ns, end_ns)
+    if total == 0.0:
+        return 0.0
+    by_sender = sent or _shares(capture_flows, match, begin_ns, end_ns)
+    everyone = sum(by_sender.values())
+    share = by_sender.get(src_address, 0.0) / everyone if everyone > 0 else 0.0
+    return total * share * 8e9 / (end_ns - begin_ns)
+
+
+def _shares(flows: Any, match: Match, begin_ns: int, end_ns: int) -> dict[str, float]:
+    import pyarrow.compute as pc
+
+    rows = flows
+    for name, value in match.items():
+        if value is not None:
+            rows = rows.filter(pc.equal(rows[name], value))
+    first, last = _numbers(rows, "first_ns"), _numbers(rows, "last_ns")
+    inside = np.clip(np.minimum(last, end_ns) - np.maximum(first, begin_ns), 0, None)
+    length = last - first
+    point = (first >= begin_ns) & (first <= end_ns)
+    share = np.where(length > 0, inside / np.maximum(length, 1), point)
+    totals: dict[str, float] = {}
+    for sender, amount in zip(rows["src"].to_pylist(), _numbers(rows, "wire_bytes") * share, strict=True):
+        totals[sender] = totals.get(sender, 0.0) + float(amount)
+    return totals
+
+
+def sent_bytes(
+    packets: Any, *, job: str, nodes: Sequence[str], ports: Mapping[str, str], span_ns: tuple[int, int],
+    iterations: Sequence[float],
+) -> tuple[float, float]:  # fmt: skip
+    """TCP payload that a rank of the job sends in an iteration, mean over all of all ranks, retransmissions left out.
+
+    `nodes` holds the node of every rank, so that one with several ranks stands there as often, and `iterations` how
+    many each rank carried out in the span; nodes without a capture are left out with their ranks. What ranks of one
+    node say to each other does not cross its port and is not counted.
+    Second comes the share of it that may fall on either side of the span's ends: a node's fullest bin.
+    NaN, and no share, when no node was captured.
+    """
+    known = {node for node in nodes if captured(packets, node=node, port=ports.get(node))}
+    carried_out = sum(count for node, count in zip(nodes, iterations, strict=True) if node in known)
+    if carried_out <= 0:
+        return math.nan, 0.0
+    total = edges = 0.0
+    for node in sorted(known):
+        match: Match = {"node": node, "port": ports.get(node), "direction": "out", "kind": "training", "name": job}
+        payload = bins(packets, match, column="payload_bytes")
+        total += payload.within(*span_ns)
+        edges += payload.busiest(*span_ns)
+    return total / carried_out, edges / total if total > 0 else 0.0
+
+
+def counter_growth(
+    counters: Any, *, node: str, port: str, counter: str, span_ns: tuple[int, int], outside_s: float = 1.0
+) -> float:
+    """By how much a counter grew in a span, between samples by interpolation; NaN when the samples do not reach it.
+
+    The samples must begin and end no more than `outside_s` inside the span.
+    """
+    time_ns, value = samples(counters, node=node, port=port, counter=counter)
+    begin_ns, end_ns = span_ns
+    slack = outside_s * 1e9
+    if len(time_ns) < 2 or time_ns[0] > begin_ns + slack or time_ns[-1] < end_ns - slack:
+        return math.nan
+    # Relative to the span, since a float64 resolves the epoch only to 256 ns.
+    at = np.interp([0.0, float(end_ns - begin_ns)], (time_ns - begin_ns).astype(np.float64), value)
+    return float(at[1] - at[0])
+
+
+def sampling_gap_ns(counters: Any, *, node: str, port: str, counter: str, span_ns: tuple[int, int]) -> int:
+    """The longest time in nanoseconds between samples of a counter that a span touches, its ends included."""
+    time_ns, _ = samples(counters, node=node, port=port, counter=counter)
+    begin_ns, end_ns = span_ns
+    if not len(time_ns):
+        return end_ns - begin_ns
+    at = np.concatenate(([min(begin_ns, time_ns[0])], time_ns, [max(end_ns, time_ns[-1])]))
+    touched = (at[1:] > begin_ns) & (at[:-1] < end_ns)
+    return int(np.max(np.diff(at)[touched], initial=0))
+
+
+def samples(counters: Any, *, node: str, port: str | None, counter: str) -> tuple[Ints, Floats]:
+    """Instants (ns) and values of one counter, in order of time."""
+    if isinstance(counters, Kept):
+        ask = {"node": node, "port": port, "counter": counter}
+        return counters.once(tuple(ask.items()), lambda whole: samples(whole, **ask))  # type: ignore[arg-type]
+    import pyarrow.compute as pc
+
+    rows = counters.filter(pc.equal(counters["counter"], counter))
+    rows = rows.filter(pc.equal(rows["node"], node))
+    if port is not None:
+        rows = rows.filter(pc.equal(rows["port"], port))
+    time_ns = rows["time_ns"].to_numpy(zero_copy_only=False).astype(np.int64) if len(rows) else np.zeros(0, np.int64)
+    value = _numbers(rows, "value")
+    order = np.argsort(time_ns, kind="stable")
+    order = order[~np.isnan(value[order])]
+    return time_ns[order], value[order]
+
+
+def _numbers(table: Any, column: str) -> Any:
+    values = table[column].to_numpy(zero_copy_only=False)
+    # Instants stay integers: a float64 cannot hold one to the nanosecond.
+    return values if values.dtype == np.int64 else values.astype(np.float64)

@@ -1,0 +1,247 @@
+"""Who sent what to whom and when, whatever it was read from: a run's tables or a trace from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.analysis.capture.trace import Trace
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Texts = npt.NDArray[np.object_]
+
+MOST_STEPS = 1 << 22  # of bins from a traffic's begin to its end: an hour of milliseconds; beyond, they get wider
+
+TRAINING, CROSS, CONTROL, OTHER = "training", "cross", "control", "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Flows (5-tuples, one row a direction, each captured at one place) and what each carried in bins of time.
+
+    `src` and `dst` are indices into `hosts`. Payload leaves out what was sent before. Bins are sparse, by start.
+    """
+
+    hosts: tuple[str, ...]
+    src: Ints
+    dst: Ints
+    src_port: Ints
+    dst_port: Ints
+    kind: Texts  # TRAINING, CROSS, CONTROL or OTHER
+    name: Texts  # the job or the source of the traffic, where it is known
+    packets: Ints
+    wire_bytes: Ints
+    payload_bytes: Ints
+    first_ns: Ints
+    last_ns: Ints
+    width_ns: int
+    bin_flow: Ints  # row of the flows
+    bin_ns: Ints
+    bin_wire: Ints
+    bin_payload: Ints
+    begin_ns: int
+    end_ns: int
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @property
+    def seconds(self) -> float:
+        return max(self.end_ns - self.begin_ns, 0) / 1e9
+
+    def of(self, *kinds: str) -> Mask:
+        """A mask of the flows of these kinds."""
+        mask = np.zeros(len(self), bool)
+        for kind in kinds:
+            mask |= self.kind == kind
+        return mask
+
+    def label(self, flow: int) -> str:
+        """A flow for people: hosts and ports."""
+        ends = ((self.src[flow], self.src_port[flow]), (self.dst[flow], self.dst_port[flow]))
+        return " → ".join(f"{self.hosts[host]}:{port}" if port else self.hosts[host] for host, port in ends)
+
+
+def within(traffic: Traffic, begin_ns: int, end_ns: int) -> Traffic:
+    """The same in a span of time: bins that begin in it, and flows with what these carry (whole bins, no more)."""
+    keep = (traffic.bin_ns >= begin_ns) & (traffic.bin_ns < end_ns)
+    flow = traffic.bin_flow[keep]
+
+    def total(values: Ints) -> Ints:
+        return np.bincount(flow, values[keep], len(traffic)).astype(np.int64)
+
+    return replace(
+        traffic, wire_bytes=total(traffic.bin_wire), payload_bytes=total(traffic.bin_payload), bin_flow=flow,
+        bin_ns=traffic.bin_ns[keep], bin_wire=traffic.bin_wire[keep], bin_payload=traffic.bin_payload[keep],
+        begin_ns=begin_ns, end_ns=end_ns,
+    )  # fmt: skip
+
+
+def series(traffic: Traffic, flows: Mask, *, payload: bool = False, width_ns: int | None = None) -> Floats:
+    """Bytes of some flows in every bin of the span, silent ones too; `width_ns` is a multiple of the bins' own."""
+    width = width_ns or traffic.width_ns
+    count = max(1, (traffic.end_ns - traffic.begin_ns) // width)
+    picked = flows[traffic.bin_flow]
+    # The first bin may begin before the span: what lies in it belongs to the first step.
+    place = (traffic.bin_ns[picked] - traffic.begin_ns // traffic.width_ns * traffic.width_ns) // width
+    values = (traffic.bin_payload if payload else traffic.bin_wire)[picked]
+    inside = (place >= 0) & (place < count)
+    return np.bincount(place[inside], values[inside], count).astype(np.float64)
+
+
+def matrix(traffic: Traffic, flows: Mask, *, payload: bool = True) -> Floats:
+    """(hosts, hosts): bytes from host (row) to host (column) of some flows."""
+    sums = np.zeros((len(traffic.hosts), len(traffic.hosts)))
+    values = traffic.payload_bytes if payload else traffic.wire_bytes
+    np.add.at(sums, (traffic.src[flows], traffic.dst[flows]), values[flows])
+    return sums
+
+
+def big_flows(traffic: Traffic, flows: Mask, *, share: float = 0.99) -> Ints:
+    """The fewest flows that carry at least a share of the bytes of some flows, the biggest first."""
+    rows = np.flatnonzero(flows)
+    order = rows[np.argsort(-traffic.wire_bytes[rows], kind="stable")]
+    reached = np.cumsum(traffic.wire_bytes[order])
+    if not len(order) or reached[-1] <= 0:
+        return np.zeros(0, np.int64)
+    return order[: int(np.searchsorted(reached, share * reached[-1] - 1e-9)) + 1].astype(np.int64)
+
+
+def moving_average(values: Floats, bins: int) -> Floats:
+    """Mean over `bins` values around each place; over those that there are at the ends."""
+    total = np.concatenate(([0.0], np.cumsum(values)))
+    middle = np.arange(len(values))
+    low, high = np.maximum(0, middle - (bins - 1) // 2), np.minimum(len(values), middle + bins // 2 + 1)
+    return cast(Floats, (total[high] - total[low]) / (high - low))
+
+
+def from_tables(capture_flows: Any, flow_packets: Any, *, nodes: Sequence[Mapping[str, Any]]) -> Traffic | None:
+    """The traffic of a run from its tables (pyarrow) and the manifest's nodes; None when nothing was captured.
+
+    Each flow is taken where it is sent from if that was captured, else where it arrives, else at the first place.
+    """
+    if not flow_packets.num_rows:
+        return None
+    names = {node["address"]: node["name"] for node in nodes if node.get("address")}
+    rows = capture_flows.to_pydict()
+    origin = [(node, launch) for node, launch in zip(rows["node"], rows["launch"], strict=True)]
+    keep = _one_place(rows, origin, names)
+    hosts = tuple(dict.fromkeys([*names.values(), *(names.get(rows[end][row], rows[end][row])
+                                                  for row in keep for end in ("src", "dst"))]))  # fmt: skip
+    at = {host: place for place, host in enumerate(hosts)}
+    picked = {
+        column: np.array([rows[column][row] for row in keep], np.int64)
+        for column in ("src_port", "dst_port", "packets", "wire_bytes", "payload_bytes", "repeated_bytes", "first_ns",
+                       "last_ns")
+    }  # fmt: skip
+    begins: dict[tuple[str, str], int] = {}
+    for row, key in enumerate(origin):
+        begins.setdefault(key, row)
+    bins = _bins(flow_packets, begins, keep, len(origin))
+    return _bounded(
+        Traffic(
+            hosts=hosts,
+            src=np.array([at[names.get(rows["src"][row], rows["src"][row])] for row in keep], np.int64),
+            dst=np.array([at[names.get(rows["dst"][row], rows["dst"][row])] for row in keep], np.int64),
+            src_port=picked["src_port"],
+            dst_port=picked["dst_port"],
+            kind=np.array([rows["kind"][row] for row in keep], object),
+            name=np.array([rows["name"][row] for row in keep], object),
+            packets=picked["packets"],
+            wire_bytes=picked["wire_bytes"],
+            payload_bytes=picked["payload_bytes"] - picked["repeated_bytes"],
+            first_ns=picked["first_ns"],
+            last_ns=picked["last_ns"],
+            width_ns=bins[0],
+            bin_flow=bins[1],
+            bin_ns=bins[2],
+            bin_wire=bins[3],
+            bin_payload=bins[4],
+            begin_ns=int(picked["first_ns"].min()),
+            end_ns=int(picked["last_ns"].max()) + 1,
+        )
+    )
+
+
+def _one_place(rows: Mapping[str, Sequence[Any]], origin: Sequence[Any], names: Mapping[str, str]) -> list[int]:
+    """Rows of `capture_flows` without those that another place captured as well."""
+    tuples = list(zip(*(rows[key] for key in ("protocol", "src", "src_port", "dst", "dst_port")), strict=True))
+    best: dict[Any, tuple[int, Any]] = {}
+    for row, key in enumerate(tuples):
+        node = rows["node"][row]
+        rank = 0 if node == names.get(key[1]) else 1 if node == names.get(key[3]) else 2
+        if key not in best or rank < best[key][0]:
+            best[key] = (rank, (origin[row], rows["port"][row]))
+    return [row for row, key in enumerate(tuples) if (origin[row], rows["port"][row]) == best[key][1]]
+
+
+def _bins(
+    table: Any, begins: Mapping[tuple[str, str], int], keep: Sequence[int], rows: int
+) -> tuple[int, Ints, Ints, Ints, Ints]:
+    """Width, rows of the kept flows, starts, wire and payload bytes of all bins of these, all of the widest width."""
+    import pyarrow.compute as pc
+
+    new = np.full(rows + 1, -1, np.int64)
+    new[list(keep)] = np.arange(len(keep))
+    parts = []
+    width = int(pc.max(table["width_ns"]).as_py())
+    for (node, launch), begin in begins.items():
+        mine = table.filter(pc.and_(pc.equal(table["node"], node), pc.equal(table["launch"], launch)))
+        columns = [
+            mine[name].to_numpy() for name in ("flow", "bin_ns", "wire_bytes", "payload_bytes", "repeated_bytes")
+        ]
+        flow = new[np.minimum(begin + columns[0], rows)]
+        known = flow >= 0
+        parts.append([flow[known], columns[1][known] // width * width, columns[2][known],
+                      (columns[3] - columns[4])[known]])  # fmt: skip
+    flow, start, wire, payload = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(start, kind="stable")
+    return width, flow[order], start[order], wire[order], payload[order]
+
+
+def from_trace(trace: Trace) -> Traffic:
+    """The traffic of a trace from anywhere, with kinds still unknown ("other")."""
+    flows, bins = trace.flows, trace.bins
+    keep = np.flatnonzero(flows.counted)
+    new = np.full(len(flows), -1, np.int64)
+    new[keep] = np.arange(len(keep))
+    row = new[bins.flow]
+    mine = row >= 0
+    return _bounded(
+        Traffic(
+            hosts=trace.hosts,
+            src=flows.src[keep],
+            dst=flows.dst[keep],
+            src_port=flows.src_port[keep],
+            dst_port=flows.dst_port[keep],
+            kind=np.full(len(keep), OTHER, object),
+            name=np.full(len(keep), "", object),
+            packets=flows.packets[keep],
+            wire_bytes=flows.wire_bytes[keep],
+            payload_bytes=(flows.payload_bytes - flows.repeated_bytes)[keep],
+            first_ns=flows.first_ns[keep],
+            last_ns=flows.last_ns[keep],
+            width_ns=bins.width_ns,
+            bin_flow=row[mine],
+            bin_ns=bins.start_ns[mine],
+            bin_wire=bins.wire_bytes[mine],
+            bin_payload=(bins.payload_bytes - bins.repeated_bytes)[mine],
+            begin_ns=trace.first_ns,
+            end_ns=trace.last_ns + 1,
+        )
+    )
+
+
+def _bounded(traffic: Traffic) -> Traffic:
+    """The same with bins so wide that a series of all of them stays small, whatever stamps a trace holds."""
+    wider = 1
+    while (traffic.end_ns - traffic.begin_ns) // (traffic.width_ns * wider) > MOST_STEPS:
+        wider *= 2
+    width = traffic.width_ns * wider
+    return replace(traffic, width_ns=width, bin_ns=traffic.bin_ns // width * width)

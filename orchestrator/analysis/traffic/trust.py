@@ -1,0 +1,64 @@
+"""Which captures of a run its figures may be taken from, and which jobs' bytes can be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Literal
+
+from orchestrator.parts.collectors import tcpdump
+
+PART = "collector.tcpdump"
+State = Literal["complete", "ended early", "never began"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A capture that a run was to make; `counts` are what its tool said at its exit (captured, received, dropped)."""
+
+    node: str
+    port: str
+    state: State
+    why: str
+    counts: Mapping[str, int] | None
+
+
+def planned(manifest: Mapping[str, Any], captures: Any, packets: Any) -> tuple[Planned, ...]:
+    """Every capture among a manifest's launches; `captures` and `packets` are the run's tables (pyarrow Tables).
+
+    One whose process failed, or that was gone before it could say its counts, may lack any part of the run. One that
+    left neither counts nor packets measured nothing at all, and so nothing wrong.
+    """
+    said = {(row["node"], row["launch"]): row for row in captures.to_pylist()}
+    heard = packets.select(["node", "launch"]).group_by(["node", "launch"], use_threads=False).aggregate([])
+    began = {(row["node"], row["launch"]) for row in heard.to_pylist()} | said.keys()
+    found = []
+    for launch in manifest["launches"]:
+        if launch["part"] != PART:
+            continue
+        key = (launch["node"], launch["name"])
+        counts = said.get(key)
+        state: State = "never began" if key not in began else "complete"
+        if key in began and (launch.get("failed") or counts is None):
+            state = "ended early"
+        found.append(
+            Planned(
+                node=launch["node"],
+                port=counts["port"] if counts else tcpdump.device(launch["argv"]),
+                state=state,
+                why=launch.get("failed") or ("" if state == "complete" else "it left no counts"),
+                counts={name: counts[name] for name in ("captured", "received", "dropped")} if counts else None,
+            )
+        )
+    return tuple(found)
+
+
+def shared_hosts(jobs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Pairs of a manifest's jobs that talk between the same hosts, and those hosts.
+
+    A training's flows are known by their pair of hosts alone, so that one job gets the bytes of both.
+    """
+    nodes = {job["name"]: {rank["node"] for rank in job["ranks"]} for job in jobs}
+    common = [(one, other, tuple(sorted(nodes[one] & nodes[other]))) for one, other in combinations(nodes, 2)]
+    return [entry for entry in common if len(entry[2]) > 1]

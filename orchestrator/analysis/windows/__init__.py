@@ -1,0 +1,1 @@
+"""What a window amounts to, and the gates that judge it."""

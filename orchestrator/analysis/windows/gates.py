@@ -1,0 +1,351 @@
+"""Validity gates: whether a window's numbers may be believed, judged from what was measured in it; pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from orchestrator.analysis.windows import portbytes
+from orchestrator.analysis.windows.judgement import Gate, gate
+from orchestrator.analysis.windows.portbytes import PortBytes
+from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
+from orchestrator.remote import clocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerances:
+    """What a window must keep to. Shares are of 1; a None switches the gate off."""
+
+    load: float | None = 0.05  # largest |achieved / requested - 1|; None: as achieved, told but never failed
+    capture_drops: float = 0.0001  # largest share of packets that a capture dropped
+    capture_nic: float | None = 0.02  # largest |captured / counted - 1| of a port's bytes
+    capture_nic_floor_bytes: float = 1e6  # below it a direction of a port is too quiet to compare
+    min_iterations: int = 20
+    clock_s: float = 0.001  # largest uncertainty of a node's clock against the controller's
+    gap_s: float | None = 1.0  # longest time without any received cross traffic of a load
+    free_disk_bytes: float = 256e6  # least free space on a node
+    launch_late_s: float = 0.01  # largest 99th percentile of how late a generated flow starts
+    lost_flows: float = 0.001  # largest share of generated flows that fail; none may be shed
+    theory: float = 0.02  # largest |sent / theory - 1| of a training's bytes that is not remarked upon
+    processor: float | None = 0.05  # largest share of a window that a job is kept from processors; None: only told
+    gap_distance: float = 0.1  # largest Kolmogorov-Smirnov distance of the gaps between flows from the planned ones
+
+
+HIT_SIGNIFICANCE = 4.0  # standard deviations that the hits of a random share may lie off; one run in 16,000 does
+LEAST_HITS = 5.0  # expected ones, below which a share cannot be judged
+
+
+HELD_SHARE = 0.05  # of the delay asked for, by which the median packet may be held longer or shorter, beside
+HELD_S = 0.2e-3  # what a busy host needs to see to it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """How long a condition held packets on their way to a node, in seconds, over the whole run."""
+
+    node: str
+    asked_s: float
+    packets: int
+    dropped: int
+    p50_s: float
+    p99_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """How many packets a condition that hits them at random saw and hit, over the whole run; `share` was asked for."""
+
+    name: str
+    share: float
+    seen: int
+    hit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Cross traffic of one source from one host to another, layer-2 bit/s; NaN when no whole capture at `dst`."""
+
+    source: str
+    src: str
+    dst: str
+    requested_bps: float
+    achieved_bps: float
+    longest_gap_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What a capture's tool said at its exit, over the whole run; None when it said nothing.
+
+    `gap` says why no figure may be taken from it, and is empty for a whole one; `needed` whether figures of the window
+    rest on it.
+    """
+
+    node: str
+    port: str
+    captured: int | None
+    received: int | None
+    dropped: int | None
+    gap: str = ""
+    needed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Iterations of a job in a window; `ranks` should have logged each, and `incomplete` are those that some did not.
+
+    `sent_bytes` and `theory_bytes` are a rank's in an iteration, NaN where not known; `edges` is the share of what was
+    sent that may fall on either side of the window's ends.
+    """
+
+    name: str
+    iterations: int
+    incomplete: int
+    ranks: int
+    ranks_seen: int
+    sent_bytes: float = math.nan
+    theory_bytes: float = math.nan
+    edges: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """What a generator of single flows did in a window; rates in layer-2 bit/s, NaN where something is not known."""
+
+    source: str
+    flows: int
+    shed: int
+    unfinished: int  # open when it was stopped: neither lost nor done
+    failed: int
+    late_p50_s: float
+    late_p99_s: float
+    late_max_s: float
+    planned_bps: float
+    acknowledged_bps: float
+    received_payload_bps: float
+    size_distance: float
+    size_limit: float
+    gap_distance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything that the gates of one window need."""
+
+    window: str
+    loads: tuple[Load, ...] = ()
+    generated: tuple[Generated, ...] = ()
+    captures: tuple[Capture, ...] = ()
+    port_bytes: tuple[PortBytes, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    shared_hosts: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # two jobs, and hosts between which both talk
+    clock_uncertainty_s: tuple[tuple[str, float], ...] = ()  # of each node; NaN: not measured
+    swapped_pages: tuple[tuple[str, float], ...] = ()  # of each node, in the window; NaN: not sampled
+    throttles: tuple[tuple[str, float], ...] = ()  # of each node, in the window; NaN: it does not count them
+    free_disk_bytes: tuple[tuple[str, float], ...] = ()  # of each node, the least seen
+    failed_collectors: tuple[tuple[str, str, bool], ...] = ()  # launch, why, whether it was required
+    problems: tuple[str, ...] = ()  # of reading captures
+    hits: tuple[Hits, ...] = ()
+    held: tuple[Held, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    processors: tuple[Processors, ...] = ()
+
+
+def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
+    """Every gate of a window, failed ones first."""
+    gates = [
+        *_iterations(evidence.jobs, tolerances),
+        *_sent(evidence, tolerances),
+        *_loads(evidence.loads, tolerances),
+        *_generated(evidence.generated, tolerances),
+        *_captures(evidence.captures),
+        *_drops(evidence.captures, tolerances),
+        *_port_bytes(evidence.port_bytes, tolerances),
+        *_clocks(evidence.clock_uncertainty_s, tolerances),
+        *_hosts(evidence, tolerances),
+        *_collectors(evidence),
+        *_hits(evidence.hits),
+        *_held(evidence.held),
+        *judge_waiting(evidence.waiting, evidence.processors, tolerances.processor),
+    ]
+    order = {False: 0, None: 1, True: 2}
+    return sorted(gates, key=lambda one: (order[one.passed], not one.required))
+
+
+def valid(gates: Iterable[Gate]) -> bool:
+    """Whether every required gate passed; what could not be judged is not taken on trust."""
+    return not reasons(gates)
+
+
+def reasons(gates: Iterable[Gate]) -> list[str]:
+    """Why a window is invalid."""
+    return [one.message for one in gates if one.required and not one.passed]
+
+
+def _iterations(jobs: Iterable[Job], tolerances: Tolerances) -> Iterator[Gate]:
+    for job in jobs:
+        fewest = tolerances.min_iterations
+        enough = job.iterations >= fewest
+        text = f"job {job.name}: {job.iterations} iterations, {'' if enough else 'fewer than the '}{fewest} needed"
+        yield gate("iterations", enough, text, measured=job.iterations, limit=fewest)
+        together = job.ranks_seen == job.ranks and job.incomplete == 0 and job.iterations > 0
+        text = f"job {job.name}: every iteration was logged by {job.ranks} of {job.ranks} ranks that log"
+        if job.ranks_seen < job.ranks:
+            text = f"job {job.name}: only {job.ranks_seen} of {job.ranks} ranks logged iterations"
+        elif not together:
+            text = f"job {job.name}: {job.incomplete} iterations were not logged by all {job.ranks} ranks"
+        yield gate("overlap", together, text, measured=job.incomplete, limit=0)
+
+
+def _sent(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
+    for one, other, hosts in evidence.shared_hosts:
+        names = f"{', '.join(hosts[:-1])} and {hosts[-1]}"
+        text = f"jobs {one} and {other} share hosts {names}: their bytes cannot be told apart"
+        yield gate("shared-hosts", None, text, measured=math.nan, limit=None, required=False)
+    for job in evidence.jobs:
+        if math.isnan(job.sent_bytes) or not job.theory_bytes > 0:
+            continue
+        off, limit = job.sent_bytes / job.theory_bytes - 1, tolerances.theory + job.edges
+        text = f"job {job.name}: a rank sent {job.sent_bytes / 1e6:.5g} MB an iteration, {off:+.1%} of theory"
+        text += "" if abs(off) <= limit else f": off by more than {limit:.3g} of it"
+        yield gate("theory", abs(off) <= limit, text, measured=off, limit=limit, required=False)
+
+
+def _loads(loads: Iterable[Load], tolerances: Tolerances) -> Iterator[Gate]:
+    for load in loads:
+        name = f"{load.source} from {load.src} to {load.dst}"
+        if math.isnan(load.achieved_bps):
+            text = f"{name}: there is no whole capture at {load.dst}, so the load that arrived is not known"
+            yield gate(
+                "load", None, text, measured=math.nan, limit=tolerances.load, required=tolerances.load is not None
+            )
+            continue
+        off = load.achieved_bps / load.requested_bps - 1 if load.requested_bps > 0 else math.inf
+        asked = tolerances.load
+        passed = asked is None or abs(off) <= asked
+        text = f"{name}: {load.achieved_bps / 1e6:.5g} of {load.requested_bps / 1e6:.5g} Mbit/s arrived ({off:+.1%})"
+        if asked is None:
+            text += "; taken as achieved"
+        elif not passed:
+            text += f", off by more than {asked:.3g} of it"
+        yield gate("load", passed, text, measured=off, limit=asked, required=asked is not None)
+        if tolerances.gap_s is not None:
+            steady = load.longest_gap_s <= tolerances.gap_s
+            text = f"{name}: longest pause {load.longest_gap_s:.3g} s"
+            text += "" if steady else f", above {tolerances.gap_s:.3g} s: it did not run throughout the window"
+            yield gate("gap", steady, text, measured=load.longest_gap_s, limit=tolerances.gap_s)
+
+
+def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Iterator[Gate]:
+    for made in generators:
+        lost, limit = made.shed + made.failed, tolerances.lost_flows
+        share = lost / made.flows if made.flows else math.inf
+        text = f"{made.source}: {made.flows} flows, {made.failed} failed, {made.shed} shed because too many were open"
+        text += "" if made.flows else ": it planned none in the window"
+        yield gate("flows", share <= limit and not made.shed, text, measured=share, limit=limit)
+        if not made.flows:
+            continue
+        text = f"{made.source}: flows started {made.late_p50_s * 1e6:.3g} us late (p50), {made.late_p99_s * 1e6:.4g} us"
+        text += f" (p99), {made.late_max_s * 1e6:.4g} us at most"
+        punctual = made.late_p99_s <= tolerances.launch_late_s
+        text += "" if punctual else f"; the p99 is above {tolerances.launch_late_s * 1e6:.4g} us"
+        yield gate("launch", punctual, text, measured=made.late_p99_s, limit=tolerances.launch_late_s)
+        for name, what, distance, most in (
+            ("flow-sizes", "their sizes are off their distribution", made.size_distance, made.size_limit),
+            ("flow-gaps", "the gaps between them are off the planned ones", made.gap_distance, tolerances.gap_distance),
+        ):
+            if not math.isnan(distance):
+                text = f"{made.source}: {what} by {distance:.3g} (Kolmogorov-Smirnov, at most {most:.3g})"
+                yield gate(name, distance <= most, text, measured=distance, limit=most)
+
+
+def _captures(captures: Iterable[Capture]) -> Iterator[Gate]:
+    for capture in captures:
+        if capture.gap:
+            text = f"capture at {capture.node}:{capture.port} {capture.gap}: no figure is taken from it"
+            yield gate("capture", False, text, measured=math.nan, limit=None, required=capture.needed)
+
+
+def _drops(captures: Iterable[Capture], tolerances: Tolerances) -> Iterator[Gate]:
+    for capture in captures:
+        if capture.captured is None or capture.received is None or capture.dropped is None:
+            text = f"capture at {capture.node}:{capture.port} did not say what it dropped"
+            limit = tolerances.capture_drops
+            yield gate("capture-drops", None, text, measured=math.nan, limit=limit, required=False)
+            continue
+        seen = max(capture.received, capture.captured + capture.dropped)
+        share = capture.dropped / seen if seen else 0.0
+        limit = tolerances.capture_drops
+        text = f"capture at {capture.node}:{capture.port} dropped {capture.dropped} of {seen} packets ({share:.2%})"
+        text += f", above {limit:.2%}" if share > limit else ""
+        yield gate("capture-drops", share <= limit, text, measured=share, limit=limit)
+
+
+def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[Gate]:
+    if tolerances.capture_nic is not None:
+        yield from portbytes.judge(ports, tolerances.capture_nic, floor=tolerances.capture_nic_floor_bytes)
+
+
+def _clocks(nodes: Iterable[tuple[str, float]], tolerances: Tolerances) -> Iterator[Gate]:
+    for node, uncertainty in nodes:
+        limit = tolerances.clock_s
+        if math.isnan(uncertainty):
+            yield gate("clock", None, f"{node}: its clock was not measured", measured=math.nan, limit=limit)
+            continue
+        known = f"known to {uncertainty * 1e3:.3g} ms" if uncertainty else "the controller's own"
+        (text,) = clocks.doubts({node: uncertainty}, limit) or [f"{node}: its clock is {known}"]
+        yield gate("clock", uncertainty <= limit, text, measured=uncertainty, limit=limit)
+
+
+def _hosts(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
+    for node, pages in evidence.swapped_pages:
+        if math.isnan(pages):
+            text = f"{node}: not known whether it swapped (collect its CPU counters)"
+            yield gate("swap", None, text, measured=pages, limit=0, required=False)
+        else:
+            text = f"{node}: swapped {pages:.0f} pages in the window" if pages > 0 else f"{node}: did not swap"
+            yield gate("swap", pages <= 0, text, measured=pages, limit=0)
+    for node, times in evidence.throttles:
+        if not math.isnan(times):
+            text = (
+                f"{node}: its processors were throttled {times:.0f} times" if times > 0 else f"{node}: did not throttle"
+            )
+            yield gate("throttle", times <= 0, text, measured=times, limit=0)
+    for node, free in evidence.free_disk_bytes:
+        limit = tolerances.free_disk_bytes
+        text = f"{node}: {free / 1e6:.0f} MB of disk were free"
+        text += f", less than {limit / 1e6:.0f} MB" if free < limit else ""
+        yield gate("disk", free >= limit, text, measured=free, limit=limit)
+
+
+def _collectors(evidence: Evidence) -> Iterator[Gate]:
+    for launch, why, required in evidence.failed_collectors:
+        yield gate("collector", False, f"{launch} failed: {why}", measured=math.nan, limit=None, required=required)
+    for problem in evidence.problems:
+        yield gate("capture-file", False, problem, measured=math.nan, limit=None)
+
+
+def _hits(conditions: Iterable[Hits]) -> Iterator[Gate]:
+    for one in conditions:
+        expected = one.seen * one.share
+        limit = HIT_SIGNIFICANCE * math.sqrt(expected * (1 - one.share))
+        enough, off = expected >= LEAST_HITS, abs(one.hit - expected)
+        text = f"{one.name}: {one.hit} of {one.seen} packets of the run"
+        text += f" ({one.hit / one.seen:.3%}, {one.share:.3%} asked)" if one.seen else ""
+        if not enough:
+            text += ": too few to judge the share"
+        elif off > limit:
+            text += f", off by more than {HIT_SIGNIFICANCE:g} standard deviations"
+        passed = off <= limit if enough else None
+        yield gate("hits", passed, text, measured=one.hit, limit=expected, required=enough)
+
+
+def _held(conditions: Iterable[Held]) -> Iterator[Gate]:
+    for one in conditions:
+        text = f"packets to {one.node} were held {one.p50_s * 1e3:.3g} ms (99 %: at most {one.p99_s * 1e3:.3g} ms)"
+        text += f", {one.asked_s * 1e3:.3g} ms asked"
+        if one.dropped:
+            text += f"; {one.dropped} of {one.packets + one.dropped} were dropped: more came than can be held"
+        passed = not one.dropped and abs(one.p50_s - one.asked_s) <= HELD_S + HELD_SHARE * one.asked_s
+        yield gate("delay", passed, text, measured=one.p50_s, limit=one.asked_s)

@@ -1,0 +1,83 @@
+"""What a run's tables and manifest tell of the processors that it was measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from orchestrator.analysis.traffic import throughput
+from orchestrator.analysis.windows import processors
+from orchestrator.analysis.windows.processors import COUNTERS, Sampled, Series, Steps
+from orchestrator.analysis.windows.waiting import Processors, Waiting
+
+PART = "collector.processor"
+PREFIX = "processor."
+NEEDED = tuple(PREFIX + name for name in COUNTERS)  # counters
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the gates and the table `processors` need of one window."""
+
+    waiting: tuple[Waiting, ...]
+    processors: tuple[Processors, ...]
+    rows: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What was sampled over a whole run, which nodes share a kernel, and the processes of each job by node and name."""
+
+    nodes: Mapping[str, Sampled]
+    shared: Mapping[str, str]
+    jobs: Mapping[str, tuple[tuple[str, str], ...]]
+
+    def window(self, window: Mapping[str, Any]) -> Served:
+        """How processors served a window of the manifest; nothing of a run that was sealed before they were sampled."""
+        if not self.nodes:
+            return Served((), (), ())
+        steps = Steps.of(window["start_ns"], window["end_ns"])
+        kernel = processors.kernels(self.nodes, self.shared, steps)
+        watched = {
+            job: tuple(processors.watched(self.nodes, kernel, steps, members)) for job, members in self.jobs.items()
+        }
+        everyone = [one for members in watched.values() for one in members]
+        rows = tuple(processors.rows(self.nodes, kernel, everyone, steps))
+        return Served(
+            tuple(processors.waiting(job, members, kernel, steps) for job, members in watched.items() if members),
+            tuple(processors.shares(rows, kernel)),
+            tuple({"window": window["window"], **row} for row in rows),
+        )
+
+
+def samples(counters: Any, tasks: Any, manifest: Mapping[str, Any]) -> Samples:
+    """Of the tables `counters` (or what keeps it) and `tasks`; of a node without a sampler nothing is known."""
+    launches = manifest["launches"]
+    if not any(launch["part"] == PART for launch in launches):
+        return Samples({}, {}, {})
+    jobs: dict[str, tuple[tuple[str, str], ...]] = {job["name"]: () for job in manifest["jobs"]}
+    for launch in launches:
+        if launch.get("job") in jobs:
+            jobs[launch["job"]] += ((launch["node"], launch["name"]),)
+    nodes = sorted({launch["node"] for launch in launches})
+    return Samples(
+        {node: _sampled(counters, tasks, node) for node in nodes}, manifest.get("kernels", {}).get("nodes", {}), jobs
+    )
+
+
+def _sampled(counters: Any, tasks: Any, node: str) -> Sampled:
+    import pyarrow.compute as pc
+
+    known = {name: throughput.samples(counters, node=node, port="", counter=PREFIX + name) for name in COUNTERS}
+    mine = tasks.filter(pc.equal(tasks["node"], node))
+    run: dict[str, Series] = {}
+    wait: dict[str, Series] = {}
+    for process in pc.unique(mine["process"]).to_pylist():
+        rows = mine.filter(pc.equal(mine["process"], process)).sort_by("time_ns")
+        time_ns = rows["time_ns"].to_numpy(zero_copy_only=False).astype(np.int64)
+        for found, column in ((run, "run_s"), (wait, "wait_s")):
+            found[process] = Series(time_ns, rows[column].to_numpy(zero_copy_only=False).astype(np.float64))
+    return Sampled({name: Series(*series) for name, series in known.items() if len(series[0])}, run, wait)

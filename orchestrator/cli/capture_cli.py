@@ -1,0 +1,192 @@
+"""The `orch capture` command: what is in packet captures from anywhere."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core import terminal
+from orchestrator.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from orchestrator.analysis.capture.trace import Trace
+
+MORE = """\
+FILE is a pcap or pcapng file, as it is or compressed with gzip or zstd; a folder stands for the files in it. Files
+that tcpdump or dumpcap rotated (x.pcap, x.pcap1, ...) are one capture; all other files are captures of points of
+their own, read side by side. NAME=FILE names a capture, and files of one NAME are one."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `orch capture`."""
+    parser.description = f"{parser.description}\n\n{MORE}"
+    parser.add_argument("files", nargs="+", metavar="FILE", help="captures, see above")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument(
+        "--parquet", type=Path, metavar="DIR", help="write flows, bins, pairs and queue pairs as tables"
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write a page with tables and figures")
+    parser.add_argument("--bin", default="1ms", metavar="TIME", help="width of the bins of time, at least 1us (1ms)")
+    parser.add_argument("--offset", action="append", default=[], metavar="NAME=TIME",
+                        help="add this to the stamps of a capture; may be negative, may be repeated")  # fmt: skip
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="how many flows and pairs to print (10)")
+    parser.add_argument("--workers", type=int, metavar="N", help="threads, one a capture at most (default: the cores)")
+    parser.set_defaults(action=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the captures, write what was asked for, and print a summary."""
+    from orchestrator.analysis.capture import capturesets
+
+    if arguments.top < 0 or (arguments.workers is not None and arguments.workers < 1):
+        raise ConfigError("--top must not be negative, --workers at least 1")
+    bin_ns = _nanoseconds(arguments.bin, "--bin")
+    if bin_ns < 1000:
+        raise ConfigError(f"--bin: {arguments.bin} is too short", hint="at least 1us")
+    trace = capturesets.read(
+        capturesets.grouped(arguments.files, offsets_ns=_offsets(arguments.offset)),
+        bin_ns=bin_ns,
+        workers=arguments.workers,
+    )
+    told = []
+    if arguments.parquet:
+        from orchestrator.analysis.capture import capturetables
+
+        told += [str(path) for path in capturetables.write_parquet(trace, arguments.parquet)]
+    if arguments.report:
+        from orchestrator.report.capture import capture_page
+
+        told.append(str(capture_page.render(trace, arguments.report, top=arguments.top)))
+    if arguments.json:
+        print(json.dumps(_data(trace)))
+    else:
+        print(_text(trace, top=arguments.top))
+    for line in (*(problem for point in trace.points for problem in point.damage), *trace.notes):
+        print(f"orch: {terminal.line(line)}", file=sys.stderr)
+    for path in told:
+        print(f"wrote {terminal.line(path)}", file=sys.stderr)
+    return 0
+
+
+def _nanoseconds(text: str, option: str) -> int:
+    from pydantic import TypeAdapter, ValidationError
+
+    from orchestrator.core.units import Duration
+
+    sign, plain = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    try:
+        return sign * round(TypeAdapter(Duration).validate_python(plain) * 1e9)
+    except ValidationError as error:
+        raise ConfigError(f"{option}: {text!r} is {error.errors()[0]['ctx']['error']}") from None
+
+
+def _offsets(given: list[str]) -> dict[str, int]:
+    found = {}
+    for one in given:
+        name, equals, value = one.rpartition("=")
+        if not equals:
+            raise ConfigError(f"--offset: {one!r} is not NAME=TIME, such as h2=-1.5ms")
+        found[name] = _nanoseconds(value, "--offset")
+    return found
+
+
+def _data(trace: Trace) -> dict[str, Any]:
+    from orchestrator.analysis.capture import capturetables
+
+    return {
+        "points": [dataclasses.asdict(point) for point in trace.points],
+        "bin_width_ns": trace.bins.width_ns,
+        "flows": capturetables.rows(capturetables.flows(trace)),
+        "pairs": capturetables.rows(capturetables.pairs(trace)),
+        "queue_pairs": capturetables.rows(capturetables.queue_pairs(trace)),
+        "notes": list(trace.notes),
+    }
+
+
+def _text(trace: Trace, *, top: int) -> str:
+    from orchestrator.analysis.capture import capturetables
+
+    parts = ["\n".join(line for point in trace.points for line in _point_lines(point))]
+    flows, pairs, queue_pairs = (
+        capturetables.rows(table(trace))
+        for table in (capturetables.flows, capturetables.pairs, capturetables.queue_pairs)
+    )
+    flows = sorted((row for row in flows if row["counted"]), key=lambda row: -row["wire_bytes"])
+    parts.append(_table("flow", [_flow_line(row) for row in flows[:top]], _FLOW_HEAD, len(flows)))
+    parts.append(_table("pair", [_pair_line(row) for row in pairs[:top]], _PAIR_HEAD, len(pairs)))
+    if queue_pairs:
+        ordered = sorted(queue_pairs, key=lambda row: -row["wire_bytes"])
+        lines = [_queue_pair_line(row) for row in ordered[:top]]
+        parts.append(_table("queue pair", lines, _QUEUE_PAIR_HEAD, len(queue_pairs)))
+    return "\n\n".join(part for part in parts if part)
+
+
+_FLOW_HEAD = ("from", "to", "protocol", "packets", "bytes", "payload", "Mbit/s", "again", "late", "resets", "handshake")
+_PAIR_HEAD = ("from", "to", "flows", "packets", "bytes", "payload", "again", "late")
+_QUEUE_PAIR_HEAD = ("from", "to", "queue pair", "packets", "bytes", "payload", "messages", "mean size", "out of seq.")
+
+
+def _point_lines(point: Any) -> list[str]:
+    from datetime import datetime, timezone
+
+    seconds = (point.last_ns - point.first_ns) / 1e9
+    began = datetime.fromtimestamp(point.first_ns / 1e9, tz=timezone.utc).isoformat(sep=" ", timespec="microseconds")
+    rate = f", {point.packets / seconds:,.0f} packets/s, {point.wire_bytes * 8 / seconds / 1e6:,.4g} Mbit/s"
+    return [
+        f"{terminal.line(point.name)}: {point.packets:,} packets, {point.wire_bytes:,} bytes on the wire, "
+        f"{point.captured_bytes:,} kept; {', '.join(point.link_types) or 'no link type'}",
+        *([f"  from {began} for {seconds:.6f} s{rate if seconds else ''}"] if point.packets else []),
+        *([f"  {point.undecoded:,} packets whose headers cannot be read"] if point.undecoded else []),
+        *([f"  {point.backwards:,} packets stamped earlier than the one before"] if point.backwards else []),
+    ]
+
+
+def _flow_line(row: dict[str, Any]) -> tuple[str, ...]:
+    seconds = (row["last_ns"] - row["first_ns"]) / 1e9
+    return (
+        _end(row["src"], row["src_port"]), _end(row["dst"], row["dst_port"]), row["protocol"], f"{row['packets']:,}",
+        f"{row['wire_bytes']:,}", f"{row['payload_bytes']:,}",
+        f"{row['wire_bytes'] * 8 / seconds / 1e6:,.4g}" if seconds else "-", f"{row['retransmitted']:,}",
+        f"{row['out_of_order']:,}", f"{row['resets']:,}",
+        "-" if row["handshake_s"] is None else f"{row['handshake_s'] * 1e3:.4g} ms",
+    )  # fmt: skip
+
+
+def _pair_line(row: dict[str, Any]) -> tuple[str, ...]:
+    figures = ("flows", "packets", "wire_bytes", "payload_bytes", "retransmitted", "out_of_order")
+    return (row["src"], row["dst"], *(f"{row[name]:,}" for name in figures))
+
+
+def _queue_pair_line(row: dict[str, Any]) -> tuple[str, ...]:
+    mean = f"{row['message_bytes'] / row['messages']:,.0f}" if row["messages"] else "-"
+    return (
+        row["src"], row["dst"], f"0x{row['queue_pair']:06x}", f"{row['packets']:,}", f"{row['wire_bytes']:,}",
+        f"{row['payload_bytes']:,}", f"{row['messages']:,}", mean, f"{row['out_of_sequence']:,}",
+    )  # fmt: skip
+
+
+def _end(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if port and ":" in address else f"{address}:{port}" if port else address
+
+
+def _table(what: str, lines: list[tuple[str, ...]], head: tuple[str, ...], count: int) -> str:
+    """Aligned columns under a heading; numbers to the right."""
+    if not lines:
+        return ""
+    lines = [tuple(map(terminal.line, row)) for row in lines]
+    widths = [max(len(row[place]) for row in (head, *lines)) for place in range(len(head))]
+    numbers = [place >= 2 and head[place] != "protocol" for place in range(len(head))]
+    told = [
+        f"{count:,} {what}{'' if count == 1 else 's'}" + (f", the largest {len(lines)}:" if count > len(lines) else ":")
+    ]
+    for row in (head, *lines):
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numbers, strict=True)
+        ]
+        told.append("  " + "  ".join(cells).rstrip())
+    return "\n".join(told)

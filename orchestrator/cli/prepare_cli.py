@@ -1,0 +1,47 @@
+"""`orch prepare`: builds frameworks' environments on the hosts of an inventory, or the image of local hosts."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `orch prepare`."""
+    parser.add_argument(
+        "testbed", type=Path, nargs="?", metavar="TESTBED", help="an inventory, or an experiment on one"
+    )
+    parser.add_argument(
+        "--image", choices=["podman", "docker"], metavar="RUNTIME",
+        help="instead: make the image of hosts that are containers of this machine, which the first run does else",
+    )  # fmt: skip
+    parser.add_argument(
+        "--only", action="append", choices=["torch", "tensorflow"], metavar="NAME",
+        help="the environment torch (PyTorch, Horovod, DeepSpeed) or tensorflow (and Horovod); may be repeated (torch)",
+    )  # fmt: skip
+    parser.add_argument("--check", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument("--folder", metavar="DIR", help="where they lie on each host (~/.cache/orch/frameworks)")
+    parser.add_argument("--python", metavar="PATH", help="interpreter on the hosts that they are made with")
+    parser.add_argument("--within", default="60min", metavar="TIME", help="give up after so long (60min)")
+    parser.set_defaults(action=_prepare)
+
+
+def _prepare(arguments: argparse.Namespace) -> int:
+    from orchestrator.core.errors import ConfigError
+    from orchestrator.core.units import quantity
+    from orchestrator.hosts import preparing
+
+    if (arguments.image is None) == (arguments.testbed is None):
+        raise ConfigError("orch prepare: needs a testbed or --image RUNTIME, and not both")
+    if arguments.image is not None:
+        return preparing.prepare_image(arguments.image)
+    within = quantity(arguments.within)
+    if within is None or within[0] != "duration":
+        raise ConfigError(f"--within {arguments.within}: not a duration; accepted: such as 60min")
+    if arguments.folder is not None and not arguments.folder.startswith("/"):
+        raise ConfigError(f"--folder {arguments.folder}: not absolute; accepted: a path from the root of each host")
+    step = preparing.Step(
+        environments=tuple(dict.fromkeys(arguments.only or ["torch"])), folder=arguments.folder,
+        python=arguments.python, within_s=within[1],
+    )  # fmt: skip
+    return preparing.prepare(preparing.hosts_of(arguments.testbed), step, check=arguments.check)

@@ -1,0 +1,100 @@
+"""The `orch prune` command: compresses or drops captures of sealed runs by age and size, and keeps everything else."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import ConfigError, OrchError
+
+if TYPE_CHECKING:
+    from orchestrator.store.rundir import Entry
+
+_DAYS = re.compile(r"([0-9]+(?:\.[0-9]+)?) *d")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `orch prune`."""
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="the results store (results)"
+    )
+    parser.add_argument("--compress-after", metavar="AGE", help="compress captures of runs that ended so long ago (2d)")
+    parser.add_argument("--drop-after", metavar="AGE", help="drop captures of runs that ended so long ago (14d)")
+    parser.add_argument(
+        "--keep", metavar="SIZE", help="drop the oldest captures until all together fit into this (50gb)"
+    )
+    parser.add_argument("--baselines-too", action="store_true", help="prune runs that a baseline holds as well")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    parser.set_defaults(action=_prune)
+
+
+def _prune(arguments: argparse.Namespace) -> int:
+    from orchestrator.analysis.compare import selection
+    from orchestrator.core.units import Duration, Size
+    from orchestrator.store import retention, rundir
+
+    policy = retention.Policy(
+        compress_after_s=_quantity(arguments.compress_after, "--compress-after", Duration, "2d, 36h"),
+        drop_after_s=_quantity(arguments.drop_after, "--drop-after", Duration, "14d, 36h"),
+        keep_bytes=_quantity(arguments.keep, "--keep", Size, "50gb"),
+    )
+    if policy == retention.Policy():
+        raise ConfigError("nothing to prune by; accepted: --compress-after, --drop-after, --keep, or several of them")
+    held = set() if arguments.baselines_too else set(selection.held(arguments.results))
+    entries, trouble = _sound(entry for entry in rundir.entries(arguments.results) if entry.path.resolve() not in held)
+    freed = 0
+    actions = retention.plan(entries, policy, now_ns=time.time_ns())
+    for entry in entries:
+        run, mine = entry.path, [action for action in actions if action.run == entry.path]
+        for action in mine:
+            print(f"{action.what} {run.name}/{action.path}, {_size(action.bytes)}: {action.why}")
+        if arguments.dry_run:
+            continue
+        try:
+            if mine or (entry.sealed and retention.leftovers(run, entry.manifest)):
+                freed += retention.carry_out(run, mine)
+        except (OrchError, OSError) as error:
+            trouble += 1
+            print(f"{run.name}: {error}", file=sys.stderr)
+    count = f"{len(actions)} captures" if len(actions) != 1 else "1 capture"
+    print(f"{count} to prune; nothing was done" if arguments.dry_run else f"{count}, {_size(freed)} freed")
+    return 1 if trouble else 0
+
+
+def _sound(entries: Iterable[Entry]) -> tuple[list[Entry], int]:
+    """The runs that may be pruned, and how many may not, which are told."""
+    from orchestrator.store import retention
+
+    found, trouble = [], 0
+    for entry in entries:
+        try:
+            found.append(retention.checked(entry))
+        except OrchError as error:
+            trouble += 1
+            print(f"{entry.path.name}: {error}; it is left alone", file=sys.stderr)
+    return found, trouble
+
+
+def _size(size: float) -> str:
+    from orchestrator.core.units import size_text
+
+    return size_text(float(f"{size:.3g}"))
+
+
+def _quantity(text: str | None, option: str, kind: Any, example: str) -> float | None:
+    from pydantic import TypeAdapter, ValidationError
+
+    if text is None:
+        return None
+    days = _DAYS.fullmatch(text) if option != "--keep" else None
+    if days:
+        return float(days[1]) * 86400.0
+    try:
+        return float(TypeAdapter(kind).validate_python(text))
+    except ValidationError:
+        raise ConfigError(f"{option}: {text!r} is none; accepted: a number and its unit, such as {example}") from None

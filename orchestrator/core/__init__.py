@@ -1,0 +1,1 @@
+"""What every room stands on: errors, units, deadlines, locks, undoing, and what this machine is."""

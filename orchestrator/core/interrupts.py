@@ -1,0 +1,58 @@
+"""Ctrl-C: the first one ends what is being done, the next one ends the grace periods of putting things back."""
+
+from __future__ import annotations
+
+import signal
+import time
+from types import FrameType, TracebackType
+from typing import Any
+
+from orchestrator.core.errors import Interrupted
+
+LOOK_S = 0.05
+
+
+class Interrupts:
+    """While entered, SIGINT, SIGTERM and SIGHUP raise Interrupted in the main thread, once; then they set `hurry`.
+
+    `hurry` is a plain flag, and not an event: the handler may run while this very thread holds an event's lock.
+    """
+
+    def __init__(self) -> None:
+        self.hurry = False
+        self._unwinding = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def unwinding(self) -> None:
+        """From here on a signal only hurries; what is put back is put back whole."""
+        self._unwinding = True
+
+    @property
+    def is_unwinding(self) -> bool:
+        return self._unwinding
+
+    @property
+    def grace(self) -> float:
+        """What grace periods are multiplied by."""
+        return 0.0 if self.hurry else 1.0
+
+    def rest(self, until: float) -> None:
+        """Wait until an instant of the monotonic clock, or a second signal."""
+        while not self.hurry and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_S))
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._unwinding:
+            self.hurry = True
+            return
+        self._unwinding = True
+        raise Interrupted(f"stopped by {signal.Signals(number).name}")

@@ -1,0 +1,319 @@
+"""What an experiment file can say: frozen models, built from the parts that are there."""
+
+from __future__ import annotations
+
+import math
+import re
+import typing
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from orchestrator.core.errors import ConfigError
+from orchestrator.core.units import Duration, Mistake, Model, Share, rate_text
+from orchestrator.parts import registry
+from orchestrator.testbed.inventory import Inventory
+from orchestrator.testbed.local import Folder, ImageName, LocalTestbed, Program, RuntimeName
+
+T = TypeVar("T", bound=BaseModel)
+
+LOCAL_LINK_LIMIT = 250e6  # what two cores carry packet by packet on every link of a ring
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
+
+
+def _checked_name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise Mistake("not a name", accepted="a letter, then at most 40 letters, digits, '-' or '_'")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_checked_name)]
+
+
+class Choice(BaseModel):
+    """One key that names a part, and below it what the part takes; a bare name takes its defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_name(cls, value: Any) -> Any:
+        return {value: {}} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Choice:
+        if len(self.model_fields_set) != 1:
+            count = len(self.model_fields_set) or "nothing"
+            raise Mistake(f"holds {count}", accepted=f"exactly one of {', '.join(names_of(type(self)))}")
+        if self.config is None:
+            keys = ", ".join(names_of(config_of(type(self), self.name)))
+            raise Mistake("nothing stands below it", accepted=f"a mapping of {keys}", at=(self.name,))
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Exactly one key; or the bare name of a part that needs nothing below it."""
+        schema = handler.resolve_ref_schema(handler(core))
+        properties = {name: _without_null(inner) for name, inner in schema.get("properties", {}).items()}
+        bare = [
+            name
+            for name in properties
+            if not any(field.is_required() for field in config_of(cls, name).model_fields.values())
+        ]
+        one = {**schema, "properties": properties, "minProperties": 1, "maxProperties": 1}
+        return {"anyOf": [one, {"type": "string", "enum": bare}]} if bare else one
+
+    @property
+    def name(self) -> str:
+        (field,) = self.model_fields_set
+        return str(type(self).model_fields[field].alias)
+
+    @property
+    def config(self) -> Any:
+        (field,) = self.model_fields_set
+        return getattr(self, field)
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an optional part where it stands: it is left out, or it is something."""
+    (kept,) = [inner for inner in schema["anyOf"] if inner != {"type": "null"}]
+    return dict(kept)
+
+
+def config_of(choice: type[Choice], name: str) -> type[BaseModel]:
+    """The model of what stands below a part's name."""
+    (field,) = [field for field in choice.model_fields.values() if field.alias == name]
+    return next(kind for kind in typing.get_args(field.annotation) if isinstance(kind, type))
+
+
+def names_of(model: type[BaseModel]) -> list[str]:
+    """The keys that a mapping of this model takes, as they stand in YAML."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _choice(title: str, kind: registry.Kind) -> type[Choice]:
+    fields: dict[str, Any] = {
+        name.replace("-", "_"): (part.Config | None, Field(default=None, alias=name))
+        for name, part in registry.found(kind).items()
+    }
+    return create_model(title, __base__=Choice, **fields)
+
+
+def _or_path(schema: dict[str, Any]) -> None:
+    schema["anyOf"].insert(0, {"type": "string"})
+
+
+class TestbedChoice(Model):
+    """Where the experiment runs: containers on this machine, or the hosts of an inventory."""
+
+    __test__ = False
+
+    local: LocalTestbed | None = None
+    """Containers on this machine."""
+    inventory: Inventory | None = Field(default=None, json_schema_extra=_or_path)
+    """Real hosts: the path of an inventory file, or what would stand in one."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> TestbedChoice:
+        if (self.local is None) == (self.inventory is None):
+            told = "nothing" if self.local is None else "2"
+            raise Mistake(f"holds {told}", accepted="exactly one of local, inventory")
+        return self
+
+
+class DryRun(Model):
+    """How a dry run differs from the real one."""
+
+    scale: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Scale of the local testbed; default: the smallest that keeps every link at 250 Mbit/s or less."""
+    runtime: RuntimeName | None = None
+    """What the hosts are then, as in `local`; with the image that the cluster uses its libraries are tried, too."""
+    image: ImageName | None = None
+    """Image of the hosts, as in `local`."""
+    python: Program | None = None
+    """The image's interpreter, as in `local`."""
+    mounts: tuple[Folder, ...] | None = None
+    """Folders that the hosts see, as in `local`."""
+
+
+class Measure(Model):
+    """When a window begins and ends: after so many iterations, or so much time, whichever is first."""
+
+    warmup: int = Field(default=5, ge=0)
+    """Iterations of every job that are run first and not counted."""
+    iterations: int | None = Field(default=None, ge=1)
+    """End the window after this many iterations of every job."""
+    at_most: Duration | None = Field(default=None, gt=0)
+    """End the window after this much time."""
+    stall: Duration = Field(default=60.0, gt=0)
+    """Give the run up when no iteration of some job has ended for so long."""
+
+    @model_validator(mode="after")
+    def _ends(self) -> Measure:
+        if self.iterations is None and self.at_most is None:
+            raise Mistake("the window never ends", accepted="iterations, at_most, or both")
+        return self
+
+
+class Validity(Model):
+    """What a window must keep to in order to count."""
+
+    load: Share | Literal["as-achieved"] = 0.05
+    """Largest difference between achieved and requested cross traffic; "as-achieved" takes it where it lands."""
+    capture_drops: Share = 0.0001
+    """Largest share of packets that a capture may have dropped."""
+    capture_nic: Share = 0.02
+    """Largest difference between captured bytes and the counters of the NIC."""
+    min_iterations: int = Field(default=20, ge=1)
+    """Fewest iterations of a window (or what `measure` asks for, where that is fewer)."""
+    clock: Duration = 0.001
+    """Largest uncertainty of a node's clock offset."""
+    processor: Share | Literal["ignore"] = 0.05
+    """Largest share of a window for which other work may keep a job from processors; "ignore" only tells it."""
+    launch_late: Duration = 0.01
+    """Latest that flows of generated cross traffic may start (99th percentile)."""
+
+
+class JobSpec(Model):
+    """One training among several that share the network."""
+
+    name: Name
+    """Its name in every table."""
+    workload: Choice
+    """What it runs."""
+
+
+class WindowSpec(Model):
+    """One measured window of a run: its own traffic, while the ranks stay up."""
+
+    name: Name
+    """Its name in every table."""
+    traffic: tuple[Choice, ...] = ()
+    """Cross traffic of this window."""
+    measure: Measure | None = None
+    """When it ends, where that differs from the experiment's."""
+
+
+class Experiment(Model):
+    """One experiment: where, under which conditions, what trains, what disturbs it, what is collected."""
+
+    name: Name
+    """Its name: a folder of the results is called like it."""
+    testbed: TestbedChoice
+    """Where it runs."""
+    dry_run: DryRun = DryRun()
+    """What `--dry-run` changes."""
+    conditions: tuple[Choice, ...] = ()
+    """Reversible changes to hosts or links, undone and verified."""
+    workload: Choice | None = None
+    """Short for one job named "training"."""
+    jobs: tuple[JobSpec, ...] = ()
+    """Trainings that run at the same time."""
+    traffic: tuple[Choice, ...] = ()
+    """Cross traffic of the only window."""
+    windows: tuple[WindowSpec, ...] = ()
+    """Several windows in one run, instead of `traffic`."""
+    collect: tuple[Choice, ...] = ()
+    """What is watched."""
+    measure: Measure
+    """When a window ends."""
+    repeat: int = Field(default=1, ge=1, le=1000)
+    """How many runs."""
+    seed: int = Field(default=1, ge=0)
+    """From which every run's own seed is derived."""
+    validity: Validity = Validity()
+    """What a window must keep to in order to count."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Experiment:
+        if self.workload is None and not self.jobs:
+            raise Mistake("nothing trains", accepted="exactly one of workload, jobs")
+        if self.workload is not None and self.jobs:
+            raise Mistake("stands beside workload", accepted="exactly one of workload, jobs", at=("jobs",))
+        if self.traffic and self.windows:
+            raise Mistake("stands beside windows", accepted="the traffic of each window in it", at=("traffic",))
+        for key, below, names in (
+            ("jobs", ("name",), [job.name for job in self.jobs]),
+            ("windows", ("name",), [window.name for window in self.windows]),
+            ("collect", (), [choice.name for choice in self.collect]),
+        ):
+            for place, name in enumerate(names):
+                if name in names[:place]:
+                    raise Mistake(f"{name!r} stands here twice", accepted="each name once", at=(key, place, *below))
+        return self
+
+    def all_jobs(self) -> tuple[JobSpec, ...]:
+        """The jobs, the shorthand spelled out."""
+        if self.workload is not None:
+            return (JobSpec.model_construct(name="training", workload=self.workload),)
+        return self.jobs
+
+    def all_windows(self) -> tuple[WindowSpec, ...]:
+        """The windows, the shorthand spelled out."""
+        return self.windows or (WindowSpec.model_construct(name="w1", traffic=self.traffic, measure=None),)
+
+
+@cache
+def model() -> type[Experiment]:
+    """The experiment's model with the parts that are there in the place of every Choice."""
+    workload = _choice("WorkloadChoice", "workload")
+    traffic = _choice("TrafficChoice", "traffic")
+    job = _with(JobSpec, workload=workload)
+    window = _with(WindowSpec, traffic=tuple[traffic, ...])  # type: ignore[valid-type]
+    return _with(
+        Experiment,
+        conditions=tuple[_choice("ConditionChoice", "condition"), ...],  # type: ignore[misc]
+        workload=workload | None,
+        jobs=tuple[job, ...],  # type: ignore[valid-type]
+        traffic=tuple[traffic, ...],  # type: ignore[valid-type]
+        windows=tuple[window, ...],  # type: ignore[valid-type]
+        collect=tuple[_choice("CollectorChoice", "collector"), ...],  # type: ignore[misc]
+    )
+
+
+def _with(base: type[T], **annotations: Any) -> type[T]:
+    """The same model with other types for some fields; defaults and descriptions stay."""
+    fields: dict[str, Any] = {name: (kind, base.model_fields[name]) for name, kind in annotations.items()}
+    return create_model(base.__name__, __base__=base, __doc__=base.__doc__, **fields)
+
+
+def for_dry_run(experiment: Experiment) -> Experiment:
+    """The same experiment on containers of this machine, with the inventory's host names and link rates."""
+    inventory = experiment.testbed.inventory
+    asked = experiment.dry_run.model_dump(mode="json", exclude_none=True)
+    if inventory is None:
+        local = experiment.testbed.local
+        if local is None or not asked:
+            return experiment
+        data = {**local.model_dump(mode="json"), **asked}
+    else:
+        rates = {name: host.link or inventory.link for name, host in inventory.hosts.items()}
+        data = {
+            "hosts": list(inventory.hosts),
+            "link": rate_text(inventory.link),
+            "links": {name: rate_text(rate) for name, rate in rates.items() if rate != inventory.link},
+            "scale": max(1, math.ceil(max(rates.values()) / LOCAL_LINK_LIMIT)),
+            "mtu": inventory.mtu,
+            **asked,
+        }
+    try:
+        swapped = LocalTestbed.model_validate(data)
+    except ValidationError as error:
+        told = dict.fromkeys(str(item["msg"]).removeprefix("Value error, ") for item in error.errors())
+        raise ConfigError(
+            f"--dry-run: the hosts cannot be containers of this machine: {'; '.join(told)}",
+            hint="dry_run: {scale: N} sets the scale; names, rates and MTU are those of the inventory",
+        ) from None
+    return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=swapped, inventory=None)})

@@ -1,0 +1,50 @@
+"""From a path on the command line to a checked experiment, or to the testbed that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from orchestrator.core.errors import ConfigError
+from orchestrator.experiment import config, documents, plan, sweepfile
+from orchestrator.experiment.documents import Document
+from orchestrator.experiment.experiment import Experiment, TestbedChoice, for_dry_run
+from orchestrator.parts.protocols import Testbed
+from orchestrator.testbed.inventory import Inventory, InventoryTestbed
+from orchestrator.testbed.netns import NetnsTestbed
+
+
+def checked(path: Path, overrides: Sequence[str], *, dry_run: bool) -> tuple[Experiment, Document]:
+    """An experiment that is fit to be planned; ConfigError tells every mistake with its place."""
+    if sweepfile.is_sweep(path):
+        raise ConfigError(f"{path}: is a sweep, not an experiment", hint=f"orch sweep {path}")
+    experiment, document = config.load_experiment(path, overrides)
+    if dry_run:
+        experiment = for_dry_run(experiment)
+    plan.refuse_problems(experiment, plan.topology_of(experiment), document.place)
+    return experiment, document
+
+
+def resolved_text(experiment: Experiment) -> str:
+    """The experiment as YAML with every default spelled out: run again, it is the same experiment."""
+    return yaml.safe_dump(plan.resolved_data(experiment), sort_keys=False, allow_unicode=True)
+
+
+def testbed_of(choice: TestbedChoice, run_id: str) -> Testbed:
+    """A testbed that can be opened for one run."""
+    if choice.local is not None:
+        return NetnsTestbed(plan.local_spec(choice.local), run_id)
+    if choice.inventory is None:
+        raise AssertionError("the model lets one of both through")
+    return InventoryTestbed(choice.inventory)
+
+
+def inventory_or_experiment(path: Path) -> Inventory | Experiment:
+    """What a file is that may be either: an experiment has a `testbed`."""
+    needs = f"{config.INVENTORY_NEEDS} (an inventory), or {config.EXPERIMENT_NEEDS} (an experiment)"
+    document = documents.load(path, needs=needs)
+    if "testbed" in document.data:
+        return config.experiment_of(document, path)[0]
+    return config.validate(document, Inventory)

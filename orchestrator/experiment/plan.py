@@ -1,0 +1,368 @@
+"""From an experiment to its runs: who plays which rank, every process, flag and file; pure, and without a network."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.core.errors import ConfigError, shortened
+from orchestrator.experiment import overloads
+from orchestrator.experiment.experiment import Choice, Experiment, Measure, Validity
+from orchestrator.parts import registry
+from orchestrator.parts.collectors import processor
+from orchestrator.parts.launch import Change, Launch, Requirement
+from orchestrator.parts.protocols import Demand, Problem, Source, Theory
+from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
+from orchestrator.testbed import inventory as inventory_testbed
+from orchestrator.testbed import netns
+from orchestrator.testbed.local import NAMESPACES, LocalTestbed
+from orchestrator.testbed.netns_setup import Containers
+from workloads.common import placement
+
+PORTS_PER_SOURCE = 16
+LONGEST_WINDOW_S = 3600.0  # of one that ends by iterations alone
+WARMUP_ALLOWANCE_S = 120.0  # how much longer than its window a traffic source may be needed
+
+Located = tuple[tuple[str | int, ...], Problem]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedJob:
+    """A job with its processes and what theory says of its traffic."""
+
+    job: Job
+    workload: str
+    config: Any
+    launches: tuple[Launch, ...]
+    theory: Theory | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaisedSource:
+    """What a traffic source starts instead when its load was not reached by what came before."""
+
+    means: str
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSource:
+    """A traffic source in one window. Sources of one `shape` differ in nothing but how much they are to send."""
+
+    name: str
+    part: str
+    shape: str
+    launches: tuple[Launch, ...]
+    demands: tuple[Demand, ...]
+    raised: tuple[RaisedSource, ...]  # in the order in which they are tried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWindow:
+    """A window with its traffic and its stop rule."""
+
+    name: str
+    measure: Measure
+    sources: tuple[PlannedSource, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """One run: everything that it would start and change, in the order of its kind."""
+
+    experiment: str
+    point: str  # the same for the same experiment and repetition, on any day
+    repetition: int  # from 1
+    seed: int
+    topology: Topology
+    validity: Validity
+    changes: tuple[Change, ...]
+    requirements: tuple[Requirement, ...]
+    collectors: tuple[Launch, ...]
+    jobs: tuple[PlannedJob, ...]
+    windows: tuple[PlannedWindow, ...]
+
+    def launches(self) -> Iterator[Launch]:
+        """Every process that the run may start."""
+        yield from self.keepers()
+        yield from self.collectors
+        for job in self.jobs:
+            yield from job.launches
+        for window in self.windows:
+            for source in window.sources:
+                yield from source.launches
+                for stronger in source.raised:
+                    yield from stronger.launches
+
+    def keepers(self) -> Iterator[Launch]:
+        """The processes of changes."""
+        yield from (change.process for change in self.changes if change.process is not None)
+
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that take part, in the testbed's order."""
+        taking_part = {launch.node for launch in self.launches()} | {change.node for change in self.changes}
+        return tuple(node.name for node in self.topology.nodes if node.name in taking_part)
+
+
+def topology_of(experiment: Experiment) -> Topology:
+    """The testbed that the experiment names, as plain data."""
+    if experiment.testbed.local is not None:
+        return netns.topology(local_spec(experiment.testbed.local))
+    if experiment.testbed.inventory is None:
+        raise AssertionError("the model lets one of both through")
+    return inventory_testbed.topology(experiment.testbed.inventory)
+
+
+def local_spec(local: LocalTestbed) -> netns.LocalSpec:
+    """What the local testbed needs to know of the experiment file."""
+    return netns.LocalSpec(
+        hosts=local.names,
+        rates={name: local.rate_of(name) for name in local.names},
+        scale=local.scale,
+        mtu=local.mtu,
+        offloads=local.offloads,
+        queue_s=local.queue,
+        containers=_containers(local),
+    )
+
+
+def _containers(local: LocalTestbed) -> Containers | None:
+    if local.runtime == NAMESPACES:
+        return None
+    python = local.python or "python3"
+    return Containers(runtime=local.runtime, image=local.image, python=python, mounts=local.mounts)
+
+
+def problems(experiment: Experiment, topology: Topology) -> list[Located]:
+    """Every mistake that shows when the file is held against its testbed, with its path in the file."""
+    found: list[Located] = []
+
+    def ask(kind: registry.Kind, choice: Choice, *path: str | int) -> None:
+        part = registry.found(kind)[choice.name]
+        found.extend(((*path, choice.name, *p.at), p) for p in part.problems(choice.config, topology))
+
+    for i, choice in enumerate(experiment.conditions):
+        ask("condition", choice, "conditions", i)
+    if not found:
+        found.extend(_changed_twice(experiment, topology))
+    for i, job in enumerate(experiment.all_jobs()):
+        ask("workload", job.workload, *(("jobs", i) if experiment.jobs else ()), "workload")
+    for i, window in enumerate(experiment.all_windows()):
+        at = ("windows", i, "traffic") if experiment.windows else ("traffic",)
+        before = len(found)
+        for k, choice in enumerate(window.traffic):
+            here = len(found)
+            ask("traffic", choice, *at, k)
+            loads = [one for one in found[here:] if one[0][-1] == "load"]
+            if loads and is_silent(choice):  # no load is what was meant
+                found[here:] = [one for one in found[here:] if one not in loads]
+        if len(found) == before:
+            found.extend((at, problem) for problem in overloads.problems(window, experiment.conditions, topology))
+    for i, choice in enumerate(experiment.collect):
+        ask("collector", choice, "collect", i)
+    return found
+
+
+def is_silent(choice: Choice) -> bool:
+    """Whether a source of cross traffic is asked for no load at all: it is planned as if it did not stand there."""
+    demands = registry.traffic(choice.name).demands(choice.config)
+    return bool(demands) and not any(demand.rate for demand in demands)
+
+
+def refuse_problems(experiment: Experiment, topology: Topology, place: Callable[[Sequence[str | int]], str]) -> None:
+    """Raise one ConfigError that tells every problem; `place` turns a path into file:line:column."""
+    lines = [
+        f"{place(loc)}: {'.'.join(map(str, loc))}: {shortened(problem.message)}; accepted: {problem.accepted}"
+        for loc, problem in problems(experiment, topology)
+    ]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def build(experiment: Experiment) -> tuple[RunPlan, ...]:
+    """The runs of an experiment that has no problems."""
+    topology = topology_of(experiment)
+    resolved = json.dumps(resolved_data(experiment), sort_keys=True)
+    return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repeat + 1))
+
+
+def single(experiment: Experiment, repetition: int) -> RunPlan:
+    """The run of an experiment that has this number, from 1, whatever `repeat` says."""
+    resolved = json.dumps(resolved_data(experiment), sort_keys=True)
+    return _run(experiment, topology_of(experiment), repetition, resolved)
+
+
+def resolved_data(experiment: Experiment) -> dict[str, Any]:
+    """The experiment as data, defaults spelled out: run again, it is the same experiment."""
+    data = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for key in ("conditions", "jobs", "traffic", "windows", "collect"):
+        if not data[key]:
+            del data[key]
+    return data
+
+
+def _run(experiment: Experiment, topology: Topology, repetition: int, resolved: str) -> RunPlan:
+    digest = hashlib.sha256(f"{repetition}\n{resolved}".encode()).hexdigest()
+    seed = int.from_bytes(hashlib.sha256(f"{experiment.seed}/{repetition}".encode()).digest()[:4], "big")
+    jobs = tuple(_jobs(experiment, topology, seed))
+    windows = tuple(_windows(experiment, topology, seed))
+    collectors = tuple(
+        _owned(launch, "collector", choice)
+        for choice in experiment.collect
+        for launch in registry.collector(choice.name).launches(choice.config, topology)
+    )
+    plan = RunPlan(
+        experiment=experiment.name,
+        point=digest[:8],
+        repetition=repetition,
+        seed=seed,
+        topology=topology,
+        validity=experiment.validity,
+        changes=_changes(experiment, topology),
+        requirements=_requirements(experiment, topology, jobs),
+        collectors=collectors,
+        jobs=jobs,
+        windows=windows,
+    )
+    plan = dataclasses.replace(plan, collectors=(*collectors, *_processors(experiment, plan)))
+    _refuse_twins(plan)
+    return plan
+
+
+def _processors(experiment: Experiment, plan: RunPlan) -> Iterator[Launch]:
+    """What watches the processors of every node that takes part, unless the experiment says itself how it is to."""
+    if processor.NAME not in {choice.name for choice in experiment.collect}:
+        for launch in processor.launches(processor.Config(hosts=plan.nodes()), plan.topology):
+            yield dataclasses.replace(launch, part=f"collector.{processor.NAME}")
+
+
+def _changes(experiment: Experiment, topology: Topology) -> tuple[Change, ...]:
+    """Every change in its order, those that conditions share once, at their first."""
+    found: dict[tuple[str, str], Change] = {}
+    for choice in experiment.conditions:
+        for change in registry.condition(choice.name).changes(choice.config, topology):
+            process = change.process and _owned(change.process, "condition", choice)
+            found.setdefault((change.node, change.name), dataclasses.replace(change, process=process))
+    return tuple(found.values())
+
+
+def _changed_twice(experiment: Experiment, topology: Topology) -> Iterator[Located]:
+    seen: set[tuple[str, str]] = set()
+    for i, choice in enumerate(experiment.conditions):
+        for change in registry.condition(choice.name).changes(choice.config, topology):
+            if (change.node, change.name) in seen and not change.shared:
+                message = f"an earlier condition sets the {change.name} already"
+                yield ("conditions", i), Problem(at=(), message=message, accepted="one for each place")
+            seen.add((change.node, change.name))
+
+
+def _owned(
+    launch: Launch, kind: registry.Kind, choice: Choice, *, window: str | None = None, source: str | None = None
+) -> Launch:
+    return dataclasses.replace(launch, part=f"{kind}.{choice.name}", window=window, source=source)
+
+
+def _with_secrets(launch: Launch, env_from: Mapping[str, str]) -> Launch:
+    """A rank with the variables whose values the run itself looks up; what ranks meet by needs none of them."""
+    return launch if launch.rank is None else dataclasses.replace(launch, env_from=env_from)
+
+
+def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedJob]:
+    for index, spec in enumerate(experiment.all_jobs()):
+        config = spec.workload.config
+        module = registry.workload(spec.workload.name)
+        job = Job(name=spec.name, index=index, ranks=placement.ranks(config.hosts, topology))
+        yield PlannedJob(
+            job=job,
+            workload=spec.workload.name,
+            config=config,
+            launches=tuple(
+                _with_secrets(_owned(launch, "workload", spec.workload), config.env_from or {})
+                for launch in module.launches(config, job, topology, seed + index)
+            ),
+            theory=module.theory(config, job, topology),
+        )
+
+
+def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedWindow]:
+    number = 0
+    for window in experiment.all_windows():
+        measure = window.measure or experiment.measure
+        sources = []
+        for place, choice in enumerate(window.traffic):
+            if is_silent(choice):
+                continue
+            module = registry.traffic(choice.name)
+            source = Source(
+                name=f"{choice.name}{place}",
+                window=window.name,
+                port=TRAFFIC_PORT + PORTS_PER_SOURCE * number,
+                duration_s=(measure.at_most or LONGEST_WINDOW_S) + WARMUP_ALLOWANCE_S,
+                seed=seed + 1000 + number,
+            )
+            number += 1
+            sources.append(
+                PlannedSource(
+                    name=source.name,
+                    part=f"traffic.{choice.name}",
+                    shape=f"{choice.name} {choice.config.model_dump_json(exclude={'load'})}",
+                    launches=_traffic(choice, choice.config, source, topology),
+                    demands=tuple(module.demands(choice.config)),
+                    raised=tuple(_raised(choice, source, topology)),
+                )
+            )
+        yield PlannedWindow(name=window.name, measure=measure, sources=tuple(sources))
+
+
+def _traffic(choice: Choice, config: Any, source: Source, topology: Topology) -> tuple[Launch, ...]:
+    return tuple(
+        _owned(launch, "traffic", choice, window=source.window, source=source.name)
+        for launch in registry.traffic(choice.name).launches(config, source, topology)
+    )
+
+
+def _raised(choice: Choice, source: Source, topology: Topology) -> Iterator[RaisedSource]:
+    module = registry.traffic(choice.name)
+    stronger = module.raised(choice.config)
+    for step in itertools.count(1):
+        if stronger is None:
+            return
+        launches = _traffic(choice, stronger.config, source, topology)
+        named = (dataclasses.replace(launch, name=f"{launch.name}.raised{step}") for launch in launches)
+        yield RaisedSource(means=stronger.means, launches=tuple(named))
+        stronger = module.raised(stronger.config)
+
+
+def _requirements(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> tuple[Requirement, ...]:
+    needed = dict.fromkeys(_of_parts(experiment, topology, jobs))
+    if topology.kind == "inventory":
+        hosts = dict.fromkeys(requirement.node for requirement in needed)
+        needed |= dict.fromkeys(inventory_testbed.requirements(topology, hosts))
+    return tuple(needed)
+
+
+def _of_parts(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> Iterator[Requirement]:
+    for planned in jobs:
+        yield from registry.workload(planned.workload).requirements(planned.config, planned.job, topology)
+    for window in experiment.all_windows():
+        for choice in window.traffic:
+            if not is_silent(choice):
+                yield from registry.traffic(choice.name).requirements(choice.config, topology)
+    for choice in experiment.collect:
+        yield from registry.collector(choice.name).requirements(choice.config, topology)
+    for choice in experiment.conditions:
+        yield from registry.condition(choice.name).requirements(choice.config, topology)
+
+
+def _refuse_twins(plan: RunPlan) -> None:
+    """Two processes of one name would share a folder: a part that plans that has a bug."""
+    seen: set[tuple[str, str]] = set()
+    for launch in plan.launches():
+        if (launch.node, launch.name) in seen:
+            raise AssertionError(f"{launch.part} plans two processes called {launch.name} on {launch.node}")
+        seen.add((launch.node, launch.name))

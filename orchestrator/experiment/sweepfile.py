@@ -1,0 +1,369 @@
+"""What a sweep file can say, and the points that it means: every one a whole, checked experiment; pure."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
+
+from orchestrator.core import safepath, secret_looks, where
+from orchestrator.core.errors import ConfigError, shortened
+from orchestrator.core.units import Mistake, Model
+from orchestrator.experiment import config, documents, plan
+from orchestrator.experiment.documents import Document, Keys
+from orchestrator.experiment.experiment import Experiment, Name, for_dry_run
+
+NEEDS = "name, experiment and axes"
+MOST_POINTS = 10_000
+
+
+class Axis(Model):
+    """The values of one field: a list, numbers with a unit, a range, or named pieces of an experiment file."""
+
+    values: tuple[Any, ...] = ()
+    """The values, each as it would stand in the experiment file; with `unit`, numbers."""
+    unit: str = ""
+    """What follows each number, such as gbit."""
+    first: float | None = Field(default=None, alias="from")
+    """First number of a range."""
+    to: float | None = None
+    """Last number of a range, itself included."""
+    step: float | None = Field(default=None, gt=0)
+    """From one number of a range to the next."""
+    count: int | None = Field(default=None, ge=2)
+    """How many numbers of a range, equally far apart, instead of `step`."""
+    named: dict[str, Any] = Field(default_factory=dict)
+    """Name of each value (a mapping or a list that would be unreadable in a table), and the value."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _list(cls, value: Any) -> Any:
+        return {"values": value} if isinstance(value, list) else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """A mapping, or a list of values alone."""
+        return {"anyOf": [handler.resolve_ref_schema(handler(core)), {"type": "array", "minItems": 1}]}
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Axis:
+        is_range = self.first is not None or self.to is not None
+        if bool(self.values) + is_range + bool(self.named) != 1:
+            raise Mistake("not an axis", accepted="a list, or exactly one of values, from and to, named")
+        if is_range and (self.first is None or self.to is None or (self.step is None) == (self.count is None)):
+            raise Mistake("not a whole range", accepted="from, to, and one of step, count")
+        if self.first is not None and self.to is not None and self.to < self.first:
+            raise Mistake("the range is empty", accepted="to that is at least from")
+        if is_range and not self._length() <= MOST_POINTS:  # which NaN is not, either
+            raise Mistake(f"a range of {self._length():.6g} numbers", accepted=f"at most {MOST_POINTS}")
+        if self.unit and not all(isinstance(v, int | float) and not isinstance(v, bool) for v in self.values):
+            raise Mistake("values beside a unit are numbers alone", accepted="[0, 4, 8], or no unit", at=("values",))
+        return self
+
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """What people call each value, and the value; what has no name of its own is called like itself."""
+        if self.named:
+            return list(self.named.items())
+        told = [_with_unit(value, self.unit) for value in self.values or self._range()]
+        return [(value, value) for value in told]
+
+    def _length(self) -> float:
+        """How many numbers a whole range has, before any of them is made."""
+        if self.count is not None:
+            return self.count
+        return ((self.to or 0.0) - (self.first or 0.0)) / (self.step or 1.0) + 1
+
+    def _range(self) -> list[float]:
+        if self.first is None or self.to is None:
+            raise AssertionError("the model lets whole ranges through")
+        if self.count is not None:
+            return [self.first + (self.to - self.first) * i / (self.count - 1) for i in range(self.count)]
+        step = self.step or 1.0
+        return [self.first + step * i for i in range(math.floor((self.to - self.first) / step + 1e-9) + 1)]
+
+
+def _with_unit(value: Any, unit: str) -> Any:
+    if isinstance(value, float):
+        value = round(value, 9)
+        value = int(value) if value.is_integer() else value
+    return f"{value:.15g}{unit}" if unit else value
+
+
+class SweepFile(Model):
+    """An experiment over axes: every point of the matrix is measured, as often as asked."""
+
+    name: Name
+    """Its name: a folder of the results is called like it."""
+    experiment: Any
+    """The path of an experiment file, as it is or from this file's folder, or what would stand in one."""
+    axes: dict[str, Axis] = Field(default_factory=dict)
+    """Key path in the experiment (`traffic.0.iperf.load`; `*` is any key or entry) and its values: all with all."""
+    zip: tuple[dict[str, Axis], ...] = ()
+    """Groups of axes of equal length that go hand in hand; each group is one axis of the matrix."""
+    exclude: tuple[dict[str, Any], ...] = ()
+    """Points to leave out: those with all of these values (a list: one of them; text such as ">8gbit": a bound)."""
+    repetitions: int | None = Field(default=None, ge=1, le=1000)
+    """How often every point is measured; default: the experiment's `repeat`."""
+    order: Literal["random", "fixed"] = "random"
+    """Order of the points within a repetition: shuffled, so that drift follows no axis, or as they stand here."""
+    seed: int = Field(default=1, ge=0)
+    """Of the order."""
+    mode: Literal["runs", "windows"] = "runs"
+    """`runs`: each point is a run of its own. `windows`: ranks stay up while points follow one another that differ in
+    `traffic` and `measure` alone."""
+    windows_per_run: int = Field(default=40, ge=1, le=200)
+    """Most windows of one run, in windows mode: what an accident can cost."""
+    settle: int = Field(default=2, ge=0)
+    """Warm-up iterations of windows but the first of a run: the ranks are warm, the new traffic has to settle."""
+    fresh: int = Field(default=0, ge=0)
+    """Windows mode: measure so many points of each curve once more in a run of their own, as a check of the windows."""
+    attempts: int = Field(default=2, ge=1, le=100)
+    """Most tries of a measurement that fails or is not valid."""
+    quarantine: int = Field(default=2, ge=1)
+    """Leave out what needs a host once so many runs in a row have failed because of it."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SweepFile:
+        if not self.axes and not self.zip:
+            raise Mistake("there is nothing to go over", accepted="axes, zip, or both")
+        seen: set[str] = set()
+        for place, (at, group) in enumerate(
+            [(("axes",), self.axes), *((("zip", i), g) for i, g in enumerate(self.zip))]
+        ):
+            lengths = {path: len(axis.pairs()) for path, axis in group.items()}
+            if place and len(set(lengths.values())) != 1:
+                told = ", ".join(f"{path} {count}" for path, count in lengths.items()) or "nothing"
+                raise Mistake(f"not of equal length: {told}", accepted="as many values of each", at=at)
+            for path in group:
+                if path in seen or not all(path.split(".")):
+                    what = "stands twice" if path in seen else "not a key path"
+                    raise Mistake(what, accepted="each key path once, as traffic.0.iperf.load", at=(*at, path))
+                seen.add(path)
+        if self.fresh and self.mode == "runs":
+            raise Mistake("every run is a fresh one already", accepted="mode: windows", at=("fresh",))
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One point of the matrix. `point` is a digest of its `values` alone, so that it is the same on any day."""
+
+    point: str
+    values: Mapping[str, Any]  # axis -> value with its unit, as the experiment spells it; or the value's name
+    experiment: Experiment
+    resolved: Mapping[str, Any]  # the experiment as data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A sweep that can be carried out; `digest` stands for all that decides what is measured."""
+
+    file: SweepFile
+    points: tuple[Point, ...]
+    repetitions: int
+    digest: str
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Key paths in the order of the file."""
+        return (*self.file.axes, *(path for group in self.file.zip for path in group))
+
+    def curve(self, point: Point) -> tuple[tuple[str, Any], ...]:
+        """What the points of one curve share: all values but the loads, and what goes hand in hand with them."""
+        along = {path for group in self.file.zip if any(map(_is_load, group)) for path in group}
+        shared = (path for path in point.values if not _is_load(path) and path not in along)
+        return tuple((path, where.text_of(point.values[path])) for path in shared)
+
+    def as_data(self) -> dict[str, Any]:
+        """The file with its defaults, for the record."""
+        data: dict[str, Any] = self.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return data
+
+
+def _is_load(path: str) -> bool:
+    return path.endswith("load")
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether a file is a sweep's and not an experiment's; what cannot be read is left to who reads it in earnest."""
+    try:
+        data = documents.load(path, needs=NEEDS).data
+    except ConfigError:
+        return False
+    return "experiment" in data and "workload" not in data
+
+
+def load(path: Path, overrides: Sequence[str] = (), *, dry_run: bool = False) -> Definition:
+    """Read a sweep file and check every point; `overrides` are `--set` options of the experiment below it.
+
+    ConfigError tells every mistake of the file, or all of the first point that has any.
+    """
+    document = documents.load(path, needs=NEEDS)
+    if "experiment" not in document.data and "testbed" in document.data:
+        raise ConfigError(f"{path}: is an experiment, not a sweep", hint="name it under `experiment` of a sweep file")
+    file = config.validate(document, SweepFile)
+    base, base_path = _base(document, file, path)
+    base = replace(base, data={**base.data, "name": file.name})
+    base = documents.with_overrides(base, overrides)
+    points = tuple(
+        _point(base, base_path, values, place=f"{path}: point {shortened(label(names))}", dry_run=dry_run, names=names)
+        for values, names in _matrix(file, path)
+    )
+    _refuse_twins(points, path)
+    if file.mode == "windows":
+        _refuse_windows(points, path)
+    repetitions = file.repetitions or points[0].experiment.repeat
+    points = tuple(_once(point) for point in points)
+    return Definition(file=file, points=points, repetitions=repetitions, digest=_digest(file, points, repetitions))
+
+
+def _once(point: Point) -> Point:
+    experiment = point.experiment.model_copy(update={"repeat": 1})
+    return replace(point, experiment=experiment, resolved=plan.resolved_data(experiment))
+
+
+def label(values: Mapping[str, Any]) -> str:
+    """A point's values in a few words."""
+    return ", ".join(secret_looks.masked(f"{path}={where.text_of(value)}") for path, value in values.items())
+
+
+def _base(document: Document, file: SweepFile, path: Path) -> tuple[Document, Path]:
+    named = file.experiment
+    if isinstance(named, str):
+        for candidate in dict.fromkeys([Path(named), path.parent / named]):
+            if safepath.is_there(candidate):
+                return documents.load(candidate, needs=config.EXPERIMENT_NEEDS), candidate
+        raise ConfigError(
+            f"{document.place(('experiment',))}: experiment: no file {shortened(named)}; accepted: the path of an "
+            "experiment file, as it is or from the sweep file's folder"
+        )
+    if not isinstance(named, dict):
+        raise ConfigError(
+            f"{document.place(('experiment',))}: experiment: holds {documents.kind_text(named)}; accepted: the path of "
+            "an experiment file, or what would stand in one"
+        )
+    return replace(document, data=named, root=_below(document.root, "experiment")), path
+
+
+def _below(root: yaml.Node | None, key: str) -> yaml.Node | None:
+    pairs = root.value if isinstance(root, yaml.MappingNode) else []
+    return next((value for name, value in pairs if name.value == key), None)
+
+
+def _matrix(file: SweepFile, path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Every point that is not excluded: what each axis sets, and what people call it."""
+    groups: list[list[dict[str, tuple[Any, Any]]]] = [
+        [{axis: pair} for pair in values.pairs()] for axis, values in file.axes.items()
+    ]
+    groups += [
+        [dict(zip(group, pairs, strict=True)) for pairs in zip(*(v.pairs() for v in group.values()), strict=True)]
+        for group in file.zip
+    ]
+    if math.prod(len(group) for group in groups) > MOST_POINTS:
+        raise ConfigError(f"{path}: more than {MOST_POINTS} points; accepted: fewer values, or several sweeps")
+    known = [axis for group in groups for axis in group[0]]
+    for entry in file.exclude:
+        for key in entry:
+            if not where.Condition(key, "=", "").of(dict.fromkeys(known)):
+                raise ConfigError(f"{path}: exclude: no axis {key}; accepted: {', '.join(known)}")
+    found = 0
+    for chosen in itertools.product(*groups):
+        named = {axis: pair[0] for part in chosen for axis, pair in part.items()}
+        if any(_is_excluded(named, entry) for entry in file.exclude):
+            continue
+        found += 1
+        yield {axis: pair[1] for part in chosen for axis, pair in part.items()}, named
+    if not found:
+        raise ConfigError(f"{path}: exclude: no point is left; accepted: an exclude that spares some")
+
+
+def _is_excluded(names: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
+    for key, unwanted in entry.items():
+        choices = unwanted if isinstance(unwanted, list) else [unwanted]
+        if not any(_bound(key, choice).holds(names) for choice in choices):
+            return False
+    return True
+
+
+def _bound(key: str, value: Any) -> where.Condition:
+    if isinstance(value, str) and value[:1] in "<>":
+        relation = value[:2] if value[1:2] == "=" else value[:1]
+        return where.Condition(key, relation, value[len(relation) :].strip())
+    return where.Condition(key, "=", value)
+
+
+def _point(
+    base: Document, base_path: Path, values: Mapping[str, Any], *, place: str, dry_run: bool, names: Mapping[str, Any]
+) -> Point:
+    document = base
+    ways: dict[str, Keys] = {}
+    for axis, value in values.items():
+        found = list(_expanded(document.data, documents.steps(axis)))
+        if not found:
+            raise ConfigError(f"{place}: nothing in the experiment is at {axis}")
+        for way in found:
+            document = documents.with_value(document, way, value, origin=place)
+        ways[axis] = found[0]
+    experiment, document = config.experiment_of(document, base_path)
+    if dry_run:
+        experiment = for_dry_run(experiment)
+    plan.refuse_problems(experiment, plan.topology_of(experiment), document.place)
+    resolved = plan.resolved_data(experiment)
+    told = {axis: name if name is not values[axis] else _at(resolved, ways[axis], name) for axis, name in names.items()}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    return Point(point=digest[:8], values=told, experiment=experiment, resolved=resolved)
+
+
+def _expanded(data: Any, way: Keys, at: Keys = ()) -> Iterator[Keys]:
+    """The ways that a way with `*` in it means; one without means itself, whether something is there or not."""
+    if "*" not in way:
+        yield (*at, *way)
+        return
+    step, rest = way[0], way[1:]
+    if step == "*":
+        keys: Sequence[str | int] = list(data) if isinstance(data, dict) else []
+        keys = range(len(data)) if isinstance(data, list) else keys
+    else:
+        keys = [step]
+    for key in keys:
+        yield from _expanded(_at(data, (key,), None), rest, (*at, key))
+
+
+def _at(data: Any, way: Keys, default: Any) -> Any:
+    for step in way:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            return default
+    return data
+
+
+def _refuse_twins(points: Sequence[Point], path: Path) -> None:
+    seen: dict[str, Point] = {}
+    for point in points:
+        if point.point in seen:
+            raise ConfigError(f"{path}: the point {label(point.values)} stands twice; accepted: each once")
+        seen[point.point] = point
+
+
+def _refuse_windows(points: Sequence[Point], path: Path) -> None:
+    if any(point.experiment.windows for point in points):
+        raise ConfigError(f"{path}: mode: windows of an experiment that has windows itself; accepted: mode: runs")
+
+
+def _digest(file: SweepFile, points: Sequence[Point], repetitions: int) -> str:
+    data = {
+        "points": [[point.point, point.resolved] for point in points],
+        "repetitions": repetitions,
+        **{key: getattr(file, key) for key in ("name", "mode", "settle", "fresh", "order", "seed", "windows_per_run")},
+    }
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]

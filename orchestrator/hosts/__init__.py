@@ -1,0 +1,1 @@
+"""Looks at hosts, prepares them and cleans up on them."""

@@ -1,0 +1,114 @@
+"""`orch clean`: ends what dead runs left on hosts, and takes their changes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.core import fanout
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.experiment import loading
+from orchestrator.parts.protocols import Channel
+from orchestrator.parts.topology import Node
+from orchestrator.remote.answers import Swept
+from orchestrator.remote.leash import Leash
+from orchestrator.remote.transport import local
+from orchestrator.run.session import holder, opening_s
+from orchestrator.testbed import leftovers
+from orchestrator.testbed.inventory import Inventory, InventoryTestbed
+
+REACH_S = 60.0
+HERE = "localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be cleaned: with `data` folders too; of the run `forget` what cannot be taken back is given up."""
+
+    data: bool = False
+    forget: str = ""
+    host: str | None = None  # only this one
+
+
+def clean(target: str | None, wanted: Wanted) -> int:
+    """End processes and take back changes of dead runs on the hosts of a testbed, or on this machine."""
+    found = None if target is None else loading.inventory_or_experiment(Path(target))
+    inventory = found if found is None or isinstance(found, Inventory) else found.testbed.inventory
+    if inventory is None:  # a local testbed ends with its controller; what is left would be here
+        _chosen([HERE], wanted.host)
+        done, failed = leftovers.remove(images=wanted.data)
+        return _report({HERE: _sweep(Node(name=HERE), local.connect(), wanted)}, wanted, done=done, failed=failed)
+    testbed = InventoryTestbed(inventory)
+    hosts = _chosen([host.name for host in testbed.topology.hosts], wanted.host)
+    reached = Deadline.after(max(REACH_S, opening_s(len(hosts))))
+
+    def ask(name: str) -> Swept | OrchError:
+        try:
+            return _sweep(testbed.topology.node(name), testbed.connect(name, reached), wanted)
+        except OrchError as error:
+            return error  # told beside what the other hosts say
+
+    answers = fanout.each(hosts, ask, deadline=Deadline.after(reached.remaining + REACH_S), what="cleaning")
+    return _report(answers, wanted)
+
+
+def _chosen(hosts: list[str], only: str | None) -> list[str]:
+    if only is None:
+        return hosts
+    if only not in hosts:
+        raise ConfigError(f"--host {only}: no such host; accepted: {', '.join(hosts)}")
+    return [only]
+
+
+def _sweep(node: Node, channel: Channel, wanted: Wanted) -> Swept:
+    deadline = Deadline.after(REACH_S)
+    run = f"clean-{time.time_ns()}"
+    leash = Leash(node, channel, run=run, holder=holder(run), on_event=lambda _: None)
+    try:
+        leash.hello(deadline)
+        swept = leash.sweep(deadline, keep_data=not wanted.data, forget=wanted.forget)
+        leash.remove(deadline)
+    finally:
+        leash.close(deadline)
+    return swept
+
+
+def _report(
+    answers: Mapping[str, Swept | OrchError], wanted: Wanted, *, done: Sequence[str] = (), failed: Sequence[str] = ()
+) -> int:
+    """Print what became of each node, and what else was done, or failed, on this machine."""
+    trouble = 0
+    for node, answer in answers.items():
+        if isinstance(answer, OrchError):
+            trouble += 1
+            print(f"{node}: {answer.message}" + (f"\n  remedy: {answer.hint}" if answer.hint else ""))
+            continue
+        bad = [*_bad(answer), *failed]
+        trouble += len(bad)
+        for line in [*done, *_good(answer), *bad] or ["nothing of ours is left"]:
+            print(f"{node}: {line}")
+    swept = [answer for answer in answers.values() if isinstance(answer, Swept)]
+    if any(answer.failed for answer in swept):
+        print("  remedy: put right by hand what is told above; then `orch clean ... --forget RUN` asks for it no more")
+    if wanted.forget and not any(answer.forgotten for answer in swept):
+        print(f"nothing of {wanted.forget} had to be forgotten")
+    return 1 if trouble else 0
+
+
+def _good(swept: Swept) -> Iterator[str]:
+    for process in swept.killed:
+        yield f"ended process {process.pid} of run {process.run}: {' '.join(process.argv)}"
+    yield from (f"took back {change}" for change in swept.undone)
+    yield from (f"{change} did not stand any more: left as it is" for change in swept.already)
+    yield from (f"forgot {change}" for change in swept.forgotten)
+    yield from (f"removed {folder}" for folder in swept.removed)
+    yield from (f"kept {folder} (--data removes it)" for folder in swept.kept)
+    yield from (f"left alone: run {run} is alive" for run in swept.alive if not run.startswith("clean-"))
+
+
+def _bad(swept: Swept) -> Iterator[str]:
+    yield from (f"process {pid} would not end" for pid in swept.left)
+    yield from (f"could not undo {what}" for what in swept.failed)

@@ -1,0 +1,220 @@
+"""`orch doctor`: what a testbed lacks, host by host, and what would mend it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.core import fanout, machine, packages
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError, TestbedError
+from orchestrator.core.machine import Machine
+from orchestrator.core.remedies import RIGHTS
+from orchestrator.experiment import beforehand, capacity, loading, plan
+from orchestrator.experiment.experiment import Experiment, for_dry_run
+from orchestrator.experiment.plan import RunPlan
+from orchestrator.hosts import taken
+from orchestrator.parts.launch import Requirement
+from orchestrator.parts.protocols import Testbed
+from orchestrator.parts.topology import Topology
+from orchestrator.remote.answers import Finding
+from orchestrator.remote.leash import Leash
+from orchestrator.run import routes
+from orchestrator.run.session import holder, machine_of, opening_s
+from orchestrator.testbed import netns_needs, runtimes
+from orchestrator.testbed.inventory import Inventory, InventoryTestbed
+from orchestrator.testbed.inventory import requirements as inventory_requirements
+from orchestrator.testbed.inventory import topology as inventory_topology
+
+CALL_S = 30.0
+DOCTOR = "doctor"
+
+# What every experiment can make use of; an experiment file says more exactly what it needs.
+USUAL_PROGRAMS = ("tcpdump", "iperf3", "ethtool", "tc")
+USUAL_MODULES = {"torch": "pip install torch==2.13.0"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a host said: its `trouble` alone where it cannot be used."""
+
+    findings: tuple[Finding, ...] = ()
+    astray: tuple[TestbedError, ...] = ()  # traffic that would not take the data plane
+    machine: Machine | None = None
+    warning: str = ""
+    trouble: str = ""
+
+
+def examine(target: str | None, *, dry_run: bool) -> int:
+    """Print what is there and what is missing; 0 when nothing is."""
+    if target is None:
+        return _this_machine()
+    found = loading.inventory_or_experiment(Path(target))
+    if isinstance(found, Inventory):
+        topology = inventory_topology(found)
+        return _hosts(InventoryTestbed(found), topology, usual(topology))
+    return _experiment(for_dry_run(found) if dry_run else found)
+
+
+def _this_machine(runtime: str = "") -> int:
+    missing = netns_needs.requirements_problems() + (runtimes.problems(runtime) if runtime else [])
+    for what, remedy in missing:
+        print(f"missing  {what}\n         remedy: {remedy}")
+    if missing:
+        return 1
+    kind = f"a local testbed of {runtime}'s containers" if runtime else "a local testbed"
+    print(f"ok       this machine can carry {kind}; {_figures(machine.here())}")
+    before = Path(taken.STAT).read_text()
+    time.sleep(taken.LOOK_S)
+    if told := taken.warning(taken.share(before, Path(taken.STAT).read_text())):
+        print(f"warning  {told}")
+    return 0
+
+
+def _experiment(experiment: Experiment) -> int:
+    run = plan.build(experiment)[0]
+    local = run.topology.kind == "local"
+    if local and _this_machine(run.topology.runtime) != 0:
+        return 1
+    findings = beforehand.look([run])
+    for line in findings.lines:
+        print(line)
+    if local and findings.lacking:
+        return 1
+    bad = findings.lacking or findings.room.refused
+    status = _hosts(loading.testbed_of(experiment.testbed, DOCTOR), run.topology, run.requirements, run)
+    return 1 if bad else status
+
+
+def usual(topology: Topology) -> tuple[Requirement, ...]:
+    """What a host is usually asked for."""
+    wanted: list[Requirement] = []
+    for host in topology.hosts:
+        wanted += [
+            Requirement(
+                node=host.name, kind="program", what=what, remedy=packages.remedy(what), needed_by="most experiments"
+            )
+            for what in USUAL_PROGRAMS
+        ]
+        wanted += [
+            Requirement(
+                node=host.name, kind="module", what=what, python=host.python, remedy=remedy, needed_by="training"
+            )
+            for what, remedy in USUAL_MODULES.items()
+        ]
+        wanted += [
+            Requirement(node=host.name, kind="privilege", what=what, remedy=RIGHTS, needed_by=by)
+            for what, by in (("CAP_NET_RAW of tcpdump", "captures"), ("CAP_NET_ADMIN", "conditions"))
+        ]
+        wanted.append(
+            Requirement(
+                node=host.name, kind="device", what=host.device, needed_by="the data plane",
+                remedy="correct `data.device` in the inventory",
+            )
+        )  # fmt: skip
+    return (*wanted, *inventory_requirements(topology, [host.name for host in topology.hosts]))
+
+
+def _hosts(
+    testbed: Testbed, topology: Topology, requirements: tuple[Requirement, ...], run: RunPlan | None = None
+) -> int:
+    import tempfile
+
+    bad = 0
+    talks = routes.everybody(topology) if run is None else routes.peers(run)
+    with tempfile.TemporaryDirectory(prefix="orch-doctor-") as folder:
+        testbed.open(Path(folder), Deadline.after(CALL_S))
+        try:
+            results = fanout.each(
+                [host.name for host in topology.hosts],
+                _asker(testbed, topology, requirements, talks),
+                deadline=Deadline.after(2 * (opening_s(len(topology.hosts)) + CALL_S)),
+                what="examining",
+            )
+        finally:
+            testbed.close()
+    for host, answer in results.items():
+        lacking = [finding for finding in answer.findings if not finding.found]
+        bad += bool(answer.trouble) + len(lacking) + len(answer.astray)
+        if answer.machine is None:
+            print(f"{host}: cannot be used: {answer.trouble}")
+        elif not lacking and not answer.astray:
+            print(f"{host}: ok, {len(answer.findings)} things looked for; {_figures(answer.machine)}")
+        for finding in lacking:
+            need = finding.requirement
+            print(f"{host}: missing {need.kind} {need.what}, needed by {need.needed_by}"
+                  + (f" ({finding.detail})" if finding.detail else ""))  # fmt: skip
+            print(f"    remedy: {need.remedy}")
+        for error in answer.astray:
+            print(f"{host}: {error.message}\n    remedy: {error.hint}")
+        if answer.warning:
+            print(f"{host}: warning: {answer.warning}")
+    if run is not None and topology.kind == "inventory":
+        bad += _room(run, {host: answer.machine for host, answer in results.items() if answer.machine is not None})
+    return 1 if bad else 0
+
+
+def _room(run: RunPlan, machines: Mapping[str, Machine]) -> int:
+    """Print which hosts are too small for a run, and which will be slow; how many are too small."""
+    room = beforehand.of_hosts(run, machines)
+    for told in room.refused:
+        print(f"too small: {told}")
+    for told in room.told:
+        print(f"warning: {told}")
+    return len(room.refused)
+
+
+def _figures(found: Machine) -> str:
+    return f"{capacity.processors(found)}, {capacity.gib(found.memory)} of memory free"
+
+
+def _asker(
+    testbed: Testbed, topology: Topology, requirements: tuple[Requirement, ...], talks: Mapping[str, Sequence[str]]
+) -> Callable[[str], Answer]:
+    run = f"doctor-{time.time_ns()}"
+
+    def ask(host: str) -> Answer:
+        reached = Deadline.after(opening_s(len(topology.hosts)))
+        deadline = Deadline.after(opening_s(len(topology.hosts)) + CALL_S)
+        own = [requirement for requirement in requirements if requirement.node == host]
+        try:
+            leash = Leash(
+                topology.node(host),
+                testbed.connect(host, reached),
+                run=run,
+                holder=holder(run),
+                on_event=lambda _: None,
+            )
+            try:
+                leash.hello(deadline)
+                try:
+                    return _answer(leash, topology, own, talks, deadline)
+                finally:
+                    leash.remove(deadline)
+            finally:
+                leash.close(deadline)
+        except OrchError as error:
+            return Answer(trouble=error.render())
+
+    return ask
+
+
+def _answer(
+    leash: Leash, topology: Topology, requirements: Sequence[Requirement], talks: Mapping[str, Sequence[str]],
+    deadline: Deadline,
+) -> Answer:  # fmt: skip
+    warning = _warning(leash, deadline) if topology.kind == "inventory" else ""
+    findings = tuple(leash.check(requirements, deadline))
+    able = all(finding.found for finding in findings if finding.requirement.what == "ip")
+    astray = tuple(routes.wrong(leash, topology, talks, deadline)) if able else ()
+    return Answer(findings=findings, astray=astray, machine=machine_of(leash), warning=warning)
+
+
+def _warning(leash: Leash, deadline: Deadline) -> str:
+    """Of a host whose processors are at other work, before anything of ours begins there."""
+    before = leash.read([taken.STAT], deadline).texts[taken.STAT]
+    time.sleep(taken.LOOK_S)
+    after = leash.read([taken.STAT], deadline).texts[taken.STAT]
+    return taken.warning(taken.share(before, after)) if before and after else ""

@@ -1,0 +1,154 @@
+"""Runs playbooks/hosts/prepare-frameworks on the hosts of an inventory, over the same agents as a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from orchestrator.core import fanout
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.experiment import loading
+from orchestrator.parts.topology import Node
+from orchestrator.remote.answers import Completed
+from orchestrator.remote.leash import Leash
+from orchestrator.run.session import MEASURING, holder
+from orchestrator.testbed import containers, runtimes
+from orchestrator.testbed.inventory import Inventory, InventoryTestbed, topology
+
+SCRIPT = "prepare-frameworks"
+PLAYBOOKS = Path(__file__).parents[2] / "playbooks/hosts"
+
+_CALL_S = 60.0
+_IMAGE_S = 600.0
+_LOCK = "prepare"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What the playbook is asked for: environments; where they go and what they are made with, if not by default."""
+
+    environments: tuple[str, ...]
+    folder: str | None = None
+    python: str | None = None
+    within_s: float = 3600.0
+
+    def argv(self, folder: PurePosixPath, *, check: bool) -> list[str]:
+        """The command on a host where the playbook lies in `folder`."""
+        told = {"ORCH_FRAMEWORKS": self.folder, "PYTHON": self.python, "TENSORFLOW_PYTHON": self.python}
+        variables = [f"{name}={value}" for name, value in told.items() if value is not None]
+        options = ["--check"] if check else []
+        return ["env", *variables, "bash", str(folder / SCRIPT), *options, *self.environments]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one host: what it said it lacks, what it said while it was prepared, and what went wrong."""
+
+    lacks: tuple[str, ...]
+    said: tuple[str, ...] = ()
+    trouble: str = ""
+
+
+def hosts_of(path: Path) -> Inventory:
+    """The inventory in a file, or in the experiment in it; ConfigError for one of this machine's own containers."""
+    found = loading.inventory_or_experiment(path)
+    if isinstance(found, Inventory):
+        return found
+    if found.testbed.inventory is None:
+        raise ConfigError(
+            f"{path}: its testbed is this machine's own containers, which use what lies here",
+            hint="make frameworks",
+        )
+    return found.testbed.inventory
+
+
+def prepare(inventory: Inventory, step: Step, *, check: bool) -> int:
+    """Say of every host what it lacks, then mend it unless only to `check`; 0 when all of them have all.
+
+    A host that fails keeps what was finished, and the others go on: the same command again does what is left.
+    """
+    files = _playbook()
+    where = topology(inventory)
+    testbed = InventoryTestbed(inventory)
+    run = f"prepare-{time.time_ns()}"
+
+    def on(node: Node) -> Outcome:
+        deadline = Deadline.after(step.within_s)
+        try:
+            leash = Leash(
+                node, testbed.connect(node.name, Deadline.after(_CALL_S)), run=run, holder=holder(run),
+                on_event=lambda _: None,
+            )  # fmt: skip
+            try:
+                return _on(leash, files, step, check=check, deadline=deadline)
+            finally:
+                leash.close(Deadline.after(_CALL_S))
+        except OrchError as error:
+            return Outcome((), trouble=error.render())
+
+    outcomes = fanout.each(where.hosts, on, deadline=Deadline.after(step.within_s + 2 * _CALL_S), what="preparing")
+    return max([_told(node.name, outcome, check=check) for node, outcome in outcomes.items()])
+
+
+def prepare_image(runtime: str) -> int:
+    """Make the image of local hosts that a runtime runs, unless it is there; 0."""
+    image = containers.ensure_image(runtimes.able(runtime), Deadline.after(_IMAGE_S))
+    print(f"{runtime} has {image}, made of this machine: its programs are mounted when a host starts")
+    return 0
+
+
+def _on(leash: Leash, files: dict[str, Path], step: Step, *, check: bool, deadline: Deadline) -> Outcome:
+    folder = PurePosixPath(leash.hello(Deadline.after(_CALL_S)).folder)
+    try:
+        leash.lock(_LOCK, Deadline.after(_CALL_S))
+        for name, path in files.items():
+            leash.put(name, path, Deadline.after(_CALL_S))
+        looked = leash.run(step.argv(folder, check=True), deadline, privileged=False)
+        lacks = _lines(looked)
+        if looked.status not in (0, 1) or (looked.status == 1 and not lacks):
+            return Outcome((), trouble=_failure(looked))
+        if check or looked.status == 0:
+            return Outcome(lacks if looked.status else (), lacks if not looked.status else ())
+        leash.lock(MEASURING, Deadline.after(_CALL_S))  # compilers beside a run would be measured
+        print(*(f"{leash.node.name}: {line}" for line in lacks), sep="\n", flush=True)
+        done = leash.run(step.argv(folder, check=False), deadline, privileged=False)
+        return Outcome((), _lines(done), _failure(done) if done.status else "")
+    finally:
+        leash.remove(Deadline.after(_CALL_S))
+
+
+def _lines(done: Completed) -> tuple[str, ...]:
+    return tuple(line.removeprefix("frameworks: ") for line in done.stdout.splitlines() if line.startswith("framew"))
+
+
+def _failure(done: Completed) -> str:
+    shown: Sequence[str] = (done.stdout + done.stderr).strip().splitlines()[-10:]
+    return "\n    ".join([f"{SCRIPT} ended with status {done.status}", *shown])
+
+
+def _told(host: str, outcome: Outcome, *, check: bool) -> int:
+    """Print what became of a host; its share of the exit status."""
+    for line in outcome.said:
+        print(f"{host}: {line}")
+    for line in outcome.lacks:
+        print(f"{host}: would do: {line}")
+    if outcome.trouble:
+        print(f"{host}: failed: {outcome.trouble}")
+    elif not outcome.lacks:
+        print(f"{host}: {'nothing to do' if check else 'ready'}")
+    return 1 if outcome.trouble or outcome.lacks else 0
+
+
+def _playbook() -> dict[str, Path]:
+    """The playbook and what it needs, by their names below a folder on the host."""
+    beside = (PLAYBOOKS / "install-packages", PLAYBOOKS / "packages.txt", *sorted((PLAYBOOKS / "frameworks").glob("*")))
+    found = [path for path in (PLAYBOOKS / SCRIPT, *beside) if path.is_file()]
+    if not found or found[0].name != SCRIPT:
+        raise OrchError(
+            f"the playbook {PLAYBOOKS / SCRIPT} is not there",
+            hint="run `orch prepare` from a checkout of the project: an installed package has no playbooks",
+        )
+    return {str(path.relative_to(PLAYBOOKS)): path for path in found}

@@ -1,0 +1,1 @@
+"""What a part is made of, and how parts are found; collectors and conditions live here."""

@@ -1,0 +1,74 @@
+"""How busy the hosts are: processor time, memory, swapping and thermal throttling over time.
+
+Counters of the node as a whole: "cpu.busy_share" and "cpu.steal_share" (0 to 1, of all processors' time since the
+sample before), "memory.available_bytes", "swap.free_bytes", the cumulative "swap.in_pages" and "swap.out_pages", and
+where the processors tell it "cpu.core_throttles" and "cpu.package_throttles", cumulative and summed. In a container
+they are those of the whole machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from orchestrator.core.units import Duration, Model
+from orchestrator.parts import samplers
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Topology
+
+NAME = "cpu"
+
+
+class Config(Model):
+    """Processor and memory use."""
+
+    hosts: tuple[str, ...] | None = None
+    """Hosts to watch; all when left out."""
+    required: bool = False
+    """Whether the run fails when this collector does."""
+    every: Duration = 0.1
+    """Time between samples; the kernel counts processor time in steps of 10 ms."""
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    known = [host.name for host in topology.hosts]
+    return [*samplers.hosts_problems(config.hosts, known), *samplers.interval_problems("every", config.every)]
+
+
+def requirements(config: Config, topology: Topology) -> list[Requirement]:  # noqa: ARG001 - the kernel has them all
+    return []
+
+
+def launches(config: Config, topology: Topology) -> list[Launch]:
+    arguments = (f"{config.every:.9g}", "/proc", "/sys")
+    return [
+        samplers.sampler_launch(NAME, host, arguments, required=config.required)
+        for host in samplers.chosen_hosts(topology, config.hosts)
+    ]
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    """Rows of `counters`, with port ""."""
+    return samplers.counter_rows(_in_units(home))
+
+
+def _in_units(home: Home) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Ticks as shares of the time since the sample before, KiB as bytes, the rest as it is."""
+    ticks: dict[str, np.ndarray[Any, Any]] = {}
+    for name, instants, values in samplers.counters(home):
+        if name.endswith("_ticks"):
+            ticks[name] = values
+            if name == "|cpu.total_ticks":
+                passed = np.diff(values)
+                some = passed > 0
+                for kind in ("busy", "steal"):
+                    share = np.diff(ticks[f"|cpu.{kind}_ticks"])[some] / passed[some]
+                    yield f"|cpu.{kind}_share", instants[1:][some], share
+        elif name.endswith("_kib"):
+            yield name.removesuffix("_kib") + "_bytes", instants, values * 1024
+        else:
+            yield name, instants, values

@@ -1,0 +1,71 @@
+"""Whether processors were there for a run: whose work they did, and how long its processes waited for one.
+
+Every run has this collector, on every node that takes part: the gate `processor` rests on it. Counters of the node as a
+whole, in seconds, cumulative: "processor.busy_s" (work of processes and of the kernel on their behalf),
+"processor.interrupt_s", "processor.steal_s" (taken by the hypervisor) and "processor.pressure_s" (while some process
+waited, by the kernel's pressure stall information) of the whole kernel, "processor.own_s" of the run's processes on
+this node, "processor.throttled_s" (while a control group's limit stopped them); and "processor.count". What the kernel
+does not count is left out. The table `tasks` has what the threads of each launch used and waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from orchestrator.core.units import Duration, Model
+from orchestrator.parts import samplers
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Topology
+
+NAME = "processor"
+
+
+class Config(Model):
+    """Whose work the processors do, and who waits for them."""
+
+    hosts: tuple[str, ...] | None = None
+    """Nodes to watch; all that take part when left out."""
+    required: bool = False
+    """Whether the run fails when this collector does."""
+    every: Duration = 1.0
+    """Time between samples; the kernel counts processor time in steps of 10 ms."""
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    known = list(samplers.ports(topology, None))
+    return [*samplers.hosts_problems(config.hosts, known), *samplers.interval_problems("every", config.every)]
+
+
+def requirements(config: Config, topology: Topology) -> list[Requirement]:  # noqa: ARG001 - what is missing is told
+    return []
+
+
+def launches(config: Config, topology: Topology) -> list[Launch]:
+    arguments = (f"{config.every:.9g}", "/proc", "/sys/fs/cgroup")
+    return [
+        samplers.sampler_launch(NAME, topology.node(name), arguments, required=config.required)
+        for name in samplers.ports(topology, config.hosts)
+    ]
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    """Rows of `counters`, with port "", and of `tasks`: one a launch and sample."""
+    found: dict[str, Columns] = {}
+    series: list[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
+    for stem, table in samplers.csv_tables(home):
+        if stem == "tasks":
+            found["tasks"] = {
+                "time_ns": table.column("time_ns").to_numpy() + home.offset_ns,
+                "process": table.column("process").to_numpy(zero_copy_only=False),
+                "threads": table.column("threads").to_numpy(zero_copy_only=False).astype(np.int64),
+                "run_s": samplers.floats(table.column("run_ns")) / 1e9,
+                "wait_s": samplers.floats(table.column("wait_ns")) / 1e9,
+            }
+        else:
+            series += samplers.series(stem, table, home)
+    return {**found, **samplers.counter_rows(iter(series))}

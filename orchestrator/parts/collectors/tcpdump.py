@@ -1,0 +1,201 @@
+"""Packet captures with tcpdump at hosts' devices and at switch ports."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from orchestrator.core import packages
+from orchestrator.core.remedies import RIGHTS
+from orchestrator.core.units import Model, Size, size_text
+from orchestrator.parts import samplers
+from orchestrator.parts.launch import Footprint, Launch, Line, Requirement, Stop
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Topology
+
+NAME = "tcpdump"
+
+FILE = "capture.pcap"
+# The kernel hands libpcap a partly filled block of its ring only after libpcap's timeout, which tcpdump sets to one
+# second and offers no option for; what is still in the ring at the signal is lost. Immediate mode needs no such wait,
+# and cost 18 times the processor time at 50,000 packets a second.
+DRAIN_S = 1.2
+HEADERS = 94  # Ethernet, IPv4 and TCP with all the options that TCP can carry
+ROTATE_UNIT = 1_000_000
+RING_S = 2.0
+SMALLEST_RING, LARGEST_RING = 1 << 22, 1 << 26
+OWN_BYTES = 10e6  # of memory that tcpdump takes beside its ring
+RING_HEADER = 96  # bytes that the kernel puts before each packet in its ring, rounded up
+FULL_FRAME = 1538  # bytes on the wire of a frame of 1500, with preamble and gap
+_LISTENING = re.compile(r"listening on ([^\s,]+)")
+_COUNTS = (
+    ("captured", re.compile(r"^(\d+) packets? captured", re.MULTILINE)),
+    ("received", re.compile(r"^(\d+) packets? received by filter", re.MULTILINE)),
+    ("dropped", re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)),
+)
+
+
+class Config(Model):
+    """Packet captures."""
+
+    hosts: tuple[str, ...] | None = None
+    """Hosts and switches where to capture; all hosts when left out. At a switch every port is a capture of its own."""
+    ports: tuple[str, ...] | None = None
+    """Only these devices of the chosen hosts and switches; all of them when left out."""
+    required: bool = False
+    """Whether the run fails when this collector does."""
+    snap: int = 96
+    """Bytes kept of each packet."""
+    buffer: Size | None = None
+    """The kernel's ring of packets that tcpdump has not read yet; by default what a busy link brings in two seconds, at
+    most 64 MiB."""
+    rotate: Size | None = None
+    """A new file is begun when one has grown to this, in whole MB; one file when left out. No file is overwritten."""
+    filter: str = ""
+    """A pcap filter; empty captures every packet, so that its bytes can be held against the device's counters."""
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    found = samplers.hosts_problems(config.hosts, list(samplers.ports(topology, None)))
+    devices = [device for some in samplers.ports(topology, _hosts(config, topology)).values() for device in some]
+    for place, port in enumerate(config.ports or ()):
+        if port not in devices:
+            message = f"no chosen host or switch has the device {port!r}"
+            found.append(
+                Problem(at=("ports", place), message=message, accepted="one of " + ", ".join(sorted(set(devices))))
+            )
+    if not HEADERS <= config.snap <= 262_144:
+        message = f"{config.snap} bytes of a packet cannot hold its headers" if config.snap < HEADERS else "is too much"
+        found.append(Problem(at=("snap",), message=message, accepted=f"{HEADERS} to 262144 bytes"))
+    if config.buffer is not None and not 1 << 20 <= config.buffer <= 1 << 31:
+        message = f"{size_text(config.buffer)} is no usable ring"
+        found.append(Problem(at=("buffer",), message=message, accepted="1mib to 2gib"))
+    if config.rotate is not None and (config.rotate < ROTATE_UNIT or config.rotate % ROTATE_UNIT):
+        message = f"tcpdump counts whole MB, not {size_text(config.rotate)}"
+        found.append(Problem(at=("rotate",), message=message, accepted="such as 500mb"))
+    return found
+
+
+def requirements(config: Config, topology: Topology) -> list[Requirement]:
+    chosen = _chosen(config, topology)
+    found = samplers.device_requirements(chosen, NAME)
+    for node in chosen:
+        program, right = packages.remedy("tcpdump"), "CAP_NET_RAW of tcpdump"
+        found.append(Requirement(node=node, kind="program", what="tcpdump", remedy=program, needed_by=NAME))
+        found.append(Requirement(node=node, kind="privilege", what=right, remedy=RIGHTS, needed_by=NAME))
+    return found
+
+
+def launches(config: Config, topology: Topology) -> list[Launch]:
+    return [
+        _launch(
+            config,
+            node,
+            device,
+            name=f"{NAME}.{node}" if topology.node(node).kind == "host" else f"{NAME}.{node}.{device}",
+            ring=int(_ring(config, topology, node, device) if config.buffer is None else config.buffer),
+        )
+        for node, devices in _chosen(config, topology).items()
+        for device in devices
+    ]
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    """One row of `captures`; none when tcpdump was killed before it could say its counts."""
+    said = (home.folder / "stderr").read_text(errors="replace") if (home.folder / "stderr").is_file() else ""
+    listening = _LISTENING.search(said)
+    counts = {name: pattern.search(said) for name, pattern in _COUNTS}
+    if listening is None or not all(counts.values()):
+        return {}
+    files = capture_files(home.folder)
+    return {
+        "captures": {
+            "port": [listening[1]],
+            **{name: [int(match[1])] for name, match in counts.items() if match},
+            "files": [len(files)],
+            "bytes": [sum(path.stat().st_size for path in files)],
+        }
+    }
+
+
+def captured(home: Home) -> tuple[str, list[Path]] | None:
+    """The device that was captured and its files; None when tcpdump never began."""
+    said = (home.folder / "stderr").read_text(errors="replace") if (home.folder / "stderr").is_file() else ""
+    listening = _LISTENING.search(said)
+    return (listening[1], capture_files(home.folder)) if listening else None
+
+
+def device(argv: Sequence[str]) -> str:
+    """The device that a launch of this collector captures, by its arguments; empty when they name none."""
+    return argv[argv.index("-i") + 1] if "-i" in argv else ""
+
+
+def capture_files(folder: Path) -> list[Path]:
+    """The capture's files in the order in which they were written."""
+    numbered = {path: path.name[len(FILE) :] or "0" for path in folder.glob(FILE + "*")}
+    return sorted((path for path, end in numbered.items() if end.isdigit()), key=lambda path: int(numbered[path]))
+
+
+def _hosts(config: Config, topology: Topology) -> tuple[str, ...]:
+    return tuple(host.name for host in topology.hosts) if config.hosts is None else config.hosts
+
+
+def _chosen(config: Config, topology: Topology) -> dict[str, tuple[str, ...]]:
+    """Node and the devices on which to capture there."""
+    chosen = {}
+    for node, devices in samplers.ports(topology, _hosts(config, topology)).items():
+        kept = tuple(device for device in devices if config.ports is None or device in config.ports)
+        if kept:
+            chosen[node] = kept
+    return chosen
+
+
+def _ring(config: Config, topology: Topology, node: str, device: str) -> float:
+    """Bytes of ring for a device whose link carries full frames both ways.
+
+    The kernel fills a ring with zeros and never swaps it out: 64 containers with 64 MiB each would take 4 GiB.
+    """
+    ends = [
+        link for link in topology.links if (node, device) in ((link.host, link.device), (link.switch, link.switch_port))
+    ]
+    if not ends:
+        return LARGEST_RING
+    packets = 2 * ends[0].rate / topology.scale / 8 / FULL_FRAME
+    return min(max(RING_S * packets * (config.snap + RING_HEADER), SMALLEST_RING), LARGEST_RING)
+
+
+def _launch(config: Config, node: str, device: str, *, name: str, ring: int) -> Launch:
+    # -Z root: without it tcpdump gives up root after opening its first file and cannot open the next one.
+    # -p: what is not for this device is no part of it, and the device keeps its state.
+    argv = [
+        "tcpdump",
+        "-Z",
+        "root",
+        "-i",
+        device,
+        "-p",
+        "-n",
+        "-s",
+        str(config.snap),
+        "-B",
+        str(ring // 1024),
+    ]
+    argv += ["--time-stamp-precision=nano", "-w", FILE]
+    if config.rotate is not None:
+        argv += ["-C", str(int(config.rotate) // ROTATE_UNIT)]
+    if config.filter:
+        argv += ["--", config.filter]
+    return Launch(
+        name=name,
+        node=node,
+        role="collector",
+        argv=tuple(argv),
+        ready=Line(pattern="listening on", file="stderr"),
+        stop=Stop(signals=((signal.SIGINT, 10.0), (signal.SIGTERM, 3.0)), drain_s=DRAIN_S, ok=(0,)),
+        required=config.required,
+        privileged=True,
+        footprint=Footprint(memory=OWN_BYTES + ring),
+    )

@@ -1,0 +1,144 @@
+"""TCP's congestion control on the data plane: an attribute of a host's connected route, so nothing else changes."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
+
+from orchestrator.core import packages
+from orchestrator.core.remedies import RIGHTS
+from orchestrator.core.units import Model
+from orchestrator.parts.launch import Change, Requirement, Sign
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Node, Topology
+
+NAME = "congestion-control"
+
+# What `ip route show` prints before a value and `ip route replace` reads back unchanged.
+_PAIRS = frozenset(
+    {
+        *("proto", "scope", "src", "metric", "mtu", "advmss", "window", "rtt", "rttvar", "rto_min", "cwnd", "initcwnd"),
+        *("initrwnd", "ssthresh", "reordering", "hoplimit", "quickack", "features", "fastopen_no_cookie", "congctl"),
+    }
+)
+_STATUS = frozenset({"linkdown", "dead", "offload", "rt_offload", "trap", "rt_trap", "offload_failed"})
+
+
+class Config(Model):
+    """Connections between hosts that are opened from now on use this algorithm; those that exist keep theirs."""
+
+    algorithm: str = Field(pattern=r"^[a-z0-9_-]{1,15}$")
+    """Its name in the kernel: cubic, bbr, reno, dctcp..."""
+    hosts: tuple[str, ...] = ()
+    """Only connections that end on these hosts; default: all."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler.resolve_ref_schema(handler(core))
+        return {"anyOf": [schema["properties"]["algorithm"], schema], "description": schema["description"]}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_algorithm(cls, value: Any) -> Any:
+        return {"algorithm": value} if isinstance(value, str) else value
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    known = [host.name for host in topology.hosts]
+    return [
+        Problem(at=("hosts", i), message=f"no host {name}", accepted=f"one of {', '.join(known)}")
+        for i, name in enumerate(config.hosts)
+        if name not in known
+    ]
+
+
+def _nodes(config: Config, topology: Topology) -> list[Node]:
+    return [host for host in topology.hosts if not config.hosts or host.name in config.hosts]
+
+
+def requirements(config: Config, topology: Topology) -> list[Requirement]:
+    by = f"condition {NAME}"
+    return [
+        requirement
+        for node in _nodes(config, topology)
+        for requirement in (
+            Requirement(
+                node=node.name,
+                kind="program",
+                what="ip",
+                remedy=packages.remedy("ip"),
+                needed_by=by,
+            ),
+            Requirement(node=node.name, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by),
+        )
+    ]
+
+
+def parse(output: str, *, address: str) -> str:
+    """The connected route of `address` from `ip route show dev X`, word for word but for what is passing status.
+
+    ValueError where there is none, or one that `ip route replace` could not put back.
+    """
+    routes = [line.split() for line in output.splitlines()]
+    connected = [route for route in routes if "via" not in route and _after(route, "src") == address]
+    if len(connected) != 1:
+        raise ValueError(f"{len(connected)} connected routes have the source address {address}; one is needed")
+    words = [word for word in connected[0] if word not in _STATUS]
+    _attributes(words)
+    return " ".join(words)
+
+
+def _after(words: list[str], key: str) -> str | None:
+    return words[words.index(key) + 1] if key in words[:-1] else None
+
+
+def _attributes(words: list[str]) -> dict[str, str]:
+    """The route's attributes after its destination, each with its value ("lock" stands before a value)."""
+    found: dict[str, str] = {}
+    rest = iter(words[1:])
+    for key in rest:
+        if key not in _PAIRS:
+            raise ValueError(f"the route '{' '.join(words)}' has '{key}', which could not be put back")
+        value = next(rest, "")
+        found[key] = f"lock {next(rest, '')}" if value == "lock" else value
+    return found
+
+
+def _with_algorithm(state: str, algorithm: str) -> str:
+    words = state.split()
+    kept = {key: value for key, value in _attributes(words).items() if key != "congctl"}
+    return " ".join([words[0], *(f"{key} {value}" for key, value in kept.items()), "congctl", algorithm])
+
+
+def _replace(state: str, *, device: str) -> list[tuple[str, ...]]:
+    destination, *attributes = state.split()
+    return [("ip", "route", "replace", destination, "dev", device, *attributes)]
+
+
+def changes(config: Config, topology: Topology) -> list[Change]:
+    return [_change(node, config.algorithm) for node in _nodes(config, topology)]
+
+
+def _change(node: Node, algorithm: str) -> Change:
+    def canonical(output: str) -> str:
+        state = parse(output, address=node.address)
+        found = _attributes(state.split())
+        # ip prints metrics in the kernel's order: only the algorithm is moved to the end, where `expect` puts it
+        return _with_algorithm(state, found["congctl"]) if "congctl" in found else state
+
+    read = ("ip", "route", "show", "dev", node.device)
+    return Change(
+        node=node.name,
+        name=f"congestion control of {node.name}:{node.device}",
+        kind=NAME,
+        read=read,
+        parse=canonical,
+        apply=lambda old: _replace(_with_algorithm(old, algorithm), device=node.device),
+        undo=partial(_replace, device=node.device),
+        expect=partial(_with_algorithm, algorithm=algorithm),
+        sign=lambda _: Sign(read=read, pattern=rf"\bsrc {re.escape(node.address)}\b.* congctl {algorithm}\b"),
+    )

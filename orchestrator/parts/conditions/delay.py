@@ -1,0 +1,149 @@
+"""Delay: packets on their way to a host are held on it for a fixed time, like a longer path.
+
+netfilter queues them for a process of ours that lets them go again, at any queueing discipline of the device and on
+kernels without netem, which would take the place of the queue that shapes the link and hold what a host sends alone.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from orchestrator.core import packages
+from orchestrator.core.remedies import ROOT
+from orchestrator.core.units import Duration, Model
+from orchestrator.parts.launch import Change, Launch, Line, Requirement, Sign
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.samplers import AGENTS
+from orchestrator.parts.topology import Node, Topology
+
+NAME = "delay"
+
+TABLE = "delays"
+FILE = "delay.json"
+QUEUE = 20718  # of netfilter, in the host's network namespace
+LONGEST_S = 10.0
+ABSENT = "absent"
+
+_PROGRAM = AGENTS / "delay.py"
+_COMMANDS = {4: "iptables", 6: "ip6tables"}
+
+
+class Config(Model):
+    """Packets of the testbed's other hosts wait on their way to a host, after its device and captures saw them.
+
+    A round trip to the host takes that much longer. Held is what the kernel hands to IP: TCP, UDP and ICMP, segments
+    that a device merged as one; not RDMA.
+    """
+
+    host: str
+    """The host that packets are on their way to."""
+    time: Duration = Field(gt=0, le=LONGEST_S)
+    """How long each packet is held, such as 5ms; no scale divides it."""
+
+
+def problems(config: Config, topology: Topology) -> list[Problem]:
+    hosts = [host.name for host in topology.hosts]
+    if config.host not in hosts:
+        return [Problem(at=("host",), message=f"no host {config.host}", accepted=f"one of {', '.join(hosts)}")]
+    return []
+
+
+def _command(node: Node) -> str:
+    return _COMMANDS[ipaddress.ip_address(node.address).version]
+
+
+def requirements(config: Config, topology: Topology) -> list[Requirement]:
+    node = topology.node(config.host)
+    by = f"condition {NAME}"
+    return [
+        Requirement(
+            node=node.name, kind="program", what=_command(node), remedy=packages.remedy(_command(node)),
+            needed_by=by,
+        ),
+        Requirement(
+            node=node.name, kind="privilege", what="root", remedy=ROOT, needed_by=by
+        ),
+        Requirement(
+            node=node.name, kind="device", what=node.device, remedy="name a device that exists", needed_by=by
+        ),
+    ]  # fmt: skip
+
+
+def changes(config: Config, topology: Topology) -> list[Change]:
+    """A rule for each of the other hosts; while no process of ours has the queue, packets pass it by."""
+    node = topology.node(config.host)
+    others = [host.address for host in topology.hosts if host.name != config.host]
+    table = (_command(node), "-w", "-t", "mangle")
+
+    def rules(action: str) -> list[tuple[str, ...]]:
+        return [
+            (
+                *(*table, action, "PREROUTING", "-i", node.device, "-s", address, "-d", node.address),
+                *("-j", "NFQUEUE", "--queue-num", str(QUEUE), "--queue-bypass"),
+            )
+            for address in others
+        ]
+
+    return [
+        Change(
+            node=node.name,
+            name=f"delay at {node.name}:{node.device}",
+            kind=NAME,
+            read=(*table, "-S", "PREROUTING"),
+            parse=parse,
+            apply=lambda old: rules("-A") if old == ABSENT else _refuse(old),
+            undo=lambda _: rules("-D"),
+            expect=lambda _: _held_from(others),
+            sign=lambda _: Sign(read=(*table, "-S", "PREROUTING"), pattern=rf"--queue-num {QUEUE}\b"),
+            process=_holder(config, node),
+        )
+    ]
+
+
+def _holder(config: Config, node: Node) -> Launch:
+    return Launch(
+        name=NAME,
+        node=node.name,
+        role="condition",
+        argv=(node.python, "-I", "-u", _PROGRAM.name, f"{config.time:.9g}", str(QUEUE)),
+        files={_PROGRAM.name: _PROGRAM},
+        ready=Line("^ready$"),
+        privileged=True,
+    )
+
+
+def _held_from(addresses: list[str]) -> str:
+    return "held from " + " ".join(sorted(addresses))
+
+
+def _refuse(state: str) -> list[tuple[str, ...]]:
+    raise ValueError(f"netfilter queue {QUEUE} is in use already ({state})")
+
+
+def parse(output: str) -> str:
+    """Whose packets go through the queue, from `iptables -S PREROUTING`."""
+    if not output.startswith("-P PREROUTING "):
+        raise ValueError(f"iptables said what cannot be understood: {output.strip()[:80]}")
+    mine = [line for line in output.splitlines() if f"--queue-num {QUEUE} " in f"{line} "]
+    sources = [match[1] for line in mine if (match := re.search(r"-s (\S+)/(?:32|128) ", line))]
+    if len(sources) != len(mine):
+        raise ValueError(f"there is a rule with netfilter queue {QUEUE} that is not ours: remove it first")
+    return _held_from(sources) if mine else ABSENT
+
+
+def read(home: Home) -> Mapping[str, Columns]:
+    """Rows of `delays`: one, or none where the process did not come to its end."""
+    try:
+        told = json.loads((home.folder / FILE).read_bytes())
+        row = {
+            name: {"int64": int, "float64": float}[kind](told[name]) for name, kind in TABLES[TABLE].items()
+        }  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {TABLE: {name: [] for name in TABLES[TABLE]}}
+    return {TABLE: {name: [value] for name, value in row.items()}}

@@ -1,0 +1,165 @@
+"""The few seams: what a workload, a traffic source, a collector and a condition must offer, and who carries bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.units import Model
+from orchestrator.parts.launch import Change, Launch, Requirement
+from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.topology import Job, Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A mistake that only shows when the file is held against its testbed.
+
+    `at` is the path below the part's own configuration ("hosts", 2), `message` what is wrong, `accepted` what would do.
+    """
+
+    at: tuple[str | int, ...]
+    message: str
+    accepted: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Theory:
+    """What a rank sends in an iteration by the model of the paper named in `source`, in bytes, already scaled.
+
+    `pairs`, where it is given, says which node sends how much of it to which: (from, to, bytes of all its ranks).
+    """
+
+    bytes_per_iteration: float
+    parameters: int  # moved, scaled
+    source: str
+    pairs: tuple[tuple[str, str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One traffic source in one window. Its ports are `port`, and up to 15 above it."""
+
+    name: str  # "iperf0": the kind and its place in the window's list
+    window: str
+    port: int
+    duration_s: float  # the longest that it can be needed; it is stopped before
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """Cross traffic asked for from one host to another: layer-2 bits a second (no FCS, no preamble), unscaled.
+
+    `over_s`: the least time over which its mean is the rate.
+    """
+
+    src: str
+    dst: str
+    rate: float
+    over_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """What a traffic source can still do to reach its load: `means` says it to people ("8 streams")."""
+
+    config: Any
+    means: str
+
+
+class Part(Protocol):
+    """What every part offers: a module in its folder, found by its name."""
+
+    NAME: str  # its key in the YAML
+    Config: type[Model]  # what stands below the key; a docstring an attribute
+
+    def problems(self, config: Any, topology: Topology) -> list[Problem]: ...
+
+
+class Workload(Part, Protocol):
+    """A training framework: launches the ranks of a job, and reads what they logged."""
+
+    def launches(self, config: Any, job: Job, topology: Topology, seed: int) -> list[Launch]: ...
+
+    def requirements(self, config: Any, job: Job, topology: Topology) -> list[Requirement]: ...
+
+    def theory(self, config: Any, job: Job, topology: Topology) -> Theory | None: ...
+
+    def read(self, home: Home) -> Mapping[str, Columns]: ...
+
+
+class Traffic(Part, Protocol):
+    """A source of cross traffic: launches receivers, then senders (by `Launch.order`)."""
+
+    def launches(self, config: Any, source: Source, topology: Topology) -> list[Launch]: ...
+
+    def requirements(self, config: Any, topology: Topology) -> list[Requirement]: ...
+
+    def demands(self, config: Any) -> list[Demand]: ...
+
+    def raised(self, config: Any) -> Raised | None:
+        """The same load by stronger means, for when it is not reached; None when there are none left."""
+
+    def read(self, home: Home) -> Mapping[str, Columns]: ...
+
+
+class Collector(Part, Protocol):
+    """Something that watches nodes or their ports while a run goes on."""
+
+    def launches(self, config: Any, topology: Topology) -> list[Launch]: ...
+
+    def requirements(self, config: Any, topology: Topology) -> list[Requirement]: ...
+
+    def read(self, home: Home) -> Mapping[str, Columns]: ...
+
+
+class Condition(Part, Protocol):
+    """Reversible changes to nodes. One whose changes have processes also reads what they bring home, as others do."""
+
+    def changes(self, config: Any, topology: Topology) -> list[Change]: ...
+
+    def requirements(self, config: Any, topology: Topology) -> list[Requirement]: ...
+
+
+class Channel(Protocol):
+    """A byte stream to an agent on a node, and nothing more: SSH gives one, so can anything else.
+
+    `read` returns at least one byte, or b"" at the end of the stream; it may block, and `close` from another thread
+    ends it. `write` writes all. `diagnosis` says what the far end printed on its standard error so far. `way` names
+    what the stream goes through before the node, first one first, in words that are the same for all who share it.
+    """
+
+    way: Sequence[str]
+
+    def read(self, size: int) -> bytes: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+    def diagnosis(self) -> str: ...
+
+
+class Testbed(Protocol):
+    """Nodes that can be reached for the length of a run."""
+
+    topology: Topology
+
+    def open(self, run_folder: Path, deadline: Deadline) -> None:
+        """Bring it up. `run_folder` is where data that nodes write may lie, if the nodes can see it."""
+
+    def connect(self, node: str, deadline: Deadline) -> Channel:
+        """A byte stream to a fresh agent on the node."""
+
+    def home_of(self, node: str) -> Path | None:
+        """Where the controller sees the run's folder of the node without copying; None when it must be fetched."""
+
+    def about(self) -> Mapping[str, str]:
+        """What a manifest says of it once it is up: what runs its hosts, and of which very image."""
+
+    def close(self) -> None:
+        """Put everything down; a second call does nothing."""

@@ -1,0 +1,58 @@
+"""Finds the parts: every module of a part folder that has a NAME and a Config is a key that a YAML file may use."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Literal, cast
+
+from orchestrator.parts.protocols import Collector, Condition, Part, Traffic, Workload
+
+Kind = Literal["workload", "traffic", "collector", "condition"]
+
+FOLDERS: Mapping[Kind, str] = MappingProxyType(
+    {
+        "workload": "workloads",
+        "traffic": "cross_traffic",
+        "collector": "orchestrator.parts.collectors",
+        "condition": "orchestrator.parts.conditions",
+    }
+)
+
+
+@cache
+def found(kind: Kind) -> Mapping[str, Part]:
+    """The parts of a kind by their names in YAML, in alphabetical order."""
+    folder = importlib.import_module(FOLDERS[kind])
+    modules = (
+        importlib.import_module(f"{FOLDERS[kind]}.{entry.name}")
+        for entry in pkgutil.iter_modules(folder.__path__)
+        if not entry.ispkg
+    )
+    parts = {module.NAME: cast("Part", module) for module in modules if hasattr(module, "NAME")}
+    return MappingProxyType(dict(sorted(parts.items())))
+
+
+def workload(name: str) -> Workload:
+    return cast("Workload", found("workload")[name])
+
+
+def traffic(name: str) -> Traffic:
+    return cast("Traffic", found("traffic")[name])
+
+
+def collector(name: str) -> Collector:
+    return cast("Collector", found("collector")[name])
+
+
+def condition(name: str) -> Condition:
+    return cast("Condition", found("condition")[name])
+
+
+def by_label(label: str) -> Any:
+    """The part that `label` ("traffic.iperf", as in a manifest) names."""
+    kind, _, name = label.partition(".")
+    return found(cast("Kind", kind))[name]

@@ -1,0 +1,279 @@
+"""The connection to an agent: frames both ways, requests matched with their answers, and an end when it is silent."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from orchestrator.core.deadline import Deadline, Patience
+from orchestrator.core.errors import BadAnswer, DeadlineExceeded, OrchError, TransportError, last_lines
+from orchestrator.core.remedies import remedy
+from orchestrator.parts.protocols import Channel
+from orchestrator.remote.answers import AgentEvent, AgentLost
+from orchestrator.remote.frames import Frames, frame
+from orchestrator.remote.heartbeat import MONITOR, PING_S, Hearing, Silence
+from orchestrator.remote.replies import Fields
+from orchestrator.remote.said import events, refusal
+
+MAGIC = b"\0orch-agent 1\n"  # what an agent says first; a login shell may have printed something before it
+NOISE_LIMIT = 1 << 16
+READ_SIZE = 1 << 18
+
+
+class Request:
+    """A request, and its answer once that has come; instants of this machine's clock."""
+
+    def __init__(self, sink: Callable[[bytes], None] | None = None) -> None:
+        self.sink = sink
+        self.size = 0  # of its frame
+        self.answered = threading.Event()
+        self.reply: dict[str, Any] = {}
+        self.fields = Fields({}, of="nothing", node="")
+        self.error: Exception | None = None
+        self.sent_ns = 0
+        self.received_ns = 0
+
+    def fail(self, error: Exception) -> None:
+        """Whoever waits for the answer gets this instead."""
+        self.error = error
+        self.answered.set()
+
+
+class Connection:
+    """A channel to the agent of a node, with a thread for each direction; several threads may ask at once.
+
+    `on_event` is called in the thread that reads, or in one of its own when nothing is heard any more. An agent that
+    hears nothing for `silence_s` ends; a ping goes out long before, whenever nothing was asked for PING_S.
+    """
+
+    def __init__(
+        self, node: str, channel: Channel, *, on_event: Callable[[AgentEvent], None], silence_s: float
+    ) -> None:
+        self._node = node
+        self._channel = channel
+        self._on_event = on_event
+        self._silence_s = silence_s
+        self._lock = threading.Lock()
+        self._pending: dict[int, Request] = {}
+        self._ids = itertools.count(1)
+        self._closing = False
+        self._greeted = False
+        self._lost: TransportError | None = None
+        self._hearing = Hearing(node, channel.way, self._fallen_silent)
+        self._out: queue.SimpleQueue[tuple[bytes, Request] | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read_loop, name=f"leash-{node}-in", daemon=True)
+        self._writer = threading.Thread(target=self._write_loop, name=f"leash-{node}-out", daemon=True)
+        self._reader.start()
+        self._writer.start()
+
+    def ask(
+        self,
+        op: str,
+        deadline: Deadline | Patience,
+        values: Mapping[str, Any] | None = None,
+        *,
+        payload: bytes | None = None,
+        sink: Callable[[bytes], None] | None = None,
+        late_s: float = 0.0,
+        argv: Sequence[str] | None = None,
+    ) -> Request:
+        """One request and its answer; an answer that is a refusal is raised. `fields` of it tells what it holds."""
+        pending = Request(sink)
+        request = self._send(op, values or {}, payload, pending)
+        try:
+            while not pending.answered.wait(deadline.remaining + late_s):
+                if deadline.remaining:  # what has come of the answer has put it off
+                    continue
+                raise DeadlineExceeded(
+                    f"gave up waiting for the agent to answer {op!r}",
+                    node=self._node,
+                    argv=argv,
+                    hint="the node may be overloaded, or its agent stopped",
+                )
+        finally:
+            self._settle(request)
+        if pending.error is not None:
+            raise pending.error
+        if "error" in pending.reply:
+            raise refusal(self._node, pending.reply, argv)
+        pending.fields = Fields(pending.reply, of=repr(op), node=self._node)
+        return pending
+
+    def close(self, deadline: Deadline) -> Fields | None:
+        """Say goodbye and close the channel; what the agent said last, None if it was gone or closed already."""
+        with self._lock:
+            already, self._closing = self._closing or self._lost is not None, True
+        try:
+            if already:
+                return None
+            reply = self.ask("bye", deadline).fields
+            self._reader.join(deadline.remaining)
+            return reply
+        finally:
+            MONITOR.remove(self._hearing)
+            self._channel.close()
+            self._out.put(None)
+
+    def _write_loop(self) -> None:
+        while (item := self._next_frame()) is not None:
+            data, pending = item
+            pending.sent_ns = time.time_ns()
+            try:
+                self._channel.write(data)
+            except (OSError, TransportError):
+                self._channel.close()  # the reader sees the end and says what it was
+                return
+
+    def _next_frame(self) -> tuple[bytes, Request] | None:
+        while True:
+            try:
+                return self._out.get(timeout=PING_S)
+            except queue.Empty:
+                if self._greeted:
+                    return frame({"id": 0, "op": "ping"}), Request()  # nobody waits for the answer
+
+    def _bytes(self) -> Iterator[bytes]:
+        """What the agent sends, from the end of its first words on."""
+        seen = b""
+        while MAGIC not in seen:
+            if len(seen) > NOISE_LIMIT:
+                raise BadAnswer(f"what answers is no agent of ours: it has printed {len(seen)} bytes and no greeting")
+            if not (data := self._channel.read(READ_SIZE)):
+                return
+            seen += data
+        MONITOR.add(self._hearing)
+        self._greeted = True
+        yield seen.partition(MAGIC)[2]
+        while data := self._heard():
+            yield data
+
+    def _heard(self) -> bytes:
+        """What the agent says next."""
+        self._hearing.listening = True
+        data = self._channel.read(READ_SIZE)
+        self._hearing.heard, self._hearing.listening = True, False
+        return data
+
+    def _read_loop(self) -> None:
+        frames = Frames()
+        reason = "its reader failed"  # unless it is known why
+        try:
+            for data in self._bytes():
+                for header, payload in frames.feed(data):
+                    self._handle(header, payload)
+            reason = ""
+        except (OSError, OrchError, MemoryError) as error:
+            reason = error.message if isinstance(error, OrchError) else str(error) or type(error).__name__
+        finally:
+            try:
+                self._ended(reason)
+            finally:
+                if reason:  # who does not keep to the protocol is not listened to; an agent puts everything down then
+                    self._channel.close()
+
+    def _ended(self, reason: str) -> None:
+        """The channel is at its end; it is told why, as far as that is known."""
+        stood_still_s = MONITOR.stood_still_s()
+        if stood_still_s >= self._silence_s:
+            message = (
+                f"orch was stopped for {stood_still_s:.0f} s, and agents that hear nothing for so long end the run"
+            )
+            self._end(TransportError(message, hint="measure again"), time.monotonic())
+            return
+        message = "its agent is gone: the channel to the agent ended" + (f": {reason}" if reason else "")
+        error = TransportError(message, node=self._node)
+        try:
+            said = self._channel.diagnosis()
+            error.tail, error.hint = last_lines(said), remedy(said)
+        finally:
+            self._end(error, time.monotonic())
+
+    def _fallen_silent(self, silence: Silence) -> None:
+        """Let a silent agent go, in a thread that nobody waits for: to close its channel may take long."""
+        threading.Thread(target=self._let_go, args=(silence,), name=f"leash-{self._node}-end", daemon=True).start()
+
+    def _let_go(self, silence: Silence) -> None:
+        try:
+            self._end(TransportError(silence.message, node=silence.node, hint=silence.hint), silence.since)
+        finally:
+            self._channel.close()
+
+    def _end(self, error: TransportError, since: float) -> None:
+        """Tell everybody that the agent is lost, whatever befalls one of them; who finds it out first says why."""
+        with self._lock:
+            if self._lost is not None:
+                return
+            self._lost = error
+            waiting = list(self._pending.values())
+            self._pending.clear()
+            asked = self._closing
+        MONITOR.remove(self._hearing)
+        try:
+            if not asked:  # first, so that whoever waits finds it told
+                self._on_event(AgentLost(self._node, error, since))
+        finally:
+            for pending in waiting:
+                pending.fail(error.again())
+            self._out.put(None)
+
+    def _handle(self, header: dict[str, Any], payload: bytes) -> None:
+        received_ns = time.time_ns()
+        if "event" in header:
+            for event in events(self._node, header):
+                self._tell(event)
+            return
+        fields = Fields(header, of="a request", node=self._node)
+        if header.get("id") is None:
+            raise BadAnswer(f"the agent cannot follow us: {str(header.get('error'))[:200]}")
+        request = fields.integer("id", least=0)
+        if header.get("more"):
+            self._sink(request, payload)
+        elif (pending := self._settle(request)) is not None:
+            pending.received_ns = received_ns
+            pending.reply = header
+            pending.answered.set()
+
+    def _tell(self, event: AgentEvent) -> None:
+        try:
+            self._on_event(event)
+        except Exception as error:  # whoever waits for an answer is told, and so is whoever asks next
+            raise OrchError(f"an event of its agent could not be taken: {type(error).__name__}: {error}") from error
+
+    def _sink(self, request: int, payload: bytes) -> None:
+        """Hand on a part of an answer; where it cannot be taken, that is the answer, and the agent may stop."""
+        with self._lock:
+            pending = self._pending.get(request)
+        if pending is None or pending.sink is None:
+            return
+        try:
+            pending.sink(payload)
+        except (OSError, ValueError, OrchError) as error:
+            self._settle(request)
+            pending.fail(error)
+            self._out.put((frame({"id": 0, "op": "cancel", "request": request}), Request()))
+
+    def _settle(self, request: int) -> Request | None:
+        """Wait for an answer no longer; the request, if it was still waited for."""
+        with self._lock:
+            pending = self._pending.pop(request, None)
+            self._hearing.owed -= 0 if pending is None else pending.size
+        return pending
+
+    def _send(self, op: str, values: Mapping[str, Any], payload: bytes | None, pending: Request) -> int:
+        request = next(self._ids)
+        header = {**values, "id": request, "op": op}
+        if payload is not None:
+            header["bytes"] = len(payload)
+        data = frame(header, payload or b"")
+        pending.size = len(data)
+        with self._lock:
+            if self._lost is not None:
+                raise self._lost.again()
+            self._pending[request] = pending
+            self._hearing.owed += pending.size
+        self._out.put((data, pending))
+        return request

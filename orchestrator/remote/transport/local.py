@@ -1,0 +1,80 @@
+"""An agent as a child process of this one, for this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from orchestrator.core.errors import TransportError
+from orchestrator.remote.transport.bootstrap import agent_argv, agent_source
+
+_EXIT_S = 20.0  # an agent may have a change to make whole, and then everything to put down
+
+
+class LocalChannel:
+    """A socket to an agent that runs on this machine."""
+
+    way: Sequence[str] = ()
+
+    def __init__(self, python: str = sys.executable, *, sudo: bool = False, env: dict[str, str] | None = None) -> None:
+        try:
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the channel
+        except OSError as error:
+            raise TransportError(f"cannot start an agent: {error}", hint="TMPDIR=DIR elsewhere") from error
+        self._socket, far = socket.socketpair()
+        argv = agent_argv(python, sudo=sudo)
+        fd = far.fileno()
+        with far:
+            try:
+                # A session of its own: Ctrl-C is for the controller, which needs its agents to put things back.
+                self._process = subprocess.Popen(
+                    argv, stdin=fd, stdout=fd, stderr=self._stderr, start_new_session=True, env=env
+                )
+            except OSError as error:
+                self._socket.close()
+                self._stderr.close()
+                raise TransportError(f"cannot start an agent: {error}", argv=argv) from error
+        with contextlib.suppress(OSError):  # one that has ended already tells why when it is asked
+            self._socket.sendall(agent_source())
+
+    @property
+    def pid(self) -> int:
+        """The process that was started: the agent, or sudo."""
+        return int(self._process.pid)
+
+    def read(self, size: int) -> bytes:
+        try:
+            return self._socket.recv(size)
+        except OSError:
+            return b""  # closed here, or reset by an agent that died with input unread: the end, either way
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise TransportError(f"the agent does not listen: {error}", tail=self.diagnosis()) from error
+
+    def close(self) -> None:
+        """End the stream, and see that the agent, which takes that for the end of all, is gone."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        try:
+            self._process.wait(_EXIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def diagnosis(self) -> str:
+        size = os.fstat(self._stderr.fileno()).st_size
+        return os.pread(self._stderr.fileno(), 1 << 16, max(0, size - (1 << 16))).decode(errors="replace")
+
+
+def connect() -> LocalChannel:
+    """A fresh agent on this machine, with this process's rights and interpreter."""
+    return LocalChannel()

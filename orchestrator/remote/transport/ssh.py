@@ -1,0 +1,252 @@
+"""Channels to agents over SSH: the way to a node, host by host, and an agent at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import paramiko
+from fabric import Config, Connection
+
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import TransportError
+from orchestrator.remote import transfers
+from orchestrator.remote.transport import explain, known_hosts, logins, reaching, tokens
+from orchestrator.remote.transport.bootstrap import agent_command_line, agent_source
+from orchestrator.remote.transport.channel import SshChannel
+from orchestrator.remote.transport.hostkeys import HostKeys
+from orchestrator.remote.transport.identities import Identities
+from orchestrator.remote.transport.reaching import Jump
+from orchestrator.remote.transport.settings import Hop, route
+from orchestrator.remote.transport.target import SshTarget
+
+__all__ = ["SshChannel", "SshTarget", "connect"]
+
+_PROXY_EXIT_S = 2.0
+_DROPPED = re.compile(r"\b(closed|reset)\b")  # what a ProxyCommand that is an ssh says when its server dropped it
+
+_log = logging.getLogger(__name__)
+# What goes wrong is raised; without a handler paramiko's threads would print tracebacks besides.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+def connect(
+    target: SshTarget,
+    *,
+    python: str = "python3",
+    sudo: bool | str = False,
+    deadline: Deadline,
+    sock: socket.socket | None = None,
+    host_key: str | None = None,
+) -> SshChannel:
+    """Start an agent on a node and give its channel; the first answer tells whether it runs.
+
+    `sock` is a connected socket to the node's SSH server, for a node that no address of this machine leads to.
+    `host_key` is the only key that the server may have ("ssh-ed25519 AAAA..."); else the known_hosts files decide.
+    """
+    with contextlib.ExitStack() as closing, explain.explained(target, deadline):
+        if sock is not None:
+            closing.callback(sock.close)
+        trusted = _public_key(target, host_key) if host_key else None
+        way = route(target, deadline)
+        transport = _reached(way if sock is None else way[-1:], sock, trusted, deadline, closing)
+        session = transport.open_session(timeout=deadline.remaining)
+        session.settimeout(deadline.remaining)
+        session.exec_command(agent_command_line(python, sudo=sudo))
+        with transfers.turn(deadline, node=target.name):
+            _hand_over(session, agent_source())
+        session.settimeout(None)
+        return SshChannel(target, closing.pop_all(), session, _through(way) if sock is None else ())
+    raise AssertionError  # the stack suppresses nothing
+
+
+def _through(way: list[Hop]) -> list[str]:
+    """What leads to the last host of the way, in words."""
+    proxy = way[0].settings.proxycommand
+    return [*([f"ProxyCommand {proxy}"] if proxy is not None else []), *(hop.target.name for hop in way[:-1])]
+
+
+def _public_key(target: SshTarget, line: str) -> bytes:
+    kind, _, rest = line.strip().partition(" ")
+    blob = known_hosts.key(kind, rest.partition(" ")[0])
+    if blob is None:
+        raise TransportError(f"not a public host key: {line!r}", node=target.name)
+    return blob
+
+
+def _hand_over(session: paramiko.Channel, source: bytes) -> None:
+    """Give the command its input; one that has ended already, without a python say, tells why when it is asked."""
+    try:
+        session.sendall(source)
+    except OSError:
+        if not (session.closed and session.get_transport().is_active()):
+            raise
+
+
+def _reached(
+    way: list[Hop], sock: socket.socket | None, trusted: bytes | None, deadline: Deadline, closing: contextlib.ExitStack
+) -> paramiko.Transport:
+    """The connection to the last host of the way, through those before it, each with a verified key and in time."""
+    jump: Jump | None = None
+    for hop in way:
+        _check(hop)
+        login = _Login(hop, jump, sock, trusted if hop is way[-1] else None, deadline)
+        with explain.explained(hop.target, deadline):
+            transport = logins.patiently(hop, functools.partial(login.attempt, closing), deadline)
+        jump = Jump(hop, transport)
+    return transport
+
+
+def _check(hop: Hop) -> None:
+    """Refuse what cannot be followed and must be; tell once what is not followed."""
+    for what, remedy in hop.settings.refused:
+        message = f"{what} of the SSH settings of {hop.target.host} cannot be followed"
+        raise TransportError(message, node=hop.target.name, hint=remedy)
+    for note in hop.settings.notes:
+        _tell(note)
+
+
+@functools.cache
+def _tell(note: str) -> None:
+    _log.warning("SSH settings: %s", note)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """The bytes to and from a server, and what a ProxyCommand that carries them said last, once it has ended."""
+
+    sock: socket.socket | paramiko.Channel
+    said: Callable[[], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Login:
+    """A login at one host of the way: over `sock`, through a jump host, by a ProxyCommand, or straight."""
+
+    hop: Hop
+    jump: Jump | None
+    sock: socket.socket | None
+    trusted: bytes | None
+    deadline: Deadline
+
+    def attempt(self, closing: contextlib.ExitStack) -> paramiko.Transport:
+        """Log in; raises DroppedError where the other side closes the connection before it says who it is."""
+        self.deadline.check("the SSH connection", node=self.hop.target.name)
+        keys, identities = HostKeys(self.hop, self.trusted), Identities(self.hop, self.deadline)
+        with contextlib.ExitStack() as mine:
+            stream = self._stream(mine)
+            connection = self._connection(stream, keys, identities)
+            mine.callback(connection.client.close)
+            try:
+                with contextlib.closing(identities):
+                    connection.open()
+            except paramiko.AuthenticationException as error:
+                raise self._refused(identities) from error
+            except (OSError, EOFError, paramiko.SSHException) as error:
+                started = connection.client.get_transport()
+                mine.close()  # a ProxyCommand has said all then
+                if self.deadline.expired or (started is not None and started.remote_version):
+                    raise
+                raise self._unheard(stream, error) from error
+            transport: paramiko.Transport = connection.client.get_transport()
+            if not transport.is_authenticated():
+                raise self._refused(identities)
+            reaching.watch(transport)
+            closing.push(mine.pop_all())
+        return transport
+
+    def _stream(self, closing: contextlib.ExitStack) -> _Stream:
+        hop, timeout = self.hop, self.hop.settings.connecttimeout
+        deadline = self.deadline if timeout is None else self.deadline.sooner(timeout)
+        if self.sock is not None:
+            return _Stream(self.sock)
+        if self.jump is not None:
+            channel = self.jump.opened(hop, deadline)
+            closing.callback(channel.close)
+            return _Stream(channel)
+        if hop.settings.proxycommand is not None:
+            return _proxy(hop.settings.proxycommand, hop, closing)
+        sock = reaching.straight(hop, deadline)
+        closing.callback(sock.close)
+        return _Stream(sock)
+
+    def _connection(self, stream: _Stream, keys: HostKeys, identities: Identities) -> Connection:
+        """What fabric needs, with an empty configuration: every setting has been found."""
+        settings, left = self.hop.settings, self.deadline.remaining
+        options: dict[str, Any] = {
+            "sock": stream.sock,
+            "timeout": left,
+            "banner_timeout": left,
+            "auth_timeout": left,
+            "channel_timeout": left,
+            "compress": settings.compression,
+            "transport_factory": keys.transport,
+            "auth_strategy": identities,
+        }
+        config = Config(lazy=True, ssh_config=paramiko.SSHConfig())
+        connection = Connection(
+            settings.hostname, user=settings.user, port=settings.port, config=config, connect_kwargs=options
+        )
+        connection.connect_timeout = None  # fabric would round it to whole seconds
+        connection.client.set_missing_host_key_policy(keys)
+        return connection
+
+    def _refused(self, identities: Identities) -> Exception:
+        return TimeoutError() if self.deadline.expired else explain.refused(self.hop, identities)
+
+    def _unheard(self, stream: _Stream, error: Exception) -> Exception:
+        """What a connection means that ended, or never began, without a word of the server."""
+        dropped = logins.DroppedError("the server closed the connection before it said who it is")
+        if stream.said is None:
+            return dropped if self.sock is None else error
+        said = stream.said()
+        if _DROPPED.search(said):
+            return dropped
+        text = f"cannot connect by SSH: its ProxyCommand ended: {said or 'without a word'}"
+        by_hand = self.hop.target.by_hand("true")
+        return TransportError(text, node=self.hop.target.name, hint=f"see what this says: {by_hand}")
+
+
+def _proxy(command: str, hop: Hop, closing: contextlib.ExitStack) -> _Stream:
+    """Run a ProxyCommand with a socket for its streams: paramiko's own spins when the command ends.
+
+    It has a session of its own, so that Ctrl-C on the terminal does not end it while things are put back.
+    """
+    near, far = socket.socketpair()
+    stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the command
+    closing.callback(stderr.close)
+    said = bytearray()
+    with far:
+        # The user's own configuration is a line for a shell by definition.
+        argv = ["/bin/sh", "-c", f"exec {tokens.expanded(command, hop)}"]
+        fd = far.fileno()
+        process = subprocess.Popen(argv, stdin=fd, stdout=fd, stderr=stderr, start_new_session=True)
+
+    def end() -> None:
+        near.close()
+        _signal(process, signal.SIGTERM)
+        try:
+            process.wait(_PROXY_EXIT_S)
+        except subprocess.TimeoutExpired:
+            _signal(process, signal.SIGKILL)
+            process.wait()
+        said.extend(os.pread(stderr.fileno(), 1 << 16, 0))
+
+    closing.callback(end)
+    return _Stream(near, lambda: said.decode(errors="replace").strip().rpartition("\n")[2])
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    """Signal a ProxyCommand and what it has started; what sudo has started ends with its input."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

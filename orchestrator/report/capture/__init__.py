@@ -1,0 +1,1 @@
+"""The page about captures and traffic."""

@@ -1,0 +1,81 @@
+"""Builds the page about packet captures: what was captured, who sent what to whom, and throughput over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.analysis.capture import capturetables
+from orchestrator.analysis.capture.trace import Trace, moving_average, series
+from orchestrator.analysis.traffic import view
+from orchestrator.analysis.traffic.view import View
+from orchestrator.report import page
+from orchestrator.report.run.figures import Picture
+from orchestrator.report.style import INK, SERIES, figure, legend, look, save
+from orchestrator.report.traffic import trafficfigures, trafficview
+
+_STEPS = 600
+_AVERAGED = 10
+_DRAWN = len(SERIES) - 1
+
+
+def render(trace: Trace, output: Path, *, top: int = 10) -> Path:
+    """Write the page `output`, and its figures as SVG and PDF into `<output's stem>-figures` beside it.
+
+    StoreError when it cannot be written.
+    """
+    flows = [row for row in capturetables.rows(capturetables.flows(trace)) if row["counted"]]
+    flows.sort(key=lambda row: -row["wire_bytes"])
+    pairs = capturetables.rows(capturetables.pairs(trace))
+    queue_pairs = capturetables.rows(capturetables.queue_pairs(trace))
+    seen = view.of_trace(trace) if len(trace.bins) and trace.last_ns > trace.first_ns else None
+    return page.write("capture.html", output, lambda folder: {
+        "title": ", ".join(point.name for point in trace.points),
+        "points": trace.points,
+        "notes": [*(problem for point in trace.points for problem in point.damage), *trace.notes],
+        "flows": flows[:top],
+        "flow_count": len(flows),
+        "pairs": pairs[:top],
+        "pair_count": len(pairs),
+        "queue_pairs": queue_pairs[:top],
+        "traffic": trafficview.section([("", seen)]) if seen else "",
+        "pictures": _pictures(trace, seen, folder),
+    })  # fmt: skip
+
+
+def _pictures(trace: Trace, seen: View | None, folder: Path) -> Sequence[Picture]:
+    if seen is None:
+        return []
+    with look():
+        drawn = [("throughput", "Throughput", *_throughput(trace)), *trafficfigures.draw(seen)]
+        return [
+            Picture(name=name, title=title, caption=caption, svg=save(drawing, folder / name))
+            for name, title, drawing, caption in drawn
+        ]
+
+
+def _throughput(trace: Trace) -> tuple[Any, str]:
+    """Of all flows and of the largest pairs of hosts, over time."""
+    width = trace.bins.width_ns
+    step = max(1, (trace.last_ns - trace.first_ns) // _STEPS // width) * width
+    flows = trace.flows
+    drawing, (panel,) = figure(height_in=2.6)
+    starts, total = series(trace, width_ns=step)
+    at = (starts - trace.first_ns) / 1e9
+    rate = total * 8 / step
+    panel.plot(at, rate, color=INK, linewidth=0.5, alpha=0.5, label="all")
+    panel.plot(at, moving_average(rate, _AVERAGED), color=INK, label=f"all, mean of {_AVERAGED} steps")
+    pairs = capturetables.pairs(trace)
+    numbers = {name: number for number, name in enumerate(trace.hosts)}
+    for color, src, dst in zip(SERIES, pairs["src"][:_DRAWN], pairs["dst"][:_DRAWN], strict=False):
+        mine = flows.counted & (flows.src == numbers[src]) & (flows.dst == numbers[dst])
+        _, sums = series(trace, flows=mine, width_ns=step)
+        panel.plot(at, moving_average(sums * 8 / step, _AVERAGED), color=color, label=f"{src} to {dst}")
+    panel.set(
+        xlabel="time since the first packet (s)", ylabel="Gbit/s", xlim=(0, float(np.max(at)) or 1), ylim=(0, None)
+    )
+    legend(panel)
+    return drawing, f"Layer 2, in steps of {step / 1e6:.3g} ms; pairs of hosts as the mean of {_AVERAGED} steps."

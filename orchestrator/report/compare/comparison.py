@@ -1,0 +1,143 @@
+"""A comparison as text, Markdown, JSON, JUnit XML and one HTML page with the history of every point."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from orchestrator.analysis.compare.comparing import Comparison, change_text, headline, percent, step_lines
+from orchestrator.analysis.compare.regression import PointChange
+from orchestrator.core.errors import StoreError
+from orchestrator.experiment.describe import table
+
+_HEAD = ("point", "verdict", "p50", "95 % interval", "p99", "95 % interval", "p (Holm)", "runs", "iterations")
+
+
+def text(comparison: Comparison) -> str:
+    """What a terminal shows: the verdict first, then a row a point, then what does not count."""
+    lines = [headline(comparison), "", table(head(comparison), [row(comparison, c) for c in comparison.changes])]
+    for title, found in lists(comparison):
+        lines += ["", f"{title}:", *(f"  - {line}" for line in found)]
+    return "\n".join(lines)
+
+
+def markdown(comparison: Comparison) -> str:
+    """The same for a chat or a pull request."""
+    names = head(comparison)
+    first, *changes = headline(comparison).splitlines()
+    lines = [f"## {_mark(comparison)}", "", first, "", *(f"- {change}" for change in changes), ""]
+    lines += ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(row(comparison, change)) + " |" for change in comparison.changes]
+    for title, found in lists(comparison):
+        lines += ["", f"**{title}**", "", *(f"- {line}" for line in found)]
+    return "\n".join(lines) + "\n"
+
+
+def data(comparison: Comparison) -> dict[str, Any]:
+    """Everything as JSON data; NaN becomes null."""
+    found = {
+        "a": _side(comparison, "a"),
+        "b": _side(comparison, "b"),
+        "rule": {**dataclasses.asdict(comparison.rule), "margin": dict(comparison.rule.margin)},
+        "status": comparison.status,
+        "points": [
+            {"label": comparison.labels[change.point], **dataclasses.asdict(change)} for change in comparison.changes
+        ],
+        "differences": list(comparison.differences),
+        "histories": [dataclasses.asdict(history) for history in comparison.histories],
+    }
+    told: dict[str, Any] = finite(found)
+    return told
+
+
+def junit(comparison: Comparison) -> str:
+    """A test case a point: worse fails, "cannot tell" is skipped, and so is every window that does not count."""
+    left_out = [*comparison.a.left_out, *comparison.b.left_out]
+    suite = ET.Element(
+        "testsuite", name=f"orch compare {comparison.a.name} {comparison.b.name}",
+        tests=str(len(comparison.changes)), failures=str(len(comparison.of("worse"))), errors="0",
+        skipped=str(len(comparison.of("cannot tell"))),
+    )  # fmt: skip
+    for change in comparison.changes:
+        label = comparison.labels[change.point]
+        case = ET.SubElement(suite, "testcase", classname=comparison.b.name, name=label)
+        if change.verdict == "worse":
+            ET.SubElement(case, "failure", message=change_text(change)).text = change.why
+        elif change.verdict == "cannot tell":
+            ET.SubElement(case, "skipped", message=change.why)
+        ET.SubElement(case, "system-out").text = f"{change.verdict}: {change_text(change)}"
+    if left_out:
+        ET.SubElement(suite, "system-out").text = "not counted:\n" + "\n".join(left_out)
+    ET.indent(suite)
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def write(path: Path, made: str) -> Path:
+    """Write text of a comparison to a file; StoreError when that cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(made, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+    return path
+
+
+def _mark(comparison: Comparison) -> str:
+    if worse := len(comparison.of("worse")):
+        return f"WORSE: {worse} of {len(comparison.changes)} points"
+    if better := len(comparison.of("better")):
+        return f"better: {better} of {len(comparison.changes)} points"
+    open_points = len(comparison.of("cannot tell"))
+    if open_points == len(comparison.changes):
+        return "cannot tell"
+    return "no point is worse" + (f"; {open_points} cannot be told" if open_points else "")
+
+
+def head(comparison: Comparison) -> tuple[str, ...]:
+    """The names of the columns of the table of points."""
+    level = f"{1 - comparison.rule.alpha:.0%} interval".replace("%", " %")
+    return tuple(name.replace("95 % interval", level) for name in _HEAD)
+
+
+def row(comparison: Comparison, point: PointChange) -> tuple[str, ...]:
+    """A point in that table."""
+    p50, p99 = point.change("p50"), point.change("p99")
+    holm = [change.p_holm for change in point.changes if not math.isnan(change.p_holm)]
+    return (
+        comparison.labels[point.point], point.verdict, percent(p50.ratio), _interval(p50.low, p50.high),
+        percent(p99.ratio), _interval(p99.low, p99.high), f"{min(holm):.2g}" if holm else "-",
+        f"{point.runs[0]}, {point.runs[1]}", f"{point.iterations[0]}, {point.iterations[1]}",
+    )  # fmt: skip
+
+
+def _interval(low: float, high: float) -> str:
+    return "-" if math.isnan(low) else f"{percent(low)} to {percent(high)}"
+
+
+def lists(comparison: Comparison) -> list[tuple[str, list[str]]]:
+    """What is told beside the table, as titles with sentences."""
+    undecided = [f"{comparison.labels[c.point]}: {c.why}" for c in comparison.of("cannot tell")]
+    titled = [
+        ("Cannot be told, and why", undecided),
+        ("Steps in the history", step_lines(comparison.histories)),
+        ("Not counted, since not valid", [*comparison.a.left_out, *comparison.b.left_out]),
+        (f"What else differs ({comparison.a.name} against {comparison.b.name})", list(comparison.differences)),
+    ]
+    return [(title, found) for title, found in titled if found]
+
+
+def _side(comparison: Comparison, which: str) -> dict[str, Any]:
+    side = comparison.a if which == "a" else comparison.b
+    return {"name": side.name, "runs": [entry.run for entry in side.entries], "left_out": list(side.left_out)}
+
+
+def finite(value: Any) -> Any:
+    """Data for JSON, in which there is no NaN: it becomes null."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,1 @@
+"""The page about runs and its figures."""

@@ -1,0 +1,314 @@
+"""Builds the report: one self-contained HTML page about one or more sealed runs, and its figures beside it."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from orchestrator.analysis.stats.statistics import is_maximum
+from orchestrator.analysis.windows.variation import ALL_RANKS
+from orchestrator.core.errors import StoreError
+from orchestrator.report import page
+from orchestrator.report.quantities import percent, rate, share, size
+from orchestrator.report.run import timeline
+from orchestrator.report.run.collectives import measured
+from orchestrator.report.run.figures import MOST_VIEWED, draw_all
+from orchestrator.report.runs import Run, load
+from orchestrator.report.traffic import trafficview
+
+_OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
+
+
+def render(runs: Sequence[Path], output: Path) -> Path:
+    """Write the page `output`, and its figures as SVG and PDF into `<output's stem>-figures` beside it.
+
+    The page needs nothing else to be shown. StoreError when a path is no run or `output` cannot be written.
+    """
+    if not runs:
+        raise StoreError("a report needs at least one run", hint="orch ls")
+    read = load(runs)
+    return page.write("report.html", output, lambda folder: {
+        "title": _title(read),
+        "runs": [_about(run) for run in read],
+        "summary": [row for run in read for row in _summary(run)],
+        "loads": [row for run in read for row in _loads(run)],
+        "variation": [row for run in read for row in _variation(run)],
+        "captures": [row for run in read for row in _captures(run)],
+        "collectives": [row for run in read for row in _collectives(run)],
+        "several": len(read) > 1,
+        "several_jobs": any(len(run.manifest.get("jobs") or []) > 1 for run in read),
+        "scales": sorted({run.scale for run in read}),
+        "emulated": any(_emulated(job) for run in read for job in run.manifest.get("jobs") or []),
+        "pictures": draw_all(read, folder),
+        "traffic": [text for run in read if (text := _traffic(run, several=len(read) > 1))],
+        "timeline": _timeline(read, folder),
+        "viewed": MOST_VIEWED if len(read) > MOST_VIEWED else 0,
+    })  # fmt: skip
+
+
+def _title(runs: Sequence[Run]) -> str:
+    names = list(dict.fromkeys(str(run.manifest.get("experiment", run.id)) for run in runs))
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _about(run: Run) -> dict[str, Any]:
+    """Verdict, gates and provenance of a run."""
+    manifest = run.manifest
+    outcome = str(manifest.get("outcome", "unknown"))
+    state = "valid" if manifest.get("valid") else "invalid"
+    if outcome != "completed":
+        state = outcome
+    reasons = [str(reason) for reason in manifest.get("reasons") or []]
+    if manifest.get("error"):
+        reasons.insert(0, f"at stage {manifest.get('stage', '?')}: {manifest['error']}")
+    if not reasons:
+        reasons = [f"{window['window']}: {why}" for window in run.windows for why in window.get("reasons") or []]
+    gates = [{"window": window["window"], **gate} for window in run.windows for gate in window.get("gates") or []]
+    return {
+        "id": run.id,
+        "name": run.name,
+        "state": state,
+        "reasons": reasons,
+        "gates": gates,
+        "processors": [row for window in run.windows for row in _processors(window)],
+        "doubts": [f"{gate['window']}: {gate['message']}" for gate in gates if gate.get("passed") is None
+                   and gate.get("required")],
+        "failed": [
+            f"{launch['name']} on {launch['node']}: {launch['failed']}"
+            for launch in manifest.get("launches") or []
+            if launch.get("failed")
+        ],
+        "notes": [str(note) for note in manifest.get("notes") or []],
+        "provenance": _provenance(run),
+        "nodes": _nodes(run),
+    }  # fmt: skip
+
+
+def _processors(window: Mapping[str, Any]) -> list[dict[str, str]]:
+    """How processors served each node in a window; shares in per cent, a dash for what was not counted."""
+    return [
+        {
+            "window": row["window"],
+            "host": row["host"],
+            "count": "-" if row["count"] is None else f"{row['count']:.0f}",
+            **{
+                key.removesuffix("_share"): "-" if row[key] is None else f"{row[key]:.1%}"
+                for key in row
+                if key.endswith("_share")
+            },
+        }
+        for row in window.get("processors") or []
+    ]
+
+
+def _provenance(run: Run) -> list[tuple[str, str]]:
+    manifest = run.manifest
+    topology = manifest.get("topology") or {}
+    began, ended = manifest.get("began_ns"), manifest.get("ended_ns")
+    git = manifest.get("git") or {}
+    phases = manifest.get("phases") or {}
+    links = sorted({float(link["rate"]) for link in topology.get("links") or [] if link.get("rate")})
+    rows = [
+        ("run", run.id),
+        ("began", _time(began) if began else ""),
+        ("took", f"{(ended - began) / 1e9:.1f} s" if began and ended else ""),
+        ("of which", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases.items() if seconds >= 0.05)),
+        ("command line", shlex.join(str(word) for word in manifest.get("argv") or [])),
+        ("seed, repetition", f"{manifest.get('seed', '?')}, {manifest.get('repetition', '?')}"),
+        ("git", ", ".join(f"{key} {value}" for key, value in git.items() if value not in (None, ""))),
+        ("versions", ", ".join(f"{key} {value}" for key, value in (manifest.get("versions") or {}).items())),
+        ("testbed", f"{topology.get('kind', '?')}, {len(run.hosts)} hosts, MTU {topology.get('mtu', '?')}"),
+        ("links", ", ".join(rate(link) for link in links) + (f", divided by {run.scale}" if run.scale != 1 else "")),
+    ]
+    for job in manifest.get("jobs") or []:
+        ranks = ", ".join(f"{rank['rank']} on {rank['node']}" for rank in job.get("ranks") or [])
+        what = [str(job[key]) for key in ("workload", "model") if job.get(key)]
+        if job.get("compute"):
+            what.append(f"compute: {_plain(job['compute'])}")
+        rows.append((f"job {job['name']}", f"{', '.join(what)}; ranks {ranks}"))
+        theory = job.get("theory") or {}
+        if theory.get("source"):
+            rows.append((f"theory for {job['name']}", str(theory["source"])))
+    return [(key, value) for key, value in rows if value]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(part)}" for key, part in value.items())
+    return str(value)
+
+
+def _emulated(job: Mapping[str, Any]) -> bool:
+    return "emulated" in _plain(job.get("compute") or "").lower()
+
+
+def _nodes(run: Run) -> list[dict[str, str]]:
+    """What was in force on each node."""
+    clocks = run.manifest.get("clocks") or {}
+    found = []
+    for node in (run.manifest.get("topology") or {}).get("nodes") or []:
+        facts = run.facts(node["name"])
+        clock = clocks.get(node["name"]) or {}
+        found.append(
+            {
+                "name": node["name"]
+                if node.get("kind", "host") in ("host", node["name"])
+                else f"{node['name']} ({node['kind']})",
+                "address": " ".join(str(node.get(key) or "") for key in ("address", "device")).strip(),
+                "kernel": _kernel(facts.get("/proc/version")),
+                "congestion": str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or ""),
+                "offloads": _offloads(facts.get("offloads")),
+                "clock": ", ".join(
+                    f"{when} {entry['offset_ns'] / 1e3:+.0f} ± {entry['uncertainty_ns'] / 1e3:.0f} µs"
+                    for when in ("before", "after")
+                    if (entry := clock.get(when))
+                ),
+            }
+        )
+    return found
+
+
+def _kernel(version: Any) -> str:
+    match = re.match(r"Linux version (\S+)", str(version or ""))
+    return match.group(1) if match else ""
+
+
+def _offloads(text: Any) -> str:
+    states = dict(re.findall(r"^([a-z0-9-]+): (on|off)", str(text or ""), flags=re.MULTILINE))
+    return ", ".join(f"{''.join(word[0] for word in name.split('-'))} {states[name]}" for name in _OFFLOADS
+                     if name in states)  # fmt: skip
+
+
+def _summary(run: Run) -> list[dict[str, Any]]:
+    """A row a window and job."""
+    valid = {window["window"]: window.get("valid") for window in run.windows}
+    loads = run.rows("loads")
+    return [
+        {
+            "run": run.name,
+            "window": row["window"],
+            "job": row["job"],
+            "valid": valid.get(row["window"]),
+            "ranks": row["ranks"],
+            "iterations": row["iterations"],
+            "mean": _estimate(row, "mean"),
+            "p50": _estimate(row, "p50"),
+            "p99": _estimate(row, "p99"),
+            "maximum": is_maximum(row["iterations"], 0.99),
+            "load": _total_load([load for load in loads if load["window"] == row["window"]], run.scale),
+            "sent": size(row["sent_bytes"] * run.scale),
+            "sent_raw": size(row["sent_bytes"]) if run.scale != 1 else "",
+            "theory": size(row["theory_bytes"] * run.scale),
+            "ratio": percent(row["sent_bytes"] / row["theory_bytes"] - 1) if row["theory_bytes"] else "",
+        }
+        for row in run.rows("training")
+    ]
+
+
+def _total_load(rows: Sequence[Mapping[str, Any]], scale: int) -> str:
+    if not rows:
+        return "none"
+    requested, achieved = (sum(row[key] for row in rows) * scale for key in ("requested_bps", "achieved_bps"))
+    pairs = "" if len(rows) == 1 else f" ({len(rows)} pairs together)"
+    return f"{rate(achieved) or 'not measured'} of {rate(requested)}{pairs}"
+
+
+def _loads(run: Run) -> list[dict[str, Any]]:
+    return [
+        {
+            "run": run.name,
+            "window": row["window"],
+            "source": row["source"],
+            "pair": f"{row['src']} → {row['dst']}",
+            "requested": rate(row["requested_bps"] * run.scale),
+            "achieved": rate(row["achieved_bps"] * run.scale) or "not measured",
+            "requested_raw": rate(row["requested_bps"]) if run.scale != 1 else "",
+            "achieved_raw": rate(row["achieved_bps"]) if run.scale != 1 else "",
+            "off": percent(row["achieved_bps"] / row["requested_bps"] - 1) if row["requested_bps"] else "",
+        }
+        for row in run.rows("loads")
+    ]
+
+
+def _variation(run: Run) -> list[dict[str, Any]]:
+    return [
+        {
+            "run": run.name,
+            "window": row["window"],
+            "job": row["job"],
+            "rank": "all" if row["rank"] == ALL_RANKS else row["rank"],
+            "times": [f"{row[key] * 1e3:.4g}" for key in ("mean_s", "p50_s", "p95_s", "p99_s", "max_s")],
+            "shares": [share(row[key]) for key in ("straggler_share", "overlapped", "efficiency")],
+            "cv": share(row["cv"]),
+            "orders": row["orders"] or "",
+        }
+        for row in run.rows("variation")
+        if row["iterations"]
+    ]
+
+
+def _collectives(run: Run) -> list[dict[str, Any]]:
+    return [
+        {
+            "run": run.name,
+            "window": one.window,
+            "operation": one.operation,
+            "size": size(one.bytes),
+            "count": one.count,
+            "time": f"{one.seconds * 1e3:.4g} ms",
+            "algorithm": rate(one.algorithm_bps),
+            "bus": rate(one.bus_bps),
+            "utilization": f"{one.utilization:.1%}",
+        }
+        for one in measured(run)
+    ]
+
+
+def _timeline(runs: Sequence[Run], folder: Path) -> str:
+    """The file of a single run's timeline; of several runs `orch timeline` writes each."""
+    return timeline.write(runs[0], folder / "timeline.json.gz").name if len(runs) == 1 else ""
+
+
+def _traffic(run: Run, *, several: bool) -> str:
+    """Tables of the captured traffic; empty when nothing was captured or measured."""
+    views = list(run.views.items())
+    return trafficview.section(views, scale=run.scale, title=run.name if several else "") if views else ""
+
+
+def _captures(run: Run) -> list[dict[str, Any]]:
+    return [
+        {
+            "run": run.name,
+            "port": f"{row['node']}:{row['port']}",
+            "captured": f"{row['captured']:,}",
+            "dropped": f"{row['dropped']:,}",
+            "lost": row["dropped"] > 0,
+            "share": f"{row['dropped'] / max(1, row['captured'] + row['dropped']):.3%}",
+            "files": row["files"],
+            "size": size(row["bytes"]),
+        }
+        for row in run.rows("captures")
+    ]
+
+
+def _estimate(row: Mapping[str, Any], key: str) -> dict[str, str]:
+    """Value and interval in milliseconds, to the digits that the interval bears out."""
+    value, low, high = (row[f"{key}{part}_s"] * 1e3 for part in ("", "_low", "_high"))
+    if math.isnan(value):
+        return {"value": "none", "interval": ""}
+    width = high - low
+    digits = 1 if math.isnan(width) or width <= 0 else max(0, min(3, 1 - math.floor(math.log10(width))))
+    bounds = [f"{bound:.{digits}f}" if not math.isnan(bound) else "" for bound in (low, high)]
+    interval = ""
+    if any(bounds):
+        interval = f"{bounds[0] or 'unknown'} to {bounds[1] or 'unknown'}"
+    return {"value": f"{value:.{digits}f}", "interval": interval}
+
+
+def _time(ns: float) -> str:
+    return f"{datetime.fromtimestamp(ns / 1e9, tz=timezone.utc):%Y-%m-%d %H:%M:%S} UTC"

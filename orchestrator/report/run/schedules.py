@@ -1,0 +1,167 @@
+"""Figures of generated cross traffic: its schedule, what the capture saw of it, and how its rate was distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.analysis.traffic import throughput
+from orchestrator.report.runs import Run
+from orchestrator.report.style import GRID, LINES, SERIES, SOFT, figure, legend, look, save
+
+SHOWN_NS = 100_000_000
+STEP_NS = 1_000_000
+CLASSES = 80
+
+
+def plot(flows: Sequence[tuple[float, int]], made: Mapping[str, Any], stem: Path) -> list[Path]:
+    """Draw flows (start in seconds, bytes) of a spec as STEM.svg and STEM.pdf; Salamy's figure B-4."""
+    with look():
+        drawing, (panel,) = figure(height_in=2.8)
+        at = np.array([start * 1e3 for start, _ in flows])
+        size = np.array([size / 1e3 for _, size in flows])
+        burst = made["burst"]
+        inside = np.zeros(len(at), bool)
+        if burst:
+            width, period = burst["width_s"] * 1e3, burst["period_s"] * 1e3
+            inside = at % period < width
+            for number in range(int((at.max() if len(at) else 0) // period) + 1):
+                panel.axvspan(number * period, number * period + width, color=SERIES[1], alpha=0.2, linewidth=0)
+        panel.plot(at, size, color=GRID, linewidth=0.8, zorder=1)
+        panel.plot(at[~inside], size[~inside], linestyle="", marker="o", markersize=3, color=SERIES[0], label="flows")
+        if burst:
+            panel.plot(at[inside], size[inside], linestyle="", marker="o", markersize=4, color=SERIES[1],
+                       label="flows of bursts")  # fmt: skip
+        panel.set(xlabel="start (ms)", ylabel="flow size (kB)")
+        panel.set_ylim(bottom=0)
+        legend(panel)
+        save(drawing, stem)
+    return [stem.with_suffix(".svg"), stem.with_suffix(".pdf")]
+
+
+def _generators(run: Run) -> list[dict[str, Any]]:
+    """Window and source of everything that a flow generator sent, with its schedule where it has one."""
+    asked = {(row["window"], row["source"]): row for row in run.rows("schedules")}
+    windows = {window["window"]: window for window in run.windows}
+    return [
+        {**row, "plan": asked.get((row["window"], row["source"])), "span": windows[row["window"]]}
+        for row in run.rows("generated")
+        if row["window"] in windows
+    ]
+
+
+def beside(run: Run) -> tuple[Any, str] | None:
+    """The schedule of the first generator beside what was captured of it; Salamy's figures B-4 and B-5."""
+    found = _generators(run)
+    if not found:
+        return None
+    shown = found[0]
+    plan, begin = shown["plan"], _beginning(shown)
+    flows = _flows(run, shown, begin)
+    if not flows.num_rows:
+        return None
+    drawing, (above, below) = figure(2, height_in=4.0)
+    at = (flows["planned_start_ns"].to_numpy() - begin) / 1e6
+    size = flows["planned_bytes"].to_numpy(zero_copy_only=False) * run.scale / 1e6
+    above.vlines(at, 0, size, color=GRID, linewidth=0.8, zorder=1)
+    above.plot(at, size, linestyle="", marker="o", markersize=3, color=SERIES[0], label="flows as planned")
+    late = (flows["start_ns"].to_numpy() - begin) / 1e6
+    above.plot(late, size, linestyle="", marker="|", markersize=8, color=SERIES[2], label="as started")
+    for panel in (above, below):
+        _shade_bursts(panel, plan, begin)
+    above.set(ylabel="flow size (MB)")
+    above.set_ylim(bottom=0)
+    for number, (label, bins) in enumerate(_captured(run, shown).items()):
+        x, rate = bins.rate(begin, begin + SHOWN_NS, STEP_NS)
+        below.plot(x * 1e3, rate * run.scale / 1e9, color=SERIES[number], linestyle=LINES[number], label=label,
+                   linewidth=1.1)  # fmt: skip
+    below.axhline(shown["planned_bps"] * run.scale / 1e9, color=SOFT, linewidth=0.9, label="mean of the window")
+    below.set(xlabel="time (ms)", ylabel="Gbit/s", xlim=(0, SHOWN_NS / 1e6))
+    below.set_ylim(bottom=0)
+    legend(above)
+    legend(below)
+    back = "" if run.scale == 1 else f", multiplied back by the scale ({run.scale})"
+    return drawing, (
+        f"{shown['source']} in window {shown['window']}, a tenth of a second from its middle{back}. Above: the "
+        "schedule, and when flows really started. Below: captured on the wire, in steps of a millisecond."
+    )
+
+
+def _beginning(shown: Mapping[str, Any]) -> int:
+    """The middle of the window, moved to the beginning of a period of the bursts."""
+    middle: int = (shown["span"]["start_ns"] + shown["span"]["end_ns"] - SHOWN_NS) // 2
+    plan = shown["plan"]
+    if plan and plan["burst_period_s"]:
+        period, zero = int(plan["burst_period_s"] * 1e9 + 0.5), int(plan["zero_ns"])
+        return zero + (middle - zero) // period * period
+    return middle // STEP_NS * STEP_NS
+
+
+def _flows(run: Run, shown: Mapping[str, Any], begin: int) -> Any:
+    import pyarrow.compute as pc
+
+    table = run.table("flows")
+    planned = table["planned_start_ns"]
+    mine = pc.and_(pc.equal(table["window"], shown["window"]), pc.equal(table["source"], shown["source"]))
+    inside = pc.and_(pc.greater_equal(planned, begin), pc.less(planned, begin + SHOWN_NS))
+    return table.filter(pc.and_(pc.and_(mine, inside), table["planned_bytes"].is_valid()))
+
+
+def _shade_bursts(panel: Any, plan: Mapping[str, Any] | None, begin: int) -> None:
+    if not plan or not plan["burst_period_s"]:
+        return
+    width, period = plan["burst_width_s"] * 1e3, plan["burst_period_s"] * 1e3
+    first = -((begin - plan["zero_ns"]) / 1e6 % period)
+    for number in range(int(SHOWN_NS / 1e6 // period) + 2):
+        start = first + number * period
+        panel.axvspan(start, start + width, color=SERIES[1], alpha=0.15, linewidth=0)
+
+
+def _captured(run: Run, shown: Mapping[str, Any]) -> dict[str, throughput.Bins]:
+    """Bins of a millisecond where the generator's data leaves and where it arrives, all hosts of a kind together."""
+    table = run.table("cross_packets")
+    loads = [row for row in run.rows("loads") if (row["window"], row["source"]) == (shown["window"], shown["source"])]
+    found = {}
+    for label, end, direction in (("sent", "src", "out"), ("received", "dst", "in")):
+        parts = [
+            throughput.bins(table, {"node": node, "direction": direction, "name": shown["source"]})
+            for node in sorted({row[end] for row in loads})
+        ]
+        starts = np.concatenate([part.start_ns for part in parts]) if parts else np.zeros(0, np.int64)
+        amounts = np.concatenate([part.amount for part in parts]) if parts else np.zeros(0)
+        if len(starts):
+            found[label] = throughput.Bins(starts, amounts, STEP_NS)
+    return found
+
+
+def injection(runs: Sequence[Run]) -> tuple[Any, str] | None:
+    """How often generated traffic left at which rate, in steps of a millisecond; Salamy's figure 3-8."""
+    curves = []
+    for run in runs:
+        for shown in _generators(run):
+            sent = _captured(run, shown).get("sent")
+            if sent is not None:
+                _, rate = sent.rate(int(shown["span"]["start_ns"]), int(shown["span"]["end_ns"]), STEP_NS)
+                label = f"{run.name}, {shown['source']}" + (f", {shown['window']}" if len(run.windows) > 1 else "")
+                curves.append((label, rate * run.scale / 1e9))
+    if not curves:
+        return None
+    drawing, (panel,) = figure(height_in=2.7)
+    edges = np.linspace(0, max(np.percentile(rate, 99.9) for _, rate in curves) or 1.0, CLASSES + 1)
+    for number, (label, rate) in enumerate(curves):
+        color = SERIES[number % len(SERIES)]
+        count, _ = np.histogram(rate, edges)
+        idle = count[0] / max(1, len(rate))  # of bursty traffic the highest class by far
+        panel.stairs(count / max(1, count[1:].max()), edges, color=color,
+                     label=f"{label} ({len(rate):,} steps, {idle:.0%} of them below {edges[1]:.2g})",
+                     linestyle=LINES[number // len(SERIES) % len(LINES)], linewidth=1.2)  # fmt: skip
+        panel.axvline(float(rate.mean()), color=color, linestyle=":", linewidth=1.0)
+    panel.set(xlabel="rate in a millisecond (Gbit/s)", ylabel="count by the highest", xlim=(0, edges[-1]))
+    panel.set_ylim(0, 1.05)
+    legend(panel, columns=1)
+    scales = sorted({run.scale for run in runs})
+    back = "" if scales == [1] else f" Multiplied back by the scale ({', '.join(map(str, scales))})."
+    return drawing, f"As captured where it is sent, layer 2; the lowest class may be cut off. Dotted: means.{back}"

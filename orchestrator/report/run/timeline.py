@@ -1,0 +1,258 @@
+"""The timeline of a run: phases, windows, iterations, bursts of every pair, cross-traffic flows, counters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.analysis.traffic.traffic import CROSS, TRAINING
+from orchestrator.parts.rows import TABLES
+from orchestrator.report.run import chrometrace
+from orchestrator.report.run.chrometrace import Entry, Sample, Slice
+from orchestrator.report.runs import Run
+
+PAUSE_NS = 2_000_000  # what ends a burst
+MOST = 60_000  # entries of a kind; a file then stays below some ten megabytes
+_MOST_SAMPLES = 4_000  # of a counter
+_GROWING = r"(tx_bytes|rx_bytes)$"
+_STATES = r"(backlog_bytes|drops|busy_share)$"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one source of entries gives, and a sentence about what it left out; empty when it is all there."""
+
+    entries: list[Entry]
+    left_out: str = ""
+
+
+Source = Callable[[Run], Part]
+
+
+def write(run: Run, path: Path, *, sources: Iterable[Source] | None = None) -> Path:
+    """Write a run's timeline as a Chrome trace, gzipped JSON. What is bounded is told in its `otherData`.
+
+    `sources` are all that give entries; who knows more of a run (a framework's own timeline) adds one.
+    """
+    parts = [source(run) for source in (SOURCES if sources is None else sources)]
+    notes = {
+        "run": run.id,
+        "experiment": str(run.manifest.get("experiment", "")),
+        "zero_ns_since_epoch": str(_begin(run)),  # too long for the floats that readers of JSON make of it
+        "scale": run.scale,
+        "left_out": [part.left_out for part in parts if part.left_out],
+    }
+    entries = [entry for part in parts for entry in part.entries]
+    return chrometrace.write(path, entries, origin_ns=_begin(run), notes=notes)
+
+
+def _begin(run: Run) -> int:
+    return int(run.manifest.get("began_ns") or run.origin_ns)
+
+
+def phases(run: Run) -> Part:
+    """Phases of the run by its event log, and the measured windows."""
+    stamps: list[tuple[int, str]] = []
+    try:
+        lines = (run.path / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue  # cut off where a crash ended it
+        if isinstance(event, dict) and event.get("event") in ("phase", "sealed"):
+            stamps.append((int(event["wall_ns"]), str(event.get("name", ""))))
+    found: list[Entry] = [
+        Slice(process="run", track="phases", name=name, start_ns=begin, end_ns=end)
+        for (begin, name), (end, _) in pairwise(stamps)
+        if name
+    ]
+    for window in run.windows:
+        if window.get("start_ns") and window.get("end_ns"):
+            args = {"valid": window.get("valid"), "reasons": window.get("reasons") or []}
+            found.append(Slice(process="run", track="windows", name=str(window["window"]), args=args,
+                               start_ns=int(window["start_ns"]), end_ns=int(window["end_ns"])))  # fmt: skip
+    return Part(found)
+
+
+def iterations(run: Run) -> Part:
+    """Iterations of every rank, with what the rank says of their forward, backward and waiting time."""
+    table = run.table("iterations")
+    in_parts = table.num_rows <= MOST // 4
+    rows = table.slice(0, MOST).to_pylist()
+    found: list[Entry] = []
+    for row in rows:
+        where = {"process": row["node"], "track": f"{row['job']}, rank {row['rank']}"}
+        begin, end = row["start_ns"], row["end_ns"]
+        args = {key: row[key] for key in ("window", "loss", "seconds") if _told(row[key])}
+        found.append(Slice(**where, name=f"iteration {row['iteration']}", start_ns=begin, end_ns=end, args=args))
+        for name, key in (("forward", "forward_s"), ("backward", "backward_s"), ("wait for gradients", "wait_s")):
+            if not in_parts or not _told(row[key]):
+                continue
+            until = min(end, begin + int(row[key] * 1e9))
+            found.append(Slice(**where, name=name, start_ns=begin, end_ns=until, inside=True))
+            begin = until
+    missing = f"; {table.num_rows - len(rows)} iterations of ranks" if table.num_rows > len(rows) else ""
+    return Part(found, "" if in_parts else f"what iterations consist of{missing}")
+
+
+def spans(run: Run) -> Part:
+    """What ranks did within an iteration, by frameworks that trace it: compute and communication, span by span."""
+    if "spans" not in TABLES:
+        return Part([])
+    table = run.table("spans")
+    return Part(list(span_entries(table.slice(0, MOST).to_pylist())),
+                f"{table.num_rows - MOST} spans" if table.num_rows > MOST else "")  # fmt: skip
+
+
+def span_entries(rows: Iterable[Mapping[str, Any]]) -> Iterator[Slice]:
+    """Rows of the `spans` table as slices beside their rank's iterations."""
+    for row in rows:
+        args = {key: row[key] for key in ("iteration", "bytes", "peer") if _told(row[key]) and row[key] != -1}
+        yield Slice(
+            process=row["node"], track=f"{row['job']}, rank {row['rank']}: {row['lane']}",
+            name=f"{row['span']} {row['what']}".strip(), start_ns=row["start_ns"], end_ns=row["end_ns"], args=args,
+        )  # fmt: skip
+
+
+def bursts(run: Run) -> Part:
+    """What each pair of hosts sends in training, from silence to silence."""
+    found = run.traffic
+    if found is None:
+        return Part([])
+    training = found.of(TRAINING)
+    mine = training[found.bin_flow]
+    pair = found.src[found.bin_flow[mine]] * len(found.hosts) + found.dst[found.bin_flow[mine]]
+    start, size = found.bin_ns[mine], found.bin_payload[mine]
+    keep = size > 0
+    pair, start, size = pair[keep], start[keep], size[keep]
+    order = np.lexsort((start, pair))
+    pair, start, size = pair[order], start[order], size[order]
+    pause = max(PAUSE_NS, 2 * found.width_ns)
+    fresh = _fresh(pair, start, pause)
+    while int(fresh.sum()) > MOST:
+        pause *= 2
+        fresh = _fresh(pair, start, pause)
+    heads = np.flatnonzero(fresh)
+    tails = np.append(heads[1:], len(pair)) - 1
+    totals = np.add.reduceat(size, heads) if len(heads) else size
+    entries: list[Entry] = []
+    for head, tail, total in zip(heads.tolist(), tails.tolist(), totals.tolist(), strict=True):
+        src, dst = divmod(int(pair[head]), len(found.hosts))
+        begin, end = int(start[head]), int(start[tail]) + found.width_ns
+        entries.append(Slice(
+            process="training traffic", track=f"{found.hosts[src]} → {found.hosts[dst]}", name="burst", start_ns=begin,
+            end_ns=end, args={"payload_bytes": total, "bits_per_second": round(total * 8e9 / (end - begin))},
+        ))  # fmt: skip
+    joined = (
+        f"pauses of training traffic below {pause / 1e6:.0f} ms" if pause > max(PAUSE_NS, 2 * found.width_ns) else ""
+    )
+    return Part(entries, joined)
+
+
+def _fresh(pair: Any, start: Any, pause: int) -> Any:
+    if not len(pair):
+        return np.zeros(0, bool)
+    return np.concatenate(([True], (np.diff(pair) != 0) | (np.diff(start) > pause)))
+
+
+def flows(run: Run) -> Part:
+    """Flows of the cross traffic by their sources' own logs, and where these say nothing, as captured."""
+    table = run.table("flows")
+    names = {node.get("address"): node["name"] for node in run.hosts}
+    told = [row for row in table.to_pylist() if row["start_ns"] and _end(row) > row["start_ns"]]
+    entries = [
+        Slice(
+            process="cross traffic", name=f"flow {row['flow']}", start_ns=row["start_ns"], end_ns=_end(row),
+            track=f"{row['source']}, {names.get(row['src'], row['src'])} → {names.get(row['dst'], row['dst'])}",
+            args={key: row[key] for key in ("bytes", "retransmits", "error") if _told(row[key])},
+        )
+        for row in told
+    ]  # fmt: skip
+    known = {row["source"] for row in told}
+    found = run.traffic
+    if found is not None:
+        captured = np.flatnonzero(found.of(CROSS) & (found.payload_bytes > 0)).tolist()
+        entries += [
+            Slice(
+                process="cross traffic", name=found.label(row), start_ns=int(found.first_ns[row]),
+                end_ns=int(found.last_ns[row]), args={"payload_bytes": int(found.payload_bytes[row])},
+                track=f"{found.name[row]}, {found.hosts[found.src[row]]} → {found.hosts[found.dst[row]]}",
+            )
+            for row in captured if found.name[row] not in known
+        ]  # fmt: skip
+    entries.sort(key=lambda one: one.start_ns - one.end_ns)
+    missing = len(entries) - MOST
+    return Part(list(entries[:MOST]), f"the {missing} shortest flows of cross traffic" if missing > 0 else "")
+
+
+def _end(row: Mapping[str, Any]) -> int:
+    return max(row[key] or 0 for key in ("end_ns", "last_byte_ns"))
+
+
+def counters(run: Run) -> Part:
+    """Rates of network devices, queues and their drops, processors; thinned, each keeping its highest values."""
+    found: list[Entry] = []
+    thinned = False
+    for pattern, growing in ((_GROWING, True), (_STATES, False)):
+        table = run.counters(pattern)
+        keys = table.select(["node", "port", "counter"]).group_by(["node", "port", "counter"]).aggregate([])
+        series = sorted(keys.to_pylist(), key=lambda key: (key["node"], key["port"], key["counter"]))
+        most = max(50, min(_MOST_SAMPLES, MOST // 2 // max(1, len(series))))
+        for key in series:
+            at, value = _series(table, key)
+            name = " ".join(part for part in (key["port"], key["counter"]) if part)
+            if growing:
+                at, value = _rates(at, value)
+                name = name.replace("_bytes", " bit/s")
+            if not value.any():
+                continue
+            at, value, cut = _thinned(at, value, most)
+            thinned |= cut
+            found += [
+                Sample(process=key["node"], counter=name, time_ns=when, value=what)
+                for when, what in zip(at.tolist(), value.tolist(), strict=True)
+            ]
+    return Part(found, "samples of counters between the highest ones" if thinned else "")
+
+
+def _series(table: Any, key: Mapping[str, str]) -> tuple[Any, Any]:
+    import pyarrow.compute as pc
+
+    mine = pc.and_(pc.equal(table["counter"], key["counter"]), pc.equal(table["node"], key["node"]))
+    rows = table.filter(pc.and_(mine, pc.equal(table["port"], key["port"])))
+    at, value = rows["time_ns"].to_numpy(), rows["value"].to_numpy()
+    order = np.argsort(at, kind="stable")
+    order = order[np.isfinite(value[order])]
+    return at[order], value[order]
+
+
+def _rates(at: Any, value: Any) -> tuple[Any, Any]:
+    """Bits a second from each sample to the next one, at the earlier one; zero from the last one on."""
+    steps = np.diff(at)
+    keep = np.flatnonzero(steps > 0)
+    rate = np.maximum(np.diff(value)[keep], 0) * 8e9 / steps[keep]
+    return np.append(at[keep], at[-1:]), np.append(rate, np.zeros(len(at[-1:])))
+
+
+def _thinned(at: Any, value: Any, most: int) -> tuple[Any, Any, bool]:
+    if len(at) <= most:
+        return at, value, False
+    edges = np.linspace(0, len(at), most + 1).astype(int)
+    keep = np.array([begin + int(np.argmax(value[begin:end])) for begin, end in pairwise(edges.tolist())])
+    return at[keep], value[keep], True
+
+
+def _told(value: Any) -> bool:
+    return value is not None and value == value  # noqa: PLR0124  # NaN is not equal to itself
+
+
+SOURCES: tuple[Source, ...] = (phases, iterations, spans, bursts, flows, counters)

@@ -1,0 +1,35 @@
+"""A measured curve with what is worked out from it, for every part of a study's page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.analysis.compare.curves import Series
+from orchestrator.analysis.stats import fits
+from orchestrator.analysis.stats.fits import Fit
+from orchestrator.analysis.traffic import congestion
+from orchestrator.analysis.traffic.congestion import CongestionPoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysed:
+    """A curve with all that is worked out from it."""
+
+    series: Series
+    point: CongestionPoint
+    part: congestion.Curve
+    candidates: tuple[Fit, ...]
+    fit: Fit | None
+
+    @property
+    def whole(self) -> bool:
+        return len(self.part.seconds) == len(self.series.points)
+
+
+def analysed(series: Series) -> Analysed:
+    """Congestion point, congested part, and the fits of that part."""
+    of = series.curve
+    point = congestion.congestion_point(of)
+    part = congestion.congested_part(of, point)
+    found = fits.candidates(part.load_bps, part.seconds, capacity_bps=series.capacity_bps)
+    return Analysed(series=series, point=point, part=part, candidates=found, fit=fits.chosen(found))

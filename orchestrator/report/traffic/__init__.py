@@ -1,0 +1,1 @@
+"""Training's own view of traffic, as figures and tables of a page."""

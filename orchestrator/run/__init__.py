@@ -1,0 +1,1 @@
+"""Carries out one run and seals what it measured."""

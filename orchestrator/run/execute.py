@@ -1,0 +1,212 @@
+"""`orch run`: every run of an experiment file in turn, the report, and what is printed at the end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from orchestrator.core import console, lock
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import ConfigError, Interrupted, LockedError, last_lines
+from orchestrator.core.interrupts import Interrupts
+from orchestrator.core.units import Duration, Mistake
+from orchestrator.experiment import beforehand, describe, loading, plan
+from orchestrator.experiment.experiment import Experiment
+from orchestrator.run import runner, session
+from orchestrator.run.observers.observing import Observer
+from orchestrator.run.observers.progress import Progress
+from orchestrator.testbed.local import LocalTestbed
+from orchestrator.testbed.netns import NetnsTestbed
+
+T = TypeVar("T")
+
+LOCAL_RETRY_S = 1.0
+REPORT_S = 600.0
+REMOTE_RETRY_S = 10.0  # each try starts an agent on every host
+INVALID = 3  # exit status of an experiment that was measured, but whose numbers do not count
+
+
+def run_file(
+    path: Path,
+    *,
+    dry_run: bool,
+    overrides: Sequence[str],
+    results: Path,
+    wait: str | None,
+    as_json: bool,
+    report: bool,
+    force: bool = False,
+    observer: Observer | None = None,
+) -> int:
+    """Carry out every run of an experiment file, though a machine be too small if `force`; gives the exit status."""
+    wait_s = patience(wait)
+    experiment, _ = loading.checked(path, overrides, dry_run=dry_run)
+    progress = Progress()
+    outcomes: list[runner.Outcome] = []
+    runs = plan.build(experiment)
+    about = beforehand.settle(runs[:1], force=force, say=progress.say)
+    for run in runs:
+        label = f"run {run.repetition} of {experiment.repeat}"
+        outcome = one(
+            experiment, run, results=results, wait_s=wait_s, progress=progress, label=label, about=about,
+            force=force, observer=observer,
+        )  # fmt: skip
+        progress.done()
+        outcomes.append(outcome)
+        if outcome.error is not None:
+            console.tell(f"orch: {outcome.error}\n  results: {outcome.path}", stream=sys.stderr)
+        if isinstance(outcome.error, Interrupted):
+            break
+    shown = [outcome for outcome in outcomes if outcome.sealed and outcome.manifest["windows"]]
+    page = _report(shown, progress) if report and shown else None
+    progress.done()
+    told = describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
+    console.tell(told, stream=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        summaries = [describe.run_summary(o.manifest, o.path, outcome=o.manifest["outcome"]) for o in outcomes]
+        about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
+        console.tell(json.dumps(about))
+    return _status(outcomes)
+
+
+def one(
+    experiment: Experiment,
+    run: plan.RunPlan,
+    *,
+    results: Path,
+    wait_s: float,
+    progress: Progress,
+    label: str,
+    about: Mapping[str, Any] = MappingProxyType({}),
+    force: bool = False,
+    observer: Observer | None = None,
+) -> runner.Outcome:
+    """Carry out one run, waiting for a testbed that somebody else holds.
+
+    `about` is more for its manifest; `force` takes hosts that are too small.
+    """
+
+    def attempt() -> runner.Outcome:
+        run_id = runner.id_for(run)
+        return runner.run(
+            run,
+            loading.testbed_of(experiment.testbed, run_id),
+            run_id=run_id,
+            results=results,
+            resolved=loading.resolved_text(experiment),
+            progress=progress,
+            label=label,
+            about=about,
+            force=force,
+            observer=observer,
+        )
+
+    retry_s = LOCAL_RETRY_S if experiment.testbed.local is not None else REMOTE_RETRY_S
+    return _patiently(attempt, wait_s=wait_s, retry_s=retry_s, progress=progress)
+
+
+def _patiently(attempt: Callable[[], T], *, wait_s: float, retry_s: float, progress: Progress) -> T:
+    """Try again while somebody else holds the testbed, for so long."""
+    give_up = time.monotonic() + wait_s
+    told = False
+    while True:
+        try:
+            return attempt()
+        except LockedError as error:
+            if time.monotonic() >= give_up:
+                raise
+            if not told:
+                progress.say(f"  waiting: {error.message}")
+                told = True
+        time.sleep(retry_s)
+
+
+def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path | None:
+    """Have the report made by a process of its own, whose memory goes with it; a report that fails costs no results."""
+    progress.phase("report")
+    first = outcomes[0]
+    page = first.path.parent / f"report-{first.manifest['run']}.html"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "orchestrator.cli.main",
+            "report",
+            *(str(o.path) for o in outcomes),
+            "--output",
+            str(page),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=REPORT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        progress.say(f"  no report: {last_lines(done.stderr)}")
+        return None
+    return page
+
+
+def _status(outcomes: Sequence[runner.Outcome]) -> int:
+    for outcome in outcomes:
+        if isinstance(outcome.error, Interrupted):
+            return outcome.error.exit_code
+    if any(outcome.error is not None for outcome in outcomes):
+        return 1
+    return 0 if all(outcome.valid for outcome in outcomes) else INVALID
+
+
+def patience(text: str | None) -> float:
+    """Seconds that `--wait` asks for; none when it is left out."""
+    if text is None:
+        return 0.0
+    try:
+        return float(TypeAdapter(Duration).validate_python(text))
+    except ValidationError as error:
+        raise ConfigError(f"--wait {text}: {error.errors()[0]['ctx']['error']}") from None
+
+
+def hold_testbed(asked: Mapping[str, Any], *, wait: str | None) -> int:
+    """Keep a local testbed, as an experiment would ask for it, up until Ctrl-C and say how to reach its hosts."""
+    wait_s = patience(wait)
+    try:
+        local = LocalTestbed.model_validate(dict(asked))
+    except ValidationError as error:
+        raise ConfigError("\n".join(dict.fromkeys(map(_option_told, error.errors())))) from None
+    _patiently(lambda: _hold(local), wait_s=wait_s, retry_s=LOCAL_RETRY_S, progress=Progress())
+    return 0
+
+
+def _option_told(item: ErrorDetails) -> str:
+    """A mistake of the testbed's model as one of the option that the value came from."""
+    mistake = item.get("ctx", {}).get("error")
+    at = item["loc"] or (mistake.at if isinstance(mistake, Mistake) else ())
+    return f"--{at[0]}: {item['msg'].removeprefix('Value error, ')}"
+
+
+def _hold(local: LocalTestbed) -> None:
+    run_id = f"testbed-{time.time_ns()}"
+    testbed = NetnsTestbed(plan.local_spec(local), run_id)
+    with Interrupts(), lock.machine(lock.local_testbed(), session.holder(run_id)):
+        try:
+            folder = testbed.front_door().folder  # it goes when this process does, or when the next one comes
+            testbed.open(folder / "nodes", Deadline.after(runner.OPEN_S))
+            for host in testbed.topology.hosts:
+                print(f"{host.name}  {host.address}  ssh -F {folder}/ssh_config {host.name}")
+            print("up; Ctrl-C puts it down", flush=True)
+            while True:
+                signal.pause()
+        except Interrupted:
+            return
+        finally:
+            testbed.close()

@@ -1,0 +1,74 @@
+"""What is in force on a node while it is measured: commands and files to read, and what they said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, DeadlineExceeded
+from orchestrator.parts.topology import Node
+from orchestrator.remote.leash import Leash
+
+COMMAND_S = 10.0
+
+FILES = (
+    "/proc/version",
+    "/proc/sys/kernel/random/boot_id",
+    "/proc/sys/net/ipv4/tcp_congestion_control",
+    "/proc/sys/net/ipv4/tcp_available_congestion_control",
+    "/proc/sys/net/ipv4/tcp_slow_start_after_idle",
+    "/proc/sys/net/ipv4/tcp_no_metrics_save",
+    "/proc/sys/net/ipv4/tcp_rmem",
+    "/proc/sys/net/ipv4/tcp_wmem",
+    "/proc/sys/net/ipv4/tcp_ecn",
+    "/proc/sys/net/ipv4/tcp_sack",
+    "/proc/sys/net/ipv4/tcp_timestamps",
+    "/proc/sys/net/core/rmem_max",
+    "/proc/sys/net/core/wmem_max",
+    "/proc/sys/net/core/default_qdisc",
+    "/proc/meminfo",
+    "/etc/os-release",
+)
+
+
+def commands(node: Node) -> Mapping[str, tuple[str, ...]]:
+    """Commands whose output is a fact, by the fact's name; one that a node lacks is a fact too."""
+    common: dict[str, tuple[str, ...]] = {
+        "addresses": ("ip", "-j", "address", "show"),
+        "routes": ("ip", "-j", "route", "show", "table", "main"),
+        "qdiscs": ("tc", "-j", "qdisc", "show"),
+    }
+    if node.kind == "host":
+        common |= {
+            "tcpdump": ("tcpdump", "--version"),
+            "iperf3": ("iperf3", "--version"),
+            "driver": ("ethtool", "-i", node.device),
+            "offloads": ("ethtool", "-k", node.device),
+            "clock": ("chronyc", "-c", "tracking"),
+        }
+    if node.gpus:
+        common["gpus"] = ("nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,temperature.gpu", "--format=csv")
+    return common
+
+
+def gather(leash: Leash, node: Node, deadline: Deadline) -> dict[str, Any]:
+    """Every fact of a node: text as it was printed, JSON parsed, and null for what it does not have."""
+    texts = leash.read(FILES, deadline).texts
+    facts: dict[str, Any] = {path: text.strip() if text is not None else None for path, text in texts.items()}
+    for name, argv in commands(node).items():
+        try:
+            done = leash.run(argv, deadline.sooner(COMMAND_S))
+        except (AgentError, DeadlineExceeded):
+            facts[name] = None  # a node without the program, or one on which it hangs
+        else:
+            facts[name] = _parsed(done.stdout) if done.status == 0 else None
+    return facts
+
+
+def _parsed(output: str) -> Any:
+    try:
+        return json.loads(output)
+    except (ValueError, RecursionError):
+        return output.strip()

@@ -1,0 +1,65 @@
+"""Reads the counters of hosts while a run goes on, for those who watch it live; results come from collectors."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError
+from orchestrator.remote.leash import Leash
+from orchestrator.run.observers.observing import HostSample
+from orchestrator.run.session import Session
+
+READ_S = 5.0
+_DEVICE = ("rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped")
+_SNMP = "/proc/net/snmp"
+
+
+def sample(session: Session) -> dict[str, HostSample]:
+    """One sample of every host that has a data-plane device; those that cannot say are left out."""
+    topology = session.testbed.topology
+    devices = {host.name: host.device for host in topology.hosts if host.device}
+
+    def ask(leash: Leash) -> HostSample | None:
+        folder = f"/sys/class/net/{devices[leash.node.name]}/statistics"
+        paths = [f"{folder}/{name}" for name in _DEVICE]
+        found = leash.read([*paths, _SNMP], Deadline.after(READ_S))
+        texts = [found.texts[path] for path in paths]
+        if any(text is None for text in texts):
+            return None
+        received, sent, received_dropped, sent_dropped = (int(text or 0) for text in texts)
+        return HostSample(
+            node=leash.node.name,
+            wall_ns=found.wall_ns,
+            received_bytes=received,
+            sent_bytes=sent,
+            received_dropped=received_dropped,
+            sent_dropped=sent_dropped,
+            queue_dropped=_queue_dropped(leash, devices[leash.node.name]),
+            retransmits=retransmits(found.texts[_SNMP] or ""),
+        )
+
+    answers = session.each(devices, ask, what="reading counters", seconds=READ_S)
+    return {node: answer for node, answer in answers.items() if answer is not None}
+
+
+def _queue_dropped(leash: Leash, device: str) -> int:
+    try:
+        done = leash.run(("tc", "-s", "qdisc", "show", "dev", device, "root"), Deadline.after(READ_S), privileged=False)
+    except AgentError:
+        return 0  # it has no tc: there are no queues of ours on it
+    return queue_drops(done.stdout)
+
+
+def queue_drops(text: str) -> int:
+    """Packets that the root queueing discipline dropped, from what `tc -s qdisc` says; 0 where it does not."""
+    found = re.search(r"dropped ([0-9]+)", text)
+    return int(found[1]) if found else 0
+
+
+def retransmits(snmp: str) -> int:
+    """TCP segments that were sent again, from the text of /proc/net/snmp; 0 where it does not say."""
+    lines = [line.split() for line in snmp.splitlines() if line.startswith("Tcp:")]
+    if len(lines) != 2 or "RetransSegs" not in lines[0]:
+        return 0
+    return int(lines[1][lines[0].index("RetransSegs")])

@@ -1,0 +1,93 @@
+"""By which means a window's traffic reaches its load: what each source starts, and what it can start instead."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from orchestrator.experiment.plan import PlannedSource, PlannedWindow
+from orchestrator.parts.launch import Launch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """How often each source of a window was raised; 0 is what the experiment asks for."""
+
+    window: PlannedWindow
+    steps: tuple[int, ...]
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Every process of the window's traffic."""
+        return tuple(
+            launch
+            for source, step in zip(self.window.sources, self.steps, strict=True)
+            for launch in (source.raised[step - 1].launches if step else source.launches)
+        )
+
+    @property
+    def rehearsal(self) -> tuple[Launch, ...]:
+        """The same traffic under names of its own, for a preflight that is over before its window begins."""
+        return tuple(
+            dataclasses.replace(launch, name=f"preflight.{launch.name}", window=preflight_of(self.window))
+            for launch in self.launches
+        )
+
+    @property
+    def raisable(self) -> frozenset[str]:
+        """The receivers of sources that have stronger means left."""
+        sources = zip(self.window.sources, self.steps, strict=True)
+        return frozenset(
+            demand.dst for source, step in sources if step < len(source.raised) for demand in source.demands
+        )
+
+    def raised(self, short: Collection[str]) -> Means | None:
+        """Stronger means for every source of a receiver that gets too little; None when none is left."""
+        steps = tuple(
+            step + (step < len(source.raised) and _reaches(source, short))
+            for source, step in zip(self.window.sources, self.steps, strict=True)
+        )
+        return None if steps == self.steps else dataclasses.replace(self, steps=steps)
+
+    def alike(self, window: PlannedWindow) -> Means:
+        """The same means for another window of the same traffic."""
+        steps = (min(step, len(source.raised)) for step, source in zip(self.steps, window.sources, strict=True))
+        return Means(window=window, steps=tuple(steps))
+
+    @property
+    def text(self) -> str:
+        """What was raised, for people: "iperf0 with 8 streams"; empty when nothing was."""
+        told = zip(self.window.sources, self.steps, strict=True)
+        return ", ".join(f"{source.name} with {source.raised[step - 1].means}" for source, step in told if step)
+
+
+def first_means(window: PlannedWindow) -> Means:
+    """A window's traffic as the experiment asks for it."""
+    return Means(window=window, steps=(0,) * len(window.sources))
+
+
+def asked_of(window: PlannedWindow) -> float:
+    """Everything that a window's traffic is to send, bit/s, unscaled."""
+    return sum(demand.rate for source in window.sources for demand in source.demands)
+
+
+def covers(other: PlannedWindow, window: PlannedWindow) -> bool:
+    """Whether a window whose load was reached shows that of another can be: the same traffic, and no less of any."""
+    if not window.sources or [source.shape for source in other.sources] != [source.shape for source in window.sources]:
+        return False
+    pairs = [
+        (more.rate, less.rate)
+        for one, two in zip(other.sources, window.sources, strict=True)
+        for more, less in zip(one.demands, two.demands, strict=True)
+    ]
+    return all(more >= less for more, less in pairs)
+
+
+def preflight_of(window: PlannedWindow) -> str:
+    """What the tables call the window of traffic that only tried whether its load can be reached."""
+    return f"preflight of {window.name}"
+
+
+def _reaches(source: PlannedSource, receivers: Collection[str]) -> bool:
+    return any(demand.dst in receivers for demand in source.demands)

@@ -1,0 +1,208 @@
+"""After a bad day: `orch recover` brings home what an unfinished run left, and seals it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence, Set
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from orchestrator.core import fanout, lock, safepath
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import ConfigError, OrchError, StoreError
+from orchestrator.experiment import describe, loading
+from orchestrator.experiment.experiment import Experiment
+from orchestrator.parts.protocols import Testbed
+from orchestrator.remote.leash import Leash, come_back
+from orchestrator.run import sealing
+from orchestrator.run.fetching import fetch_all
+from orchestrator.run.sealing import Reducer
+from orchestrator.run.session import bring_up, holder
+from orchestrator.store import rundir
+from orchestrator.store.rundir import Entry, RunFolder
+
+REACH_S = 60.0
+FETCH_S = 24 * 3600.0
+
+
+def recover(results: Path, wanted: Sequence[str], *, without: Sequence[str] = (), force: bool = False) -> int:
+    """Seal unfinished runs whose controller is gone; gives the exit status.
+
+    `without` names hosts that will not come back, and whose files are given up; once one did come back, the run that
+    is named gets its files after all. With `force` a run that was begun by another machine is taken for ended.
+    """
+    if wanted:
+        chosen = [rundir.find(results, name) for name in wanted]
+        for entry in chosen:
+            _refuse_whole(entry, force=force)
+    else:
+        found = list(rundir.entries(results))
+        chosen = [entry for entry in found if not entry.sealed and not entry.alive]
+        for entry in found:
+            if entry.sealed and _given_up(entry.manifest):
+                print(f"{entry.run}: was sealed without what {', '.join(_given_up(entry.manifest))} had of it: "
+                      f"`orch recover {entry.run}` fetches it from a host that is back")  # fmt: skip
+    _refuse_strangers(chosen, without)
+    if not chosen:
+        print("nothing to recover")
+    failed = 0
+    for entry in chosen:
+        try:
+            if entry.sealed:
+                print(f"{entry.run}: what {', '.join(_given_up(entry.manifest))} had of it is home: {complete(entry)}")
+            else:
+                print(f"{entry.run}: sealed as lost: {seal(entry, without=without)}")
+        except OrchError as error:
+            failed += 1
+            print(f"{entry.run}: {error}")
+    return 1 if failed else 0
+
+
+def _refuse_whole(entry: Entry, *, force: bool) -> None:
+    elsewhere = "" if entry.sealed else entry.elsewhere
+    if entry.sealed and _given_up(entry.manifest):
+        return
+    if entry.sealed or (entry.alive and not (force and elsewhere)):
+        raise StoreError(
+            f"{entry.run} needs no recovery: it is {describe.verdict(entry.manifest, entry.outcome)}",
+            hint=f"if {elsewhere} is gone, or has ended it: --force" if elsewhere else None,
+        )
+
+
+def _refuse_strangers(chosen: Sequence[Entry], without: Sequence[str]) -> None:
+    """ConfigError for a host to be given up that no run to be recovered has."""
+    hosts = sorted({launch["node"] for entry in chosen for launch in entry.manifest.get("launches", ())})
+    if strangers := [name for name in without if name not in hosts]:
+        runs = ", ".join(entry.run for entry in chosen) or "nothing to recover"
+        raise ConfigError(f"--without {strangers[0]}: no host of {runs}; accepted: {', '.join(hosts) or 'none'}")
+
+
+def _given_up(manifest: Mapping[str, Any]) -> list[str]:
+    return list(manifest.get("given_up", ()))
+
+
+def seal(entry: Entry, *, without: Sequence[str] = ()) -> Path:
+    """Bring home what lies on the hosts of an unfinished run, and seal it; gives its folder. One at a time may.
+
+    What hosts named in `without` have is given up, until they are back.
+    """
+    rundir.readable(entry)
+    with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)):
+        folder = RunFolder(entry.path, dict(entry.manifest))
+        manifest = folder.manifest
+        experiment, testbed = _experiment_of(entry)
+        hosts = entry.path / "hosts"
+        manifest.pop("given_up", None)
+        if testbed.topology.kind == "local":
+            for node in testbed.topology.nodes:
+                bring_up(safepath.under(hosts, f"{node.name}/{Path(node.folder(entry.run)).name}"), hosts / node.name)
+        else:
+            nodes = _nodes(entry, {node.name for node in testbed.topology.nodes})
+            for note in _bring_all_home(testbed, entry.run, [name for name in nodes if name not in without], hosts):
+                _note(manifest, note)
+            if given_up := [name for name in nodes if name in without]:
+                manifest["given_up"] = given_up
+                _note(manifest, f"given up: what {', '.join(given_up)} had of the run")
+        told = manifest.get("error") or "the controller ended without putting the run down"
+        manifest.update(outcome="lost", error=told)
+        return _sealed(folder, experiment)
+
+
+def complete(entry: Entry) -> Path:
+    """Bring home what hosts have of a sealed run that was given up, and seal it again with that; gives its folder.
+
+    Nothing of the run is touched while one of the hosts cannot be reached.
+    """
+    back = _given_up(entry.manifest)
+    with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)), ExitStack() as closing:
+        experiment, testbed = _experiment_of(entry)
+        leashes = []
+        for name in _nodes(entry, {node.name for node in testbed.topology.nodes}):
+            if name in back:
+                leashes.append(_reached(testbed, name, entry.run))
+                closing.callback(leashes[-1].close, Deadline.after(FETCH_S))
+        folder = RunFolder(entry.path, dict(entry.manifest))
+        folder.reopen()
+        for leash in leashes:
+            for note in _bring_home(leash, entry.run, folder.path / "hosts" / leash.node.name):
+                _note(folder.manifest, note)
+        del folder.manifest["given_up"]
+        _note(folder.manifest, f"fetched later: what {', '.join(back)} had of the run")
+        return _sealed(folder, experiment)
+
+
+def _experiment_of(entry: Entry) -> tuple[Experiment, Testbed]:
+    for name in ("hosts", "tables", "experiment.yaml"):  # no link: the folder may be somebody else's
+        safepath.under(entry.path, name)
+    for path in (entry.path / "tables").glob("*"):
+        safepath.under(entry.path, path.relative_to(entry.path).as_posix())
+    experiment, _ = loading.checked(entry.path / "experiment.yaml", (), dry_run=False)
+    return experiment, loading.testbed_of(experiment.testbed, entry.run)
+
+
+def _nodes(entry: Entry, known: Set[str]) -> list[str]:
+    names = {launch["node"] for launch in entry.manifest["launches"]}
+    if unknown := names - known:
+        raise StoreError(f"its manifest has the host {min(unknown)!r}, its experiment has not")
+    return sorted(names)
+
+
+def _note(manifest: dict[str, Any], note: str) -> None:
+    manifest["notes"] = [*manifest.get("notes", []), note]
+
+
+def _bring_all_home(testbed: Testbed, run: str, names: Sequence[str], hosts: Path) -> list[str]:
+    def fetch(name: str) -> list[str]:
+        leash = _reached(testbed, name, run)
+        try:
+            return _bring_home(leash, run, hosts / name)
+        finally:
+            leash.close(Deadline.after(FETCH_S))
+
+    try:
+        notes = fanout.each(names, fetch, deadline=Deadline.after(FETCH_S), what="recovering")
+    except OrchError as error:
+        if error.node is not None:
+            error.hint = f"{error.hint or ''}; once it will not come back: --without {error.node}".lstrip("; ")
+        raise
+    return [note for of_node in notes.values() for note in of_node]
+
+
+def _reached(testbed: Testbed, name: str, run: str) -> Leash:
+    """A leash on a host of the run, whose agent may still be putting things down there."""
+    deadline = Deadline.after(FETCH_S)
+
+    def reach() -> Leash:
+        channel = testbed.connect(name, deadline.sooner(REACH_S))
+        return Leash(testbed.topology.node(name), channel, run=run, holder=holder(run), on_event=lambda _: None)
+
+    return come_back(reach, deadline)
+
+
+def _bring_home(leash: Leash, run: str, home: Path) -> list[str]:
+    """Put down and take back what the run left on a host, then bring its files home; what is to be noted of that.
+
+    AgentError where a change cannot be taken back: the host keeps the run's folder then.
+    """
+    deadline = Deadline.after(FETCH_S)
+    swept = leash.sweep(deadline, keep_data=True)
+    fetch_all(leash, home, deadline)
+    return [f"{leash.node.name}: could not undo {told}" for told in swept.failed if f"/{run}." in told]
+
+
+def _sealed(folder: RunFolder, experiment: Experiment) -> Path:
+    """Make the tables of what is home, judge it and seal it; gives its folder."""
+    manifest = folder.manifest
+    folder.save()
+    reducer = Reducer()
+    try:
+        reducer.reduce(folder)
+    except OrchError as error:
+        _note(manifest, error.message)
+    finally:
+        reducer.close()
+    sealing.judge(manifest, len(experiment.all_windows()))
+    manifest.update(ended_ns=time.time_ns())
+    folder.hash_files()
+    return folder.seal()

@@ -1,0 +1,88 @@
+"""Checks that traffic between data-plane addresses would leave by the data-plane device and no other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import TestbedError
+from orchestrator.experiment.plan import RunPlan
+from orchestrator.parts.topology import Node, Topology
+from orchestrator.remote.leash import Leash
+
+_FAILED = re.compile(r"^Command failed .*:(\d+)$", re.MULTILINE)
+_DEVICE = re.compile(r"\bdev (\S+)")
+
+
+def peers(plan: RunPlan) -> dict[str, list[str]]:
+    """Which other nodes each node exchanges data-plane traffic with."""
+    talks: dict[str, dict[str, None]] = {}
+
+    def add(one: str, other: str) -> None:
+        if one != other:
+            talks.setdefault(one, {})[other] = None
+            talks.setdefault(other, {})[one] = None
+
+    for job in plan.jobs:
+        nodes = dict.fromkeys(launch.node for launch in job.launches)
+        for one in nodes:
+            for other in nodes:
+                add(one, other)
+    for window in plan.windows:
+        for source in window.sources:
+            for demand in source.demands:
+                add(demand.src, demand.dst)
+    return {node: list(others) for node, others in talks.items()}
+
+
+def everybody(topology: Topology) -> dict[str, list[str]]:
+    """Peers where each host exchanges traffic with all others."""
+    names = [host.name for host in topology.hosts]
+    return {name: [other for other in names if other != name] for name in names}
+
+
+def wrong(
+    leash: Leash, topology: Topology, talks: Mapping[str, Sequence[str]], deadline: Deadline
+) -> list[TestbedError]:
+    """Of which of its peers a node's traffic would not take the data plane."""
+    others = [topology.node(name) for name in talks.get(leash.node.name, ())]
+    if not others:
+        return []
+    argv, lines = question(leash.node, others)
+    done = leash.run(argv, deadline, stdin=lines)
+    return verdict(leash.node, others, done.stdout, done.stderr)
+
+
+def question(node: Node, others: Sequence[Node]) -> tuple[tuple[str, ...], bytes]:
+    """A command, and its standard input, that asks the kernel of a node for its routes to others."""
+    lines = "".join(f"route get {other.address} from {node.address}\n" for other in others)
+    return ("ip", "-oneline", "-force", "-batch", "-"), lines.encode()
+
+
+def verdict(node: Node, others: Sequence[Node], stdout: str, stderr: str) -> list[TestbedError]:
+    """What is wrong with the routes that the kernel answered with."""
+    failed = {int(line) - 1 for line in _FAILED.findall(stderr)}
+    answers = iter(stdout.splitlines())
+    errors = []
+    for place, other in enumerate(others):
+        if place in failed:
+            errors.append(
+                TestbedError(
+                    f"no route from {node.address} to {other.address} ({other.name})",
+                    node=node.name,
+                    hint=f"bring up {node.device} with its address and a route to {other.address}",
+                )
+            )
+            continue
+        answer = next(answers, "")
+        device = _DEVICE.search(answer)
+        if device is None or device[1] != node.device:
+            errors.append(
+                TestbedError(
+                    f"traffic to {other.address} ({other.name}) would not leave by {node.device}: {answer.strip()}",
+                    node=node.name,
+                    hint=f"correct data.device, or add a route to {other.address} by {node.device}",
+                )
+            )
+    return errors

@@ -1,0 +1,119 @@
+"""The end of a run on the controller: has the tables made, takes the verdicts, and records every process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import StoreError
+from orchestrator.experiment.plan import RunPlan
+from orchestrator.experiment.plandata import launch_data
+from orchestrator.run.measuring import Window
+from orchestrator.run.watch import Process
+from orchestrator.store.rundir import RunFolder
+
+REDUCE_S = 1800.0
+
+
+def launch_record(process: Process) -> dict[str, Any]:
+    """A process as the manifest keeps it: enough to read again what it brought home."""
+    return {**launch_data(process.launch), "status": process.status, "failed": process.failed}
+
+
+def window_records(plan: RunPlan, measured: Sequence[Window]) -> list[dict[str, Any]]:
+    """The windows as they were measured, their verdicts still open."""
+    planned = {window.name: window for window in plan.windows}
+    return [
+        {
+            "window": window.name,
+            "start_ns": window.start_ns,
+            "end_ns": window.end_ns,
+            "wanted_iterations": planned[window.name].measure.iterations,
+            "iterations": {job: {"first": span[0], "last": span[1]} for job, span in window.iterations.items()},
+            "loads": [
+                {
+                    "source": source.name,
+                    "src": demand.src,
+                    "dst": demand.dst,
+                    "requested_bps": demand.rate / plan.topology.scale,
+                    "achieved_bps": None,
+                }
+                for source in planned[window.name].sources
+                for demand in source.demands
+            ],
+            "training": [],
+            "gates": [],
+            "valid": False,
+            "reasons": ["it was not judged"],
+        }
+        for window in measured
+    ]
+
+
+class Reducer:
+    """The process that makes tables; started early, so that it is warm when the data is home.
+
+    Where it cannot be started then, as on a machine that has no room for a process, it is started when it is needed.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        with contextlib.suppress(OSError):
+            self._process = _reducing()
+
+    def reduce(self, folder: RunFolder) -> None:
+        """Make the run's tables and take windows, verdicts and notes into its manifest (not saved again yet)."""
+        deadline = Deadline.after(REDUCE_S)
+        try:
+            process = self._process = self._process or _reducing()
+        except OSError as error:
+            raise StoreError(f"the tables of {folder.path} could not be made: no process starts: {error}") from None
+        try:
+            out, err = process.communicate(json.dumps(str(folder.path.resolve())) + "\n", deadline.remaining)
+        except subprocess.TimeoutExpired:
+            self.close()
+            raise StoreError(f"the tables of {folder.path} were not made within {REDUCE_S:.0f} s") from None
+        crashed = process.returncode != 0 or not out.strip()
+        result: dict[str, Any] = {"error": "it crashed"} if crashed else json.loads(out)
+        if "ok" not in result:
+            raise StoreError(
+                f"the tables of {folder.path} could not be made: {result['error']}", tail=err, hint=result.get("hint")
+            )
+        folder.manifest.update(result["ok"])
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+
+def _reducing() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "orchestrator.analysis.reduction"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is the controller's to handle
+    )
+
+
+def judge(manifest: dict[str, Any], planned_windows: int) -> None:
+    """Set `valid` and `reasons` of a run from its outcome and its windows."""
+    reasons: list[str] = []
+    if manifest["outcome"] != "completed":
+        reasons.append(f"the run {manifest['outcome']} at {manifest['stage']}")
+    windows = manifest["windows"]
+    if len(windows) < planned_windows:
+        reasons.append(f"{len(windows)} of {planned_windows} windows were measured")
+        reasons += manifest.get("unreached", {}).values()
+    for window in windows:
+        label = f"{window['window']}: " if planned_windows > 1 else ""
+        reasons += [label + reason for reason in window["reasons"]]
+    manifest.update(valid=not reasons, reasons=reasons)

@@ -1,0 +1,1 @@
+"""A paper's measurements as one sweep, and its page."""

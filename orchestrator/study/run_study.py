@@ -1,0 +1,113 @@
+"""`orch study`: the sweeps of a study one after the other, each taken up where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.core.errors import Interrupted
+from orchestrator.experiment import beforehand
+from orchestrator.experiment.plan import RunPlan
+from orchestrator.experiment.studyfile import Study
+from orchestrator.experiment.sweepfile import Definition
+from orchestrator.run import execute
+from orchestrator.run.observers.progress import Progress
+from orchestrator.store import sweeps
+from orchestrator.sweep import run_sweep, sweepplan, sweeptext
+from orchestrator.sweep.ledger import Ledger
+from orchestrator.sweep.run_sweep import SweepOutcome, Whole
+from orchestrator.sweep.sweepplan import Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOutcome:
+    """How far a study is; `status` is 0 when all of it is valid, else the command's exit status."""
+
+    sweeps: tuple[SweepOutcome, ...]  # those that were begun
+    status: int
+
+    @property
+    def runs_s(self) -> float:
+        """Seconds from the opening to the sealing of the runs of this call."""
+        return sum(one.runs_s for one in self.sweeps)
+
+    @property
+    def measured_s(self) -> float:
+        """Of that, inside measured windows."""
+        return sum(one.measured_s for one in self.sweeps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """How many measurements of a sweep are done, of how many, and how long the others may take."""
+
+    done: int
+    total: int
+    left: Estimate
+
+
+def carry_out(
+    study: Study, *, results: Path, new: bool, wait_s: float, progress: Progress, force: bool = False
+) -> StudyOutcome:
+    """Measure what is missing of a study.
+
+    Which sweeps belong to it is settled before the first of them: cut off at any moment and called again, it goes on
+    with these, also after `new`. What this machine cannot carry is told before anything is, unless `force`.
+    """
+    beforehand.look(_first_runs(study)).refuse(force=force)
+    for definition in study.sweeps:
+        run_sweep.taken_up(definition, results, new=new)
+    progress.say(_head_text(study, results))
+    outcomes: list[SweepOutcome] = []
+    for place, definition in enumerate(study.sweeps):
+        outcome = run_sweep.carry_out(
+            definition, results=results, new=False, wait_s=wait_s, conditions=(), progress=progress,
+            force=force, whole=_whole(study, place, results),
+        )  # fmt: skip
+        outcomes.append(outcome)
+        if outcome.status == Interrupted.exit_code:
+            break
+    return StudyOutcome(sweeps=tuple(outcomes), status=_status([one.status for one in outcomes]))
+
+
+def _first_runs(study: Study) -> Iterator[RunPlan]:
+    for definition in study.sweeps:
+        yield from sweepplan.first_runs(sweepplan.batches(definition, sweepplan.in_order(definition)))
+
+
+def _whole(study: Study, place: int, results: Path) -> Whole:
+    """What stands around the sweep at a place of the study, as long as that is measured."""
+    states = [_state(definition, results) for definition in study.sweeps]
+    others = states[:place] + states[place + 1 :]
+    return Whole(
+        name=study.name, done=sum(one.done for one in others), total=sum(one.total for one in others),
+        after=sweepplan.together([one.left for one in states[place + 1 :]]),
+    )  # fmt: skip
+
+
+def _state(definition: Definition, results: Path) -> _State:
+    ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
+    for entry in sweeps.runs(results, run_sweep.taken_up(definition, results, new=False)):
+        if entry.sealed:
+            ledger.take(entry.path, entry.manifest)
+    keys = sweepplan.in_order(definition)
+    batches = list(sweepplan.batches(definition, ledger.left(keys)))
+    earlier = run_sweep.earlier_windows(results, definition.file.name)
+    done = len(ledger.done.intersection(keys))
+    return _State(done=done, total=len(keys), left=sweepplan.estimate(batches, earlier))
+
+
+def _head_text(study: Study, results: Path) -> str:
+    states = [_state(definition, results) for definition in study.sweeps]
+    left = sweepplan.together([one.left for one in states])
+    return (
+        f"study {study.name}: {len(states)} sweeps, {sum(one.total for one in states)} measurements, "
+        f"{sum(one.done for one in states)} of them done, {sweeptext.estimate_text(left)} left"
+    )
+
+
+def _status(found: Sequence[int]) -> int:
+    """The gravest: interrupted, failed, not valid, all is well."""
+    gravest: Callable[[int], int] = (0, execute.INVALID, run_sweep.FAILED, Interrupted.exit_code).index
+    return max(found, key=gravest, default=0)

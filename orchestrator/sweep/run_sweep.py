@@ -1,0 +1,244 @@
+"""`orch sweep`: every point of a matrix in turn, taken up where it stopped, until nothing is missing or worth a try."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.core import lock, secret_looks
+from orchestrator.core.errors import ConfigError, Interrupted, OrchError
+from orchestrator.core.where import Condition
+from orchestrator.experiment import beforehand, plan
+from orchestrator.experiment.sweepfile import Definition
+from orchestrator.run import execute, provenance, recovery
+from orchestrator.run.observers.observing import Observer
+from orchestrator.run.observers.progress import Progress
+from orchestrator.run.session import holder
+from orchestrator.store import rundir, sweeps
+from orchestrator.store.sweeps import Key, Sweep
+from orchestrator.sweep import sweepplan, sweeptext
+from orchestrator.sweep.ledger import Ledger
+from orchestrator.sweep.sweepplan import Batch, Estimate
+
+FAILED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOutcome:
+    """How far a sweep is: `status` is 0 when all that was asked for is valid, else the command's exit status."""
+
+    sweep: Sweep
+    status: int
+    ledger: Ledger
+    keys: tuple[Key, ...]  # what was asked for
+    runs_s: float  # what the runs took, from opening to sealing
+    measured_s: float  # of that, inside measured windows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """What a sweep is a part of: measurements elsewhere in it, done and in all, and how long what follows may take."""
+
+    name: str
+    done: int
+    total: int
+    after: Estimate
+
+
+@dataclass(slots=True)
+class _Sweeping:
+    """A sweep while it is carried out."""
+
+    definition: Definition
+    sweep: Sweep
+    ledger: Ledger
+    keys: tuple[Key, ...]
+    results: Path
+    wait_s: float
+    progress: Progress
+    earlier: list[sweeps.Measured]
+    observer: Observer | None
+    whole: Whole | None
+    force: bool
+    about: Mapping[str, Any]  # for every manifest
+    runs_s: float = 0.0
+    measured_s: float = 0.0
+
+    def outcome(self, status: int) -> SweepOutcome:
+        return SweepOutcome(self.sweep, status, self.ledger, self.keys, self.runs_s, self.measured_s)
+
+
+def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
+    """The newest sweep of this very definition, or a new one."""
+    known = [] if new else sweeps.sweeps(results, definition.file.name)
+    same = [sweep for sweep in known if sweep.definition == definition.digest]
+    if same:
+        return same[-1]
+    began_ns = time.time_ns()
+    return sweeps.create(
+        results,
+        {
+            "id": sweeps.new_id(definition.digest, began_ns),
+            "name": definition.file.name,
+            "began_ns": began_ns,
+            "definition": definition.digest,
+            "mode": definition.file.mode,
+            "axes": list(definition.axes),
+            "repetitions": definition.repetitions,
+            "argv": secret_looks.masked_all(sys.argv),
+            "git": provenance.git_state(Path(__file__).parent),
+            "versions": provenance.versions(),
+            "sweep": definition.as_data(),
+            "points": [{"point": point.point, "values": dict(point.values)} for point in definition.points],
+            "fresh": sweepplan.fresh(definition),
+        },
+    )
+
+
+def chosen_keys(definition: Definition, conditions: Sequence[Condition]) -> tuple[Key, ...]:
+    """The measurements of the points that keep to all conditions; ConfigError for one that no axis is about."""
+    for condition in conditions:
+        if not condition.of(dict.fromkeys(definition.axes)):
+            raise ConfigError(f"--where: no axis {condition.key}; accepted: {', '.join(definition.axes)}")
+    wanted = {
+        point.point for point in definition.points if all(condition.holds(point.values) for condition in conditions)
+    }
+    if not wanted:
+        raise ConfigError("--where: no point is like that; `orch plan` shows the points")
+    return tuple(key for key in sweepplan.in_order(definition) if key[0] in wanted)
+
+
+def carry_out(
+    definition: Definition,
+    *,
+    results: Path,
+    new: bool,
+    wait_s: float,
+    conditions: Sequence[Condition],
+    progress: Progress,
+    force: bool = False,
+    observer: Observer | None = None,
+    whole: Whole | None = None,
+) -> SweepOutcome:
+    """Measure what is missing of a sweep; every run is sealed as it ends, so that it may be cut off at any moment.
+
+    `force` starts runs although machines are too small for them.
+    """
+    keys = chosen_keys(definition, conditions)
+    about = settle(definition, keys, force=force, progress=progress)
+    sweep = taken_up(definition, results, new=new)
+    ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
+    earlier = earlier_windows(results, sweep.name)
+    this = _Sweeping(definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer, whole, force, about)
+    with lock.machine(f"sweep-{sweep.id}", holder(sweep.id)):
+        _recover(this)
+        for entry in sweeps.runs(results, sweep):
+            if entry.sealed:
+                ledger.take(entry.path, entry.manifest)
+        progress.say(sweeptext.head_text(sweep, ledger, keys))
+        while (batch := _next(this)) is not None:
+            interrupted = _measure(this, batch)
+            if interrupted is not None:
+                return this.outcome(interrupted.exit_code)
+    return this.outcome(_status(this))
+
+
+def settle(definition: Definition, keys: Sequence[Key], *, force: bool, progress: Progress) -> dict[str, Any]:
+    """Raise what keeps runs of a sweep from starting on this machine; gives what manifests are to say of it."""
+    runs = sweepplan.first_runs(sweepplan.batches(definition, keys))
+    return beforehand.settle(runs, force=force, say=progress.say)
+
+
+def earlier_windows(results: Path, name: str) -> list[sweeps.Measured]:
+    """What sweeps of this name have measured, of whatever definition: it tells how long things take."""
+    return sweeps.measured_by(results, name)
+
+
+def _recover(this: _Sweeping) -> None:
+    """Seal what an earlier controller left: its windows may count, and its hosts are tidied up."""
+    for entry in sweeps.runs(this.results, this.sweep):
+        if entry.sealed:
+            continue
+        if entry.alive:
+            this.progress.say(f"  left alone: {entry.run} of this sweep goes on elsewhere")
+            continue
+        try:
+            recovery.seal(rundir.find(this.results, str(entry.path)))
+            this.progress.say(f"  sealed {entry.run}, which was cut off")
+        except OrchError as error:
+            this.progress.say(f"  {entry.run} was cut off and cannot be sealed: {error.message}")
+
+
+def _next(this: _Sweeping) -> Batch | None:
+    """The next run: what has been tried least, in the order of the design, and needs no host that is out."""
+    left = this.ledger.left(this.keys)
+    if this.ledger.quarantined:
+        points = {point.point: point for point in this.definition.points}
+        left = [
+            key
+            for key in left
+            if not set(this.ledger.quarantined) & set(plan.single(points[key[0]].experiment, key[1]).nodes())
+        ]
+    return next(sweepplan.batches(this.definition, left), None)
+
+
+def _measure(this: _Sweeping, batch: Batch) -> Interrupted | None:
+    """Carry out one run and enter it; gives the interrupt that ended it, if one did."""
+    run = plan.single(batch.experiment, batch.repetition)
+    about = {
+        **this.about,
+        "sweep": {
+            "id": this.sweep.id,
+            "name": this.sweep.name,
+            "definition": this.sweep.definition,
+            "mode": this.definition.file.mode,
+            "points": batch.about(),
+        },
+    }
+    outcome = execute.one(
+        batch.experiment, run, results=this.results, wait_s=this.wait_s, progress=this.progress,
+        label=_label(this, batch), about=about, force=this.force, observer=this.observer,
+    )  # fmt: skip
+    this.progress.done()
+    this.ledger.take(outcome.path, outcome.manifest)
+    this.runs_s += outcome.manifest["phases"]["total"]
+    this.measured_s += sum((w["end_ns"] - w["start_ns"]) / 1e9 for w in outcome.manifest["windows"])
+    for line in sweeptext.run_lines(outcome.path, outcome.manifest):
+        this.progress.say(line)
+    if isinstance(outcome.error, Interrupted):
+        return outcome.error
+    _quarantine(this, run.nodes(), outcome.error, outcome.manifest)
+    return None
+
+
+def _quarantine(this: _Sweeping, nodes: Sequence[str], error: Exception | None, manifest: Mapping[str, Any]) -> None:
+    failed = manifest.get("failed_node") if error is not None else None
+    why = error.message if isinstance(error, OrchError) else str(error)
+    out = this.ledger.watch_hosts(nodes, failed=failed, why=why)
+    if out is not None:
+        this.progress.say(
+            f"  {out} is left out from now on: {this.definition.file.quarantine} runs in a row failed because of it"
+        )
+
+
+def _label(this: _Sweeping, batch: Batch) -> str:
+    left = sweepplan.estimate(
+        list(sweepplan.batches(this.definition, this.ledger.left(this.keys))), [*this.earlier, *this.ledger.found]
+    )
+    done, total, name = len(this.ledger.done.intersection(this.keys)), len(this.keys), ""
+    if (whole := this.whole) is not None:
+        done, total, name = done + whole.done, total + whole.total, f"{whole.name}: "
+        left = sweepplan.together([left, whole.after])
+    return f"[{name}{done} of {total} done, {sweeptext.estimate_text(left)} left] {sweeptext.batch_text(batch)}"
+
+
+def _status(this: _Sweeping) -> int:
+    missing = [key for key in this.keys if key not in this.ledger.done]
+    if not missing:
+        return 0
+    failed = any(key in this.ledger.failed or not this.ledger.tries[key] for key in missing)
+    return FAILED if failed else execute.INVALID

@@ -1,0 +1,186 @@
+"""From what is still to be measured of a sweep to its next run, and how long it all may take; pure."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from orchestrator.core import where
+from orchestrator.experiment import config, documents, plan
+from orchestrator.experiment.experiment import Experiment
+from orchestrator.experiment.experiment import model as experiment_model
+from orchestrator.experiment.plan import RunPlan
+from orchestrator.experiment.sweepfile import Definition, Point
+from orchestrator.store.sweeps import Key, Measured
+
+NEITHER = ("traffic", "measure")  # what windows of one run may differ in
+USUAL_RUN_S = 15.0  # what a run takes beside its window, where none was measured yet
+USUAL_SWITCH_S = 1.5  # and from one window to the next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One run of a sweep: its experiment, and which measurement each of its windows is."""
+
+    experiment: Experiment
+    repetition: int
+    windows: Mapping[str, Key]
+    points: Mapping[str, Point]  # by window
+
+    def about(self) -> dict[str, Any]:
+        """What each window is, for the manifest."""
+        return {
+            name: {"point": key[0], "values": dict(self.points[name].values), "repetition": key[1], "fresh": key[2]}
+            for name, key in self.windows.items()
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Seconds that a sweep may still take; `known` of its `windows` are judged by earlier ones like them.
+
+    `bound` says that they are the most that it can be, since nothing like it was measured before.
+    """
+
+    seconds: float | None
+    bound: bool
+    known: int
+    windows: int
+    runs: int
+
+
+def in_order(definition: Definition) -> list[Key]:
+    """Every measurement in the order in which it is tried first.
+
+    Each repetition is a block of all points; in random order each block is shuffled in its own way (a randomized
+    complete block design). Checks come last.
+    """
+    source = random.Random(definition.file.seed)  # noqa: S311 - a design, no secret
+    keys: list[Key] = []
+    for repetition in range(1, definition.repetitions + 1):
+        block = [(point.point, repetition, False) for point in definition.points]
+        if definition.file.order == "random":
+            source.shuffle(block)
+        keys += block
+    return keys + [(point, 1, True) for point in fresh(definition)]
+
+
+def fresh(definition: Definition) -> list[str]:
+    """The points of each curve that are measured once more in runs of their own."""
+    source = random.Random(definition.file.seed)  # noqa: S311
+    curves: dict[Any, list[str]] = {}
+    for point in definition.points:
+        curves.setdefault(definition.curve(point), []).append(point.point)
+    return [name for curve in curves.values() for name in source.sample(curve, min(len(curve), definition.file.fresh))]
+
+
+def batches(definition: Definition, keys: Iterable[Key]) -> Iterator[Batch]:
+    """The runs that measure these, in this order.
+
+    A run begins with the first that is left, and in windows mode takes along what fits in with it.
+    """
+    points = {point.point: point for point in definition.points}
+    shared = {name: _shared(point) for name, point in points.items()}
+    wanted = list(keys)
+    gone: set[Key] = set()
+    for head in wanted:
+        if head in gone:
+            continue
+        taken = [head]
+        if definition.file.mode == "windows" and not head[2]:
+            alike = (key for key in wanted if key[1:] == head[1:] and shared[key[0]] == shared[head[0]])
+            taken = [key for key in alike if key not in gone][: definition.file.windows_per_run]
+        gone.update(taken)
+        yield _batch(definition, [points[key[0]] for key in taken], taken)
+
+
+def first_runs(found: Iterable[Batch]) -> Iterator[RunPlan]:
+    """The plans of runs that differ in more than their repetition."""
+    return (plan.single(batch.experiment, batch.repetition) for batch in found if batch.repetition == 1)
+
+
+def _shared(point: Point) -> str:
+    return json.dumps({key: value for key, value in point.resolved.items() if key not in NEITHER}, sort_keys=True)
+
+
+def _batch(definition: Definition, points: Sequence[Point], keys: Sequence[Key]) -> Batch:
+    first, repetition = points[0], keys[0][1]
+    if len(points) == 1:
+        return Batch(experiment=first.experiment, repetition=repetition, windows={"w1": keys[0]}, points={"w1": first})
+    names = [_window_name(number, point) for number, point in enumerate(points, start=1)]
+    windows: list[dict[str, Any]] = []
+    for name, point in zip(names, points, strict=True):
+        measure = dict(point.resolved["measure"])
+        if windows:
+            measure["warmup"] = min(measure["warmup"], definition.file.settle)
+        windows.append({"name": name, "traffic": point.resolved.get("traffic", []), "measure": measure})
+    data = {**first.resolved, "windows": windows}
+    data.pop("traffic", None)  # it stands in the windows
+    document = documents.Document(name=definition.file.name, data=data, root=None)
+    return Batch(
+        experiment=config.validate(document, experiment_model()),
+        repetition=repetition,
+        windows=dict(zip(names, keys, strict=True)),
+        points=dict(zip(names, points, strict=True)),
+    )
+
+
+def _window_name(number: int, point: Point) -> str:
+    told = "-".join(where.text_of(value) for path, value in point.values.items() if "traffic" in path)
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", told).strip("-")
+    return f"w{number}-{slug}"[:40].rstrip("-")
+
+
+def estimate(found: Sequence[Batch], earlier: Sequence[Measured]) -> Estimate:
+    """How long runs may take, windows by earlier ones of the same points, else of other points, else `at_most`.
+
+    What runs take beside their windows is judged by what earlier runs took.
+    """
+    spans: dict[str, list[float]] = {}
+    for one in earlier:
+        spans.setdefault(one.point, []).append((one.window["end_ns"] - one.window["start_ns"]) / 1e9)
+    per_point = {point: median(values) for point, values in spans.items()}
+    usual = median(per_point.values()) if per_point else None
+    run_s, switch_s = _beside(earlier)
+    total, known, unknown = 0.0, 0, False
+    for batch in found:
+        total += run_s + switch_s * (len(batch.windows) - 1)
+        for name, key in batch.windows.items():
+            known += key[0] in per_point
+            most = batch.points[name].experiment.measure.at_most
+            guess = per_point.get(key[0], usual if usual is not None else most)
+            unknown = unknown or guess is None
+            total += guess or 0.0
+    windows = sum(len(batch.windows) for batch in found)
+    return Estimate(
+        seconds=None if unknown else total, bound=usual is None, known=known, windows=windows, runs=len(found)
+    )
+
+
+def together(found: Sequence[Estimate]) -> Estimate:
+    """How long several sweeps may take one after the other."""
+    seconds = [one.seconds for one in found if one.seconds is not None]
+    return Estimate(
+        seconds=sum(seconds) if len(seconds) == len(found) else None,
+        bound=any(one.bound and one.windows for one in found),
+        known=sum(one.known for one in found), windows=sum(one.windows for one in found),
+        runs=sum(one.runs for one in found),
+    )  # fmt: skip
+
+
+def _beside(earlier: Sequence[Measured]) -> tuple[float, float]:
+    """Seconds that a run takes beside its window, and what each further window adds to that."""
+    manifests = {one.manifest["run"]: one.manifest for one in earlier if "total" in one.manifest.get("phases", {})}
+    beside = [
+        (len(manifest["windows"]), manifest["phases"]["total"] - manifest["phases"].get("window", 0.0))
+        for manifest in manifests.values()
+    ]
+    single = [seconds for number, seconds in beside if number == 1]
+    run_s = median(single) if single else USUAL_RUN_S
+    more = [max(0.0, seconds - run_s) / (number - 1) for number, seconds in beside if number > 1]
+    return run_s, median(more) if more else USUAL_SWITCH_S

@@ -1,0 +1,199 @@
+"""Sweeps in words: what one would do, how far it is, what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.core import where
+from orchestrator.experiment import describe
+from orchestrator.experiment.sweepfile import Definition
+from orchestrator.store import sweeps
+from orchestrator.store.sweeps import Key, Measured, Sweep
+from orchestrator.sweep.ledger import Ledger
+from orchestrator.sweep.sweepplan import Batch, Estimate
+
+
+def short_names(axes: Sequence[str]) -> dict[str, str]:
+    """As few last steps of each axis as tell it from the others."""
+    found = {}
+    for axis in axes:
+        steps = axis.split(".")
+        for length in range(1, len(steps) + 1):
+            name = ".".join(steps[-length:])
+            if sum(other == name or other.endswith("." + name) for other in axes) == 1:
+                break
+        found[axis] = name
+    return found
+
+
+def values_text(values: Mapping[str, Any]) -> str:
+    """A point in a few words."""
+    names = short_names(list(values))
+    return ", ".join(f"{names[axis]}={where.text_of(value)}" for axis, value in values.items())
+
+
+def time_text(seconds: float) -> str:
+    """A time as a plan tells it: no finer than it is known."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 2 * 3600:
+        return f"{round(whole / 60)} min"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def estimate_text(found: Estimate) -> str:
+    """How long, or that nobody knows."""
+    if found.seconds is None:
+        return "an unknown time"
+    return f"{'at most' if found.bound else 'about'} {time_text(found.seconds)}"
+
+
+def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate) -> str:
+    """Every run of a sweep and what each measures."""
+    file = definition.file
+    measurements = sum(len(batch.windows) for batch in found)
+    lines = [
+        f"sweep {file.name}: {len(definition.points)} points, {_times(definition.repetitions)} each"
+        + (f", and {sum(b.windows[w][2] for b in found for w in b.windows)} again in fresh runs" if file.fresh else ""),
+        f"  {measurements} measurements in {len(found)} runs ({file.mode} mode, {file.order} order, seed {file.seed}); "
+        f"each tried {_times(file.attempts)} at most",
+        f"  {estimate_text(estimate)}"
+        + (f": {estimate.known} of {estimate.windows} windows judged by earlier ones of their point" if estimate.seconds
+           else ": no earlier run of it is known, and `measure.at_most` sets no bound"),
+        "",
+    ]  # fmt: skip
+    for number, batch in enumerate(found, start=1):
+        checks = " (check in a fresh run)" if any(key[2] for key in batch.windows.values()) else ""
+        lines.append(f"run {number}: repetition {batch.repetition}{checks}")
+        lines += [
+            f"  {name}: point {key[0]}: {values_text(batch.points[name].values)}" for name, key in batch.windows.items()
+        ]
+    return "\n".join(lines)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate) -> dict[str, Any]:
+    """The same for JSON."""
+    return {
+        "sweep": definition.file.name,
+        "definition": definition.digest,
+        "points": [{"point": point.point, "values": point.values} for point in definition.points],
+        "repetitions": definition.repetitions,
+        "runs": [{"repetition": batch.repetition, "windows": batch.about()} for batch in found],
+        "estimate": {"seconds": estimate.seconds, "known_windows": estimate.known, "windows": estimate.windows},
+    }
+
+
+def batch_text(batch: Batch) -> str:
+    """What the next run measures."""
+    points = list(batch.points.values())
+    if len(points) == 1:
+        return f"{values_text(points[0].values)}, repetition {batch.repetition}"
+    return f"{len(points)} windows, repetition {batch.repetition}"
+
+
+def head_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
+    """Where a sweep is taken up."""
+    done = len(ledger.done.intersection(keys))
+    return f"sweep {sweep.id} of {sweep.name}: {len(keys)} measurements, {done} of them done"
+
+
+def run_lines(path: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """How a run of a sweep went: a line, and why what it measured does not count."""
+    windows = manifest["windows"]
+    valid = sum(window["valid"] for window in windows)
+    planned = len(manifest["sweep"]["points"])
+    told = f"  {manifest['run']}: {manifest['outcome']}, {valid} of {planned} valid"
+    lines = [told if valid == planned else f"{told}  ({path})"]
+    if manifest["outcome"] == "failed":
+        lines += ["    " + line for line in str(manifest["error"]).splitlines()[:3]]
+    lines += [f"    {name}: {why}" for name, why in manifest.get("unreached", {}).items()]
+    for window in windows:
+        lines += [f"    {window['window']}: {reason}" for reason in window["reasons"]]
+    return lines
+
+
+def summary_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
+    """A row for every point: its loads, its training, how many of its measurements count; and why others do not."""
+    names = short_names(sweep.axes)
+    rows = []
+    wanted = {key[0] for key in keys}
+    for point in sweep.points:
+        if point["point"] not in wanted:
+            continue
+        good = [one for one in sweeps.chosen(ledger.found) if one.point == point["point"]]
+        planned = sum(key[0] == point["point"] and not key[2] for key in keys)
+        rows.append([point["point"], *(where.text_of(point["values"][axis]) for axis in sweep.axes),
+                     *_figures(good), f"{len(good)}/{planned}"])  # fmt: skip
+    head = ["point", *(names[axis] for axis in sweep.axes), "achieved", "mean", "p50", "p99", "valid"]
+    lines = ["", describe.table(head, rows)]
+    values = {point["point"]: point["values"] for point in sweep.points}
+    lines += [_check(ledger, check, values) for check in _checks(ledger)]
+    missing = [key for key in keys if key not in ledger.done]
+    told = {key: _why(ledger, key) for key in missing}
+    for key, why in told.items():
+        check = ", check" if key[2] else ""
+        lines.append(f"missing: {values_text(values[key[0]])}, repetition {key[1]}{check}: {why}")
+    lines += [f"left out: {host}: {why}" for host, why in ledger.quarantined.items()]
+    lines += ["", str(sweep.path)]
+    return "\n".join(lines)
+
+
+def _checks(ledger: Ledger) -> list[Measured]:
+    """Windows that were measured again in runs of their own."""
+    return list({one.point: one for one in ledger.found if one.fresh and one.valid and one.window["training"]}.values())
+
+
+def _check(ledger: Ledger, check: Measured, values: Mapping[str, Any]) -> str:
+    """What a fresh run makes of a point beside what windows among others made of it: median iteration times."""
+    alone = check.window["training"][0]["p50_s"]
+    rows = [one.window["training"][0] for one in sweeps.chosen(ledger.found) if one.point == check.point]
+    among = [row["p50_s"] for row in rows]
+    told = f"check: {values_text(values[check.point])}: {describe.ms_or_dash(alone)} p50 in a fresh run"
+    if not among:
+        return told
+    mean = sum(among) / len(among)
+    return f"{told}, {alone / mean - 1:+.1%} of {describe.ms_or_dash(mean)} in windows"
+
+
+def _figures(good: Sequence[Measured]) -> list[str]:
+    """Means over repetitions, of the first job."""
+    rows = [one.window["training"][0] for one in good if one.window["training"]]
+    achieved = [rate for rate in (one.achieved_bps for one in good) if rate is not None]
+    figures = [describe.rate_or_dash(sum(achieved) / len(achieved) if achieved else None)]
+    for key in ("mean_s", "p50_s", "p99_s"):
+        values = [row[key] for row in rows if row[key] is not None]
+        figures.append(describe.ms_or_dash(sum(values) / len(values) if values else None))
+    return figures
+
+
+def _why(ledger: Ledger, key: Key) -> str:
+    tries = ledger.tries[key]
+    return f"tried {_times(tries)}: {ledger.why[key].splitlines()[0]}" if tries else "not tried"
+
+
+def summary_data(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> dict[str, Any]:
+    """The same for JSON."""
+    return {
+        "sweep": sweep.name,
+        "id": sweep.id,
+        "path": str(sweep.path),
+        "measurements": [
+            {
+                "point": key[0],
+                "repetition": key[1],
+                "fresh": key[2],
+                "valid": key in ledger.done,
+                "tries_in_vain": ledger.tries[key],
+                "why": ledger.why.get(key) if key not in ledger.done else None,
+            }
+            for key in keys
+        ],
+        "quarantined": ledger.quarantined,
+    }

@@ -1,0 +1,30 @@
+"""docs/architecture.md names modules that are there, and every room of the house."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PICTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+MODULES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in ("orchestrator", "workloads", "cross_traffic", "tests")
+    for path in (ROOT / folder).rglob("*.py")
+)
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`([a-z_/]+\.py)`", PICTURE))))
+def test_a_module_that_is_named_is_there(name):
+    assert any(f"/{module}".endswith(f"/{name}") for module in MODULES)
+
+
+def test_every_room_is_told():
+    rooms = {path.name for path in (ROOT / "orchestrator").iterdir() if (path / "__init__.py").exists()}
+    assert not {room for room in rooms if f"`{room}/`" not in PICTURE}
+
+
+def test_modules_lie_in_rooms():
+    assert [path.name for path in (ROOT / "orchestrator").glob("*.py")] == ["__init__.py"]

@@ -1,0 +1,55 @@
+"""What workloads share whose ranks train a model of the catalog with emulated compute, whatever their framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from orchestrator.core.units import Duration
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Topology
+from workloads.common import modelled
+from workloads.common.modelled import ModelName
+from workloads.common.placement import WorkloadConfig, placement_problems
+
+TRAINING = Path(__file__).parents[1] / "training"
+SIBLINGS = ("iteration_log.py", "lifecycle.py", "pace.py", "scratch.py", "stepping.py", "worker.py")
+READY_S = 180.0  # for all ranks to import their framework and to meet
+
+
+class EmulatedConfig(WorkloadConfig):
+    """A training whose layers sleep for their share of the compute time while real gradients travel."""
+
+    model: ModelName
+    """The model that is trained; its layers, sizes and calibrated time are in `workloads/models`."""
+
+    batch: int | None = Field(default=None, ge=1)
+    """Samples per rank and iteration. Default: the batch that the model's compute time was calibrated with."""
+
+    compute_time: Duration | None = None
+    """Time of the forward and the backward pass of one iteration on the accelerator that is modelled.
+    Default: the model's calibrated time, times batch over the batch it was calibrated with."""
+
+    threads: int = Field(default=1, ge=1)
+    """CPU threads that each rank may compute with."""
+
+    python: str | None = Field(default=None, min_length=1)
+    """Python interpreter that has the framework, the same path on each host. Default: on containers of this machine the
+    one that `make frameworks` built, else the host's `python`."""
+
+
+def problems(config: EmulatedConfig, topology: Topology, *, least: int = 2) -> list[Problem]:
+    """Hosts that are not there, and a model whose time nobody knows."""
+    return [*placement_problems(config.hosts, topology, least=least), *modelled.uncalibrated(config)]
+
+
+def told(config: EmulatedConfig, topology: Topology, *, seed: int) -> dict[str, Any]:
+    """What every rank program is told of the model."""
+    return {"layers": modelled.layers(config, topology), "batch": modelled.batch(config), "seed": seed}
+
+
+def files(program: str, *siblings: str) -> dict[str, bytes | Path]:
+    """The program and what it imports, for a rank's folder."""
+    return {name: TRAINING / name for name in (program, *SIBLINGS, *siblings)}

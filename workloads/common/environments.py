@@ -1,0 +1,70 @@
+"""Where the Python of a framework that needs an environment of its own is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from orchestrator.parts.launch import Requirement
+from orchestrator.parts.topology import Node, Topology
+
+NAMES = ("torch", "tensorflow")  # of the environments
+QUIET_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors alone: the rest hides a rank's own last line
+TORCH_FILES = {
+    "TORCHINDUCTOR_CACHE_DIR": "cache"
+}  # in the rank's own folder; else torch makes one in /tmp, which stays
+
+
+def remedy(environment: str, topology: Topology) -> str:
+    """The step that makes an environment where it is missing."""
+    if topology.shares_files:
+        return "make frameworks" if environment == "torch" else f"playbooks/hosts/prepare-frameworks {environment}"
+    if topology.kind == "local":
+        return "install it in the image, or give the workload the `python` of the image that has it"
+    return f"orch prepare TESTBED --only {environment}, and give the workload the `python` that it tells"
+
+
+def built(environment: str) -> Path:
+    """The interpreter of an environment that `make frameworks` builds on this machine, whether it is there or not."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(os.environ.get("ORCH_FRAMEWORKS") or cache / "orch" / "frameworks")
+    return folder / environment / "bin" / "python"
+
+
+def is_built(environment: str) -> bool:
+    """Whether this user can run the interpreter of an environment; not in a folder that is closed to them."""
+    return os.access(built(environment), os.X_OK)
+
+
+def interpreter(given: str | None, environment: str, node: Node, topology: Topology) -> str:
+    """What ranks run with on a node: what was given, else on this machine's containers what was built, else its own."""
+    if given is not None:
+        return given
+    return str(built(environment)) if topology.shares_files else node.python
+
+
+def requirements(
+    modules: tuple[str, ...], nodes: Iterable[str], topology: Topology, *, given: str | None, environment: str,
+    needed_by: str,
+) -> list[Requirement]:  # fmt: skip
+    """The modules in the environment on every one of the nodes, and its data-plane device."""
+    needed = []
+    step = remedy(environment, topology)
+    for name in dict.fromkeys(nodes):
+        node = topology.node(name)
+        python = interpreter(given, environment, node, topology)
+        needed += [
+            Requirement(node=name, kind="module", what=module, python=python, remedy=step, needed_by=needed_by)
+            for module in modules
+        ]
+        needed.append(
+            Requirement(
+                node=name,
+                kind="device",
+                what=node.device,
+                remedy=f"name the data-plane device of {name} in the testbed file",
+                needed_by=needed_by,
+            )
+        )
+    return needed

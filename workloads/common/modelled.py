@@ -1,0 +1,89 @@
+"""What workloads that train a model of the catalog share, whatever their framework: its name, its time, its layers."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from typing import Annotated, Any, Protocol
+
+from pydantic import AfterValidator, WithJsonSchema
+
+from orchestrator.core.units import Mistake
+from orchestrator.parts.launch import Footprint
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Topology
+from workloads.common import footprints
+from workloads.common.footprints import Framework
+from workloads.models import catalog
+
+BYTES_PER_PARAMETER = 4  # float32
+
+
+def _known_model(name: str) -> str:
+    if name not in catalog.names():
+        raise Mistake(f"no model {name!r}", accepted=f"one of {', '.join(catalog.names())}")
+    return name
+
+
+ModelName = Annotated[
+    str, AfterValidator(_known_model), WithJsonSchema({"type": "string", "enum": list(catalog.names())})
+]
+
+
+class Modelled(Protocol):
+    """A configuration that names a model; `None` is what the catalog says of it."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def batch(self) -> int | None: ...
+
+    @property
+    def compute_time(self) -> float | None: ...
+
+
+def batch(config: Modelled) -> int:
+    """Samples of a rank in an iteration."""
+    return config.batch if config.batch is not None else catalog.load(config.model).batch
+
+
+def compute_time(config: Modelled) -> float | None:
+    """Seconds of emulated compute in an iteration; None where they are neither given nor calibrated."""
+    if config.compute_time is not None:
+        return config.compute_time
+    return catalog.compute_time(catalog.load(config.model), batch(config))
+
+
+def uncalibrated(config: Modelled) -> list[Problem]:
+    """A model whose time nobody knows."""
+    if compute_time(config) is not None:
+        return []
+    return [
+        Problem(
+            at=("compute_time",),
+            message=f"{config.model} has no calibrated compute time",
+            accepted="compute_time: the time of one forward and backward pass, such as 150ms",
+        )
+    ]
+
+
+def footprint(
+    config: Modelled, topology: Topology, *, ranks: int, share: float = 1.0, framework: Framework = "torch"
+) -> Footprint:
+    """What a rank with this `share` of the emulated model takes; the configuration must be without problems."""
+    held = share * parameters(config, topology) * BYTES_PER_PARAMETER
+    return footprints.emulated(held, compute_s=compute_time(config) or 0.0, ranks=ranks, framework=framework)
+
+
+def layers(config: Modelled, topology: Topology) -> list[tuple[Any, ...]]:
+    """The emulated layers as rank programs are told of them; the configuration must be without problems."""
+    compute_s = compute_time(config)
+    if compute_s is None:
+        raise AssertionError("a configuration without problems has a compute time")
+    emulated = catalog.emulate(catalog.load(config.model), compute_s=compute_s, scale=topology.scale)
+    return [astuple(layer) for layer in emulated]
+
+
+def parameters(config: Modelled, topology: Topology) -> int:
+    """Parameters that are trained, scaled."""
+    return catalog.load(config.model).parameters // topology.scale

@@ -1,0 +1,219 @@
+"""What workloads share whose ranks are ranks of an Open MPI job: its mpirun and daemons under our own processes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import ip_interface
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from orchestrator.parts.launch import Flow, Launch, Line, Requirement
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import MPI_PORT, Job, Node, Rank, Topology
+from workloads.common import between
+from workloads.common.between import Pairs
+
+Algorithm = Literal["ring", "recursive-doubling", "rabenseifner"]
+
+TRAINING = Path(__file__).parents[1] / "training"
+MEET_S = 60.0  # for mpirun, its daemons, its stubs and our ranks to find each other
+SPARE_PORTS = 8  # of those ranks take tensors on: others may still be busy with connections that have ended
+
+# After the ports at which the ranks of a host take tensors: mpirun's and its daemons', and where a daemon is asked for.
+_DAEMON_AT = 91
+_DAEMON_PORTS = 8  # as the last runs' are not free at once
+_DOOR_AT = 99
+_MOST_RANKS = _DAEMON_AT - SPARE_PORTS
+
+RANK_FILES = ("mpi_join.py", "mpi_door.py")
+_HELPER_FILES = (
+    *("mpi_start.py", "mpi_daemon.py", "mpi_agent.py", "mpi_proof.py", "mpi_keep.py", "mpi_stub.py", "mpi_door.py"),
+    "lifecycle.py",
+)
+_STARTED_S = 2 * MEET_S  # first the daemons have to meet, then the ranks
+_ALL_REDUCE = {"ring": "4", "recursive-doubling": "3", "rabenseifner": "6"}
+_RANK_SETTINGS = {
+    "coll": "basic,inter,libnbc,self,sync,tuned",  # others choose algorithms of their own
+    "coll_tuned_use_dynamic_rules": "1",
+    "coll_tuned_allgather_algorithm": "4",  # ring
+    "coll_tuned_reduce_scatter_algorithm": "3",  # ring
+    "coll_tuned_alltoall_algorithm": "2",  # pairwise
+    "coll_tuned_bcast_algorithm": "6",  # binomial
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mpi:
+    """How a job uses Open MPI."""
+
+    mpirun: str
+    algorithm: Algorithm
+    transport: Literal["auto", "tcp", "rdma"]
+    rdma_device: str | None
+    env: Mapping[str, str]
+    tensors: bool = True  # go over it; else ranks meet and agree by it, and what else they send goes another way
+
+
+def problems(hosts: Sequence[str]) -> list[Problem]:
+    """More ranks on a host than it has ports for."""
+    return [
+        Problem(
+            at=("hosts",),
+            message=f"{name} has {count} ranks, and each takes its tensors on a port of its own",
+            accepted=f"at most {_MOST_RANKS} ranks a host",
+        )
+        for name, count in Counter(hosts).items()
+        if count > _MOST_RANKS
+    ]
+
+
+def launches(mpi: Mpi, job: Job, topology: Topology) -> list[Launch]:
+    """Starts mpirun at the host of rank 0, then a daemon at each other host.
+
+    The ranks are launches of their own: they call `mpi_join.join` before they initialize MPI.
+    """
+    first, *others = (topology.node(name) for name in job.nodes)
+    port = _port(job) + _DOOR_AT
+    daemons = [
+        _helper(mpi, job, node, f"{job.name}-daemon-{node.name}", ("mpi_daemon.py", node.address, str(port)))
+        for node in others
+    ]
+    lowest = _port(job) + _DAEMON_AT
+    command = ("mpi_start.py", str(lowest), str(lowest + _DAEMON_PORTS - 1), *_command(mpi, job, topology))
+    started = _helper(mpi, job, first, f"{job.name}-mpirun", command)
+    return [
+        replace(started, ready=Line("^rank 0 joined"), ready_within_s=_STARTED_S, flows=_flows(mpi, job, topology)),
+        *daemons,
+    ]
+
+
+def _helper(mpi: Mpi, job: Job, node: Node, name: str, command: tuple[str, ...]) -> Launch:
+    return Launch(
+        name=name,
+        node=node.name,
+        role="rank",
+        argv=(node.python, "-u", *command),
+        env={
+            "MPI_RANK": rank_name(job, ""),
+            "MPI_MEET_S": f"{MEET_S:g}",
+            "MPI_DOOR_PORT": str(_port(job) + _DOOR_AT),
+            "OMPI_MCA_oob_tcp_if_include": _network(node),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **mpi.env,
+        },
+        files={file: TRAINING / file for file in _HELPER_FILES},
+        run_key="MPI_RUN_KEY",
+        job=job.name,
+    )
+
+
+def _command(mpi: Mpi, job: Job, topology: Topology) -> tuple[str, ...]:
+    """mpirun, with a stub for each rank on the host of that rank; what it runs is found on each host by itself."""
+    settings = {
+        "plm": "rsh",  # even where a batch system is at hand
+        "plm_rsh_no_tree_spawn": "1",
+        "plm_rsh_pass_environ_mca_params": "0",  # each host has its own
+    }
+    return (
+        *(mpi.mpirun, "--allow-run-as-root", "--bind-to", "none", "--leave-session-attached", "--wdir", "/"),
+        *(word for name, value in settings.items() for word in ("--mca", name, value)),
+        *("--map-by", "seq", "--host", ",".join(topology.node(rank.node).address for rank in job.ranks)),
+        *("sh", "-c", 'exec "$MPI_PYTHON" "$MPI_STUB"'),
+    )
+
+
+def rank_name(job: Job, rank: int | str) -> str:
+    """What a rank's launch is called, and what it calls itself when it joins."""
+    return f"{job.name}-rank{rank}"
+
+
+def rank_env(mpi: Mpi, job: Job, rank: Rank, topology: Topology) -> dict[str, str]:
+    """What tells a rank its name, its transport, its ports and its algorithms."""
+    node = topology.node(rank.node)
+    settings = {**_RANK_SETTINGS, "coll_tuned_allreduce_algorithm": _ALL_REDUCE[mpi.algorithm]}
+    if topology.kind == "local":
+        settings["mpi_yield_when_idle"] = "1"  # ranks that wait would keep others from the processors they share
+    if mpi.transport == "rdma":
+        device = {} if mpi.rdma_device is None else {"UCX_NET_DEVICES": mpi.rdma_device}
+        env = {"UCX_TLS": "rc,sm,self", **device}
+        settings |= {"pml": "ucx", "osc": "ucx", "btl": "^openib"}
+    else:
+        env = {}
+        settings |= {
+            "pml": "ob1",
+            "btl": "self,tcp",
+            "btl_tcp_if_include": _network(node),
+            # It listens by both, whatever it is told to connect by.
+            **{f"btl_tcp_port_min_v{version}": str(_port(job)) for version in (4, 6)},
+            **{f"btl_tcp_port_range_v{version}": str(_tensor_ports(job)) for version in (4, 6)},
+        }
+    return (
+        env | {"MPI_NAME": rank_name(job, rank.rank)} | {f"OMPI_MCA_{name}": value for name, value in settings.items()}
+    )
+
+
+def _network(node: Node) -> str:
+    """The data-plane network as this node sees it, or its device: a network of one address Open MPI takes for any."""
+    network = ip_interface(f"{node.address}/{node.prefix}").network
+    return node.device if network.num_addresses == 1 else str(network)
+
+
+def _port(job: Job) -> int:
+    return MPI_PORT + 100 * job.index
+
+
+def _tensor_ports(job: Job) -> int:
+    return max(Counter(rank.node for rank in job.ranks).values()) + SPARE_PORTS
+
+
+def _flows(mpi: Mpi, job: Job, topology: Topology) -> tuple[Flow, ...]:
+    """What mpirun and its daemons say to each other, then what the ranks do."""
+    base = _port(job)
+    control = list(range(base + _DAEMON_AT, base + _DOOR_AT + 1))
+    ranks = [] if mpi.transport == "rdma" else list(range(base, base + _tensor_ports(job)))  # RDMA shows no ports
+    if mpi.tensors and ranks:
+        training = tuple(Flow(kind="training", name=job.name, port=port) for port in ranks)
+    else:
+        control += ranks
+        training = between.training_flows(job, topology)
+    return (*(Flow(kind="control", name=job.name, port=port) for port in control), *training)
+
+
+def requirements(mpi: Mpi, job: Job, *, remedy: str, needed_by: str) -> list[Requirement]:
+    """Program mpirun at the host of rank 0, and its daemon at the others."""
+    folder = str(PurePosixPath(mpi.mpirun).parent) if "/" in mpi.mpirun else ""
+    daemon = f"{folder}/orted" if folder else "orted"
+    return [
+        Requirement(node=name, kind="program", what=daemon if place else mpi.mpirun, remedy=remedy, needed_by=needed_by)
+        for place, name in enumerate(job.nodes)
+    ]
+
+
+def all_reduce(algorithm: Algorithm, world: int, size: float) -> Pairs:
+    """Who sends how much to whom when `size` bytes are reduced by this algorithm of Open MPI (its module coll/tuned).
+
+    Its rings turn from each rank to the next. Ranks beyond a power of two take part through a neighbour (Thakur et al.,
+    2005, section 4).
+    """
+    if algorithm == "ring":
+        return between.turned(between.ring(world, 2 * (world - 1) / world * size))
+    power = 1 << (world.bit_length() - 1)
+    extra = world - power
+    halving = algorithm == "rabenseifner"
+    # Of each pair of the first 2 x extra ranks one stands for both.
+    member = [2 * place + (0 if halving else 1) if place < extra else place + extra for place in range(power)]
+    parts: list[Pairs] = []
+    for even in range(0, 2 * extra, 2):
+        odd = even + 1
+        to_member = {(odd, even): size, (even, odd): size / 2} if halving else {(even, odd): size}
+        parts += [to_member, {(even, odd) if halving else (odd, even): size}]
+    share = size
+    distance = 1
+    while distance < power:
+        share /= 2
+        each = 2 * share if halving else size  # there, and on the way back
+        parts.append({(member[place], member[place ^ distance]): each for place in range(power)})
+        distance *= 2
+    return between.summed(parts)

@@ -1,0 +1,188 @@
+"""What every workload on torch.distributed shares: its options, how its ranks are started, and what they need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from orchestrator.parts.launch import Footprint, Launch, Line, Requirement
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from workloads.common import environments
+from workloads.common.between import flows
+from workloads.common.placement import WorkloadConfig, ranks
+from workloads.readers.iterations import LOG
+
+TRAINING = Path(__file__).parents[1] / "training"
+COMMON = ("program.py", "rendezvous.py", "stepping.py", "iteration_log.py", "lifecycle.py", "trace.py")
+
+RENDEZVOUS_S = 90.0  # for all ranks to import torch and to meet
+COLLECTIVE_S = 900.0  # published iterations under burst traffic last up to 183 s
+READY_S = 120.0
+
+
+class TorchConfig(WorkloadConfig):
+    """What every workload on torch.distributed takes."""
+
+    backend: Literal["auto", "gloo", "nccl"] = "auto"
+    """What carries the tensors. `auto`: nccl where each rank has a GPU of its own, else gloo."""
+
+    transport: Literal["auto", "tcp", "rdma"] = "auto"
+    """What nccl sends over: `tcp` sockets on the data-plane device, `rdma` (InfiniBand or RoCE) and nothing else, or
+    what it finds best (`auto`). Gloo knows TCP alone."""
+
+    rdma_device: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.^=:,-]+$")
+    """RDMA devices that nccl may use, as NCCL_IB_HCA names them, such as `=mlx5_0:1`. Default: those it finds."""
+
+    threads: int = Field(default=1, ge=1)
+    """CPU threads that each rank may compute with."""
+
+    trace: bool = True
+    """Whether each rank records when it computes and when each of its communications begins and ends."""
+
+
+def backend_problems(config: TorchConfig, topology: Topology) -> list[Problem]:
+    """Where backend or transport cannot be what was asked for; the placement must be without problems."""
+    placed = ranks(config.hosts, topology)
+    found = transport_problems(config, backend_of(config, placed))
+    if config.backend != "nccl":
+        return found
+    return found + gpu_problems(placed, at="backend", asked="nccl", instead="gloo")
+
+
+def gpu_problems(placed: Iterable[Rank], *, at: str, asked: str, instead: str) -> list[Problem]:
+    """Ranks without a GPU of their own, where `asked` stands `at` this option and needs one; `instead` needs none."""
+    return [
+        Problem(
+            at=(at,),
+            message=f"{asked} needs a GPU for each rank, and rank {rank.rank} on {rank.node} has none",
+            accepted=f"{instead}, or hosts whose testbed entry has as many gpus as they have ranks",
+        )
+        for rank in placed
+        if rank.device == "cpu"
+    ]
+
+
+def transport_problems(config: TorchConfig, backend: Literal["gloo", "nccl", "mpi"]) -> list[Problem]:
+    """A transport that the backend does not have, and a device for one that is not used."""
+    found = []
+    if config.transport == "rdma" and backend == "gloo":
+        message = "gloo sends over TCP alone"
+        found.append(Problem(at=("transport",), message=message, accepted="tcp, or ranks on GPUs with nccl"))
+    if config.rdma_device is not None and config.transport != "rdma":
+        message = "names what a transport other than rdma does not use"
+        found.append(Problem(at=("rdma_device",), message=message, accepted="transport: rdma beside it"))
+    return found
+
+
+def backend_of(config: TorchConfig, placed: tuple[Rank, ...]) -> Literal["gloo", "nccl"]:
+    """The backend that these ranks use."""
+    if config.backend != "auto":
+        return config.backend
+    return "gloo" if any(rank.device == "cpu" for rank in placed) else "nccl"
+
+
+def launches(
+    config: TorchConfig,
+    job: Job,
+    topology: Topology,
+    *,
+    program: str,
+    siblings: tuple[str, ...],
+    told: Mapping[str, Any],
+    seed: int,
+    footprint: Footprint,
+    on_gpu: bool | None = None,
+) -> list[Launch]:
+    """A launch for each rank of `program`; training and rendezvous flows stand on that of rank 0.
+
+    `told` is what the program is told beside what all are; `on_gpu` whether it computes on the GPU where the default
+    (with nccl alone) is wrong.
+    """
+    backend = backend_of(config, job.ranks)
+    port = RENDEZVOUS_PORT + job.index
+    settings = {
+        "backend": backend,
+        "device": "cuda" if (backend == "nccl" if on_gpu is None else on_gpu) else "cpu",
+        "seed": seed,
+        "trace": config.trace,
+        "rendezvous_s": RENDEZVOUS_S,
+        "collective_s": COLLECTIVE_S,
+        **told,
+    }
+    files: dict[str, bytes | Path] = {name: TRAINING / name for name in (program, *COMMON, *siblings)}
+    files["config.json"] = json.dumps(settings).encode()
+    started = []
+    for rank in job.ranks:
+        node = topology.node(rank.node)
+        env = {
+            "RANK": str(rank.rank),
+            "WORLD_SIZE": str(len(job.ranks)),
+            "LOCAL_RANK": str(rank.local_rank),
+            "MASTER_ADDR": topology.node(job.ranks[0].node).address,
+            "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": str(config.threads),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **environments.TORCH_FILES,
+            "GLOO_SOCKET_IFNAME": node.device,
+            **(nccl(config.transport, config.rdma_device, device=node.device) if backend == "nccl" else {}),
+            **config.env,
+        }
+        started.append(
+            Launch(
+                name=f"{job.name}-rank{rank.rank}",
+                node=rank.node,
+                role="rank",
+                argv=(node.python, "-u", program, "--config", "config.json"),
+                env=env,
+                files=files,
+                ready=Line("^ready"),
+                ready_within_s=READY_S,
+                gate=True,
+                follow=LOG,
+                job=job.name,
+                rank=rank.rank,
+                footprint=footprint,
+                flows=flows(job, topology, port=port) if rank.rank == 0 else (),
+            )
+        )
+    return started
+
+
+def nccl(transport: Literal["auto", "tcp", "rdma"], rdma_device: str | None, *, device: str) -> dict[str, str]:
+    """What tells NCCL its transport; the socket interface is that of its own rendezvous whatever carries tensors."""
+    env = {"NCCL_SOCKET_IFNAME": device}
+    if transport == "tcp":
+        return env | {"NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
+    if transport == "rdma":
+        devices = {} if rdma_device is None else {"NCCL_IB_HCA": rdma_device}
+        return env | {"NCCL_IB_DISABLE": "0", "NCCL_NET": "IB", **devices}
+    return env
+
+
+def requirements(
+    job: Job, topology: Topology, *, needed_by: str, modules: Mapping[str, str] | None = None
+) -> list[Requirement]:
+    """Torch and `modules` (name -> how to get it) on every node of the job, and its data-plane device."""
+    wanted = {"torch": "pip install torch==2.13.0", **(modules or {})}
+    needed = []
+    for name in job.nodes:
+        node = topology.node(name)
+        needed += [
+            Requirement(node=name, kind="module", what=module, python=node.python, remedy=remedy, needed_by=needed_by)
+            for module, remedy in wanted.items()
+        ]
+        needed.append(
+            Requirement(
+                node=name,
+                kind="device",
+                what=node.device,
+                remedy=f"name the data-plane device of {name} in the testbed file",
+                needed_by=needed_by,
+            )
+        )
+    return needed

@@ -1,0 +1,97 @@
+"""The models that can be trained: their layers, sizes and calibrated times, read from `models/` without a framework."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent
+
+FORWARD_SHARE = 1 / 3  # of the compute time; the backward pass takes the rest
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A module with parameters of its own.
+
+    `sizes` counts the values of each parameter tensor in order; `flops` are those of its forward pass for one sample.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    flops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelData:
+    """A model as its data file describes it.
+
+    `compute_s` is the time of a forward and a backward pass of `batch` samples, in seconds, None where nobody has
+    calibrated it; `source` says what it was fitted to. `torchvision` tells whether real compute knows the model.
+    `transformer` is a GPT's number of blocks, hidden size, sequence length and vocabulary.
+    """
+
+    name: str
+    torchvision: bool
+    sample: str
+    parameters: int
+    batch: int
+    compute_s: float | None
+    source: str
+    layers: tuple[Layer, ...]
+    transformer: tuple[int, int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedLayer:
+    """What a layer does in place of computing: times in seconds, scaled sizes of its parameter tensors."""
+
+    forward_s: float
+    backward_s: float
+    sizes: tuple[int, ...]
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """The known models in alphabetical order."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.json")))
+
+
+@cache
+def load(name: str) -> ModelData:
+    """The data of a known model."""
+    data = json.loads((_FOLDER / f"{name}.json").read_text())
+    layers = tuple(Layer(layer, tuple(sizes), flops) for layer, sizes, flops in data.pop("layers"))
+    shape = data.pop("transformer", None)
+    return ModelData(**data, layers=layers, transformer=None if shape is None else tuple(shape))
+
+
+def compute_time(model: ModelData, batch: int) -> float | None:
+    """Calibrated seconds of a forward and a backward pass of `batch` samples, taken as proportional to the batch."""
+    return None if model.compute_s is None else model.compute_s * batch / model.batch
+
+
+def scaled_sizes(model: ModelData, scale: int) -> tuple[tuple[int, ...], ...]:
+    """Sizes of each layer's parameter tensors, divided by `scale`; a tensor that vanishes is left out.
+
+    The running total is what is divided and rounded down, so that the sum is exactly that of all parameters divided.
+    """
+    totals = accumulate((size for layer in model.layers for size in layer.sizes), initial=0)
+    scaled = iter([after // scale - before // scale for before, after in pairwise(totals)])
+    return tuple(tuple(size for size in (next(scaled) for _ in layer.sizes) if size) for layer in model.layers)
+
+
+def emulate(model: ModelData, *, compute_s: float, scale: int) -> tuple[EmulatedLayer, ...]:
+    """The model's layers for emulated compute: each has the share of the time that it has of the FLOPs."""
+    total = sum(layer.flops for layer in model.layers)
+    return tuple(
+        EmulatedLayer(
+            forward_s=compute_s * FORWARD_SHARE * layer.flops / total,
+            backward_s=compute_s * (1 - FORWARD_SHARE) * layer.flops / total,
+            sizes=sizes,
+        )
+        for layer, sizes in zip(model.layers, scaled_sizes(model, scale), strict=True)
+    )

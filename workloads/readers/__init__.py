@@ -1,0 +1,1 @@
+"""Readers of what rank programs and frameworks wrote: iterations, spans, communication logs."""

@@ -1,0 +1,40 @@
+"""Reads the communication log that a framework keeps of its own operations, as its rank program wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.parts.rows import TABLES, Columns, Home
+from workloads.readers import lines
+
+LOG = "communication.jsonl"
+
+_TYPES = (str, int, int, float, float, float)  # operation, bytes, count, seconds, algorithm and bus in bit/s
+
+
+def read_communication(home: Home) -> Mapping[str, Columns]:
+    """The table `communication` of one rank; damaged lines are left out."""
+    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window": ""}
+    names = ("operation", "bytes", "count", "seconds", "algorithm_bps", "bus_bps")
+    rows = [
+        {**who, "iteration": record["iteration"], **dict(zip(names, operation, strict=True))}
+        for record in filter(_is_whole, lines.records(home.folder / LOG))
+        for operation in record["operations"]
+    ]
+    return {"communication": {column: [row[column] for row in rows] for column in TABLES["communication"]}}
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether it is a complete one."""
+    operations = record.get("operations")
+    if not lines.is_whole(record.get("iteration")) or not isinstance(operations, list):
+        return False
+    return all(map(_is_operation, operations))
+
+
+def _is_operation(operation: object) -> bool:
+    if not isinstance(operation, list) or [type(value) for value in operation] != list(_TYPES):
+        return False
+    name, size, count, *rates = operation
+    return lines.is_text(name) and lines.is_whole(size) and lines.is_whole(count) and all(map(lines.is_real, rates))

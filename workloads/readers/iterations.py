@@ -1,0 +1,60 @@
+"""Reads the iteration logs that the rank programs in `training/` write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.parts.rows import TABLES, Columns, Home
+from workloads.readers import lines
+from workloads.readers.spans import read_spans
+
+LOG = "iterations.jsonl"
+
+_WHOLE = ("iteration", "start_ns", "end_ns", "mono_start_ns", "mono_end_ns", "samples")
+_REAL = ("forward_s", "backward_s", "wait_s")
+
+
+def read_iterations(home: Home, *, unknown: frozenset[str] = frozenset()) -> Mapping[str, Columns]:
+    """The table `iterations` of one rank; instants are moved to the controller's time base.
+
+    `unknown` are the fields that a program need not tell; they are missing in the table then.
+
+    A line that is not a whole record is left out: the last one may be cut where the rank was killed. A gap in the
+    column `iteration` tells of one in the middle. Without a log there are no rows. `window` is for the caller to fill.
+    """
+    records = [whole for record in lines.records(home.folder / LOG) if (whole := _whole(record, unknown)) is not None]
+    columns: dict[str, list[Any]] = {
+        "job": [home.job or ""] * len(records),
+        "rank": [home.rank if home.rank is not None else -1] * len(records),
+        "window": [""] * len(records),
+        "start_ns": [record["start_ns"] + home.offset_ns for record in records],
+        "end_ns": [record["end_ns"] + home.offset_ns for record in records],
+        "seconds": [(record["mono_end_ns"] - record["mono_start_ns"]) * 1e-9 for record in records],
+    }
+    for name in ("iteration", "samples", *_REAL, "loss", "accuracy"):
+        columns[name] = [record[name] for record in records]
+    return {"iterations": {name: columns[name] for name in TABLES["iterations"]}}
+
+
+def read_training(home: Home) -> Mapping[str, Columns]:
+    """The tables of a rank that also traces: `iterations`, `spans`, `overlaps`."""
+    return {**read_iterations(home), **read_spans(home)}
+
+
+def _whole(record: dict[str, Any], unknown: frozenset[str]) -> dict[str, Any] | None:
+    """The record with its numbers as floats, or None where it is not a complete one."""
+    left_out = unknown - record.keys()
+    if not all(lines.is_whole(record.get(name)) for name in _WHOLE if name not in left_out):
+        return None
+    if not all(lines.is_real(record.get(name)) for name in _REAL if name not in left_out):
+        return None
+    loss, accuracy = record.get("loss"), record.get("accuracy")
+    if "loss" not in left_out and not (lines.is_real(loss) or type(loss) is float):  # one that overflowed is data
+        return None
+    return {
+        **record,
+        **{name: float(record[name]) for name in (*_REAL, "loss") if name not in left_out},
+        "accuracy": float(accuracy) if isinstance(accuracy, int | float) and lines.is_real(accuracy) else None,
+        **dict.fromkeys(left_out),
+    }

@@ -1,0 +1,89 @@
+"""Reads when a rank computed and communicated, as `training/trace.py` recorded it, and how much of both overlapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from orchestrator.parts.rows import TABLES, Columns, Home
+from workloads.readers import lines
+
+TRACE = "trace.jsonl"
+
+Interval = tuple[int, int]
+
+_TYPES = (str, str, str, int, int, int, int)  # lane, span, what, peer, bytes, begin and end by the monotonic clock
+
+
+def read_spans(home: Home) -> Mapping[str, Columns]:
+    """The tables `spans` and `overlaps` of one rank, in the controller's time base; damaged lines are left out."""
+    tables: dict[str, list[dict[str, Any]]] = {"spans": [], "overlaps": []}
+    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window": ""}
+    for record in filter(_is_whole, lines.records(home.folder / TRACE)):
+        shift = record["start_ns"] - record["mono_start_ns"] + home.offset_ns
+        where = {**who, "iteration": record["iteration"]}
+        tables["spans"] += [
+            {
+                **where, "lane": lane, "span": span, "what": what, "peer": peer, "bytes": size, "sequence": sequence,
+                "start_ns": begin + shift, "end_ns": end + shift,
+            }
+            for sequence, (lane, span, what, peer, size, begin, end) in enumerate(record["spans"])
+        ]  # fmt: skip
+        tables["overlaps"].append({**where, **overlap(record["spans"])})
+    return {name: {column: [row[column] for row in rows] for column in TABLES[name]} for name, rows in tables.items()}
+
+
+def overlap(spans: Iterable[Any]) -> dict[str, float]:
+    """Seconds of computing, of communicating, and of both at once, in the spans of an iteration."""
+    lanes: dict[str, list[Interval]] = {"compute": [], "communication": []}
+    for lane, *_, begin, end in spans:
+        lanes.setdefault(lane, []).append((begin, end))
+    compute, communication = merged(lanes["compute"]), merged(lanes["communication"])
+    both = common(compute, communication)
+    return {
+        name: sum(end - begin for begin, end in intervals) / 1e9
+        for name, intervals in (("compute_s", compute), ("communication_s", communication), ("overlap_s", both))
+    }
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """The union of intervals as disjoint ones in order."""
+    found: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def common(some: list[Interval], others: list[Interval]) -> list[Interval]:
+    """The intersection of two unions of disjoint intervals in order."""
+    found = []
+    i = k = 0
+    while i < len(some) and k < len(others):
+        begin, end = max(some[i][0], others[k][0]), min(some[i][1], others[k][1])
+        if begin < end:
+            found.append((begin, end))
+        if some[i][1] < others[k][1]:
+            i += 1
+        else:
+            k += 1
+    return found
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether it is a complete one."""
+    spans = record.get("spans")
+    if not all(lines.is_whole(record.get(name)) for name in ("iteration", "start_ns", "mono_start_ns")):
+        return False
+    return isinstance(spans, list) and all(map(_is_span, spans))
+
+
+def _is_span(span: object) -> bool:
+    if not isinstance(span, list) or [type(value) for value in span] != list(_TYPES):
+        return False
+    *texts, peer, size, begin, end = span
+    if not all(map(lines.is_text, texts)) or not lines.is_whole(size) or not (peer == -1 or lines.is_whole(peer)):
+        return False
+    return lines.is_whole(begin) and lines.is_whole(end) and begin <= end
