@@ -6,14 +6,13 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.core.errors import ConfigError, shortened
-from orchestrator.core.units import rate_text
-from orchestrator.experiment.experiment import Choice, Experiment, Measure, Validity, WindowSpec
+from orchestrator.experiment import overloads
+from orchestrator.experiment.experiment import Choice, Experiment, Measure, Validity
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import processor
 from orchestrator.parts.launch import Change, Launch, Requirement
@@ -163,7 +162,7 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
             if loads and is_silent(choice):  # no load is what was meant
                 found[here:] = [one for one in found[here:] if one not in loads]
         if len(found) == before:
-            found.extend((at, problem) for problem in _overloads(window, topology))
+            found.extend((at, problem) for problem in overloads.problems(window, experiment.conditions, topology))
     for i, choice in enumerate(experiment.collect):
         ask("collector", choice, "collect", i)
     return found
@@ -173,23 +172,6 @@ def is_silent(choice: Choice) -> bool:
     """Whether a source of cross traffic is asked for no load at all: it is planned as if it did not stand there."""
     demands = registry.traffic(choice.name).demands(choice.config)
     return bool(demands) and not any(demand.rate for demand in demands)
-
-
-def _overloads(window: WindowSpec, topology: Topology) -> Iterator[Problem]:
-    """Sources that together ask a host's link for more than it carries in one direction."""
-    totals: dict[tuple[str, str], float] = defaultdict(float)
-    for choice in window.traffic:
-        for demand in registry.traffic(choice.name).demands(choice.config):
-            totals["from", demand.src] += demand.rate
-            totals["to", demand.dst] += demand.rate
-    for (way, host), total in totals.items():
-        limit = topology.link(host).rate
-        if total > limit:
-            yield Problem(
-                at=(),
-                message=f"the loads {way} {host} add up to {rate_text(total)}, above its link of {rate_text(limit)}",
-                accepted=f"at most {rate_text(limit)} together",
-            )
 
 
 def refuse_problems(experiment: Experiment, topology: Topology, place: Callable[[Sequence[str | int]], str]) -> None:

@@ -88,10 +88,14 @@ def test_invalid_windows_never_count_and_are_told(tmp_path, capsys):
 
 
 def test_when_nothing_can_be_told_the_status_says_so(tmp_path, capsys):
-    a, b = (write_run(tmp_path, name=name, sweep=False, seed=k) for k, name in enumerate(("one", "two")))
-    status, out = orch(capsys, "compare", a, b, "--results", tmp_path)
-    assert status == 3
+    a = write_run(tmp_path, name="one", sweep=False, seconds={"w1": 0.1})
+    b = write_run(tmp_path, name="two", sweep=False, seconds={"w1": 0.2}, seed=1)
+    page, junit = tmp_path / "verdict.html", tmp_path / "verdict.xml"
+    status, out = orch(capsys, "compare", a, b, "--results", tmp_path, "--html", page, "--junit", junit)
+    assert status == 3, "one run a side never counts as worse"
     assert "one run a side: the spread between runs is not known" in out
+    assert "(no interval)" in junit.read_text()
+    assert "nan" not in (out + page.read_text()).lower().split()
 
 
 def test_a_repetition_measured_again_counts_once_and_checks_do_not(tmp_path):

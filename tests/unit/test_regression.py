@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orchestrator.analysis.compare.regression import DEFAULT, Pair, RunSeries, compare, holm
-from orchestrator.analysis.stats.ranks import rank_test
+from orchestrator.analysis.stats.ranks import Ranks, rank_test
 
 
 def runs(random, count, *, seconds=0.16, spread=0.005, noise=0.01, iterations=120, name="r"):
@@ -47,10 +47,34 @@ def test_one_run_a_side_is_never_the_same_and_says_so():
     assert "one run a side" in found.why
 
 
-def test_one_run_a_side_still_shows_a_large_change_and_that_the_spread_is_assumed():
-    (found,) = compare([pair(1, counts=(1, 1), slower=1.2)])
-    assert found.verdict == "worse"
-    assert "assumed" in found.why
+def test_one_run_a_side_tells_nothing_however_much_they_differ():
+    (found,) = compare([pair(1, counts=(1, 1), slower=3.0)])
+    assert (found.verdict, found.why) == ("cannot tell", "one run a side: the spread between runs is not known")
+    change = found.change("p50")
+    assert change.ratio == pytest.approx(3.0, rel=0.1)
+    assert all(map(math.isnan, (change.low, change.high, change.p, change.p_holm)))
+
+
+@pytest.mark.parametrize(("slower", "verdict"), [(2.0, "worse"), (0.5, "better")])
+def test_two_runs_a_side_show_a_change_of_twice_where_ranks_cannot(slower, verdict):
+    told = []
+    for seed in range(10):
+        apart = pair(seed, counts=(2, 2), slower=slower, spread=0.02, noise=0.0005)
+        assert rank_test(*([one.seconds for one in side] for side in (apart.a, apart.b))).least_p > DEFAULT.alpha
+        told += [found.change("p50").verdict for found in compare([apart])]
+    assert told.count(verdict) >= 9
+
+
+def test_two_equal_runs_a_side_rarely_raise_an_alarm():
+    nights = [compare([pair(seed, counts=(2, 2), spread=0.05, iterations=40)])[0].verdict for seed in range(40)]
+    assert sum(verdict in ("worse", "better") for verdict in nights) <= 5
+
+
+def test_ranks_that_could_have_told_a_difference_deny_it():
+    assert Ranks(superiority=0.6, p=0.2, least_p=0.01).deny(0.05)
+    assert not Ranks(superiority=1.0, p=0.01, least_p=0.01).deny(0.05)
+    assert not Ranks(superiority=1.0, p=0.12, least_p=0.12).deny(0.05)
+    assert rank_test([], []).deny(0.05), "a test that could not be made agrees with nothing"
 
 
 def test_windows_of_one_run_are_one_run():

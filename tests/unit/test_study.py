@@ -84,6 +84,47 @@ def test_traffic_in_bursts_is_a_kind_of_its_own(tmp_path):
     assert found.kind.traffic == "websearch-burst"
 
 
+def set_also(run, **what):
+    path = run / "experiment.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | what))
+
+
+@pytest.mark.parametrize(
+    ("what", "path", "value"),
+    [
+        ({"conditions": [{"loss": {"share": "1%"}}]}, "conditions.0.loss.share", "1%"),
+        ({"testbed": {"local": {"link": "10gbit"}}}, "testbed.local.link", "10gbit"),
+        ({"workload": {"ddp": {"dtype": "fp16"}}}, "workload.ddp.dtype", "fp16"),
+    ],
+)
+def test_runs_that_were_set_differently_share_no_point(tmp_path, what, path, value):
+    plain, other = (write_curve(tmp_path, seed=seed) for seed in (1, 2))
+    set_also(other, **what)
+    set_also(plain, name="n", seed=7, repeat=2, measure={"iterations": 9}, validity={"load": "as-achieved"})
+    found = curves.measured(selection.choose(tmp_path, "resnet50-iperf").entries)
+    assert [[point.iterations for point in one.points] for one in found] == [[60] * 8] * 2
+    assert {one.kind.differs for one in found} == {f"{path} {value}", f"{path} not set"}
+    assert len({one.kind.name for one in found}) == 2
+
+
+def test_traffic_that_was_set_differently_shares_the_point_without_traffic_alone(tmp_path):
+    run = write_curve(tmp_path)
+    experiment = yaml.safe_load((run / "experiment.yaml").read_text())
+    for place, window in enumerate(experiment["windows"][1:]):
+        congestion = "bbr" if place < 3 else "cubic"
+        window["traffic"] = [{"iperf": {"load": window["name"], "streams": place, "congestion": congestion}}]
+    set_also(run, **experiment)
+    found = curves.measured(selection.choose(tmp_path, str(run)).entries)
+    assert sorted(len(one.points) for one in found) == [1 + 3, 1 + 4]
+
+
+def test_a_rate_that_a_condition_sets_is_the_capacity(tmp_path):
+    run = write_curve(tmp_path)
+    set_also(run, conditions=[{"rate": {"host": "h1", "rate": "10gbit"}}])
+    (found,) = curves.measured(selection.choose(tmp_path, str(run)).entries)
+    assert found.capacity_bps == 10e9
+
+
 def test_tables_hold_ours_beside_what_is_printed(store):
     found = [study_model.analysed(one) for one in series(store)]
     tables = {title: rows for title, _, _, rows in study_page.tables(found, salamy())}

@@ -13,6 +13,7 @@ from orchestrator.analysis.traffic import throughput, trust
 from orchestrator.analysis.traffic.throughput import Bins
 from orchestrator.analysis.windows import serving, windows
 from orchestrator.analysis.windows.gates import Evidence, Tolerances, judge
+from orchestrator.parts import samplers
 from orchestrator.store import tables
 
 NOT_SAMPLED = serving.Samples({}, {}, {})
@@ -272,16 +273,47 @@ def test_counters_sampled_seldom_do_not_fail_a_short_window_of_bursts():
         "bin_ns": [begin + at * second // 100 for at in range(80, 90)], "wire_bytes": [10**7] * 10,
         "captured_bytes": [10**7] * 10, "packets": [10**4] * 10, "frames": [10**4] * 10,
     })  # fmt: skip
-    counters = pa.table({
-        "node": ["h1"] * 8, "port": ["eth0"] * 8, "counter": ["rx_bytes"] * 4 + ["rx_packets"] * 4,
-        "time_ns": [begin + at * second for at in range(4)] * 2, "value": [0.0, 1e8, 1e8, 1e8, 0.0, 1e5, 1e5, 1e5],
-    })  # fmt: skip
-    planned = trust.Planned(node="h1", port="eth0", state="complete", why="", counts=None)
-    data = windows._Tables(packets, None, counters, None, {}, (planned,), None, NOT_SAMPLED)
-    inward, _ = windows._port_bytes(data, (begin + second // 2, begin + 3 * second // 2))
+    at = [begin + at * second for at in range(4)]
+    counters = nic_counters(at, received=[0.0, 1e8, 1e8, 1e8])
+    inward = received_at_h1(packets, counters, (begin + second // 2, begin + 3 * second // 2))
     assert (inward.captured, inward.counted) == (1e8, 5e7)
     (told,) = judge(Evidence(window="w", port_bytes=(inward,)), Tolerances())
     assert told.passed
+
+
+def nic_counters(at, *, received):
+    """Counters of eth0 at h1 as the collector keeps them: of those that stand still the turning points alone."""
+    made = [("eth0", "rx_bytes", np.array(received)), ("eth0", "rx_packets", np.array(received) / 1e3),
+            ("", "sampler.nic.late_s", np.arange(len(at)) * 1e-6)]  # fmt: skip
+    rows = [
+        {"node": "h1", "port": port, "counter": counter, "time_ns": at[k], "value": float(values[k])}
+        for port, counter, values in made
+        for k in np.flatnonzero(samplers.turning_points(values))
+    ]
+    return pa.Table.from_pylist(rows)
+
+
+def received_at_h1(packets, counters, span_ns):
+    planned = trust.Planned(node="h1", port="eth0", state="complete", why="", counts=None)
+    data = windows._Tables(packets, None, counters, None, {}, (planned,), None, NOT_SAMPLED)
+    return windows._port_bytes(data, span_ns)[0]
+
+
+@pytest.mark.parametrize(("captured", "passed"), [(1.0, True), (0.5, False)])
+def test_a_training_that_is_silent_most_of_the_time_still_has_to_be_captured_whole(captured, passed):
+    ms, begin, bursts = 10**6, 1_795_000_000 * 10**9, 40
+    share, bins = int(10**6 * captured), [begin + (500 * k + 250 + 10 * (k % 3)) * ms for k in range(bursts)]
+    packets = pa.table({
+        "node": ["h1"] * bursts, "port": ["eth0"] * bursts, "direction": ["in"] * bursts,
+        "bin_ns": bins, "wire_bytes": [share] * bursts, "captured_bytes": [share] * bursts,
+        "packets": [share // 1000] * bursts, "frames": [share // 1000] * bursts,
+    })  # fmt: skip
+    at = [begin + k * 10 * ms for k in range(500 * bursts // 10 + 1)]
+    counters = nic_counters(at, received=np.searchsorted(bins, at) * 1e6)
+    inward = received_at_h1(packets, counters, (begin, begin + 500 * bursts * ms))
+    assert inward.counted == bursts * 1e6
+    (told,) = judge(Evidence(window="w", port_bytes=(inward,)), Tolerances())
+    assert told.passed is passed
 
 
 def test_counters_are_interpolated_and_not_guessed_beyond_their_samples():

@@ -142,14 +142,13 @@ def headline(comparison: Comparison) -> str:
 
 
 def change_text(point: PointChange) -> str:
-    """The change that a point's verdict rests on, with its interval."""
+    """The change that a point's verdict rests on, with its interval where that is known."""
     change = _telling(point)
     if math.isnan(change.ratio):
         return point.why
-    return (
-        f"{change.statistic} {percent(change.ratio)} ({percent(change.low)} to {percent(change.high)}), "
-        f"{change.a_s * 1e3:.1f} to {change.b_s * 1e3:.1f} ms"
-    )
+    interval = "no interval" if math.isnan(change.low) else f"{percent(change.low)} to {percent(change.high)}"
+    sides = f"{change.a_s * 1e3:.1f} to {change.b_s * 1e3:.1f} ms"
+    return f"{change.statistic} {percent(change.ratio)} ({interval}), {sides}"
 
 
 def _telling(point: PointChange) -> regression.Change:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 
+from orchestrator.analysis.compare import settings
+from orchestrator.analysis.compare.settings import Setting
 from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
 from orchestrator.analysis.traffic.throughput import Kept
-from orchestrator.core.errors import StoreError
 from orchestrator.store import tables
 from orchestrator.store.rundir import Entry
 
@@ -28,25 +28,31 @@ _NORMAL_95 = 1.96
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kind:
-    """What the points of a curve share. `transport` is "tcp" or "rdma" as captures show it, else empty."""
+    """What the points of a curve share. `transport` is "tcp" or "rdma" as captures show it, else empty.
+
+    `differs` tells what else was set differently from other curves of the same, else it is empty.
+    """
 
     model: str
     traffic: str  # the part's name, with "-burst" where flows come in bursts; several joined by "+"
     transport: str
     ranks: int
     workload: str
+    differs: str = ""
 
     @property
     def name(self) -> str:
         told = f"{self.model}, {self.traffic}, {self.ranks} ranks, {self.workload}"
-        return f"{told} over {self.transport}" if self.transport else told
+        told = f"{told} over {self.transport}" if self.transport else told
+        return f"{told} ({self.differs})" if self.differs else told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A point: all valid windows that asked for the same load. Loads in bit/s at full size, times in seconds.
+    """A point: all valid windows that asked for the same load and were set alike.
 
-    `links` tells of the queue where training and cross traffic met, in each window whose queues were sampled.
+    Loads are in bit/s at full size, times in seconds. `links` tells of the queue where training and
+    cross traffic met, in each window whose queues were sampled.
     """
 
     requested_bps: float
@@ -115,6 +121,7 @@ class Place:
     """
 
     kind: Kind
+    setting: Setting
     requested_bps: float
     load_bps: float
     path: Path
@@ -137,23 +144,44 @@ class _Window:
     def kind(self) -> Kind:
         return self.place.kind
 
+    @property
+    def curve(self) -> _Key:
+        return self.place.kind, self.place.setting
+
+
+_Key = tuple[Kind, Setting]
+
 
 def measured(entries: Iterable[Entry]) -> tuple[Series, ...]:
     """Every curve in these runs: valid windows of runs with one job; checks of a sweep's own are left out.
 
-    A window without cross traffic is a point of every curve of the same model, ranks, workload and transport.
+    A window without cross traffic is a point of every curve of the same model, ranks, workload and transport that was
+    set alike.
     """
     windows = [window for entry in entries for window in _windows(entry) if not window.place.fresh]
-    by_kind: dict[Kind, list[_Window]] = defaultdict(list)
+    by_curve: dict[_Key, list[_Window]] = defaultdict(list)
     for window in windows:
-        by_kind[window.kind].append(window)
+        by_curve[window.curve].append(window)
+    with_traffic = {_without_traffic(key) for key in by_curve if key[0].traffic != NO_TRAFFIC}
+    told = [key for key in sorted(by_curve) if key not in with_traffic]  # those stand in the curves with traffic
     found = []
-    for kind, mine in sorted(by_kind.items()):
-        if kind.traffic == NO_TRAFFIC and any(_alike(kind, other) and other != kind for other in by_kind):
-            continue  # it stands in the curves with traffic
-        alone = [] if kind.traffic == NO_TRAFFIC else by_kind.get(_without_traffic(kind), [])
-        found.append(_series(kind, [*alone, *mine]))
+    for key, kind in zip(told, _told_apart(told), strict=True):
+        alone = [] if kind.traffic == NO_TRAFFIC else by_curve.get(_without_traffic(key), [])
+        found.append(_series(kind, [*alone, *by_curve[key]]))
     return tuple(found)
+
+
+def _told_apart(keys: Sequence[_Key]) -> list[Kind]:
+    """The kind of each, with what was set differently where several are of one kind."""
+    of_kind: dict[Kind, list[Setting]] = defaultdict(list)
+    for kind, setting in keys:
+        of_kind[kind].append(setting)
+    texts = {
+        (kind, setting): text
+        for kind, found in of_kind.items()
+        for setting, text in zip(found, settings.differences(found), strict=True)
+    }
+    return [replace(key[0], differs=texts[key]) for key in keys]
 
 
 def checks(entries: Iterable[Entry]) -> tuple[Check, ...]:
@@ -181,12 +209,8 @@ def _median(seconds: Floats) -> tuple[float, float, float]:
     return float(found.value), float(found.low), float(found.high)
 
 
-def _without_traffic(kind: Kind) -> Kind:
-    return Kind(kind.model, NO_TRAFFIC, kind.transport, kind.ranks, kind.workload)
-
-
-def _alike(kind: Kind, other: Kind) -> bool:
-    return _without_traffic(kind) == _without_traffic(other)
+def _without_traffic(key: _Key) -> _Key:
+    return replace(key[0], traffic=NO_TRAFFIC), key[1].without_traffic
 
 
 def _series(kind: Kind, windows: Sequence[_Window]) -> Series:
@@ -232,16 +256,17 @@ def places(entry: Entry) -> Iterator[Place]:
         return
     job, scale = jobs[0], int(manifest["scale"])
     planned = (manifest.get("sweep") or {}).get("points") or {}
-    traffic = _traffic(entry)
+    set_to = settings.of_windows(entry)
     for record in valid:
         name = record["window"]
         loads = [load["achieved_bps"] for load in record["loads"]]
         if None in loads:
             continue
-        about = planned.get(name, {})
+        about, mine = planned.get(name, {}), set_to[name]
         yield Place(
-            kind=Kind(str(job.get("model")), traffic.get(name, NO_TRAFFIC) if loads else NO_TRAFFIC,
-                      _transport(record, job["name"]), len(job["ranks"]), str(job["workload"])),
+            kind=Kind(str(job.get("model")), mine.traffic if loads else NO_TRAFFIC, _transport(record, job["name"]),
+                      len(job["ranks"]), str(job["workload"])),
+            setting=mine.setting if loads else mine.setting.without_traffic,
             requested_bps=math.fsum(load["requested_bps"] for load in record["loads"]) * scale,
             load_bps=math.fsum(loads) * scale, path=entry.path, record=record, point=str(about.get("point", "")),
             fresh=bool(about.get("fresh")),
@@ -261,7 +286,7 @@ def _windows(entry: Entry) -> Iterable[_Window]:
         span_ns = (place.record["start_ns"], place.record["end_ns"])
         yield _Window(
             place=place, seconds=_within(times, place.record["iterations"][job["name"]]),
-            capacity_bps=_capacity(manifest),
+            capacity_bps=min(_capacity(manifest), place.setting.least_rate_bps),
             theory_bytes=float((job.get("theory") or {}).get("bytes_per_iteration", math.nan)) * scale, scale=scale,
             emulated="emulated" in str(job.get("compute")),
             link=shared_link(queues, manifest["topology"], span_ns=span_ns, scale=scale),
@@ -290,19 +315,3 @@ def _transport(record: Mapping[str, Any], job: str) -> str:
         if row["job"] == job and sent is not None and theory:
             return "tcp" if sent > 0.5 * theory else "rdma"
     return ""
-
-
-def _traffic(entry: Entry) -> dict[str, str]:
-    """The kind of cross traffic in each window, by the run's own experiment file."""
-    path = entry.path / "experiment.yaml"
-    try:
-        experiment = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
-    windows = experiment.get("windows") or [{"name": "w1", "traffic": experiment.get("traffic") or []}]
-    return {window["name"]: "+".join(map(_source_name, window.get("traffic") or [])) for window in windows}
-
-
-def _source_name(choice: Mapping[str, Any]) -> str:
-    ((name, config),) = choice.items()
-    return f"{name}-burst" if isinstance(config, Mapping) and config.get("burst") else str(name)

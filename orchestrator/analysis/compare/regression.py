@@ -10,8 +10,8 @@ has two sources:
   PRIOR_RUNS further runs (the idea of Smyth, "Linear models and empirical Bayes methods", Statistical Applications in
   Genetics and Molecular Biology 3(1), 2004, with a fixed weight).
 
-Where no side of any point has two runs, the spread between runs is not known. It is then assumed, which the verdict
-says, and a point can be called better or worse, but never the same.
+Where no side of any point has two runs, the spread between runs is not known. There is no interval then, no test, and
+no verdict.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.stats import statistics
-from orchestrator.analysis.stats.ranks import rank_test
+from orchestrator.analysis.stats.ranks import Ranks, rank_test
 
 Floats = npt.NDArray[np.float64]
 Verdict = Literal["worse", "better", "same", "cannot tell"]
@@ -42,12 +42,11 @@ class Rule:
 
     `alpha` bounds the chance that equal runs raise any alarm at all, over all points and statistics (Holm). A change is
     one of at least `margin` (share of 1, by statistic), and two sides are the same when their ratio is known to lie
-    within it. `assumed_spread` is the standard deviation of the logarithm between runs where it cannot be estimated.
+    within it.
     """
 
     alpha: float = 0.05
     margin: Mapping[str, float]
-    assumed_spread: float = 0.01
 
 
 DEFAULT = Rule(margin={"p50": 0.02, "p99": 0.1})
@@ -116,7 +115,6 @@ class _Side:
     runs: int
     spread: float  # sum of squares between runs
     within: float  # variance of the mean that iterations alone explain
-    typical_within: float  # that of a single run
 
     @property
     def freedom(self) -> int:
@@ -125,10 +123,11 @@ class _Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Test:
+    """`error` and `freedom` are NaN where the spread between runs is not known."""
+
     log_ratio: float
     error: float
     freedom: float
-    assumed: bool
 
     @property
     def p(self) -> float:
@@ -150,14 +149,13 @@ def compare(pairs: Sequence[Pair], rule: Rule = DEFAULT, *, seed: int = 1) -> tu
         for statistic in STATISTICS
     }
     tests = {
-        statistic: _tests({pair.point: sides[pair.point, statistic] for pair in pairs}, rule)
-        for statistic in STATISTICS
+        statistic: _tests({pair.point: sides[pair.point, statistic] for pair in pairs}) for statistic in STATISTICS
     }
     flat = {
         (point, statistic): test.p
         for statistic, of_points in tests.items()
         for point, test in of_points.items()
-        if test is not None
+        if test is not None and not math.isnan(test.p)
     }
     adjusted = dict(zip(flat, holm(list(flat.values())), strict=True))
     return tuple(_point(pair, {s: tests[s][pair.point] for s in STATISTICS}, sides, adjusted, rule) for pair in pairs)
@@ -192,7 +190,7 @@ def _side(series: Sequence[RunSeries], statistic: str, seed: int) -> _Side | Non
     mean = math.fsum(means) / len(means)
     return _Side(
         mean=mean, runs=len(means), spread=math.fsum((value - mean) ** 2 for value in means),
-        within=math.fsum(noise) / len(noise) ** 2, typical_within=math.fsum(noise) / len(noise),
+        within=math.fsum(noise) / len(noise) ** 2,
     )  # fmt: skip
 
 
@@ -207,7 +205,7 @@ def _logarithms(seconds: bytes, seed: int) -> Mapping[str, tuple[float, float]]:
     }
 
 
-def _tests(sides: Mapping[str, tuple[_Side | None, _Side | None]], rule: Rule) -> dict[str, _Test | None]:
+def _tests(sides: Mapping[str, tuple[_Side | None, _Side | None]]) -> dict[str, _Test | None]:
     """A t test a point, its variance between runs moderated by that of all points."""
     whole = {point: (a, b) for point, (a, b) in sides.items() if a is not None and b is not None}
     freedom = sum(a.freedom + b.freedom for a, b in whole.values())
@@ -220,13 +218,10 @@ def _tests(sides: Mapping[str, tuple[_Side | None, _Side | None]], rule: Rule) -
             others = [pair for other, pair in whole.items() if other != point]
             spread = math.fsum(x.spread + y.spread for x, y in others) / max(1, freedom - own)
             variance = (a.spread + b.spread + prior * spread) / (own + prior)
+            error = math.sqrt(max(variance * (1 / a.runs + 1 / b.runs), a.within + b.within))
+            found[point] = _Test(log_ratio=b.mean - a.mean, error=error, freedom=own + prior)
         else:
-            variance = rule.assumed_spread**2 + max(a.typical_within, b.typical_within)
-        error = math.sqrt(max(variance * (1 / a.runs + 1 / b.runs), a.within + b.within))
-        assumed = own + prior <= 0
-        found[point] = _Test(
-            log_ratio=b.mean - a.mean, error=error, freedom=math.inf if assumed else own + prior, assumed=assumed
-        )
+            found[point] = _Test(log_ratio=b.mean - a.mean, error=math.nan, freedom=math.nan)
     return found
 
 
@@ -234,11 +229,11 @@ def _point(
     pair: Pair, tests: Mapping[str, _Test | None], sides: Mapping[tuple[str, str], tuple[_Side | None, _Side | None]],
     adjusted: Mapping[tuple[str, str], float], rule: Rule,
 ) -> PointChange:  # fmt: skip
-    superiority, p_rank = rank_test([one.seconds for one in pair.a], [one.seconds for one in pair.b])
+    ranks = rank_test([one.seconds for one in pair.a], [one.seconds for one in pair.b])
     changes = tuple(
         _change(
             statistic, tests[statistic], sides[pair.point, statistic],
-            p_holm=adjusted.get((pair.point, statistic), math.nan), p_rank=p_rank, rule=rule,
+            p_holm=adjusted.get((pair.point, statistic), math.nan), ranks=ranks, rule=rule,
         )
         for statistic in STATISTICS
     )  # fmt: skip
@@ -251,12 +246,12 @@ def _point(
         point=pair.point, verdict=telling.verdict, why=why, changes=changes,
         runs=(len({one.run for one in pair.a}), len({one.run for one in pair.b})),
         iterations=(sum(len(one.seconds) for one in pair.a), sum(len(one.seconds) for one in pair.b)),
-        superiority=superiority, p_rank=p_rank,
+        superiority=ranks.superiority, p_rank=ranks.p,
     )  # fmt: skip
 
 
 def _change(
-    statistic: str, test: _Test | None, sides: tuple[_Side | None, _Side | None], *, p_holm: float, p_rank: float,
+    statistic: str, test: _Test | None, sides: tuple[_Side | None, _Side | None], *, p_holm: float, ranks: Ranks,
     rule: Rule,
 ) -> Change:  # fmt: skip
     a_s, b_s = (math.exp(side.mean) if side is not None else math.nan for side in sides)
@@ -268,29 +263,29 @@ def _change(
             p_holm=math.nan, verdict="cannot tell", why=why,
         )  # fmt: skip
     ratio, half = math.exp(test.log_ratio), test.half(rule.alpha)
-    verdict, why = _verdict(statistic, test, p_holm=p_holm, p_rank=p_rank, rule=rule)
+    verdict, why = _verdict(statistic, test, p_holm=p_holm, ranks=ranks, rule=rule)
     return Change(
         statistic=statistic, a_s=a_s, b_s=b_s, ratio=ratio, low=math.exp(test.log_ratio - half),
         high=math.exp(test.log_ratio + half), p=test.p, p_holm=p_holm, verdict=verdict, why=why,
     )  # fmt: skip
 
 
-def _verdict(statistic: str, test: _Test, *, p_holm: float, p_rank: float, rule: Rule) -> tuple[Verdict, str]:
-    """A change needs size, significance and, for the median, ranks that agree; sameness needs two one-sided tests."""
+def _verdict(statistic: str, test: _Test, *, p_holm: float, ranks: Ranks, rule: Rule) -> tuple[Verdict, str]:
+    """A change needs size, significance and, for the median, no ranks that deny it; sameness two one-sided tests."""
+    if math.isnan(test.error):
+        return "cannot tell", "one run a side: the spread between runs is not known"
     margin = rule.margin[statistic]
     bound = math.log1p(margin)
     # Two one-sided tests at alpha each are an interval at 1 - 2 alpha within the margin (Schuirmann, 1987).
     reach = abs(test.log_ratio) + test.half(2 * rule.alpha)
-    if reach < bound and not test.assumed:
+    if reach < bound:
         return "same", f"within {margin:.0%} with confidence"
     large = abs(test.log_ratio) >= bound
-    ranks_agree = statistic != "p50" or p_rank < rule.alpha
-    if large and p_holm < rule.alpha and ranks_agree:
+    # Where runs differ more than iterations do, two runs a side are two values a side, of which no ranks give p < 0.05.
+    denied = statistic == "p50" and ranks.deny(rule.alpha)
+    if large and p_holm < rule.alpha and not denied:
         how = "slower" if test.log_ratio > 0 else "faster"
-        said = "; the spread between runs is assumed" if test.assumed else ""
-        return ("worse" if test.log_ratio > 0 else "better"), f"{statistic} {how}{said}"
-    if test.assumed:
-        return "cannot tell", "one run a side: the spread between runs is not known"
+        return ("worse" if test.log_ratio > 0 else "better"), f"{statistic} {how}"
     if large:
         return "cannot tell", "the difference is no larger than what runs differ by"
     if p_holm < rule.alpha:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +14,23 @@ from orchestrator.analysis.stats import statistics
 Floats = npt.NDArray[np.float64]
 
 
-def rank_test(a: Sequence[Floats], b: Sequence[Floats]) -> tuple[float, float]:
+class Ranks(NamedTuple):
     """The probability that an iteration of `b` takes longer than one of `a`, and Mann and Whitney's p of it being 1/2.
+
+    `least_p` is the p of sides that do not overlap at all: no data of these sizes gives a lower one.
+    """
+
+    superiority: float
+    p: float
+    least_p: float
+
+    def deny(self, alpha: float) -> bool:
+        """Whether the test finds no difference at this level, which it could have found."""
+        return not self.p < alpha and not self.least_p >= alpha
+
+
+def rank_test(a: Sequence[Floats], b: Sequence[Floats]) -> Ranks:
+    """Mann and Whitney's test of two sides.
 
     The variance takes as sizes the numbers of independent iterations: fewer than measured where iterations follow one
     another (Geyer) and where those of a run resemble each other (Kish's design effect, from the variance between runs).
@@ -24,12 +40,13 @@ def rank_test(a: Sequence[Floats], b: Sequence[Floats]) -> tuple[float, float]:
 
     first, second = (np.concatenate([*side, np.zeros(0)]) for side in (a, b))
     if min(len(first), len(second)) < statistics.FEWEST:
-        return math.nan, math.nan
+        return Ranks(math.nan, math.nan, math.nan)
     u = float(stats.mannwhitneyu(second, first, method="asymptotic").statistic)
     superiority = u / (len(first) * len(second))
     n, m = (_independent(side) for side in (a, b))
-    z = (superiority - 0.5) / math.sqrt((n + m + 1) / (12 * n * m))
-    return superiority, float(2 * stats.norm.sf(abs(z)))
+    error = math.sqrt((n + m + 1) / (12 * n * m))
+    p, least_p = (float(2 * stats.norm.sf(apart / error)) for apart in (abs(superiority - 0.5), 0.5))
+    return Ranks(superiority, p, least_p)
 
 
 def _independent(series: Sequence[Floats]) -> float:

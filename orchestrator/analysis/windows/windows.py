@@ -20,6 +20,8 @@ from orchestrator.store import tables
 Manifest = Mapping[str, Any]
 _NIC = {"in": "rx_bytes", "out": "tx_bytes"}
 _NIC_PACKETS = {"in": "rx_packets", "out": "tx_packets"}
+# Written with every sample, while a counter that stands still is kept at its turning points alone.
+_NIC_CLOCK = "sampler.nic.late_s"
 _SWAP = ("swap.in_pages", "swap.out_pages")
 _THROTTLES = ("cpu.core_throttles", "cpu.package_throttles")
 
@@ -62,7 +64,8 @@ def measure(
     import pyarrow.compute as pc
 
     iterations = tables.read(folder, "iterations")
-    needed = pc.field("counter").isin([*_NIC.values(), *_NIC_PACKETS.values(), *_SWAP, *_THROTTLES, *serving.NEEDED])
+    nic = (*_NIC.values(), *_NIC_PACKETS.values(), _NIC_CLOCK)
+    needed = pc.field("counter").isin([*nic, *_SWAP, *_THROTTLES, *serving.NEEDED])
     packets = tables.read(folder, "packets")
     counters = throughput.Kept(tables.read(folder, "counters", where=needed))
     data = _Tables(
@@ -266,7 +269,7 @@ def _port_bytes_of(data: _Tables, one: trust.Planned, direction: str, span: tupl
         return throughput.counter_growth(data.counters, node=node, port=port, counter=counter, span_ns=span)
 
     wire = captured("wire_bytes")
-    gap = throughput.sampling_gap_ns(data.counters, node=node, port=port, counter=counter, span_ns=span)
+    gap = throughput.sampling_gap_ns(data.counters, node=node, port="", counter=_NIC_CLOCK, span_ns=span)
     # An interpolated counter may have grown at any time between two samples.
     edge = wire.busiest(span[0] - gap, span[1] + gap) * (1 + gap / wire.width_ns)
     return PortBytes(

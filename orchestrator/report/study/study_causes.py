@@ -127,9 +127,10 @@ def _value(curve: Curve, load_gbps: float, printed: Salamy) -> float:
 def order(found: Sequence[Analysed], printed: Salamy) -> Table:
     """Kinds of cross traffic at one high load, from the least to the most harmful."""
     rows: Rows = []
-    for model in dict.fromkeys(one.series.kind.model for one in found):
+    for model, differs in dict.fromkeys((one.series.kind.model, one.series.kind.differs) for one in found):
         mine = {one.series.kind.traffic: one.series for one in found
-                if one.series.kind.model == model and one.series.kind.traffic in ORDER}  # fmt: skip
+                if (one.series.kind.model, one.series.kind.differs) == (model, differs)
+                and one.series.kind.traffic in ORDER}  # fmt: skip
         if len(mine) < 2:
             continue
         reached = min(series.curve.load_bps[-1] for series in mine.values()) / 1e9
@@ -138,7 +139,8 @@ def order(found: Sequence[Analysed], printed: Salamy) -> Table:
         ours = sorted((value, traffic) for traffic, value in times.items() if not math.isnan(value))
         expected = [traffic for traffic in ORDER if traffic in times]
         rows.append((
-            model, f"{load_gbps:g}", " < ".join(f"{traffic} {seconds(value)}" for value, traffic in ours),
+            f"{model} ({differs})" if differs else model, f"{load_gbps:g}",
+            " < ".join(f"{traffic} {seconds(value)}" for value, traffic in ours),
             " < ".join(expected), _ordered(mine, load_gbps * 1e9, expected),
             "; ".join(_their_times(model, load_gbps, printed)) or NOTHING,
         ))  # fmt: skip

@@ -174,7 +174,7 @@ def transports(found: Sequence[Analysed], printed: Salamy) -> Table:
     both: dict[tuple[Any, ...], dict[str, Analysed]] = {}
     for one in found:
         kind = one.series.kind
-        both.setdefault((kind.model, kind.traffic, kind.ranks, kind.workload), {})[kind.transport] = one
+        both.setdefault((kind.model, kind.traffic, kind.ranks, kind.workload, kind.differs), {})[kind.transport] = one
     for transports in both.values():
         if {"tcp", "rdma"} <= transports.keys():
             for name in ("rdma", "tcp"):
@@ -193,7 +193,7 @@ def _first_of_models(found: Sequence[Analysed]) -> list[Analysed]:
     first: dict[tuple[Any, ...], Analysed] = {}
     for one in found:
         kind = one.series.kind
-        first.setdefault((kind.model, kind.ranks, kind.transport, kind.workload), one)
+        first.setdefault((kind.model, kind.ranks, kind.transport, kind.workload, kind.differs), one)
     return list(first.values())
 
 

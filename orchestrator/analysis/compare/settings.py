@@ -1,0 +1,94 @@
+"""What the experiment of a run set beside its loads: which windows measured the same, and in what others differ."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from orchestrator.core.errors import StoreError
+from orchestrator.core.units import quantity
+from orchestrator.store.rundir import Entry
+
+Flat = tuple[tuple[str, str], ...]  # path below the experiment, and the value there
+
+# These say how often and how long one measures and what counts, not what is measured; traffic is a window's own.
+_NOT_MEASURED = ("name", "seed", "repeat", "dry_run", "measure", "validity", "windows", "traffic")
+# Streams are the means to a load: those of a source are raised until it is reached.
+_OF_LOAD = ("load", "streams")
+_RATE = re.compile(r"conditions\.\d+\.rate\.rate")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Setting:
+    """What a window was set to: `shared` with all windows of its run, `traffic` of its own without the loads."""
+
+    shared: Flat
+    traffic: Flat = ()
+
+    @property
+    def without_traffic(self) -> Setting:
+        return Setting(self.shared)
+
+    @property
+    def least_rate_bps(self) -> float:
+        """The lowest rate that a condition set for a link; infinite where none did."""
+        told = (quantity(value) for path, value in self.shared if _RATE.fullmatch(path))
+        return min((number for _, number in filter(None, told)), default=math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSetting:
+    """The kind of cross traffic of a window, "" without any, and everything that was set."""
+
+    traffic: str
+    setting: Setting
+
+
+def of_windows(entry: Entry) -> dict[str, WindowSetting]:
+    """The setting of each window, by the run's own experiment file; StoreError when that cannot be read."""
+    path = entry.path / "experiment.yaml"
+    try:
+        experiment = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
+    shared = tuple(_flat({key: value for key, value in experiment.items() if key not in _NOT_MEASURED}))
+    windows = experiment.get("windows") or [{"name": "w1", "traffic": experiment.get("traffic") or []}]
+    found = {}
+    for window in windows:
+        sources = window.get("traffic") or []
+        traffic = tuple(_flat({"traffic": [_without_load(source) for source in sources]}))
+        found[window["name"]] = WindowSetting("+".join(map(_source_name, sources)), Setting(shared, traffic))
+    return found
+
+
+def differences(settings: Sequence[Setting]) -> list[str]:
+    """Each of these by what not all of them have in common."""
+    whole = [dict(one.shared) | dict(one.traffic) for one in settings]
+    paths = sorted({path for one in whole for path in one if len({other.get(path) for other in whole}) > 1})
+    return [", ".join(f"{path} {one.get(path, 'not set')}" for path in paths) for one in whole]
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    below = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
+    if below is None:
+        yield path, str(value)
+        return
+    for key, inner in below:
+        yield from _flat(inner, f"{path}.{key}" if path else str(key))
+
+
+def _without_load(choice: Mapping[str, Any]) -> dict[str, Any]:
+    ((name, config),) = choice.items()
+    if not isinstance(config, Mapping):
+        return {name: config}
+    return {name: {key: value for key, value in config.items() if key not in _OF_LOAD}}
+
+
+def _source_name(choice: Mapping[str, Any]) -> str:
+    ((name, config),) = choice.items()
+    return f"{name}-burst" if isinstance(config, Mapping) and config.get("burst") else str(name)
