@@ -162,7 +162,7 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
             if loads and is_silent(choice):  # no load is what was meant
                 found[here:] = [one for one in found[here:] if one not in loads]
         if len(found) == before:
-            found.extend((at, problem) for problem in overloads.problems(window, experiment.conditions, topology))
+            found.extend((at, problem) for problem in overloads.problems(window, topology))
     for i, choice in enumerate(experiment.collect):
         ask("collector", choice, "collect", i)
     return found

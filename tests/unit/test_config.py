@@ -201,16 +201,6 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
         "6:1",
         "traffic: the loads from h1 add up to 1.2gbit, above its link of 1gbit; accepted: at most 1gbit together",
     ),
-    "load above a rate that a condition sets": (
-        GOOD + "conditions:\n  - rate: {host: h1, rate: 100mbit}\n",
-        "6:1",
-        "traffic: the loads from h1 add up to 200mbit, above the condition rate of 100mbit; accepted: at most 100mbit",
-    ),
-    "load above the rate of a switch port": (
-        GOOD + "conditions:\n  - rate: {host: h2, where: switch-port, rate: 100mbit}\n",
-        "6:1",
-        "traffic: the loads to h2 add up to 200mbit, above the condition rate of 100mbit",
-    ),
     "loads of a window together": (
         changed(
             "traffic:\n" + IPERF,

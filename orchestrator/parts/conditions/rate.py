@@ -147,11 +147,6 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     return found
 
 
-def bounded(config: Config) -> tuple[str, str, float]:
-    """The direction, seen from the host ("from" or "to"), the host, and the rate in it, unscaled."""
-    return ("from" if config.where == "nic" else "to"), config.host, config.rate
-
-
 def _place(config: Config, topology: Topology) -> tuple[str, str]:
     link = topology.link(config.host)
     return (link.switch, link.switch_port) if config.where == "switch-port" else (link.host, link.device)
