@@ -15,11 +15,17 @@ pytestmark = [
 ]
 
 
+def states(hosts):
+    """Queues, routes and work folders; what is mounted below /var/tmp, as this checkout may be, is there before too."""
+    network = [hosts.on(name, "tc", "qdisc") + hosts.on(name, "ip", "route") for name in hosts.names]
+    return network, [hosts.on(name, "find", "/var/tmp", "-mindepth", "1") for name in (JUMP, *hosts.names)]
+
+
 def test_a_first_experiment_is_valid_at_the_first_try_and_leaves_the_hosts_as_they_were(tmp_path):
     """As README's quickstart is, but for the model, and without a word about offloads, which stand as they come."""
     with up("h1", "h2", "h3") as hosts:
         rack = write(tmp_path, hosts.inventory(), "rack.yaml")
-        before = [hosts.on(name, "tc", "qdisc") + hosts.on(name, "ip", "route") for name in hosts.names]
+        before = states(hosts)
         path = write(
             tmp_path,
             {
@@ -35,6 +41,4 @@ def test_a_first_experiment_is_valid_at_the_first_try_and_leaves_the_hosts_as_th
         (run,) = last_json(out)["runs"]
         assert run["windows"][0]["valid"]
         nothing_is_left(run["run"])
-        assert [hosts.on(name, "tc", "qdisc") + hosts.on(name, "ip", "route") for name in hosts.names] == before
-        for name in (JUMP, *hosts.names):
-            assert hosts.on(name, "find", "/var/tmp", "-mindepth", "1") == ""
+        assert states(hosts) == before
