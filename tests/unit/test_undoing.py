@@ -177,6 +177,15 @@ def test_what_an_older_agent_wrote_is_taken_back_and_where_it_does_not_say_when_
     assert rules.present() == []
 
 
+def test_what_is_taken_back_already_is_no_trouble_wherever_it_was_made(tether):
+    """Else a journal that an older agent has done with would be told of for ever."""
+    folder = kill(tether())
+    lines = [{"id": "one", "undo": [["false"]]}, {"id": "one", "done": True}]
+    (folder / "undo.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / ".orch-run.json").write_text("")
+    assert tether(hello=False, run="sweep").sweep(soon(), keep_data=True).failed == ()
+
+
 def test_what_cannot_be_taken_back_is_told_until_it_is_forgotten(tether, tmp_path, run_name, capsys):
     leash = tether()
     leash.change("route of n1", soon(), undo=[["false"]], apply=[["true"]])

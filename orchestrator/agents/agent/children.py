@@ -13,7 +13,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .folders import Folder
+from .folders import O_PATH, Folder
 from .guard import capabilities, stand_guard
 from .home import Home
 from .steps import Refusal, Steps
@@ -57,7 +57,7 @@ def find_program(name: str, folder: Optional[Folder] = None) -> str:
 def refuse_noexec(name: str, where: Optional[int]) -> None:
     """Tell of a program that may be executed by its mode, but not where it lies."""
     with contextlib.suppress(OSError):
-        fd = os.open(name, os.O_PATH, dir_fd=where)
+        fd = os.open(name, O_PATH, dir_fd=where)
         try:
             mode, flags = os.fstat(fd).st_mode, os.fstatvfs(fd).f_flag
         finally:

@@ -65,6 +65,7 @@ class Journal:
         self.pending: Dict[str, Pending] = {}
         self.doubtful: Set[str] = set()
         self.troubles: List[str] = []
+        unclear: Dict[str, str] = {}
         try:
             with open(self.opened(os.O_RDWR), "rb+") as file:
                 data = file.read()
@@ -75,23 +76,26 @@ class Journal:
             return
         for number, line in enumerate(whole.split(b"\n")[:-1], 1):
             try:
-                self.follow(json.loads(line), about)
+                self.follow(json.loads(line), about, unclear)
             except (ValueError, TypeError, LookupError, RecursionError, re.error):
                 self.troubles.append("line %d cannot be read: %s" % (number, line[:80].decode(errors="replace")))
+        self.troubles += ["%s: %s" % told for told in unclear.items()]
 
-    def follow(self, entry: Dict[str, Any], about: Dict[str, Any]) -> None:
+    def follow(self, entry: Dict[str, Any], about: Dict[str, Any], unclear: Dict[str, str]) -> None:
+        """Take note of an entry; of a change that nobody has taken back `unclear` says why it cannot be done here."""
         key = entry["id"]
         if not isinstance(key, str):
             raise TypeError("an id that is no text")
         if entry.get("done"):
             self.pending.pop(key, None)
+            unclear.pop(key, None)
         elif "undo" in entry:
             change = Pending(argvs(entry["undo"]), sign_of(entry.get("sign")))
             words = [word for word in (about, entry.get("at")) if word]
             if not words:
-                self.troubles.append("%s: it cannot be told whether it was made before a reboot" % key)
+                unclear[key] = "it cannot be told whether it was made before a reboot"
             elif any(map(elsewhere, words)):
-                self.troubles.append("%s: it was made on another machine" % key)
+                unclear[key] = "it was made on another machine"
             elif all(map(here, words)):
                 self.pending[key] = change
         if entry.get("whole", True):  # an older agent wrote none of it
