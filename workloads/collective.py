@@ -266,7 +266,7 @@ def _whole(size: float, world: int) -> int:
 def read(home: Home) -> Mapping[str, Columns]:
     """The tables of a rank, and `collectives`; damaged lines are left out."""
     rows = [
-        {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window": "", **row}
+        {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window_name": "", **row}
         for row in map(_row, lines.records(home.folder / LOG))
         if row is not None
     ]

@@ -174,7 +174,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 def read(home: Home) -> Mapping[str, Columns]:
     """The tables of a rank, and `routing`; damaged lines are left out."""
-    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window": ""}
+    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window_name": ""}
     rows = [{**who, **row} for record in lines.records(home.folder / LOG) for row in _rows(record)]
     return {
         **read_training(home),
