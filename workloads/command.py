@@ -26,7 +26,7 @@ from workloads.readers.iterations import LOG, read_iterations
 
 NAME = "command"
 
-_TRAINING = Path(__file__).parent / "training"
+_TRAINING = Path(__file__).parent / "rank"
 _PROGRAM = "command.py"
 _SIBLINGS = ("iteration_log.py", "lifecycle.py")
 _TOLD = "command.json"

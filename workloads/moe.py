@@ -29,7 +29,7 @@ NAME = "moe"
 LOG = "routing.jsonl"
 
 _ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
-_GATE_FEATURES = 32  # FEATURES of training/gating.py, which needs torch
+_GATE_FEATURES = 32  # FEATURES of rank/gating.py, which needs torch
 _GATE_BYTES = 4
 
 

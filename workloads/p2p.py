@@ -16,8 +16,8 @@ from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, model_training, modelled, torch_ranks
 from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
+from workloads.rank.exchange import schedule
 from workloads.readers.iterations import read_training
-from workloads.training.exchange import schedule
 
 NAME = "p2p"
 

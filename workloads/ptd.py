@@ -24,9 +24,9 @@ from workloads.common.torch_ranks import TorchConfig
 from workloads.models import gpt
 from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape, Stage
+from workloads.rank import parallel
+from workloads.rank.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
 from workloads.readers.iterations import read_training
-from workloads.training import parallel
-from workloads.training.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
 
 NAME = "ptd"
 

@@ -169,7 +169,7 @@ def test_files_hold_every_sibling_that_the_program_imports() -> None:
     where, settings = topology(), config()
     files = ddp.launches(settings, job(settings, where), where, seed=3)[0].files
     code = "\n".join(path.read_text() for path in files.values() if isinstance(path, Path))
-    ours = {path.stem for path in Path(ddp.__file__).with_name("training").glob("*.py")} - {"__init__", "describe"}
+    ours = {path.stem for path in Path(ddp.__file__).with_name("rank").glob("*.py")} - {"__init__", "describe"}
     imported = {name for name in ours if f"from {name} import" in code or f"import {name}\n" in code}
     assert {f"{name}.py" for name in imported} <= set(files)
     assert {"emulated", "iteration_log", "lifecycle", "vision", "program", "compute"} <= imported

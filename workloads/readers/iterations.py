@@ -1,4 +1,4 @@
-"""Reads the iteration logs that the rank programs in `training/` write."""
+"""Reads the iteration logs that the rank programs in `rank/` write."""
 
 from __future__ import annotations
 
