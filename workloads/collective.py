@@ -12,8 +12,9 @@ from pydantic import Field
 
 from orchestrator.core.units import Size
 from orchestrator.parts.launch import Launch, Line, Requirement
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads import nccl_tests
 from workloads.common import between, environments, footprints, mpi_ranks, torch_ranks
