@@ -240,7 +240,7 @@ def test_read_a_real_log(tmp_path: Path) -> None:
     assert table["end_ns"][0] == first["end_ns"] - 1000
     assert table["seconds"][0] == pytest.approx((first["mono_end_ns"] - first["mono_start_ns"]) / 1e9)
     assert all(0.06 < seconds < 0.6 for seconds in table["seconds"])
-    assert (set(table["job"]), set(table["rank"]), set(table["window"])) == ({"job0"}, {1}, {""})
+    assert (set(table["job"]), set(table["rank"]), set(table["window_name"])) == ({"job0"}, {1}, {""})
     spent = [sum(parts) for parts in zip(table["forward_s"], table["backward_s"], table["wait_s"], strict=True)]
     assert all(a < b for a, b in zip(spent, table["seconds"], strict=True))
 
