@@ -92,7 +92,8 @@ def reduce(folder: Path) -> dict[str, Any]:
 def _add_home(writer: TableWriter, part: str, home: Home, manifest: Mapping[str, Any], notes: list[str]) -> None:
     try:
         for table, columns in brought(part, home).items():
-            placed = {"window": _windows_of(columns, home, manifest)} if {"window", "iteration"} <= set(columns) else {}
+            of_iterations = {"window_name", "iteration"} <= set(columns)
+            placed = {"window_name": _windows_of(columns, home, manifest)} if of_iterations else {}
             writer.add(table, {**columns, **placed}, node=home.node, launch=home.launch)
     except OrchError as error:
         notes.append(f"{home.node}: {home.launch}: {error.message}")
@@ -236,7 +237,8 @@ def _window(window: Mapping[str, Any], outcome: windows.Outcome) -> dict[str, An
     def rows(table: str) -> list[dict[str, Any]]:
         columns = outcome.tables[table]
         picked = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        return [{key: _finite(value) for key, value in row.items()} for row in picked if row["window"] == name]
+        mine = [row for row in picked if row.pop("window_name") == name]
+        return [{key: _finite(value) for key, value in row.items()} for row in mine]
 
     (verdict,) = rows("windows")
     return {
