@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.core import terminal
 from orchestrator.core.units import duration_text, rate_text, size_text
+from orchestrator.experiment.experiment import Measure
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts.launch import Launch
 from orchestrator.store.rundir import Entry, began_text
@@ -78,7 +79,7 @@ def plan_text(runs: Sequence[RunPlan]) -> str:
         measure = window.measure
         ends = [f"{measure.iterations} iterations"] if measure.iterations else []
         ends += [duration_text(measure.at_most)] if measure.at_most else []
-        lines.append(f"window {window.name}: {measure.warmup} iterations of warm-up, then {' or '.join(ends)}")
+        lines.append(f"window {window.name}: {_warmup(measure)}, then {' or '.join(ends)}")
         for source in window.sources:
             for demand in source.demands:
                 scaled = f" ({rate_text(demand.rate / topology.scale)} scaled)" if topology.scale != 1 else ""
@@ -93,6 +94,11 @@ def plan_text(runs: Sequence[RunPlan]) -> str:
     lines.append("")
     lines += [f"run {run.repetition}: point {run.point}, seed {run.seed}" for run in runs]
     return "\n".join(lines)
+
+
+def _warmup(measure: Measure) -> str:
+    told = f"{measure.before} iterations of warm-up"
+    return f"{told}, of which the steady ones count" if measure.warmup == "auto" else told
 
 
 def _links(run: RunPlan) -> str:

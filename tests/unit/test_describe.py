@@ -147,7 +147,7 @@ def test_a_plan_tells_every_process_flag_and_file(tmp_path):
     for said in (
         "experiment t: 2 runs on local hosts h1 (", "scale 10, MTU 1500; links 1gbit set up as 100mbit",
         "change: rate of h2:eth0 on h2", "job training (ddp), ranks 0=h1, 1=h2, 2=h3", "theory: ",
-        "window w1: 5 iterations of warm-up, then 10 iterations or 30s",
+        "window w1: 20 iterations of warm-up, of which the steady ones count, then 10 iterations or 30s",
         "traffic iperf0: h1 -> h2 at 200mbit (20mbit scaled)", "iperf3 -s -B ", "h1: tcpdump.h1: tcpdump ", "RANK=2",
         "files ", "run 1: point ", "run 2: point ",
     ):  # fmt: skip
