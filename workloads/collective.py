@@ -12,8 +12,9 @@ from pydantic import Field
 
 from orchestrator.core.units import Size
 from orchestrator.parts.launch import Launch, Line, Requirement
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads import nccl_tests
 from workloads.common import between, environments, footprints, mpi_ranks, torch_ranks
@@ -266,7 +267,7 @@ def _whole(size: float, world: int) -> int:
 def read(home: Home) -> Mapping[str, Columns]:
     """The tables of a rank, and `collectives`; damaged lines are left out."""
     rows = [
-        {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window": "", **row}
+        {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window_name": "", **row}
         for row in map(_row, lines.records(home.folder / LOG))
         if row is not None
     ]

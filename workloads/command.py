@@ -15,8 +15,9 @@ from pydantic import Field, model_validator
 from orchestrator.core import secret_looks
 from orchestrator.core.units import Duration, Mistake, Model
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from workloads.common import between
 from workloads.common.placement import WorkloadConfig, placement_problems
@@ -25,7 +26,7 @@ from workloads.readers.iterations import LOG, read_iterations
 
 NAME = "command"
 
-_TRAINING = Path(__file__).parent / "training"
+_TRAINING = Path(__file__).parent / "rank"
 _PROGRAM = "command.py"
 _SIBLINGS = ("iteration_log.py", "lifecycle.py")
 _TOLD = "command.json"

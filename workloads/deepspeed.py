@@ -10,8 +10,9 @@ from pydantic import Field
 
 from orchestrator.core.units import Duration, Size
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, deepspeed_stages, environments, modelled, torch_ranks
 from workloads.common.between import Pairs

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from orchestrator.core.units import Duration, Size
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, modelled, torch_ranks
 from workloads.common.modelled import BYTES_PER_PARAMETER, ModelName

@@ -11,8 +11,9 @@ from pydantic import Field
 
 from orchestrator.core.units import Duration, Size
 from orchestrator.parts.launch import Launch, Line, Listening, Requirement
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from workloads.common import between, emulated_training, environments, modelled, mpi_ranks, placement, torch_ranks
 from workloads.common.between import Pairs

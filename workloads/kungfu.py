@@ -10,8 +10,9 @@ from typing import Literal
 from pydantic import Field
 
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology
 from workloads.common import between, emulated_training, environments, modelled
 from workloads.common.emulated_training import EmulatedConfig

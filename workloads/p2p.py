@@ -9,14 +9,15 @@ from pydantic import Field
 
 from orchestrator.core.units import Size
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, model_training, modelled, torch_ranks
 from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
+from workloads.rank.exchange import schedule
 from workloads.readers.iterations import read_training
-from workloads.training.exchange import schedule
 
 NAME = "p2p"
 

@@ -13,8 +13,9 @@ from pydantic import Field
 
 from orchestrator.core.units import Size
 from orchestrator.parts.launch import Launch, Line, Listening, Requirement
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TASK_PORT, Job, Topology
 from workloads.common import between, emulated_training, environments, modelled
 from workloads.common.emulated_training import EmulatedConfig

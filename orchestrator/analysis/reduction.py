@@ -74,8 +74,8 @@ def _add_home(writer: TableWriter, part: str, home: Home, manifest: Mapping[str,
     try:
         for table, columns in homes.brought(part, home).items():
             rows = {**columns}
-            if {"window", "iteration"} <= set(columns):
-                rows["window"] = homes.windows_of(columns, home, manifest)
+            if {"window_name", "iteration"} <= set(columns):
+                rows["window_name"] = homes.windows_of(columns, home, manifest)
             writer.add(table, rows, node=home.node, launch=home.launch)
     except OrchError as error:
         notes.append(f"{home.node}: {home.launch}: {error.message}")
@@ -196,7 +196,8 @@ def _window(window: Mapping[str, Any], outcome: windows.Outcome) -> dict[str, An
     def rows(table: str) -> list[dict[str, Any]]:
         columns = outcome.tables[table]
         picked = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        return [{key: _finite(value) for key, value in row.items()} for row in picked if row["window"] == name]
+        mine = [row for row in picked if row.pop("window_name") == name]
+        return [{key: _finite(value) for key, value in row.items()} for row in mine]
 
     (verdict,) = rows("windows")
     return {

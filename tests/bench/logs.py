@@ -11,7 +11,7 @@ from tests.bench.figure import Figure, Settings
 from tests.bench.paired import compared
 
 GOAL = 1.01
-TRAINING = Path(__file__).parents[2] / "workloads/training"
+TRAINING = Path(__file__).parents[2] / "workloads/rank"
 ITERATION_S = 0.16  # of the quickstart's training
 SPANS = 20  # of an iteration of it: passes, buckets and their waits
 

@@ -11,16 +11,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import workloads.training  # noqa: E402
+import workloads.rank  # noqa: E402
 
 # Programs find each other in their own folder; last, since `trace` is also a module of Python's.
-sys.path.extend(path for path in workloads.training.__path__ if path not in sys.path)
+sys.path.extend(path for path in workloads.rank.__path__ if path not in sys.path)
 
 import pace  # noqa: E402
 
-from workloads.training import emulated  # noqa: E402
-from workloads.training.emulated import EmulatedModel  # noqa: E402
-from workloads.training.iteration_log import IterationLog  # noqa: E402
+from workloads.rank import emulated  # noqa: E402
+from workloads.rank.emulated import EmulatedModel  # noqa: E402
+from workloads.rank.iteration_log import IterationLog  # noqa: E402
 
 CPU = torch.device("cpu")
 

@@ -14,7 +14,7 @@ from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import moe
 from workloads.common.placement import ranks
 
-TRAINING = Path(moe.__file__).parent / "training"
+TRAINING = Path(moe.__file__).parent / "rank"
 
 
 def topology(hosts: int = 4, *, scale: int = 1) -> Topology:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-import workloads.training
+import workloads.rank
 from orchestrator.parts.launch import Line
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import collective, horovod
@@ -27,10 +27,10 @@ from workloads.common import mpi_ranks
 from workloads.common.placement import ranks
 
 # On hosts the training's files lie in one folder.
-sys.path.extend(path for path in workloads.training.__path__ if path not in sys.path)
+sys.path.extend(path for path in workloads.rank.__path__ if path not in sys.path)
 
 from tests.machine import PATIENCE_S, free_port
-from workloads.training import mpi_daemon, mpi_proof, mpi_start
+from workloads.rank import mpi_daemon, mpi_proof, mpi_start
 
 LOOPBACK = "0100007F"  # as /proc/net/tcp writes 127.0.0.1
 TRAINING = mpi_ranks.TRAINING

@@ -76,7 +76,7 @@ def test_files_hold_every_sibling_that_the_programs_import(options: dict[str, ob
     config, job = made(where, options)
     for launch in tensorflow.launches(config, job, where, seed=1):
         code = "\n".join(path.read_text() for path in launch.files.values() if isinstance(path, Path))
-        ours = {path.stem for path in Path(tensorflow.__file__).with_name("training").glob("*.py")}
+        ours = {path.stem for path in Path(tensorflow.__file__).with_name("rank").glob("*.py")}
         imported = {name for name in ours if f"from {name} import" in code or f"import {name}\n" in code}
         assert {f"{name}.py" for name in imported} <= set(launch.files)
         assert {"emulated_tensorflow", "worker", "pace"} <= imported

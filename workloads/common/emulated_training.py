@@ -14,7 +14,7 @@ from workloads.common import modelled
 from workloads.common.modelled import ModelName
 from workloads.common.placement import WorkloadConfig, placement_problems
 
-TRAINING = Path(__file__).parents[1] / "training"
+TRAINING = Path(__file__).parents[1] / "rank"
 SIBLINGS = ("iteration_log.py", "lifecycle.py", "pace.py", "scratch.py", "stepping.py", "worker.py")
 READY_S = 180.0  # for all ranks to import their framework and to meet
 

@@ -17,7 +17,7 @@ from workloads.common.between import Pairs
 
 Algorithm = Literal["ring", "recursive-doubling", "rabenseifner"]
 
-TRAINING = Path(__file__).parents[1] / "training"
+TRAINING = Path(__file__).parents[1] / "rank"
 MEET_S = 60.0  # for mpirun, its daemons, its stubs and our ranks to find each other
 SPARE_PORTS = 8  # of those ranks take tensors on: others may still be busy with connections that have ended
 

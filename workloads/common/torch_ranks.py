@@ -17,7 +17,7 @@ from workloads.common.between import flows
 from workloads.common.placement import WorkloadConfig, ranks
 from workloads.readers.iterations import LOG
 
-TRAINING = Path(__file__).parents[1] / "training"
+TRAINING = Path(__file__).parents[1] / "rank"
 COMMON = ("program.py", "rendezvous.py", "stepping.py", "iteration_log.py", "lifecycle.py", "trace.py")
 
 RENDEZVOUS_S = 90.0  # for all ranks to import torch and to meet

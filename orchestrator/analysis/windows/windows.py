@@ -88,13 +88,13 @@ def measure(
         loads = _loads(data, manifest, window, sent)
         rows["loads"] += [
             {
-                "window": window["window"], "source": load.source, "src": load.src, "dst": load.dst,
+                "window_name": window["window"], "source": load.source, "src": load.src, "dst": load.dst,
                 "requested_bps": load.requested_bps, "achieved_bps": load.achieved_bps,
             }
             for load in loads
         ]  # fmt: skip
         made = generated.measured(folder, manifest, window)
-        rows["generated"] += [{"window": window["window"], **asdict(one)} for one in made]
+        rows["generated"] += [{"window_name": window["window"], **asdict(one)} for one in made]
         within = {job: _within(data.jobs[job], window) for job in data.jobs}
         sizes = {job: _sent(data, manifest, job, part) for job, part in within.items()}
         drifts = {job: drift(part.seconds) for job, part in within.items()}
@@ -114,7 +114,7 @@ def measure(
         verdicts[window["window"]] = judged
         rows["windows"].append(
             {
-                "window": window["window"], "start_ns": window["start_ns"], "end_ns": window["end_ns"],
+                "window_name": window["window"], "start_ns": window["start_ns"], "end_ns": window["end_ns"],
                 "valid": gates.valid(judged), "reasons": "\n".join(gates.reasons(judged)),
             }
         )  # fmt: skip
@@ -197,7 +197,7 @@ def _training(
     job = _planned_job(manifest, part.job)
     summary = part.summary(seed=manifest["seed"])
     row: dict[str, Any] = {
-        "window": window["window"], "job": part.job, "ranks": len(job["ranks"]), "iterations": len(part.iteration),
+        "window_name": window["window"], "job": part.job, "ranks": len(job["ranks"]), "iterations": len(part.iteration),
         "sent_bytes": sent, "theory_bytes": _theory(job), **steadiness.columns(window, part.job, trend),
     }  # fmt: skip
     for key, estimate in (("mean", summary.mean), ("p50", summary.p50), ("p99", summary.p99)):
@@ -237,7 +237,7 @@ def _evidence(
         ),
         held=tuple(
             gates.Held(
-                node=row["node"], asked_s=row["asked_s"], packets=row["packets"], dropped=row["dropped"],
+                node=row["node"], requested_s=row["requested_s"], packets=row["packets"], dropped=row["dropped"],
                 p50_s=row["held_p50_s"], p99_s=row["held_p99_s"],
             )
             for row in data.delays.to_pylist()

@@ -1,4 +1,4 @@
-"""Writes the models' data files: `python -m workloads.training.describe`, where torch and torchvision are installed.
+"""Writes the models' data files: `python -m workloads.rank.describe`, where torch and torchvision are installed.
 
 For each module that has parameters of its own, in the order in which PyTorch registers them: its name, the sizes of its
 parameter tensors, and the FLOPs of its forward pass for one sample (two for a multiply-add). Only convolutions, linear
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from workloads.training.vision import build
+from workloads.rank.vision import build
 
 Layer = tuple[str, list[int], int]
 
