@@ -270,8 +270,9 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "job": "string",
         "ranks": "int64",
         "iterations": "int64",
+        "effective_iterations": "float64",  # independent ones that would say as much of the mean; NaN: not known
         "mean_s": "float64",
-        "mean_low_s": "float64",
+        "mean_low_s": "float64",  # the run's own level, at 95 %; NaN where the iterations do not bear an interval
         "mean_high_s": "float64",
         "p50_s": "float64",
         "p50_low_s": "float64",

@@ -195,10 +195,11 @@ def _training(
     manifest: Manifest, window: Mapping[str, Any], part: JobSeries, *, sent: float, trend: Drift
 ) -> dict[str, Any]:
     job = _planned_job(manifest, part.job)
-    summary = part.summary(seed=manifest["seed"])
+    summary = part.summary()
     row: dict[str, Any] = {
         "window_name": window["window"], "job": part.job, "ranks": len(job["ranks"]), "iterations": len(part.iteration),
-        "sent_bytes": sent, "theory_bytes": _theory(job), **steadiness.columns(window, part.job, trend),
+        "effective_iterations": summary.effective, "sent_bytes": sent, "theory_bytes": _theory(job),
+        **steadiness.columns(window, part.job, trend),
     }  # fmt: skip
     for key, estimate in (("mean", summary.mean), ("p50", summary.p50), ("p99", summary.p99)):
         row |= {f"{key}_s": estimate.value, f"{key}_low_s": estimate.low, f"{key}_high_s": estimate.high}
