@@ -255,13 +255,23 @@ class Session:
         def undo_all(leash: Leash) -> None:
             problems = Unwind()
             for change, old in self._applied[leash.node.name]:
-                problems.push(change.name, partial(self._undo, leash, change, old))
+                problems.push(change.name, partial(self._taken_back, leash, change, old))
             error = combined(problems.run())
             if error is not None:
                 raise error
 
         total = sum(len(applied) for applied in self._applied.values())
         self.each(self._applied, undo_all, what="restoring conditions", seconds=CALL_S * (1 + total))
+
+    def _taken_back(self, leash: Leash, change: Change, old: str) -> None:
+        try:
+            self._undo(leash, change, old)
+        except OrchError as error:
+            if (
+                not isinstance(error, TransportError) and change.name not in error.message
+            ):  # a lost host is told as that
+                error.message = f"{change.name} could not be taken back: {error.message}"
+            raise
 
     def _undo(self, leash: Leash, change: Change, old: str) -> None:
         changed = self._state(leash, change) != old
@@ -309,7 +319,9 @@ class Session:
                 self.watch.add(launch)
             within = Deadline.after(max(launch.ready_within_s for launch in batch) + CALL_S)
             # Ranks are ready when all have met, so the last one must not wait for the others to be ready.
-            fanout.each(batch_keys(batch), self._start_one(batch), deadline=within, what=what, together=True)
+            fanout.each(
+                batch_keys(batch), self._start_one(batch), deadline=within, what=what, together=True, apart=False
+            )
 
     def _start_one(self, batch: Sequence[Launch]) -> Callable[[tuple[str, str]], None]:
         by_key = {(launch.node, launch.name): launch for launch in batch}
@@ -363,7 +375,7 @@ class Session:
                     lambda key, by_key=by_key: self._stop_one(by_key[key]),  # type: ignore[misc]
                     deadline=Deadline.after(patience + CALL_S),
                     what="stopping",
-                    together=True,  # ranks of some frameworks end when all have been asked to
+                    together=True,  # ranks of some frameworks end by themselves when all have been asked to
                 )
             except Interrupted:
                 raise
@@ -462,23 +474,29 @@ class Session:
         return [f"{name}: process {pid}" for pid in swept.left] + [f"{name}: {what}" for what in swept.failed]
 
     def fetch(self, run_folder: Path) -> None:
-        """Bring every file of the run home, and remove the run's folders from the nodes; an error names who is lost."""
+        """Bring every file of the run home, and remove the run's folders from the nodes; an error names who is lost.
+
+        A node that does not say what it has keeps nobody from bringing home what the others have.
+        """
         deadline = Deadline.after(FETCH_S)
-        listed = self.each(
-            sorted(self.away), lambda leash: leash.files(Deadline.after(CALL_S)), what="listing files", seconds=CALL_S
+        listed = self.each(sorted(self.away), fetching.listed, what="listing files", seconds=2 * fetching.LIST_S)
+        fetching.refuse_without_room(
+            run_folder, {name: files for name, files in listed.items() if not isinstance(files, OrchError)}
         )
-        fetching.refuse_without_room(run_folder, listed)
 
         def fetch(leash: Leash) -> None:
             name = leash.node.name
             seen, home = self.testbed.home_of(name), run_folder / "hosts" / name
             if seen is not None:
                 bring_up(seen / Path(leash.node.folder(self.run)).name, home)
+            elif isinstance(files := listed[name], OrchError):
+                raise files
             else:
-                fetching.bring_home(leash, listed[name], home, deadline)
+                fetching.bring_home(leash, files, home, deadline)
             self.away.discard(name)
 
-        self.each(self.leashes, fetch, what="fetching", seconds=FETCH_S)
+        there = [name for name in self.leashes if name in listed or self.testbed.home_of(name) is not None]
+        self.each(there, fetch, what="fetching", seconds=FETCH_S)
         # An agent that was lost before its greeting has made no folder.
         lost = [name for name in self.watch.lost if name in self.leashes and self.testbed.home_of(name) is None]
         if lost:
