@@ -13,22 +13,23 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from orchestrator.analysis import homes
 from orchestrator.analysis.capture import captures, flowbins, flowtable
 from orchestrator.analysis.windows import windows
 from orchestrator.analysis.windows.gates import Tolerances
-from orchestrator.core import safepath
-from orchestrator.core.errors import CaptureError, OrchError, StoreError
+from orchestrator.core.errors import CaptureError, OrchError
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import tcpdump
 from orchestrator.parts.launch import Flow
-from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.rows import TABLES, Home
+from orchestrator.store import tables
 from orchestrator.store.rundir import MANIFEST
 from orchestrator.store.tables import TableWriter
 
@@ -36,31 +37,11 @@ GENERATORS = frozenset({"traffic.websearch", "traffic.replay"})
 PROFILE_NS = 1_000_000  # what shows a burst of a millisecond
 
 
-def homes(folder: Path, manifest: Mapping[str, Any]) -> Iterable[tuple[str, Home]]:
-    """Every launch of a run, with the part that reads it."""
-    for launch in manifest["launches"]:
-        place = safepath.under(folder / "hosts", f"{launch['node']}/{launch['name']}")
-        if place.is_dir():
-            clock = manifest["clocks"].get(launch["node"], {}).get("before", {})
-            yield (
-                launch["part"],
-                Home(
-                    folder=place,
-                    node=launch["node"],
-                    launch=launch["name"],
-                    job=launch["job"],
-                    rank=launch["rank"],
-                    window=launch["window"],
-                    source=launch["source"],
-                    offset_ns=int(clock.get("offset_ns", 0)),
-                ),
-            )
-
-
 def reduce(folder: Path) -> dict[str, Any]:
     """Write the tables of a run and give what its manifest gains: windows with their verdicts, captures, notes."""
     manifest = json.loads((folder / MANIFEST).read_bytes())
-    home_list = list(homes(folder, manifest))
+    home_list = list(homes.places(folder, manifest))
+    manifest["windows"] = homes.settled(manifest, home_list)
     notes: list[str] = []
     # Forked before anything else starts a thread: the compiled capture reader is shared, not loaded again.
     with ProcessPoolExecutor(
@@ -91,35 +72,13 @@ def reduce(folder: Path) -> dict[str, Any]:
 
 def _add_home(writer: TableWriter, part: str, home: Home, manifest: Mapping[str, Any], notes: list[str]) -> None:
     try:
-        for table, columns in brought(part, home).items():
-            placed = {"window": _windows_of(columns, home, manifest)} if {"window", "iteration"} <= set(columns) else {}
-            writer.add(table, {**columns, **placed}, node=home.node, launch=home.launch)
+        for table, columns in homes.brought(part, home).items():
+            rows = {**columns}
+            if {"window_name", "iteration"} <= set(columns):
+                rows["window_name"] = homes.windows_of(columns, home, manifest)
+            writer.add(table, rows, node=home.node, launch=home.launch)
     except OrchError as error:
         notes.append(f"{home.node}: {home.launch}: {error.message}")
-
-
-def brought(part: str, home: Home) -> Mapping[str, Columns]:
-    """The rows that a part reads from what a launch brought home; StoreError where it cannot have written that.
-
-    A host that writes nonsense loses its own rows, and nobody else's.
-    """
-    try:
-        found: Mapping[str, Columns] = registry.by_label(part).read(home)
-    except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # pyarrow's own are of these kinds too
-        told = str(error).partition("\n")[0][:200]
-        raise StoreError(f"what it brought home cannot be read: {told or type(error).__name__}") from None
-    return found
-
-
-def _windows_of(columns: Columns, home: Home, manifest: Mapping[str, Any]) -> Any:
-    """The window of each iteration of a rank, by the numbers that rank 0 set."""
-    numbers = np.asarray(columns["iteration"])
-    names = np.full(len(numbers), "", dtype=object)
-    for window in manifest["windows"]:
-        span = window["iterations"].get(home.job)
-        if span:
-            names[(numbers >= span["first"]) & (numbers <= span["last"])] = window["window"]
-    return names.tolist()
 
 
 def _profile(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any]) -> Future[Any] | None:
@@ -218,6 +177,7 @@ def _tolerances(manifest: Mapping[str, Any]) -> dict[str, Tolerances]:
             capture_nic=asked["capture_nic"],
             min_iterations=min(asked["min_iterations"], window["wanted_iterations"] or asked["min_iterations"]),
             clock_s=asked["clock"],
+            drift=_share(asked.get("drift", Tolerances().drift)),
             processor=_share(asked.get("processor", Tolerances().processor)),
             launch_late_s=asked.get("launch_late", 0.01),
         )
@@ -236,7 +196,8 @@ def _window(window: Mapping[str, Any], outcome: windows.Outcome) -> dict[str, An
     def rows(table: str) -> list[dict[str, Any]]:
         columns = outcome.tables[table]
         picked = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        return [{key: _finite(value) for key, value in row.items()} for row in picked if row["window"] == name]
+        mine = [row for row in picked if row.pop("window_name") == name]
+        return [{key: _finite(value) for key, value in row.items()} for row in mine]
 
     (verdict,) = rows("windows")
     return {
@@ -258,8 +219,6 @@ def _finite(value: Any) -> Any:
 
 
 def _capture_counts(folder: Path) -> dict[str, int] | None:
-    from orchestrator.store import tables
-
     found = tables.read(folder / "tables", "captures").to_pylist()
     if not found:
         return None

@@ -8,8 +8,8 @@ from typing import Any
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.parts.topology import Node
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import Completed
-from orchestrator.remote.leash import Leash
 
 COMMAND_S = 10.0
 
@@ -53,15 +53,15 @@ def commands(node: Node) -> Mapping[str, tuple[str, ...]]:
     return common
 
 
-def gather(leash: Leash, node: Node, deadline: Deadline) -> dict[str, Any]:
+def gather(client: AgentClient, node: Node, deadline: Deadline) -> dict[str, Any]:
     """Every fact of a node: text as it was printed, JSON parsed, and null for what it does not have.
 
     Null as well for the output of a program that it lacks, or that hangs.
     """
-    texts = leash.read(FILES, deadline).texts
+    texts = client.read(FILES, deadline).texts
     facts: dict[str, Any] = {path: text.strip() if text is not None else None for path, text in texts.items()}
     wanted = commands(node)
-    done = leash.run_all(list(wanted.values()), deadline, each_s=COMMAND_S)
+    done = client.run_all(list(wanted.values()), deadline, each_s=COMMAND_S)
     return {**facts, **{name: _parsed(one) for name, one in zip(wanted, done, strict=True)}}
 
 

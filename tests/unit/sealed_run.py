@@ -102,7 +102,7 @@ def _rows(columns: Mapping[str, Any], window: str) -> list[dict[str, Any]]:
     return [
         {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
         for row in rows
-        if row["window"] == window
+        if row.pop("window_name") == window
     ]
 
 
@@ -151,7 +151,7 @@ def _iterations(rank, spans, starts, ends, took):
     for name, first, last, *_ in spans:
         window[first : last + 1] = name
     return {
-        "job": ["training"] * n, "rank": [rank] * n, "window": list(window), "iteration": np.arange(n),
+        "job": ["training"] * n, "rank": [rank] * n, "window_name": list(window), "iteration": np.arange(n),
         "start_ns": starts, "end_ns": ends, "seconds": took, "forward_s": took * 0.2, "backward_s": took * 0.5,
         "wait_s": took * 0.3, "loss": [None] * n, "samples": [32] * n, "accuracy": [None] * n,
     }  # fmt: skip

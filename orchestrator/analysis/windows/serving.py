@@ -49,7 +49,7 @@ class Samples:
         return Served(
             tuple(processors.waiting(job, members, kernel, steps) for job, members in watched.items() if members),
             tuple(processors.shares(rows, kernel)),
-            tuple({"window": window["window"], **row} for row in rows),
+            tuple({"window_name": window["window"], **row} for row in rows),
         )
 
 

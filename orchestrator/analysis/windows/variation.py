@@ -63,7 +63,7 @@ def rows(part: JobSeries, tables: Mapping[str, Any], *, window: str) -> list[dic
                 "orders": orders.get(rank, 0),
             }
         )
-    return [{"window": window, "job": part.job, **row} for row in found]
+    return [{"window_name": window, "job": part.job, **row} for row in found]
 
 
 def _matrix(part: JobSeries, table: Any, column: str) -> Floats:
