@@ -88,7 +88,8 @@ def reduce(folder: Path) -> Reduced:
 def _add_home(writer: TableWriter, part: str, home: Home, manifest: Manifest, notes: list[str]) -> None:
     try:
         for table, columns in brought(part, home).items():
-            placed = {"window": _windows_of(columns, home, manifest)} if {"window", "iteration"} <= set(columns) else {}
+            of_iterations = {"window_name", "iteration"} <= set(columns)
+            placed = {"window_name": _windows_of(columns, home, manifest)} if of_iterations else {}
             writer.add(table, {**columns, **placed}, node=home.node, launch=home.launch)
     except OrchError as error:
         notes.append(f"{home.node}: {home.launch}: {error.message}")

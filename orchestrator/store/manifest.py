@@ -7,6 +7,7 @@ and field.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.store.records import FORMAT, Manifest, Summary
 
 FILE = "manifest.json"
+RENAMED = {"kept_share": "others_wait_share"}  # fields of windows, in format 1
 
 S = TypeVar("S", bound=Summary)
 T = TypeVar("T")
@@ -53,12 +55,16 @@ def _checked(path: Path, kind: type[S]) -> S:
         data = path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}", hint="orch ls") from None
+    version = _format(data)
+    if type(version) is not int or version > FORMAT:
+        raise StoreError(
+            f"{path}: is of format {str(version)[:20]}, and this orch reads formats up to {FORMAT}",
+            hint="use the version of orch that made it, or a later one",
+        )
     try:
-        found = decoded(data, kind)
+        found = decoded(data, kind) if version == FORMAT else _of_an_older_version(data, kind)
     except (ValueError, RecursionError) as error:
-        _refuse_later(path, _format(data))
         raise StoreError(f"{path}: {_explained(error)}", hint=_DAMAGED) from None
-    _refuse_later(path, found.format)
     for field in ("run", "experiment"):
         try:
             safepath.segment(getattr(found, field))
@@ -70,23 +76,33 @@ def _checked(path: Path, kind: type[S]) -> S:
 _DAMAGED = "it is damaged: restore it from a copy; other runs can be read all the same"
 
 
-def _refuse_later(path: Path, found: int) -> None:
-    if found > FORMAT:
-        raise StoreError(
-            f"{path}: is of format {str(found)[:20]}, and this orch reads formats up to {FORMAT}",
-            hint="use the version of orch that made it, or a later one",
-        )
-
-
 class _Version(msgspec.Struct):
-    format: int = FORMAT
+    format: Any = FORMAT
 
 
-def _format(data: bytes) -> int:
+def _format(data: bytes) -> object:
     try:
         return decoded(data, _Version).format
     except (ValueError, RecursionError):
         return FORMAT
+
+
+def _of_an_older_version(data: bytes, kind: type[S]) -> S:
+    """A manifest whose fields have older names, by those of today; what is written again is of today's format."""
+    if kind is Summary:  # it has none of them
+        return replace(decoded(data, kind), format=FORMAT)
+    found = msgspec.json.decode(data)
+    if isinstance(found, dict):
+        found |= {"windows": _renamed(found.get("windows", [])), "format": FORMAT}
+    return msgspec.convert(found, kind)
+
+
+def _renamed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_renamed(one) for one in value]
+    if isinstance(value, dict):
+        return {RENAMED.get(key, key): _renamed(one) for key, one in value.items()}
+    return value
 
 
 def _explained(error: Exception) -> str:

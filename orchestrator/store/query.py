@@ -42,10 +42,18 @@ def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> 
         paths = [entry.path / "tables" / f"{name}.parquet" for entry in sealed]
         there = [re.sub(r"([*?\[])", r"[\1]", str(path)) for path in paths if path.exists()]  # each itself, no pattern
         if there:
-            connection.read_parquet(there, union_by_name=True, hive_partitioning=False).create_view(name)
+            _renamed(connection.read_parquet(there, union_by_name=True, hive_partitioning=False)).create_view(name)
         else:
             connection.register(name, tables.schema(name).empty_table())
     return connection
+
+
+def _renamed(files: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The rows of files, some of which may be of an older version of the tables, by the column names of today."""
+    names: dict[str, list[str]] = {}
+    for old, new in zip(files.columns, tables.renamed(files.columns), strict=True):
+        names.setdefault(new, []).append(f'"{old}"')
+    return files.project(", ".join(f'coalesce({", ".join(old)}) as "{new}"' for new, old in names.items()))
 
 
 def asked(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
@@ -99,7 +107,7 @@ RUNS = {
     "overhead_s": "float64", "path": "string",
 }  # fmt: skip
 WINDOWS = {
-    "run": "string", "experiment": "string", "window": "string", "start_ns": "int64", "end_ns": "int64",
+    "run": "string", "experiment": "string", "window_name": "string", "start_ns": "int64", "end_ns": "int64",
     "valid": "bool", "reasons": "string", "scale": "int64", "requested_bps": "float64", "achieved_bps": "float64",
     "job": "string", "model": "string", "iterations": "int64", "mean_s": "float64", "p50_s": "float64",
     "p99_s": "float64", "sweep": "string", "sweep_name": "string", "sweep_point": "string", "repetition": "int64",
@@ -123,7 +131,7 @@ def _window(entry: Entry, window: Mapping[str, Any]) -> list[dict[str, Any]]:
     planned = sweep.get("points", {}).get(window["window"], {})
     rates = [load["achieved_bps"] for load in window["loads"]]
     common = {
-        "run": entry.run, "experiment": manifest["experiment"], "window": window["window"],
+        "run": entry.run, "experiment": manifest["experiment"], "window_name": window["window"],
         "start_ns": window["start_ns"], "end_ns": window["end_ns"], "valid": bool(window["valid"]),
         "reasons": "\n".join(window["reasons"]), "scale": scale,
         "requested_bps": sum(load["requested_bps"] for load in window["loads"]) * float(scale),

@@ -18,7 +18,7 @@ from orchestrator.parts.launch import Flow, Role
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Topology
 
-FORMAT = 1  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
+FORMAT = 2  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
 
 # A manifest may be somebody else's: whole numbers fit the tables, and sums and products of others are numbers still.
 Whole = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -161,7 +161,7 @@ class ProcessorShares:
     pressure_share: Real | None
     throttled_share: Real | None
     wait_share: Real | None
-    kept_share: Real | None
+    others_wait_share: Real | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,7 +139,7 @@ def _iterations(rank, spans, starts, ends, took):
     for name, first, last, *_ in spans:
         window[first : last + 1] = name
     return {
-        "job": ["training"] * n, "rank": [rank] * n, "window": list(window), "iteration": np.arange(n),
+        "job": ["training"] * n, "rank": [rank] * n, "window_name": list(window), "iteration": np.arange(n),
         "start_ns": starts, "end_ns": ends, "seconds": took, "forward_s": took * 0.2, "backward_s": took * 0.5,
         "wait_s": took * 0.3, "loss": [None] * n, "samples": [32] * n, "accuracy": [None] * n,
     }  # fmt: skip

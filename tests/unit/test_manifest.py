@@ -27,7 +27,9 @@ def test_what_was_sealed_is_read_and_written_again_as_it_was(path):
     for window in recorded["windows"]:
         for row in (row for rows in WITH_WINDOW for row in window.get(rows, [])):
             row.pop("window", None)
-    assert same(recorded, json.loads(manifest.text(manifest.load(path))))
+        for row in window["processors"]:
+            row["others_wait_share"] = row.pop("kept_share")
+    assert same({**recorded, "format": FORMAT}, json.loads(manifest.text(manifest.load(path))))
 
 
 def same(recorded, written) -> bool:
@@ -91,7 +93,6 @@ WINDOW = {"window": "w1", "start_ns": 1, "end_ns": 2, "valid": True, "reasons": 
         ({"clocks": {"h1": {"before": {"offset_ns": 1}}}},
          "clocks[...].before: object missing required field `uncertainty_ns`"),
         ({"artifacts": [{"path": "x", "bytes": -1, "sha256": ""}]}, "artifacts[0].bytes: expected `int` >= 0"),
-        ({"format": "x"}, "format: expected `int`, got `str`"),
     ],
 )  # fmt: skip
 def test_a_damaged_manifest_is_refused_with_file_and_field(tmp_path, changes, said):
@@ -124,13 +125,17 @@ def test_one_that_is_not_there_is_said(tmp_path):
         manifest.load(tmp_path / manifest.FILE)
 
 
+@pytest.mark.parametrize("later", [FORMAT + 1, 1 << 80, "2027.1", 2.5, None])
 @pytest.mark.parametrize("more", [{}, {"windows": "of another shape", "outcome": "splendid"}])
-def test_a_later_version_is_refused_by_name_whatever_else_it_says(tmp_path, more):
-    path = left(tmp_path, format=FORMAT + 6, **more)
+def test_a_later_version_is_refused_by_name_whatever_else_it_says(tmp_path, later, more):
+    path = left(tmp_path, format=later, **more)
     for read in (manifest.load, manifest.summary):
         with pytest.raises(StoreError) as caught:
             read(path)
-        assert caught.value.message == f"{path}: is of format {FORMAT + 6}, and this orch reads formats up to {FORMAT}"
+        assert (
+            caught.value.message
+            == f"{path}: is of format {str(later)[:20]}, and this orch reads formats up to {FORMAT}"
+        )
         assert caught.value.hint == "use the version of orch that made it, or a later one"
 
 
@@ -162,7 +167,7 @@ def test_a_value_that_is_no_number_cannot_be_written():
      (records.ProcessorShares, "processors")],
 )  # fmt: skip
 def test_rows_of_a_window_are_those_of_its_tables(record, table):
-    assert ["window", *(field.name for field in dataclasses.fields(record))] == list(TABLES[table])
+    assert ["window_name", *(field.name for field in dataclasses.fields(record))] == list(TABLES[table])
 
 
 def test_a_load_of_a_window_is_known_where_all_of_its_sources_are():

@@ -46,7 +46,7 @@ class Held:
     """How long a condition held packets on their way to a node, in seconds, over the whole run."""
 
     node: str
-    asked_s: float
+    requested_s: float
     packets: int
     dropped: int
     p50_s: float
@@ -345,8 +345,8 @@ def _hits(conditions: Iterable[Hits]) -> Iterator[Gate]:
 def _held(conditions: Iterable[Held]) -> Iterator[Gate]:
     for one in conditions:
         text = f"packets to {one.node} were held {one.p50_s * 1e3:.3g} ms (99 %: at most {one.p99_s * 1e3:.3g} ms)"
-        text += f", {one.asked_s * 1e3:.3g} ms asked"
+        text += f", {one.requested_s * 1e3:.3g} ms asked"
         if one.dropped:
             text += f"; {one.dropped} of {one.packets + one.dropped} were dropped: more came than can be held"
-        passed = not one.dropped and abs(one.p50_s - one.asked_s) <= HELD_S + HELD_SHARE * one.asked_s
-        yield gate("delay", passed, text, measured=one.p50_s, limit=one.asked_s)
+        passed = not one.dropped and abs(one.p50_s - one.requested_s) <= HELD_S + HELD_SHARE * one.requested_s
+        yield gate("delay", passed, text, measured=one.p50_s, limit=one.requested_s)

@@ -28,8 +28,8 @@ def measured(folder: Path, manifest: Manifest, window: Window) -> tuple[gates.Ge
     """What every generator of single flows did in a window; a flow belongs where its planned start lies."""
     import pyarrow.compute as pc
 
-    asked = tables.read(folder, "schedules", where=pc.field("window") == window.window)
-    mine = (pc.field("window") == window.window) & pc.field("planned_bytes").is_valid()
+    asked = tables.read(folder, "schedules", where=pc.field("window_name") == window.window)
+    mine = (pc.field("window_name") == window.window) & pc.field("planned_bytes").is_valid()
     flows = tables.read(folder, "flows", where=mine)
     if not flows.num_rows:
         return ()
@@ -42,7 +42,7 @@ def measured(folder: Path, manifest: Manifest, window: Window) -> tuple[gates.Ge
         rows = flows.filter(pc.equal(flows["source"], source))
         plan = asked.filter(pc.equal(asked["source"], source))
         sizes = tables.read(
-            folder, "sizes", where=(pc.field("source") == source) & (pc.field("window") == window.window)
+            folder, "sizes", where=(pc.field("source") == source) & (pc.field("window_name") == window.window)
         )
         received = counters.filter(pc.equal(counters["launch"], f"{window.window}.{source}.sink"))
         found.append(_one(source, rows, plan=plan, sizes=sizes, received=received, window=window, mtu=mtu))
@@ -54,7 +54,7 @@ def sent(folder: Path, window: Window) -> dict[tuple[str, str], dict[str, float]
     import pyarrow.compute as pc
 
     ended = (pc.field("end_ns") >= window.start_ns) & (pc.field("end_ns") < window.end_ns)
-    mine = (pc.field("window") == window.window) & pc.field("planned_bytes").is_valid() & ended
+    mine = (pc.field("window_name") == window.window) & pc.field("planned_bytes").is_valid() & ended
     rows = tables.read(folder, "flows", where=mine).select(["source", "dst", "src", "bytes"])
     found: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows.group_by(["source", "dst", "src"], use_threads=False).aggregate([("bytes", "sum")]).to_pylist():

@@ -183,7 +183,7 @@ def rows(
             pressure_share=total["pressure_s"] / steps.seconds,
             throttled_share=total["throttled_s"] / steps.seconds,
             wait_share=max((float(one.waited.sum()) / steps.seconds for one in mine), default=math.nan),
-            kept_share=max((float(one.kept.sum()) / steps.seconds for one in mine), default=math.nan),
+            others_wait_share=max((float(one.kept.sum()) / steps.seconds for one in mine), default=math.nan),
         )
 
 

@@ -82,7 +82,7 @@ def measure(
     for window in manifest.windows:
         loads = _loads(data, manifest, window, generated.sent(folder, window))
         made = generated.measured(folder, manifest, window)
-        sent_by += [{"window": window.window, **asdict(one)} for one in made]
+        sent_by += [{"window_name": window.window, **asdict(one)} for one in made]
         within = {job: _within(data.jobs[job], window) for job in data.jobs}
         sizes = {job: _sent(data, manifest, job, part) for job, part in within.items()}
         jobs = tuple(_job(manifest, part, sizes[job]) for job, part in within.items())
@@ -111,15 +111,17 @@ def _columns(measured: Sequence[Window], sent_by: Sequence[Mapping[str, Any]]) -
     rows: dict[str, list[Mapping[str, Any]]] = {
         "windows": [
             {
-                "window": window.window, "start_ns": window.start_ns, "end_ns": window.end_ns, "valid": window.valid,
-                "reasons": "\n".join(window.reasons),
+                "window_name": window.window, "start_ns": window.start_ns, "end_ns": window.end_ns,
+                "valid": window.valid, "reasons": "\n".join(window.reasons),
             }
             for window in measured
         ],
         "generated": list(sent_by),
     }  # fmt: skip
     for name in ("loads", "training", "variation", "processors"):
-        rows[name] = [{"window": window.window, **asdict(row)} for window in measured for row in getattr(window, name)]
+        rows[name] = [
+            {"window_name": window.window, **asdict(row)} for window in measured for row in getattr(window, name)
+        ]
     return {name: {column: [row[column] for row in found] for column in TABLES[name]} for name, found in rows.items()}
 
 
@@ -228,7 +230,7 @@ def _evidence(
         ),
         held=tuple(
             gates.Held(
-                node=row["node"], asked_s=row["asked_s"], packets=row["packets"], dropped=row["dropped"],
+                node=row["node"], requested_s=row["requested_s"], packets=row["packets"], dropped=row["dropped"],
                 p50_s=row["held_p50_s"], p99_s=row["held_p99_s"],
             )
             for row in data.delays.to_pylist()

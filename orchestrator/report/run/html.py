@@ -93,7 +93,7 @@ def _processors(window: Mapping[str, Any]) -> list[dict[str, str]]:
     """How processors served each node in a window; shares in per cent, a dash for what was not counted."""
     return [
         {
-            "window": row["window"],
+            "window": row["window_name"],
             "host": row["host"],
             "count": "-" if row["count"] is None else f"{row['count']:.0f}",
             **{
@@ -191,16 +191,16 @@ def _summary(run: Run) -> list[dict[str, Any]]:
     return [
         {
             "run": run.name,
-            "window": row["window"],
+            "window": row["window_name"],
             "job": row["job"],
-            "valid": valid.get(row["window"]),
+            "valid": valid.get(row["window_name"]),
             "ranks": row["ranks"],
             "iterations": row["iterations"],
             "mean": _estimate(row, "mean"),
             "p50": _estimate(row, "p50"),
             "p99": _estimate(row, "p99"),
             "maximum": is_maximum(row["iterations"], 0.99),
-            "load": _total_load([load for load in loads if load["window"] == row["window"]], run.scale),
+            "load": _total_load([load for load in loads if load["window_name"] == row["window_name"]], run.scale),
             "sent": size(row["sent_bytes"] * run.scale),
             "sent_raw": size(row["sent_bytes"]) if run.scale != 1 else "",
             "theory": size(row["theory_bytes"] * run.scale),
@@ -222,7 +222,7 @@ def _loads(run: Run) -> list[dict[str, Any]]:
     return [
         {
             "run": run.name,
-            "window": row["window"],
+            "window": row["window_name"],
             "source": row["source"],
             "pair": f"{row['src']} → {row['dst']}",
             "requested": rate(row["requested_bps"] * run.scale),
@@ -239,7 +239,7 @@ def _variation(run: Run) -> list[dict[str, Any]]:
     return [
         {
             "run": run.name,
-            "window": row["window"],
+            "window": row["window_name"],
             "job": row["job"],
             "rank": "all" if row["rank"] == ALL_RANKS else row["rank"],
             "times": [f"{row[key] * 1e3:.4g}" for key in ("mean_s", "p50_s", "p95_s", "p99_s", "max_s")],
