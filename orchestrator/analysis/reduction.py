@@ -12,55 +12,35 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from orchestrator.analysis import homes
 from orchestrator.analysis.capture import captures, flowbins, flowtable
 from orchestrator.analysis.windows import windows
 from orchestrator.analysis.windows.gates import Tolerances
-from orchestrator.core import safepath
-from orchestrator.core.errors import CaptureError, OrchError, StoreError
+from orchestrator.core.errors import CaptureError, OrchError
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import tcpdump
-from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.rows import TABLES, Home
 from orchestrator.store import tables
 from orchestrator.store.manifest import FILE, encoded, load
-from orchestrator.store.records import CaptureCounts, Clock, Manifest, Reduced, Reply
+from orchestrator.store.records import CaptureCounts, Manifest, Reduced, Reply
 from orchestrator.store.tables import TableWriter
 
 GENERATORS = frozenset({"traffic.websearch", "traffic.replay"})
 PROFILE_NS = 1_000_000  # what shows a burst of a millisecond
 
 
-def homes(folder: Path, manifest: Manifest) -> Iterable[tuple[str, Home]]:
-    """Every launch of a run, with the part that reads it."""
-    for launch in manifest.launches:
-        place = safepath.under(folder / "hosts", f"{launch.node}/{launch.name}")
-        if place.is_dir():
-            clock = manifest.clocks.get(launch.node, Clock()).before
-            yield (
-                launch.part,
-                Home(
-                    folder=place,
-                    node=launch.node,
-                    launch=launch.name,
-                    job=launch.job,
-                    rank=launch.rank,
-                    window=launch.window,
-                    source=launch.source,
-                    offset_ns=0 if clock is None else clock.offset_ns,
-                ),
-            )
-
-
 def reduce(folder: Path) -> Reduced:
     """Write the tables of a run and give what its manifest gains: windows with their verdicts, captures, notes."""
     manifest = load(folder / FILE)
-    home_list = list(homes(folder, manifest))
+    home_list = list(homes.places(folder, manifest))
+    manifest = replace(manifest, windows=homes.settled(manifest, home_list))
     notes: list[str] = []
     # Forked before anything else starts a thread: the compiled capture reader is shared, not loaded again.
     with ProcessPoolExecutor(
@@ -87,36 +67,13 @@ def reduce(folder: Path) -> Reduced:
 
 def _add_home(writer: TableWriter, part: str, home: Home, manifest: Manifest, notes: list[str]) -> None:
     try:
-        for table, columns in brought(part, home).items():
-            of_iterations = {"window_name", "iteration"} <= set(columns)
-            placed = {"window_name": _windows_of(columns, home, manifest)} if of_iterations else {}
-            writer.add(table, {**columns, **placed}, node=home.node, launch=home.launch)
+        for table, columns in homes.brought(part, home).items():
+            rows = {**columns}
+            if {"window_name", "iteration"} <= set(columns):
+                rows["window_name"] = homes.windows_of(columns, home, manifest)
+            writer.add(table, rows, node=home.node, launch=home.launch)
     except OrchError as error:
         notes.append(f"{home.node}: {home.launch}: {error.message}")
-
-
-def brought(part: str, home: Home) -> Mapping[str, Columns]:
-    """The rows that a part reads from what a launch brought home; StoreError where it cannot have written that.
-
-    A host that writes nonsense loses its own rows, and nobody else's.
-    """
-    try:
-        found: Mapping[str, Columns] = registry.by_label(part).read(home)
-    except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # pyarrow's own are of these kinds too
-        told = str(error).partition("\n")[0][:200]
-        raise StoreError(f"what it brought home cannot be read: {told or type(error).__name__}") from None
-    return found
-
-
-def _windows_of(columns: Columns, home: Home, manifest: Manifest) -> Any:
-    """The window of each iteration of a rank, by the numbers that rank 0 set."""
-    numbers = np.asarray(columns["iteration"])
-    names = np.full(len(numbers), "", dtype=object)
-    for window in manifest.windows:
-        span = window.iterations.get(home.job or "")
-        if span:
-            names[(numbers >= span.first) & (numbers <= span.last)] = window.window
-    return names.tolist()
 
 
 def _profile(pool: ProcessPoolExecutor, home: Home, manifest: Manifest) -> Future[Any] | None:
@@ -204,23 +161,26 @@ def _add_capture(writer: TableWriter, home: Home, pending: Future[Any] | None) -
 
 
 def _tolerances(manifest: Manifest) -> dict[str, Tolerances]:
-    limits = manifest.validity
+    limits, usual = manifest.validity, Tolerances()
     return {
         window.window: Tolerances(
-            load=_share(limits.load),
+            load=_share(limits.load, usual.load),
             capture_drops=limits.capture_drops,
             capture_nic=limits.capture_nic,
             min_iterations=min(limits.min_iterations, window.wanted_iterations or limits.min_iterations),
             clock_s=limits.clock,
-            processor=_share(limits.processor),
-            launch_late_s=limits.launch_late,
+            drift=_share(limits.drift, usual.drift),
+            processor=_share(limits.processor, usual.processor),
+            launch_late_s=usual.launch_late_s if limits.launch_late is None else limits.launch_late,
         )
         for window in manifest.windows
     }
 
 
-def _share(limit: float | str) -> float | None:
-    """A limit, or None for the word that switches its gate off."""
+def _share(limit: float | str | None, usual: float | None) -> float | None:
+    """A limit, the usual one of a run that is older than its gate, or None for the word that switches it off."""
+    if limit is None:
+        return usual
     return None if isinstance(limit, str) else limit
 
 

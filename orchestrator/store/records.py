@@ -110,7 +110,8 @@ class Load:
 class Training:
     """A job's iterations in a window, seconds with 95 % intervals.
 
-    `sent_bytes` is the TCP payload of a rank in an iteration, `theory_bytes` the same by theory.
+    `sent_bytes` is the TCP payload of a rank in an iteration, `theory_bytes` the same by theory; `left_out` counts the
+    iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left.
     """
 
     job: str
@@ -127,6 +128,11 @@ class Training:
     p99_high_s: Real | None = None
     sent_bytes: Real | None = None
     theory_bytes: Real | None = None
+    left_out: Whole | None = None
+    drift: Real | None = None
+    drift_low: Real | None = None
+    drift_high: Real | None = None
+    drift_p: Real | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,10 +220,25 @@ class WindowSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """How warm-up was chosen: of so many samples MSER-5 without a bound would have left out `unbounded`."""
+
+    samples: Whole = 0
+    unbounded: Whole | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window(WindowSummary):
-    """A measured window and what it amounts to."""
+    """A measured window and what it amounts to.
+
+    `earliest` is the first iteration of each job under the window's traffic. Where `warmup` is to be chosen from the
+    data, a run sets `iterations` to begin after the most that may be left out, and `mser` says how it was chosen.
+    """
 
     wanted_iterations: Whole | None = None
+    warmup: Whole | Literal["auto"] | None = None
+    earliest: Mapping[str, Whole] = field(default_factory=dict)
+    mser: Mapping[str, Truncation] = field(default_factory=dict)
     variation: tuple[Variation, ...] = ()
     processors: tuple[ProcessorShares, ...] = ()
     gates: tuple[Gate, ...] = ()
@@ -289,15 +310,19 @@ class Hits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
-    """What a window had to keep to (shares of 1, seconds); a word switches a gate off."""
+    """What a window had to keep to (shares of 1, seconds); a word switches a gate off.
+
+    None where the run is older than the gate.
+    """
 
     load: Real | str = 0.05
     capture_drops: Real = 0.0001
     capture_nic: Real = 0.02
     min_iterations: Whole = 20
     clock: Real = 0.001
-    processor: Real | str = 0.05
-    launch_late: Real = 0.01
+    drift: Real | str | None = None
+    processor: Real | str | None = None
+    launch_late: Real | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.stats.iterations import JobSeries, series, spent
+from orchestrator.analysis.stats.steady import Drift, drift
 from orchestrator.analysis.traffic import throughput, trust
-from orchestrator.analysis.windows import gates, generated, serving, variation
+from orchestrator.analysis.windows import gates, generated, serving, steadiness, variation
 from orchestrator.analysis.windows.gates import Evidence, Tolerances
 from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.parts.rows import TABLES, Columns
@@ -85,17 +86,21 @@ def measure(
         sent_by += [{"window_name": window.window, **asdict(one)} for one in made]
         within = {job: _within(data.jobs[job], window) for job in data.jobs}
         sizes = {job: _sent(data, manifest, job, part) for job, part in within.items()}
+        drifts = {job: drift(part.seconds) for job, part in within.items()}
         jobs = tuple(_job(manifest, part, sizes[job]) for job, part in within.items())
         served = data.served.window(window)
         evidence = _evidence(
-            data, manifest, window, loads=loads, made=made, jobs=jobs, served=served, problems=problems
+            data, manifest, window, loads=loads, made=made, jobs=jobs, drifts=drifts, served=served, problems=problems
         )
         judged = gates.judge(evidence, tolerances[window.window])
         measured.append(
             replace(
                 window,
                 loads=tuple(_load(load) for load in loads),
-                training=tuple(_training(manifest, part, sizes[job][0]) for job, part in within.items()),
+                training=tuple(
+                    _training(manifest, window, part, sent=sizes[job][0], trend=drifts[job])
+                    for job, part in within.items()
+                ),
                 variation=tuple(row for part in within.values() for row in variation.rows(part, logged)),
                 processors=served.rows,
                 gates=tuple(judged),
@@ -190,7 +195,7 @@ def _job(manifest: Manifest, part: JobSeries, sent: tuple[float, float]) -> gate
     )  # fmt: skip
 
 
-def _training(manifest: Manifest, part: JobSeries, sent: float) -> records.Training:
+def _training(manifest: Manifest, window: Window, part: JobSeries, *, sent: float, trend: Drift) -> records.Training:
     job = manifest.job(part.job)
     summary = part.summary(seed=manifest.seed or 0)
     return records.Training(
@@ -198,13 +203,15 @@ def _training(manifest: Manifest, part: JobSeries, sent: float) -> records.Train
         mean_s=summary.mean.value, mean_low_s=summary.mean.low, mean_high_s=summary.mean.high,
         p50_s=summary.p50.value, p50_low_s=summary.p50.low, p50_high_s=summary.p50.high,
         p99_s=summary.p99.value, p99_low_s=summary.p99.low, p99_high_s=summary.p99.high,
-        sent_bytes=sent, theory_bytes=job.theory_bytes,
+        sent_bytes=sent, theory_bytes=job.theory_bytes, left_out=steadiness.left_out(window, part.job),
+        drift=trend.share, drift_low=trend.low, drift_high=trend.high, drift_p=trend.p,
     )  # fmt: skip
 
 
 def _evidence(
     data: _Tables, manifest: Manifest, window: Window, *, loads: tuple[gates.Load, ...],
-    made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...], served: serving.Served, problems: Sequence[str],
+    made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...], drifts: Mapping[str, Drift],
+    served: serving.Served, problems: Sequence[str],
 ) -> Evidence:  # fmt: skip
     span = window.span_ns
     return Evidence(
@@ -214,6 +221,7 @@ def _evidence(
         captures=_captures(data, manifest, window),
         port_bytes=_port_bytes(data, span),
         jobs=jobs,
+        drifts=tuple(steadiness.found(window, job, trend) for job, trend in drifts.items()),
         shared_hosts=tuple(trust.shared_hosts(manifest.jobs)),
         clock_uncertainty_s=tuple(_clocks(manifest)),
         swapped_pages=tuple((node, _growth(data, node, _SWAP, span)) for node in manifest.nodes),
