@@ -16,7 +16,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Demand, Problem, Raised, Source
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
 NAME = "replay"
@@ -123,6 +123,6 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
     return generator.launches(config, source, topology, senders=[sender], receiving=receiving)
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `flows`, one a flow; from the sinks rows of `counters`."""
-    return generator.read(home)
+    return generator.read(output)

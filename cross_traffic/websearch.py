@@ -15,7 +15,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Model, Rate
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Demand, Problem, Raised, Source
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
 NAME = "websearch"
@@ -172,6 +172,6 @@ def _sender(
     return generator.Sender(host=host, sinks=sinks, what={"streams": specs}, rate=rate, files={})
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `flows`, one a flow, and what was planned; from the sinks rows of `counters`."""
-    return generator.read(home)
+    return generator.read(output)

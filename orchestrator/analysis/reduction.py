@@ -1,4 +1,4 @@
-"""Turns what came home into tables and verdicts; needs the run's folder alone, and runs as a process of its own.
+"""Turns the output of launches into tables and verdicts; needs the run's folder alone; a process of its own.
 
 The controller starts it while captures still drain, so that its imports cost nothing, and sends the folder's path when
 everything is home: its memory goes when it is done, and a crash in it cannot take the run along.
@@ -28,7 +28,7 @@ from orchestrator.core.errors import CaptureError, OrchError, StoreError
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import tcpdump
 from orchestrator.parts.launch import Flow
-from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from orchestrator.store.rundir import MANIFEST
 from orchestrator.store.tables import TableWriter
 
@@ -36,7 +36,7 @@ GENERATORS = frozenset({"traffic.websearch", "traffic.replay"})
 PROFILE_NS = 1_000_000  # what shows a burst of a millisecond
 
 
-def homes(folder: Path, manifest: Mapping[str, Any]) -> Iterable[tuple[str, Home]]:
+def launch_outputs(folder: Path, manifest: Mapping[str, Any]) -> Iterable[tuple[str, LaunchOutput]]:
     """Every launch of a run, with the part that reads it."""
     for launch in manifest["launches"]:
         place = safepath.under(folder / "hosts", f"{launch['node']}/{launch['name']}")
@@ -44,7 +44,7 @@ def homes(folder: Path, manifest: Mapping[str, Any]) -> Iterable[tuple[str, Home
             clock = manifest["clocks"].get(launch["node"], {}).get("before", {})
             yield (
                 launch["part"],
-                Home(
+                LaunchOutput(
                     folder=place,
                     node=launch["node"],
                     launch=launch["name"],
@@ -60,24 +60,25 @@ def homes(folder: Path, manifest: Mapping[str, Any]) -> Iterable[tuple[str, Home
 def reduce(folder: Path) -> dict[str, Any]:
     """Write the tables of a run and give what its manifest gains: windows with their verdicts, captures, notes."""
     manifest = json.loads((folder / MANIFEST).read_bytes())
-    home_list = list(homes(folder, manifest))
+    outputs = list(launch_outputs(folder, manifest))
     notes: list[str] = []
     # Forked before anything else starts a thread: the compiled capture reader is shared, not loaded again.
     with ProcessPoolExecutor(
         os.cpu_count() or 1, mp_context=multiprocessing.get_context("fork"), initializer=_die_with_parent
     ) as pool:
-        pending = [(home, _capture(pool, home, manifest)) for part, home in home_list if part == "collector.tcpdump"]
-        profiles = [(home, _profile(pool, home, manifest)) for part, home in home_list if part == "collector.tcpdump"]
-        fine = [(home, _fine(pool, home, manifest)) for part, home in home_list if part == "collector.tcpdump"]
+        captured = [output for part, output in outputs if part == "collector.tcpdump"]
+        pending = [(output, _capture(pool, output, manifest)) for output in captured]
+        profiles = [(output, _profile(pool, output, manifest)) for output in captured]
+        fine = [(output, _fine(pool, output, manifest)) for output in captured]
         with TableWriter(folder / "tables", run=manifest["run"]) as writer:
-            for part, home in home_list:
-                _add_home(writer, part, home, manifest, notes)
-            problems = [problem for home, result in pending for problem in _add_capture(writer, home, result)]
-            for home, profile in profiles:
-                _add_profile(writer, home, profile)
-            for home, bins in fine:
+            for part, output in outputs:
+                _add_output(writer, part, output, manifest, notes)
+            problems = [problem for output, result in pending for problem in _add_capture(writer, output, result)]
+            for output, profile in profiles:
+                _add_profile(writer, output, profile)
+            for output, bins in fine:
                 if bins is not None:
-                    writer.add("flow_packets", bins.result(), node=home.node, launch=home.launch)
+                    writer.add("flow_packets", bins.result(), node=output.node, launch=output.launch)
     outcome = windows.measure(folder / "tables", manifest, tolerances=_tolerances(manifest), problems=problems)
     with TableWriter(folder / "tables", run=manifest["run"]) as writer:
         for name, columns in outcome.tables.items():
@@ -89,44 +90,46 @@ def reduce(folder: Path) -> dict[str, Any]:
     }
 
 
-def _add_home(writer: TableWriter, part: str, home: Home, manifest: Mapping[str, Any], notes: list[str]) -> None:
+def _add_output(
+    writer: TableWriter, part: str, output: LaunchOutput, manifest: Mapping[str, Any], notes: list[str]
+) -> None:
     try:
-        for table, columns in brought(part, home).items():
+        for table, columns in rows_of(part, output).items():
             of_iterations = {"window_name", "iteration"} <= set(columns)
-            placed = {"window_name": _windows_of(columns, home, manifest)} if of_iterations else {}
-            writer.add(table, {**columns, **placed}, node=home.node, launch=home.launch)
+            placed = {"window_name": _windows_of(columns, output, manifest)} if of_iterations else {}
+            writer.add(table, {**columns, **placed}, node=output.node, launch=output.launch)
     except OrchError as error:
-        notes.append(f"{home.node}: {home.launch}: {error.message}")
+        notes.append(f"{output.node}: {output.launch}: {error.message}")
 
 
-def brought(part: str, home: Home) -> Mapping[str, Columns]:
-    """The rows that a part reads from what a launch brought home; StoreError where it cannot have written that.
+def rows_of(part: str, output: LaunchOutput) -> Mapping[str, Columns]:
+    """The rows that a part reads from the output of a launch; StoreError where it cannot have written that.
 
     A host that writes nonsense loses its own rows, and nobody else's.
     """
     try:
-        found: Mapping[str, Columns] = registry.by_label(part).read(home)
+        found: Mapping[str, Columns] = registry.by_label(part).read(output)
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # pyarrow's own are of these kinds too
         told = str(error).partition("\n")[0][:200]
-        raise StoreError(f"what it brought home cannot be read: {told or type(error).__name__}") from None
+        raise StoreError(f"its output cannot be read: {told or type(error).__name__}") from None
     return found
 
 
-def _windows_of(columns: Columns, home: Home, manifest: Mapping[str, Any]) -> Any:
+def _windows_of(columns: Columns, output: LaunchOutput, manifest: Mapping[str, Any]) -> Any:
     """The window of each iteration of a rank, by the numbers that rank 0 set."""
     numbers = np.asarray(columns["iteration"])
     names = np.full(len(numbers), "", dtype=object)
     for window in manifest["windows"]:
-        span = window["iterations"].get(home.job)
+        span = window["iterations"].get(output.job)
         if span:
             names[(numbers >= span["first"]) & (numbers <= span["last"])] = window["window"]
     return names.tolist()
 
 
-def _profile(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any]) -> Future[Any] | None:
+def _profile(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Mapping[str, Any]) -> Future[Any] | None:
     """The capture of a host that a flow generator's own traffic passes, once more in short bins."""
-    found = tcpdump.captured(home)
-    address = {node["name"]: node.get("address") for node in manifest["topology"]["nodes"]}[home.node]
+    found = tcpdump.captured(output)
+    address = {node["name"]: node.get("address") for node in manifest["topology"]["nodes"]}[output.node]
     flows = [
         Flow(**flow)
         for launch in manifest["launches"]
@@ -143,13 +146,13 @@ def _profile(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any])
         port=port,
         addresses=[address] if address else [],
         flows=flows,
-        offset_ns=home.offset_ns,
+        offset_ns=output.offset_ns,
         bin_ns=PROFILE_NS,
         segment=int(manifest["topology"]["mtu"]),
     )
 
 
-def _add_profile(writer: TableWriter, home: Home, pending: Future[Any] | None) -> None:
+def _add_profile(writer: TableWriter, output: LaunchOutput, pending: Future[Any] | None) -> None:
     if pending is None:
         return
     try:
@@ -158,21 +161,21 @@ def _add_profile(writer: TableWriter, home: Home, pending: Future[Any] | None) -
         return  # the capture itself was read as well, and says so
     cross = [place for place, kind in enumerate(columns["kind"]) if kind == "cross"]
     picked = {name: np.asarray(columns[name])[cross] for name in TABLES["cross_packets"]}
-    writer.add("cross_packets", picked, node=home.node, launch=home.launch)
+    writer.add("cross_packets", picked, node=output.node, launch=output.launch)
 
 
-def _capture(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any]) -> Future[Any] | None:
-    found = tcpdump.captured(home)
+def _capture(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Mapping[str, Any]) -> Future[Any] | None:
+    found = tcpdump.captured(output)
     if found is None:
         return None
     port, files = found
     topology = manifest["topology"]
     nodes = {node["name"]: node for node in topology["nodes"]}
-    address = nodes[home.node].get("address")
+    address = nodes[output.node].get("address")
     peers = [
         nodes[link["host"]]["address"]
         for link in topology["links"]
-        if (link["switch"], link["switch_port"]) == (home.node, port)
+        if (link["switch"], link["switch_port"]) == (output.node, port)
     ]
     flows = [Flow(**flow) for launch in manifest["launches"] for flow in launch["flows"]]
     flows.sort(key=lambda flow: flow.port is None)  # a training names hosts alone, and cross traffic may join the same
@@ -183,31 +186,31 @@ def _capture(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any])
         addresses=[address] if address else [],
         peers=peers,
         flows=flows,
-        offset_ns=home.offset_ns,
+        offset_ns=output.offset_ns,
         segment=int(manifest["topology"]["mtu"]),
     )
 
 
-def _fine(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any]) -> Future[Any] | None:
-    found = tcpdump.captured(home)
+def _fine(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Mapping[str, Any]) -> Future[Any] | None:
+    found = tcpdump.captured(output)
     if found is None:
         return None
     port, files = found
     return pool.submit(
-        flowbins.reduce, files, port=port, offset_ns=home.offset_ns, segment=int(manifest["topology"]["mtu"])
+        flowbins.reduce, files, port=port, offset_ns=output.offset_ns, segment=int(manifest["topology"]["mtu"])
     )
 
 
-def _add_capture(writer: TableWriter, home: Home, pending: Future[Any] | None) -> list[str]:
+def _add_capture(writer: TableWriter, output: LaunchOutput, pending: Future[Any] | None) -> list[str]:
     if pending is None:
         return []  # it never began: its launch says so
     try:
         capture_flows, packets, problems = pending.result()
     except CaptureError as error:
-        return [f"{home.node}: {home.launch}: {error.message}"]
-    writer.add("capture_flows", capture_flows, node=home.node, launch=home.launch)
-    writer.add("packets", packets, node=home.node, launch=home.launch)
-    return [f"{home.node}: {problem}" for problem in problems]
+        return [f"{output.node}: {output.launch}: {error.message}"]
+    writer.add("capture_flows", capture_flows, node=output.node, launch=output.launch)
+    writer.add("packets", packets, node=output.node, launch=output.launch)
+    return [f"{output.node}: {problem}" for problem in problems]
 
 
 def _tolerances(manifest: Mapping[str, Any]) -> dict[str, Tolerances]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.units import Model
 from orchestrator.parts.launch import Change, Launch, Requirement
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Job, Topology
 
 
@@ -89,7 +89,7 @@ class Workload(Part, Protocol):
 
     def theory(self, config: Any, job: Job, topology: Topology) -> Theory | None: ...
 
-    def read(self, home: Home) -> Mapping[str, Columns]: ...
+    def read(self, output: LaunchOutput) -> Mapping[str, Columns]: ...
 
 
 class Traffic(Part, Protocol):
@@ -104,7 +104,7 @@ class Traffic(Part, Protocol):
     def raised(self, config: Any) -> Raised | None:
         """The same load by stronger means, for when it is not reached; None when there are none left."""
 
-    def read(self, home: Home) -> Mapping[str, Columns]: ...
+    def read(self, output: LaunchOutput) -> Mapping[str, Columns]: ...
 
 
 class Collector(Part, Protocol):
@@ -114,11 +114,11 @@ class Collector(Part, Protocol):
 
     def requirements(self, config: Any, topology: Topology) -> list[Requirement]: ...
 
-    def read(self, home: Home) -> Mapping[str, Columns]: ...
+    def read(self, output: LaunchOutput) -> Mapping[str, Columns]: ...
 
 
 class Condition(Part, Protocol):
-    """Reversible changes to nodes. One whose changes have processes also reads what they bring home, as others do."""
+    """Reversible changes to nodes. One whose changes have processes also reads their output, as others do."""
 
     def changes(self, config: Any, topology: Topology) -> list[Change]: ...
 
@@ -155,7 +155,7 @@ class Testbed(Protocol):
     def connect(self, node: str, deadline: Deadline) -> Channel:
         """A byte stream to a fresh agent on the node."""
 
-    def home_of(self, node: str) -> Path | None:
+    def local_folder(self, node: str) -> Path | None:
         """Where the controller sees the run's folder of the node without copying; None when it must be fetched."""
 
     def about(self) -> Mapping[str, str]:

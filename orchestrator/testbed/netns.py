@@ -50,7 +50,7 @@ class NetnsTestbed:
         self.topology = topology(spec)
         self.keys = new_keys()
         self.up_s = math.nan  # how long the sandbox took to come up
-        self._homes: dict[str, Path] = {}
+        self._folders: dict[str, Path] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._said: IO[bytes] | None = None
@@ -67,15 +67,15 @@ class NetnsTestbed:
         sshd = netns_needs.find_program("sshd")
         if sshd is None or netns_needs.missing_programs():
             raise _lacking(netns_needs.missing_programs())
-        self._homes = {node.name: run_folder.resolve() / "hosts" / node.name for node in self.topology.nodes}
-        for home in self._homes.values():
-            home.parent.mkdir(parents=True, exist_ok=True)
-            home.mkdir(mode=0o755, exist_ok=True)  # where others may write no agent works
+        self._folders = {node.name: run_folder.resolve() / "hosts" / node.name for node in self.topology.nodes}
+        for folder in self._folders.values():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o755, exist_ok=True)  # where others may write no agent works
         document = setup_document(
-            self.spec, keys=self.keys, homes=self._homes, sshd=sshd, limit_s=max(1.0, deadline.remaining)
+            self.spec, keys=self.keys, folders=self._folders, sshd=sshd, limit_s=max(1.0, deadline.remaining)
         )
         try:
-            joined = self._containers.open(self._homes, deadline) if self._containers else {}
+            joined = self._containers.open(self._folders, deadline) if self._containers else {}
             self._start()
             self._set_up(document, [number for pair in joined.values() for number in pair], deadline)
         except BaseException:
@@ -197,8 +197,8 @@ class NetnsTestbed:
                 os.write(self._key, self.keys.user_private.encode())
             return self._key
 
-    def home_of(self, node: str) -> Path | None:
-        return self._homes.get(node)
+    def local_folder(self, node: str) -> Path | None:
+        return self._folders.get(node)
 
     def about(self) -> Mapping[str, str]:
         return self._containers.about if self._containers else {"runtime": NAMESPACES}

@@ -50,7 +50,7 @@ def test_hosts_reach_one_another_by_name_and_data_lie_on_the_controllers_disk(up
     fetch = "import urllib.request as u; print(u.urlopen('http://h3:8000/f', timeout=30).read().decode())"
     again = 'for i in $(seq 600); do python3 -c "$0" 2>/dev/null && exit; sleep 0.1; done; exit 1'
     assert on(testbed, "h1", f"bash -c '{again}' \"{fetch}\"").strip() == "hi"
-    seen = testbed.home_of("h3") / "f"
+    seen = testbed.local_folder("h3") / "f"
     assert seen.read_text() == "hi\n"
     assert seen.stat().st_uid == os.geteuid()
     assert on(testbed, "h1", "cat /sys/class/net/eth0/mtu").strip() == "4000"
@@ -110,7 +110,7 @@ def test_two_testbeds_do_not_meet(up, on):
     assert "UP" in on(other, "h1", "ip -o link show dev eth0")
     one.close()
     assert on(other, "h3", "hostname").strip() == "h3"
-    assert not (other.home_of("h1") / "mark").exists()
+    assert not (other.local_folder("h1") / "mark").exists()
 
 
 def test_long_names_of_hosts(up, on):
@@ -239,13 +239,13 @@ def test_a_bad_sysctl_names_itself_and_its_host(up, tmp_path):
     assert error.node == "h1"
 
 
-@pytest.mark.parametrize("broken", ["home", "config", "program"])
+@pytest.mark.parametrize("broken", ["folder", "config", "program"])
 def test_a_node_that_fails_to_start_is_named_with_what_it_printed(up, tmp_path, monkeypatch, broken):
     def breaking(*arguments, **named):
         document = setup_document(*arguments, **named)
         node = document["nodes"][1]
-        if broken == "home":
-            node["home"] = "/no/such/folder"
+        if broken == "folder":
+            node["folder"] = "/no/such/folder"
         elif broken == "config":
             node["files"]["/run/orch-sshd/config"][1] += "NoSuchWord yes\n"
         else:
@@ -255,7 +255,7 @@ def test_a_node_that_fails_to_start_is_named_with_what_it_printed(up, tmp_path, 
     monkeypatch.setattr(netns, "setup_document", breaking)
     error = refused(spec_of(), tmp_path)
     assert error.node == "h2"
-    assert {"home": "/no/such/folder", "config": "NoSuchWord", "program": "/no/such/sshd"}[broken] in error.render()
+    assert {"folder": "/no/such/folder", "config": "NoSuchWord", "program": "/no/such/sshd"}[broken] in error.render()
 
 
 @pytest.mark.parametrize(("program", "package"), [("tc", "iproute2"), ("sshd", "openssh-server")])
@@ -275,7 +275,7 @@ def test_a_missing_program_is_named_with_its_package(up, tmp_path, monkeypatch, 
 
 def test_a_host_whose_sshd_has_ended_says_so(up, on):
     testbed = up(2)
-    (first,) = [pid for pid in processes_of(testbed.run_id) if is_home(pid, testbed.home_of("h2"))]
+    (first,) = [pid for pid in processes_of(testbed.run_id) if is_home(pid, testbed.local_folder("h2"))]
     os.kill(first, signal.SIGKILL)
     Deadline.after(60).poll(lambda: answers_no(testbed, "h2"), every_s=0.05, waiting_for="the error")
     assert on(testbed, "h1", "hostname").strip() == "h1"
@@ -326,6 +326,6 @@ def test_an_agent_makes_the_runs_folder_where_the_controller_sees_it(up):
         client = AgentClient(testbed.topology.node(name), channel, run="a-run", holder={}, on_event=lambda _: None)
         try:
             client.hello(Deadline.after(60))
-            assert [entry.name for entry in testbed.home_of(name).iterdir()] == [f"a-run.{name}"]
+            assert [entry.name for entry in testbed.local_folder(name).iterdir()] == [f"a-run.{name}"]
         finally:
             client.close(Deadline.after(60))
