@@ -10,6 +10,7 @@ from pathlib import Path
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.core.exitcodes import Exit
 from orchestrator.experiment import loading
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
@@ -95,7 +96,7 @@ def _report(
         print("  remedy: put right by hand what is told above; then `orch clean ... --forget RUN` asks for it no more")
     if wanted.forget and not any(answer.forgotten for answer in swept):
         print(f"nothing of {wanted.forget} had to be forgotten")
-    return 1 if trouble else 0
+    return Exit.FAILED if trouble else Exit.OK
 
 
 def _good(swept: Swept) -> Iterator[str]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from orchestrator.core import fanout, machine, packages
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TestbedError
+from orchestrator.core.exitcodes import Exit
 from orchestrator.core.machine import Machine
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.experiment import beforehand, capacity, loading, plan
-from orchestrator.experiment.experiment import Experiment, for_dry_run
+from orchestrator.experiment.experiment import Experiment, on_this_machine
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.hosts import taken
 from orchestrator.parts.launch import Requirement
@@ -47,7 +48,7 @@ class Answer:
     trouble: str = ""
 
 
-def examine(target: str | None, *, dry_run: bool) -> int:
+def examine(target: str | None, *, local: bool) -> int:
     """Print what is there and what is missing; 0 when nothing is."""
     if target is None:
         return _this_machine()
@@ -55,7 +56,7 @@ def examine(target: str | None, *, dry_run: bool) -> int:
     if isinstance(found, Inventory):
         topology = inventory_topology(found)
         return _hosts(InventoryTestbed(found), topology, usual(topology))
-    return _experiment(for_dry_run(found) if dry_run else found)
+    return _experiment(on_this_machine(found) if local else found)
 
 
 def _this_machine(runtime: str = "") -> int:
@@ -63,29 +64,29 @@ def _this_machine(runtime: str = "") -> int:
     for what, remedy in missing:
         print(f"missing  {what}\n         remedy: {remedy}")
     if missing:
-        return 1
+        return Exit.FAILED
     kind = f"a local testbed of {runtime}'s containers" if runtime else "a local testbed"
     print(f"ok       this machine can carry {kind}; {_figures(machine.here())}")
     before = Path(taken.STAT).read_text()
     time.sleep(taken.LOOK_S)
     if told := taken.warning(taken.share(before, Path(taken.STAT).read_text())):
         print(f"warning  {told}")
-    return 0
+    return Exit.OK
 
 
 def _experiment(experiment: Experiment) -> int:
     run = plan.build(experiment)[0]
     local = run.topology.kind == "local"
     if local and _this_machine(run.topology.runtime) != 0:
-        return 1
+        return Exit.FAILED
     findings = beforehand.look([run])
     for line in findings.lines:
         print(line)
     if local and findings.lacking:
-        return 1
+        return Exit.FAILED
     bad = findings.lacking or findings.room.refused
     status = _hosts(loading.testbed_of(experiment.testbed, DOCTOR), run.topology, run.requirements, run)
-    return 1 if bad else status
+    return Exit.FAILED if bad else status
 
 
 def usual(topology: Topology) -> tuple[Requirement, ...]:
@@ -153,7 +154,7 @@ def _hosts(
             print(f"{host}: warning: {answer.warning}")
     if run is not None and topology.kind == "inventory":
         bad += _room(run, {host: answer.machine for host, answer in results.items() if answer.machine is not None})
-    return 1 if bad else 0
+    return Exit.FAILED if bad else Exit.OK
 
 
 def _room(run: RunPlan, machines: Mapping[str, Machine]) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.core.exitcodes import Exit
 from orchestrator.experiment import loading
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
@@ -97,7 +98,7 @@ def prepare_image(runtime: str) -> int:
     """Make the image of local hosts that a runtime runs, unless it is there; 0."""
     image = containers.ensure_image(runtimes.able(runtime), Deadline.after(_IMAGE_S))
     print(f"{runtime} has {image}, made of this machine: its programs are mounted when a host starts")
-    return 0
+    return Exit.OK
 
 
 def _on(client: AgentClient, files: dict[str, Path], step: Step, *, check: bool, deadline: Deadline) -> Outcome:
@@ -139,7 +140,7 @@ def _told(host: str, outcome: Outcome, *, check: bool) -> int:
         print(f"{host}: failed: {outcome.trouble}")
     elif not outcome.lacks:
         print(f"{host}: {'nothing to do' if check else 'ready'}")
-    return 1 if outcome.trouble or outcome.lacks else 0
+    return Exit.FAILED if outcome.trouble or outcome.lacks else Exit.OK
 
 
 def _playbook() -> dict[str, Path]:

@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.core import fanout, lock, safepath
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError, StoreError
+from orchestrator.core.exitcodes import Exit
 from orchestrator.experiment import describe, loading
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts.protocols import Testbed
@@ -56,7 +57,7 @@ def recover(results: Path, wanted: Sequence[str], *, without: Sequence[str] = ()
         except OrchError as error:
             failed += 1
             print(f"{entry.run}: {error}")
-    return 1 if failed else 0
+    return Exit.FAILED if failed else Exit.OK
 
 
 def _refuse_whole(entry: Entry, *, force: bool) -> None:
@@ -137,7 +138,7 @@ def _experiment_of(entry: Entry) -> tuple[Experiment, Testbed]:
         safepath.under(entry.path, name)
     for path in (entry.path / "tables").glob("*"):
         safepath.under(entry.path, path.relative_to(entry.path).as_posix())
-    experiment, _ = loading.checked(entry.path / "experiment.yaml", (), dry_run=False)
+    experiment, _ = loading.checked(entry.path / "experiment.yaml", (), local=False)
     return experiment, loading.testbed_of(experiment.testbed, entry.run)
 
 
