@@ -12,7 +12,7 @@ from pydantic import Field
 from orchestrator.core import packages
 from orchestrator.core.units import Model, Rate, Size, rate_text
 from orchestrator.parts.launch import Flow, Launch, Line, Listening, Requirement, Stop
-from orchestrator.parts.protocols import Demand, Problem, Raised, Source
+from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import TCP_IPV4_HEADER_BYTES, Topology, wire_per_payload
 
@@ -91,11 +91,11 @@ def demands(config: Config) -> list[Demand]:
     return [Demand(src=config.src, dst=config.to, rate=config.load)]
 
 
-def raised(config: Config) -> Raised | None:
+def escalate(config: Config) -> Escalation | None:
     streams = min(2 * config.streams, config.most_streams)
     if streams <= config.streams:
         return None
-    return Raised(config=config.model_copy(update={"streams": streams}), means=f"{streams} streams")
+    return Escalation(config=config.model_copy(update={"streams": streams}), text=f"{streams} streams")
 
 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:

@@ -14,7 +14,7 @@ from cross_traffic.schedule import Arrivals, BurstShape
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Model, Rate
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Demand, Problem, Raised, Source
+from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
@@ -116,7 +116,7 @@ def demands(config: Config) -> list[Demand]:
     return [Demand(src=src, dst=dst, rate=rate, over_s=flow_schedule.BLOCK_S) for (src, dst), rate in total.items()]
 
 
-def raised(config: Config) -> Raised | None:  # noqa: ARG001 - it opens a connection a flow from the first
+def escalate(config: Config) -> Escalation | None:  # noqa: ARG001 - it opens a connection a flow from the first
     return None
 
 

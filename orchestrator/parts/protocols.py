@@ -52,11 +52,11 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raised:
-    """What a traffic source can still do to reach its load: `means` says it to people ("8 streams")."""
+class Escalation:
+    """What a traffic source can still do to reach its load; `text` says it to people ("8 streams")."""
 
     config: Any
-    means: str
+    text: str
 
 
 class Part(Protocol):
@@ -89,8 +89,8 @@ class Traffic(Part, Protocol):
 
     def demands(self, config: Any) -> list[Demand]: ...
 
-    def raised(self, config: Any) -> Raised | None:
-        """The same load by stronger means, for when it is not reached; None when there are none left."""
+    def escalate(self, config: Any) -> Escalation | None:
+        """The same load from more resources, for when it is not reached; None when there is nothing left to try."""
 
     def read(self, output: LaunchOutput) -> Mapping[str, Columns]: ...
 
