@@ -17,12 +17,12 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, TestbedError
-from orchestrator.testbed import netns_door, netns_needs, runtimes
+from orchestrator.testbed import netns_needs, runtimes
 from orchestrator.testbed.containers import ContainerHosts
 from orchestrator.testbed.local import NAMESPACES
-from orchestrator.testbed.netns_door import ssh_config_text
 from orchestrator.testbed.netns_needs import requirements_problems
 from orchestrator.testbed.netns_setup import LocalSpec, new_keys, setup_document, topology
+from orchestrator.testbed.ssh_proxy import SshProxy, ssh_config_text
 
 if TYPE_CHECKING:
     from orchestrator.parts.protocols import Channel
@@ -56,7 +56,7 @@ class NetnsTestbed:
         self._said: IO[bytes] | None = None
         self._lock = threading.Lock()
         self._key: int | None = None
-        self._door: netns_door.Door | None = None
+        self._ssh_proxy: SshProxy | None = None
         addresses = {host.name: host.address for host in self.topology.hosts}
         self._containers = ContainerHosts(spec.containers, addresses, run_id) if spec.containers else None
 
@@ -203,17 +203,17 @@ class NetnsTestbed:
     def about(self) -> Mapping[str, str]:
         return self._containers.about if self._containers else {"runtime": NAMESPACES}
 
-    def front_door(self) -> netns_door.Door:
+    def ssh_proxy(self) -> SshProxy:
         """A folder through which other programs reach the hosts by SSH, until the testbed is closed."""
-        if self._door is None:
-            self._door = netns_door.Door(self)
-        return self._door
+        if self._ssh_proxy is None:
+            self._ssh_proxy = SshProxy(self)
+        return self._ssh_proxy
 
     def close(self) -> None:
         """Put everything down; a second call does nothing."""
-        if self._door is not None:
-            self._door.close()
-            self._door = None
+        if self._ssh_proxy is not None:
+            self._ssh_proxy.close()
+            self._ssh_proxy = None
         if self._control is not None:
             self._control.close()
             self._control = None

@@ -67,7 +67,7 @@ def test_a_host_may_change_its_network_and_nothing_of_this_machine(up, on, runti
 
 def test_what_is_started_on_a_host_is_told_how_it_ends_and_reads_what_it_is_sent(up, runtime):
     testbed = up(2, containers=Containers(runtime=runtime))
-    config = testbed.front_door().folder / "ssh_config"
+    config = testbed.ssh_proxy().folder / "ssh_config"
 
     def ssh(command, text=""):
         return subprocess.run(

@@ -15,7 +15,7 @@ from netns_help import carries, processes_of, serve_once
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.testbed import netns, netns_door, netns_needs
+from orchestrator.testbed import netns, netns_needs, ssh_proxy
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.netns_setup import setup_document
 
@@ -134,11 +134,11 @@ names = ("h1", "h2", "h3")
 testbed = NetnsTestbed(LocalSpec(hosts=names, rates=dict.fromkeys(names, 1e8)), sys.argv[1])
 print("opening", flush=True)
 testbed.open(Path(sys.argv[2]), Deadline.after(120))
-door = testbed.front_door()
+proxy = testbed.ssh_proxy()
 sys.path.insert(0, sys.argv[3])
 from netns_help import run_on
 run_on(testbed, "h1", "setsid sleep 1000 >/dev/null 2>&1 & echo kept > /run/orch/data")
-print("open", door.folder, flush=True)
+print("open", proxy.folder, flush=True)
 time.sleep(600)
 """
 
@@ -186,8 +186,8 @@ def test_kill_9_of_the_controller_leaves_nothing_but_data(up, tmp_path):
     run_id = f"killed-{os.getpid()}"
     with controller(run_id, tmp_path / "run") as process:
         assert process.stdout.readline() == "opening\n"
-        word, door = process.stdout.readline().split()
-        assert (word, Path(door).exists()) == ("open", True)
+        word, proxy = process.stdout.readline().split()
+        assert (word, Path(proxy).exists()) == ("open", True)
         pids = processes_of(run_id)
         commands = list(command_lines(pids))
         assert any(b"sleep 1000" in command for command in commands)
@@ -197,8 +197,8 @@ def test_kill_9_of_the_controller_leaves_nothing_but_data(up, tmp_path):
         gone(run_id, pids)
     assert this_machine() == before
     assert (tmp_path / "run/hosts/h1/data").read_text() == "kept\n"
-    up(2).front_door().close()
-    assert not Path(door).exists()
+    up(2).ssh_proxy().close()
+    assert not Path(proxy).exists()
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.01, 0.02, 0.03, 0.05])
@@ -298,11 +298,11 @@ def answers_no(testbed, node):
     return False
 
 
-def test_ssh_reaches_a_host_through_the_front_door(up):
-    door = up(2).front_door()
-    assert door.folder.stat().st_mode & 0o077 == 0
+def test_ssh_reaches_a_host_through_the_ssh_proxy(up):
+    proxy = up(2).ssh_proxy()
+    assert proxy.folder.stat().st_mode & 0o077 == 0
     said = subprocess.run(
-        ["ssh", "-F", str(door.folder / "ssh_config"), "h2", "hostname; cat"],
+        ["ssh", "-F", str(proxy.folder / "ssh_config"), "h2", "hostname; cat"],
         input="through",
         capture_output=True,
         text=True,
@@ -311,12 +311,12 @@ def test_ssh_reaches_a_host_through_the_front_door(up):
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
     ).stdout
     assert said == "h2\nthrough"
-    argv = netns_door.connect_command(door.folder / "socket", "nobody")
+    argv = ssh_proxy.connect_command(proxy.folder / "socket", "nobody")
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
     assert done.returncode == 1
     assert "nobody: no such node" in done.stderr
-    door.close()
-    assert not door.folder.exists()
+    proxy.close()
+    assert not proxy.folder.exists()
 
 
 def test_an_agent_makes_the_runs_folder_where_the_controller_sees_it(up):
