@@ -13,22 +13,23 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from orchestrator.analysis import launch_outputs
 from orchestrator.analysis.capture import captures, flowbins, flowtable
 from orchestrator.analysis.windows import windows
 from orchestrator.analysis.windows.gates import Tolerances
-from orchestrator.core import safepath
-from orchestrator.core.errors import CaptureError, OrchError, StoreError
+from orchestrator.core.errors import CaptureError, OrchError
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import tcpdump
 from orchestrator.parts.launch import Flow
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
+from orchestrator.parts.rows import TABLES, LaunchOutput
+from orchestrator.store import tables
 from orchestrator.store.rundir import MANIFEST
 from orchestrator.store.tables import TableWriter
 
@@ -36,31 +37,11 @@ GENERATORS = frozenset({"traffic.websearch", "traffic.replay"})
 PROFILE_NS = 1_000_000  # what shows a burst of a millisecond
 
 
-def launch_outputs(folder: Path, manifest: Mapping[str, Any]) -> Iterable[tuple[str, LaunchOutput]]:
-    """Every launch of a run, with the part that reads it."""
-    for launch in manifest["launches"]:
-        place = safepath.under(folder / "hosts", f"{launch['node']}/{launch['name']}")
-        if place.is_dir():
-            clock = manifest["clocks"].get(launch["node"], {}).get("before", {})
-            yield (
-                launch["part"],
-                LaunchOutput(
-                    folder=place,
-                    node=launch["node"],
-                    launch=launch["name"],
-                    job=launch["job"],
-                    rank=launch["rank"],
-                    window=launch["window"],
-                    source=launch["source"],
-                    offset_ns=int(clock.get("offset_ns", 0)),
-                ),
-            )
-
-
 def reduce(folder: Path) -> dict[str, Any]:
     """Write the tables of a run and give what its manifest gains: windows with their verdicts, captures, notes."""
     manifest = json.loads((folder / MANIFEST).read_bytes())
-    outputs = list(launch_outputs(folder, manifest))
+    outputs = list(launch_outputs.located(folder, manifest))
+    manifest["windows"] = launch_outputs.settled(manifest, outputs)
     notes: list[str] = []
     # Forked before anything else starts a thread: the compiled capture reader is shared, not loaded again.
     with ProcessPoolExecutor(
@@ -94,36 +75,13 @@ def _add_output(
     writer: TableWriter, part: str, output: LaunchOutput, manifest: Mapping[str, Any], notes: list[str]
 ) -> None:
     try:
-        for table, columns in rows_of(part, output).items():
-            of_iterations = {"window_name", "iteration"} <= set(columns)
-            placed = {"window_name": _windows_of(columns, output, manifest)} if of_iterations else {}
-            writer.add(table, {**columns, **placed}, node=output.node, launch=output.launch)
+        for table, columns in launch_outputs.rows_of(part, output).items():
+            rows = {**columns}
+            if {"window_name", "iteration"} <= set(columns):
+                rows["window_name"] = launch_outputs.windows_of(columns, output, manifest)
+            writer.add(table, rows, node=output.node, launch=output.launch)
     except OrchError as error:
         notes.append(f"{output.node}: {output.launch}: {error.message}")
-
-
-def rows_of(part: str, output: LaunchOutput) -> Mapping[str, Columns]:
-    """The rows that a part reads from the output of a launch; StoreError where it cannot have written that.
-
-    A host that writes nonsense loses its own rows, and nobody else's.
-    """
-    try:
-        found: Mapping[str, Columns] = registry.by_label(part).read(output)
-    except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # pyarrow's own are of these kinds too
-        told = str(error).partition("\n")[0][:200]
-        raise StoreError(f"its output cannot be read: {told or type(error).__name__}") from None
-    return found
-
-
-def _windows_of(columns: Columns, output: LaunchOutput, manifest: Mapping[str, Any]) -> Any:
-    """The window of each iteration of a rank, by the numbers that rank 0 set."""
-    numbers = np.asarray(columns["iteration"])
-    names = np.full(len(numbers), "", dtype=object)
-    for window in manifest["windows"]:
-        span = window["iterations"].get(output.job)
-        if span:
-            names[(numbers >= span["first"]) & (numbers <= span["last"])] = window["window"]
-    return names.tolist()
 
 
 def _profile(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Mapping[str, Any]) -> Future[Any] | None:
@@ -222,6 +180,7 @@ def _tolerances(manifest: Mapping[str, Any]) -> dict[str, Tolerances]:
             capture_nic=asked["capture_nic"],
             min_iterations=min(asked["min_iterations"], window["wanted_iterations"] or asked["min_iterations"]),
             clock_s=asked["clock"],
+            drift=_share(asked.get("drift", Tolerances().drift)),
             processor=_share(asked.get("processor", Tolerances().processor)),
             launch_late_s=asked.get("launch_late", 0.01),
         )
@@ -263,8 +222,6 @@ def _finite(value: Any) -> Any:
 
 
 def _capture_counts(folder: Path) -> dict[str, int] | None:
-    from orchestrator.store import tables
-
     found = tables.read(folder / "tables", "captures").to_pylist()
     if not found:
         return None

@@ -281,6 +281,11 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "p99_high_s": "float64",
         "sent_bytes": "float64",  # TCP payload an iteration, mean over ranks, scaled; NaN when not captured
         "theory_bytes": "float64",  # the same by theory, scaled
+        "left_out": "int64",  # iterations under the window's traffic that were warm-up; missing where not recorded
+        "drift": "float64",  # trend of the iteration time over the window, a share of its mean; NaN when too short
+        "drift_low": "float64",
+        "drift_high": "float64",
+        "drift_p": "float64",  # probability of a trend as steep where there is none
     },
     "variation": {  # of an iteration's time, per window, job and rank; analysis/variation.py has the formulas
         "window_name": "string",

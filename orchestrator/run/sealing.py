@@ -35,6 +35,8 @@ def window_records(plan: RunPlan, measured: Sequence[Window]) -> list[dict[str, 
             "end_ns": window.end_ns,
             "wanted_iterations": planned[window.name].measure.iterations,
             "iterations": {job: {"first": span[0], "last": span[1]} for job, span in window.iterations.items()},
+            "earliest": dict(window.earliest),
+            "warmup": planned[window.name].measure.warmup,
             "loads": [
                 {
                     "source": source.name,

@@ -9,7 +9,7 @@ import struct
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.analysis import reduction
+from orchestrator.analysis.launch_outputs import rows_of
 from orchestrator.core.errors import StoreError, TransportError
 from orchestrator.experiment.sweepfile import Axis
 from orchestrator.parts.rows import LaunchOutput
@@ -107,7 +107,7 @@ def test_what_a_host_cannot_have_written_is_told_and_no_more(tmp_path):
         folder=tmp_path, node="h1", launch="cpu.h1", job=None, rank=None, window=None, source=None, offset_ns=0
     )
     with pytest.raises(StoreError, match="its output cannot be read: CSV parse error"):
-        reduction.rows_of("collector.cpu", output)
+        rows_of("collector.cpu", output)
 
 
 @pytest.mark.parametrize(

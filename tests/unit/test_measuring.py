@@ -104,6 +104,18 @@ def test_one_job_gets_exactly_what_was_asked(session_of):
     assert (window.name, window.start_ns, window.end_ns) == ("w1", 500 * MS, 1500 * MS)
 
 
+def test_warm_up_chosen_from_the_data_makes_a_bound_more_and_says_where_it_may_begin(session_of):
+    run = planned("{warmup_most: 8, iterations: 10}")
+    session = session_of(run)
+    for number in range(40):
+        log(session, run, number, number * 100 * MS, (number + 1) * 100 * MS)
+    measured = measurement(run, session, since_ns=1, steady_ns=250 * MS)
+    measured.warm_up()
+    window = measured.measure()
+    assert window.iterations == {"training": (9, 18)}
+    assert window.earliest == {"training": 3}
+
+
 def test_warm_up_waits_for_its_last_iteration(session_of):
     run = planned("{warmup: 3, iterations: 1}")
     session = session_of(run)

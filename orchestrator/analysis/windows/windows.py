@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.stats.iterations import JobSeries, series, spent
+from orchestrator.analysis.stats.steady import Drift, drift
 from orchestrator.analysis.traffic import throughput, trust
-from orchestrator.analysis.windows import gates, generated, serving, variation
+from orchestrator.analysis.windows import gates, generated, serving, steadiness, variation
 from orchestrator.analysis.windows.gates import Evidence, Tolerances
 from orchestrator.analysis.windows.judgement import Gate
 from orchestrator.analysis.windows.portbytes import PortBytes
@@ -96,7 +97,10 @@ def measure(
         rows["generated"] += [{"window_name": window["window"], **asdict(one)} for one in made]
         within = {job: _within(data.jobs[job], window) for job in data.jobs}
         sizes = {job: _sent(data, manifest, job, part) for job, part in within.items()}
-        rows["training"] += [_training(manifest, window, part, sizes[job][0]) for job, part in within.items()]
+        drifts = {job: drift(part.seconds) for job, part in within.items()}
+        rows["training"] += [
+            _training(manifest, window, part, sent=sizes[job][0], trend=drifts[job]) for job, part in within.items()
+        ]
         rows["variation"] += [
             row for part in within.values() for row in variation.rows(part, logged, window=window["window"])
         ]
@@ -104,7 +108,7 @@ def measure(
         served = data.served.window(window)
         rows["processors"] += served.rows
         evidence = _evidence(
-            data, manifest, window, loads=loads, made=made, jobs=jobs, served=served, problems=problems
+            data, manifest, window, loads=loads, made=made, jobs=jobs, drifts=drifts, served=served, problems=problems
         )
         judged = gates.judge(evidence, tolerances[window["window"]])
         verdicts[window["window"]] = judged
@@ -187,12 +191,14 @@ def _job(manifest: Manifest, part: JobSeries, sent: tuple[float, float]) -> gate
     )  # fmt: skip
 
 
-def _training(manifest: Manifest, window: Mapping[str, Any], part: JobSeries, sent: float) -> dict[str, Any]:
+def _training(
+    manifest: Manifest, window: Mapping[str, Any], part: JobSeries, *, sent: float, trend: Drift
+) -> dict[str, Any]:
     job = _planned_job(manifest, part.job)
     summary = part.summary(seed=manifest["seed"])
     row: dict[str, Any] = {
         "window_name": window["window"], "job": part.job, "ranks": len(job["ranks"]), "iterations": len(part.iteration),
-        "sent_bytes": sent, "theory_bytes": _theory(job),
+        "sent_bytes": sent, "theory_bytes": _theory(job), **steadiness.columns(window, part.job, trend),
     }  # fmt: skip
     for key, estimate in (("mean", summary.mean), ("p50", summary.p50), ("p99", summary.p99)):
         row |= {f"{key}_s": estimate.value, f"{key}_low_s": estimate.low, f"{key}_high_s": estimate.high}
@@ -201,7 +207,8 @@ def _training(manifest: Manifest, window: Mapping[str, Any], part: JobSeries, se
 
 def _evidence(
     data: _Tables, manifest: Manifest, window: Mapping[str, Any], *, loads: tuple[gates.Load, ...],
-    made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...], served: serving.Served, problems: Sequence[str],
+    made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...], drifts: Mapping[str, Drift],
+    served: serving.Served, problems: Sequence[str],
 ) -> Evidence:  # fmt: skip
     span = (window["start_ns"], window["end_ns"])
     taking_part = sorted({launch["node"] for launch in manifest["launches"]})
@@ -212,6 +219,7 @@ def _evidence(
         captures=_captures(data, manifest, window),
         port_bytes=_port_bytes(data, span),
         jobs=jobs,
+        drifts=tuple(steadiness.found(window, job, trend) for job, trend in drifts.items()),
         shared_hosts=tuple(trust.shared_hosts(manifest["jobs"])),
         clock_uncertainty_s=tuple(_clocks(manifest)),
         swapped_pages=tuple((node, _growth(data, node, _SWAP, span)) for node in taking_part),

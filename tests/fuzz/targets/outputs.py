@@ -1,4 +1,4 @@
-"""What launches bring home from hosts (iteration logs, traces, counters, iperf3's words): rows of tables come out."""
+"""What launches write on hosts (iteration logs, traces, counters, iperf3's words): rows of tables come out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from orchestrator.analysis import reduction
+from orchestrator.analysis import launch_outputs
 from orchestrator.core.errors import OrchError
 from orchestrator.parts import registry
 from orchestrator.parts.rows import LaunchOutput
@@ -24,7 +24,7 @@ DATA = Path(__file__).parents[2] / "data"
 
 @functools.cache
 def _outputs() -> tuple[tuple[str, Mapping[str, bytes]], ...]:
-    """Label of each part that reads, and the files that its launches bring home."""
+    """Label of each part that reads, and the files that its launches write."""
     found = []
     for kind in registry.FOLDERS:
         for name, part in registry.found(kind).items():
@@ -37,7 +37,7 @@ def _samples(folder: Path) -> dict[str, bytes]:
     example = yaml.safe_load((folder / "example.yaml").read_text())
     there = [path.name for path in sorted(folder.iterdir()) if path.is_file() and path.name != "example.yaml"]
     names = example.get("output") or {name: name for name in there}
-    return {at_home: (folder / sample).read_bytes()[:20_000] for at_home, sample in names.items()}
+    return {name: (folder / sample).read_bytes()[:20_000] for name, sample in names.items()}
 
 
 def _made(source: random.Random) -> bytes:
@@ -76,7 +76,7 @@ def _read(data: bytes, folder: Path) -> None:
     )  # fmt: skip
     try:
         with TableWriter(folder / "tables", run="r") as writer:
-            for table, columns in reduction.rows_of(label, output).items():
+            for table, columns in launch_outputs.rows_of(label, output).items():
                 writer.add(table, columns, node="h1", launch="x")
     except OrchError:
         if label.startswith("workload."):  # a damaged line of a log is left out, and the others count
