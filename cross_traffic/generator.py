@@ -243,7 +243,7 @@ def _sent(home: Home, logs: Sequence[Path], spec: Mapping[str, Any]) -> dict[str
     words = {int(code): error_text(int(code)) for code in np.unique(rows["error"])}
     flows: Columns = {
         "source": [home.source or ""] * count,
-        "window": [home.window or ""] * count,
+        "window_name": [home.window or ""] * count,
         "flow": rows["number"],
         "src": [spec["source"]] * count,
         "dst": [sinks[sink] for sink in rows["sink"].tolist()],
@@ -273,7 +273,7 @@ def _planned(home: Home, spec: Mapping[str, Any], sinks: Sequence[str], zero_ns:
     count = len(streams)
     schedules: Columns = {
         "source": [home.source or ""] * count,
-        "window": [home.window or ""] * count,
+        "window_name": [home.window or ""] * count,
         "dst": [sinks[stream["sink"]] for stream in streams],
         "zero_ns": [zero_ns] * count,
         "load_bps": [float(stream["load_bps"]) for stream in streams],
@@ -286,7 +286,7 @@ def _planned(home: Home, spec: Mapping[str, Any], sinks: Sequence[str], zero_ns:
     points = schedule.size_points(streams[0]) if streams and not bursts[0] else []
     sizes: Columns = {
         "source": [home.source or ""] * len(points),
-        "window": [home.window or ""] * len(points),
+        "window_name": [home.window or ""] * len(points),
         "bytes": [float(size) for size, _ in points],
         "cdf": [float(share) for _, share in points],
     }

@@ -182,7 +182,7 @@ def read(home: Home) -> Mapping[str, Columns]:
     return {
         "flows": {
             "source": [home.source or ""] * count,
-            "window": [home.window or ""] * count,
+            "window_name": [home.window or ""] * count,
             "flow": list(range(count)),
             "src": [end[0] for end in ends.values()],
             "dst": [end[2] for end in ends.values()],

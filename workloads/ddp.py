@@ -9,8 +9,9 @@ from pydantic import Field
 
 from orchestrator.core.units import Size
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, model_training, modelled, torch_ranks
 from workloads.common.model_training import ModelConfig
@@ -62,7 +63,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "accumulate": config.accumulate,
     }
     return torch_ranks.launches(
-        config, job, topology, program="ddp.py", siblings=model_training.SIBLINGS, told=told, seed=seed,
+        config, job, topology, program="torch.ddp", told=told, seed=seed,
         on_gpu=model_training.on_gpu(config, job), footprint=model_training.footprint(config, job, topology),
     )  # fmt: skip
 

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from orchestrator.core.units import Duration, Size
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, modelled, torch_ranks
 from workloads.common.modelled import BYTES_PER_PARAMETER, ModelName
@@ -65,8 +66,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         config,
         job,
         topology,
-        program="fsdp.py",
-        siblings=("compute.py", "emulated.py", "pace.py"),
+        program="torch.fsdp",
         told=told,
         seed=seed,
         footprint=modelled.footprint(config, topology, ranks=len(job.ranks)),

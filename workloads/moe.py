@@ -9,8 +9,9 @@ from pydantic import Field
 
 from orchestrator.core.units import Duration
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, footprints, torch_ranks
 from workloads.common.between import Pairs
@@ -28,7 +29,7 @@ NAME = "moe"
 LOG = "routing.jsonl"
 
 _ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
-_GATE_FEATURES = 32  # FEATURES of training/gating.py, which needs torch
+_GATE_FEATURES = 32  # FEATURES of rank/torch/gating.py, which needs torch
 _GATE_BYTES = 4
 
 
@@ -137,7 +138,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     settled = config.model_copy(update={"backend": "gloo"})
     held = told["dense"] * BYTES_PER_PARAMETER
     return torch_ranks.launches(
-        settled, job, topology, program="moe.py", siblings=("gating.py", "pace.py"), told=told, seed=seed,
+        settled, job, topology, program="torch.moe", told=told, seed=seed,
         footprint=footprints.emulated(held, compute_s=config.compute_time, ranks=len(job.ranks)),
     )  # fmt: skip
 
@@ -174,7 +175,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 def read(home: Home) -> Mapping[str, Columns]:
     """The tables of a rank, and `routing`; damaged lines are left out."""
-    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window": ""}
+    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window_name": ""}
     rows = [{**who, **row} for record in lines.records(home.folder / LOG) for row in _rows(record)]
     return {
         **read_training(home),

@@ -9,22 +9,21 @@ from pydantic import Field
 
 from orchestrator.core.units import Size
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, model_training, modelled, torch_ranks
 from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
+from workloads.rank.torch.exchange import schedule
 from workloads.readers.iterations import read_training
-from workloads.training.exchange import schedule
 
 NAME = "p2p"
 
 Strategy = Literal[
     "ring", "halving-doubling", "parameter-server", "star", "tree", "binary-tree-star", "clique", "pair-averaging"
 ]
-
-_PROGRAMS = ("exchange.py", "buckets.py", "served.py")
 
 
 class Config(ModelConfig):
@@ -95,8 +94,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     }
     settled = config.model_copy(update={"backend": "gloo"})
     return torch_ranks.launches(
-        settled, job, topology, program="p2p.py", siblings=(*_PROGRAMS, *model_training.SIBLINGS), told=told,
-        seed=seed, footprint=model_training.footprint(settled, job, topology),
+        settled, job, topology, program="torch.p2p", told=told, seed=seed,
+        footprint=model_training.footprint(settled, job, topology),
     )  # fmt: skip
 
 

@@ -12,8 +12,9 @@ from pydantic import Field
 
 from orchestrator.core.units import Duration
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Problem, Theory
+from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, footprints, torch_ranks
 from workloads.common.between import Pairs
@@ -23,9 +24,9 @@ from workloads.common.torch_ranks import TorchConfig
 from workloads.models import gpt
 from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape, Stage
+from workloads.rank.torch import parallel
+from workloads.rank.torch.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
 from workloads.readers.iterations import read_training
-from workloads.training import parallel
-from workloads.training.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
 
 NAME = "ptd"
 
@@ -198,7 +199,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     settled = config.model_copy(update={"backend": "gloo"})
     held = max(sizes.gradients) * BYTES_PER_PARAMETER
     return torch_ranks.launches(
-        settled, job, topology, program="ptd.py", siblings=("parallel.py", "pace.py"), told=told, seed=seed,
+        settled, job, topology, program="torch.ptd", told=told, seed=seed,
         footprint=footprints.emulated(held, compute_s=config.compute_time, ranks=len(job.ranks)),
     )  # fmt: skip
 

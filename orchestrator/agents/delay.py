@@ -183,7 +183,7 @@ def main() -> None:
         if ended in ready:
             break
     line.give(all_of_it=True)
-    Path("delay.json").write_text(json.dumps({"asked_s": seconds, **line.summary()}))
+    Path("delay.json").write_text(json.dumps({"requested_s": seconds, **line.summary()}))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from orchestrator.experiment.experiment import Choice, Experiment, Measure, Vali
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import processor
 from orchestrator.parts.launch import Change, Launch, Requirement
-from orchestrator.parts.protocols import Demand, Problem, Source, Theory
+from orchestrator.parts.protocols import Demand, Problem, Source
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
 from orchestrator.testbed import inventory as inventory_testbed
 from orchestrator.testbed import netns

@@ -11,6 +11,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.units import Model
 from orchestrator.parts.launch import Change, Launch, Requirement
 from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 
 
@@ -24,19 +25,6 @@ class Problem:
     at: tuple[str | int, ...]
     message: str
     accepted: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Theory:
-    """What a rank sends in an iteration by the model of the paper named in `source`, in bytes, already scaled.
-
-    `pairs`, where it is given, says which node sends how much of it to which: (from, to, bytes of all its ranks).
-    """
-
-    bytes_per_iteration: float
-    parameters: int  # moved, scaled
-    source: str
-    pairs: tuple[tuple[str, str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
     "iterations": {
         "job": "string",
         "rank": "int64",
-        "window": "string",  # empty outside every window
+        "window_name": "string",  # empty outside every window
         "iteration": "int64",  # from 0, the job's own count
         "start_ns": "int64",
         "end_ns": "int64",
@@ -34,7 +34,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
     "spans": {  # what a rank did when
         "job": "string",
         "rank": "int64",
-        "window": "string",
+        "window_name": "string",
         "iteration": "int64",
         "lane": "string",  # compute or communication
         "span": "string",  # forward, backward, step; all-reduce, all-gather, ..., send, receive
@@ -48,7 +48,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
     "overlaps": {  # per rank and iteration, from its spans
         "job": "string",
         "rank": "int64",
-        "window": "string",
+        "window_name": "string",
         "iteration": "int64",
         "compute_s": "float64",  # time in which it computed
         "communication_s": "float64",  # time in which anything was under way
@@ -57,7 +57,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
     "collectives": {  # per rank and collective operation of one size
         "job": "string",
         "rank": "int64",
-        "window": "string",
+        "window_name": "string",
         "iteration": "int64",
         "operation": "string",
         "bytes": "int64",  # of the message, as nccl-tests count it
@@ -70,7 +70,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
     "communication": {  # per rank, iteration, operation and message size: what a framework's own log says
         "job": "string",
         "rank": "int64",
-        "window": "string",
+        "window_name": "string",
         "iteration": "int64",
         "operation": "string",  # as the framework calls it
         "bytes": "int64",  # of the message, as the framework counts it: DeepSpeed has a rank's part of a gather
@@ -82,7 +82,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
     "routing": {  # per rank, iteration and rank that has experts: where a mixture of experts sent its tokens
         "job": "string",
         "rank": "int64",
-        "window": "string",
+        "window_name": "string",
         "iteration": "int64",
         "peer": "int64",  # the rank itself too: those stay
         "tokens": "int64",  # copies of tokens to its experts, over all blocks
@@ -93,7 +93,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
     },
     "flows": {  # what a traffic source says of its own flows
         "source": "string",
-        "window": "string",
+        "window_name": "string",
         "flow": "int64",
         "src": "string",
         "dst": "string",
@@ -111,7 +111,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
     },
     "schedules": {  # what a traffic source was to send from its node to each receiver
         "source": "string",
-        "window": "string",
+        "window_name": "string",
         "dst": "string",
         "zero_ns": "int64",  # when the schedule began
         "load_bps": "float64",  # layer 2, scaled
@@ -123,7 +123,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
     },
     "sizes": {  # the distribution of flow sizes of a source without bursts, as sent
         "source": "string",
-        "window": "string",
+        "window_name": "string",
         "bytes": "float64",
         "cdf": "float64",
     },
@@ -154,7 +154,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "unacked_segments": "int64",
     },
     "delays": {  # packets that a condition held on their way to the node, over the whole run
-        "asked_s": "float64",
+        "requested_s": "float64",
         "packets": "int64",
         "dropped": "int64",  # because too many were held
         "held_p50_s": "float64",
@@ -221,14 +221,14 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "repeated_bytes": "int64",
     },
     "windows": {
-        "window": "string",
+        "window_name": "string",
         "start_ns": "int64",  # of the first measured iteration of any job
         "end_ns": "int64",  # of the last one
         "valid": "bool",
         "reasons": "string",  # one a line
     },
     "processors": {  # per window and node; shares of the time of all processors that the node's kernel has
-        "window": "string",
+        "window_name": "string",
         "host": "string",  # name of the node
         "count": "float64",
         "own_share": "float64",  # used by this node's processes of the run
@@ -238,10 +238,10 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "pressure_share": "float64",  # of the window: some process waited for a processor
         "throttled_share": "float64",  # of the window: a control group's limit stopped processes, on all processors
         "wait_share": "float64",  # of the window: the process of a job that waited longest, with all its threads
-        "kept_share": "float64",  # likewise, by work that is not the run's: what the gate `processor` judges by second
+        "others_wait_share": "float64",  # likewise, for work that is not the run's: as the gate `processor` has it
     },
     "loads": {  # cross traffic, per window and pair of hosts
-        "window": "string",
+        "window_name": "string",
         "source": "string",
         "src": "string",  # node names
         "dst": "string",
@@ -249,7 +249,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "achieved_bps": "float64",  # layer 2, where it is received; NaN when nothing captured there
     },
     "generated": {  # what a generator of single flows did, per window; a flow belongs where its planned start lies
-        "window": "string",
+        "window_name": "string",
         "source": "string",
         "flows": "int64",
         "shed": "int64",  # not started, since too many were open
@@ -266,7 +266,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "gap_distance": "float64",  # likewise, of the gaps between flows from the planned ones
     },
     "training": {  # per window and job
-        "window": "string",
+        "window_name": "string",
         "job": "string",
         "ranks": "int64",
         "iterations": "int64",
@@ -281,9 +281,14 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "p99_high_s": "float64",
         "sent_bytes": "float64",  # TCP payload an iteration, mean over ranks, scaled; NaN when not captured
         "theory_bytes": "float64",  # the same by theory, scaled
+        "left_out": "int64",  # iterations under the window's traffic that were warm-up; missing where not recorded
+        "drift": "float64",  # trend of the iteration time over the window, a share of its mean; NaN when too short
+        "drift_low": "float64",
+        "drift_high": "float64",
+        "drift_p": "float64",  # probability of a trend as steep where there is none
     },
     "variation": {  # of an iteration's time, per window, job and rank; analysis/variation.py has the formulas
-        "window": "string",
+        "window_name": "string",
         "job": "string",
         "rank": "int64",  # -1: the job, mean over ranks
         "iterations": "int64",

@@ -42,14 +42,22 @@ def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> 
         paths = [entry.path / "tables" / f"{name}.parquet" for entry in sealed]
         there = [re.sub(r"([*?\[])", r"[\1]", str(path)) for path in paths if path.exists()]  # each itself, no pattern
         if there:
-            connection.read_parquet(there, union_by_name=True, hive_partitioning=False).create_view(name)
+            _renamed(connection.read_parquet(there, union_by_name=True, hive_partitioning=False)).create_view(name)
         else:
             connection.register(name, tables.schema(name).empty_table())
     return connection
 
 
+def _renamed(files: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The rows of files, some of which may be of an older version of the tables, by the column names of today."""
+    names: dict[str, list[str]] = {}
+    for old, new in zip(files.columns, tables.renamed(files.columns), strict=True):
+        names.setdefault(new, []).append(f'"{old}"')
+    return files.project(", ".join(f'coalesce({", ".join(old)}) as "{new}"' for new, old in names.items()))
+
+
 def asked(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
-    """What a query gives; ConfigError with DuckDB's own words for one that it does not take."""
+    """What a query gives, each column with a name of its own; ConfigError with DuckDB's words where it takes none."""
     import duckdb
 
     mentioned = set(re.findall(r"[a-z_]+", sql.lower()))
@@ -58,11 +66,24 @@ def asked(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
             found = connection.sql(sql)
             if found is None:
                 raise ConfigError("the query gives nothing; accepted: a select")
-            return found.to_arrow_table()
+            table = found.to_arrow_table()
+            return table.rename_columns(_apart(table.column_names))
         except duckdb.Error as error:
             told = str(error)
             hint = f"tables are {', '.join(NAMES)}" if "does not exist" in told else None
             raise ConfigError(told, hint=hint) from None
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """Names of columns, of which joined tables have some twice: the second `run` is `run_2`."""
+    found: list[str] = []
+    for name in names:
+        other, number = name, 1
+        while other in found or (number > 1 and other in names):
+            number += 1
+            other = f"{name}_{number}"
+        found.append(other)
+    return found
 
 
 def runs_table(entries: Sequence[Entry]) -> pa.Table:
@@ -99,7 +120,7 @@ RUNS = {
     "overhead_s": "float64", "path": "string",
 }  # fmt: skip
 WINDOWS = {
-    "run": "string", "experiment": "string", "window": "string", "start_ns": "int64", "end_ns": "int64",
+    "run": "string", "experiment": "string", "window_name": "string", "start_ns": "int64", "end_ns": "int64",
     "valid": "bool", "reasons": "string", "scale": "int64", "requested_bps": "float64", "achieved_bps": "float64",
     "job": "string", "model": "string", "iterations": "int64", "mean_s": "float64", "p50_s": "float64",
     "p99_s": "float64", "sweep": "string", "sweep_name": "string", "sweep_point": "string", "repetition": "int64",
@@ -123,7 +144,7 @@ def _window(entry: Entry, window: Mapping[str, Any]) -> list[dict[str, Any]]:
     planned = sweep.get("points", {}).get(window["window"], {})
     rates = [load["achieved_bps"] for load in window["loads"]]
     common = {
-        "run": entry.run, "experiment": manifest["experiment"], "window": window["window"],
+        "run": entry.run, "experiment": manifest["experiment"], "window_name": window["window"],
         "start_ns": window["start_ns"], "end_ns": window["end_ns"], "valid": bool(window["valid"]),
         "reasons": "\n".join(window["reasons"]), "scale": scale,
         "requested_bps": sum(load["requested_bps"] for load in window["loads"]) * float(scale),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 
 # What the controller works out for a run as a whole; every other table holds what launches brought home.
 OF_THE_RUN = frozenset({"windows", "loads", "generated", "training", "variation"})
+# Of the columns' names, kept in the metadata of each file as `orch.tables`; a file without it is of version 1. Readers
+# and queries see the names of today, whatever the version of a file.
+VERSION = 2
+RENAMED = {"window": "window_name", "asked_s": "requested_s", "kept_share": "others_wait_share"}  # of version 1
 _ROWS_PER_GROUP = 1 << 18
 
 
@@ -27,7 +32,7 @@ def schema(name: str) -> pa.Schema:
     front = ["run"] if name in OF_THE_RUN else ["run", "node", "launch"]
     fields = [pa.field(column, pa.string()) for column in front]
     fields += [pa.field(column, types[kind]) for column, kind in TABLES[name].items()]
-    return pa.schema(fields)
+    return pa.schema(fields, metadata={"orch.tables": str(VERSION)})
 
 
 def write(
@@ -37,6 +42,11 @@ def write(
     with TableWriter(folder, run=run) as writer:
         writer.add(name, columns, node=node, launch=launch)
     return folder / f"{name}.parquet"
+
+
+def renamed(columns: Sequence[str]) -> list[str]:
+    """The names of today of a file's columns, in the file's order."""
+    return [RENAMED.get(column, column) for column in columns]
 
 
 def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
@@ -52,9 +62,23 @@ def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
     if not path.exists():
         return empty.empty_table()
     try:
-        return pq.read_table(path, partitioning=None, filters=where)
+        if pq.read_schema(path).names == renamed(pq.read_schema(path).names):
+            return pq.read_table(path, partitioning=None, filters=where)
+        return _of_an_older_version(path, where)
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
+
+
+def _of_an_older_version(path: Path, where: Any) -> pa.Table:
+    """A file whose columns have older names; filtered group by group, since `where` speaks of the names of today."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        names = renamed(file.schema_arrow.names)
+        whole = file.schema_arrow.empty_table().rename_columns(names)
+        groups = (file.read_row_group(group).rename_columns(names) for group in range(file.num_row_groups))
+        return pa.concat_tables([whole, *(rows if where is None else rows.filter(where) for rows in groups)])
 
 
 class TableWriter:
@@ -77,9 +101,9 @@ class TableWriter:
         `node` and `launch` say who brought them home; tables of the run as a whole take neither. StoreError when a
         column is missing, unknown, too short or of another type.
         """
-        batch = _batch(name, columns, {"run": self._run, "node": node, "launch": launch})
+        rows = batch(name, columns, run=self._run, node=node, launch=launch)
         waiting = self._pending.setdefault(name, [])
-        waiting.append(batch)
+        waiting.append(rows)
         if sum(part.num_rows for part in waiting) >= _ROWS_PER_GROUP:
             self._flush(name)
 
@@ -109,9 +133,11 @@ class TableWriter:
         self._files[name].write_table(pa.concat_tables(self._pending.pop(name)))
 
 
-def _batch(name: str, columns: Columns, front: dict[str, str | None]) -> pa.Table:
+def batch(name: str, columns: Columns, *, run: str, node: str | None = None, launch: str | None = None) -> pa.Table:
+    """Rows of a table in memory, as TableWriter adds them; StoreError as there."""
     import pyarrow as pa
 
+    front = {"run": run, "node": node, "launch": launch}
     target = schema(name)
     expected = TABLES[name]
     wrong = [f"lacks {column}" for column in expected if column not in columns]

@@ -85,6 +85,6 @@ def _routed(run: OrchRun, workload: dict[str, Any]) -> float:
     """A rank's bytes with tokens as the gates routed them, where theory takes gates for even."""
     ranks = len(run.manifest["jobs"][0]["ranks"])
     reduced = moe.traffic(moe.Config.model_validate(workload), ranks, run.manifest["scale"])["data"]
-    rows = [row for row in pq.read_table(run.path / "tables/routing.parquet").to_pylist() if row["window"] == "w1"]
+    rows = [row for row in pq.read_table(run.path / "tables/routing.parquet").to_pylist() if row["window_name"] == "w1"]
     routed = sum(row["bytes"] for row in rows if row["rank"] != row["peer"])
     return (sum(reduced.values()) + routed / len({row["iteration"] for row in rows})) / ranks

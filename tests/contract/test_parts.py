@@ -22,8 +22,9 @@ from pydantic import ValidationError
 from orchestrator.core.units import Model
 from orchestrator.parts import registry
 from orchestrator.parts.launch import Change, Launch, Listening, Requirement
-from orchestrator.parts.protocols import Demand, Problem, Source, Theory
+from orchestrator.parts.protocols import Demand, Problem, Source
 from orchestrator.parts.rows import TABLES, Home
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import KNOWN_PORTS, Job
 from orchestrator.testbed import inventory, netns
 from workloads.common import placement

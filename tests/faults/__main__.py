@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from tests.faults import record as records
-from tests.faults.carrying import Result, carry_out
+from tests.faults.carrying import Result
 from tests.faults.matrix import Case, cases
-from tests.faults.record import ROOT, Record, seed_of
+from tests.faults.record import ROOT, Record
+from tests.faults.side_by_side import carried_out, folder_of, interruptible
 
 DOCS = ROOT / "docs/faults.md"
 
@@ -23,6 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description="Carries out the fault matrix.")
     parser.add_argument("rows", nargs="*", metavar="ROW", help="7, 7/ranks, 7@local or 7/ranks@local (default: all)")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="carry each out so often in all (1)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at a time (1)")
     parser.add_argument("--under", type=int, metavar="S", help="only rows that take less than about S seconds")
     parser.add_argument("--over", type=int, metavar="S", help="only rows that take S seconds or more")
     parser.add_argument("--again", action="store_true", help="forget what was carried out of these rows")
@@ -53,27 +53,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         for case in chosen:
             print(f"{case.name:<24} {case.about_s:>4} s  {case.what}")
         return 0
-    version = records.commit()
-    record = Record(arguments.results / f"{version}.jsonl")
+    record = Record(arguments.results / f"{records.version()}.jsonl")
     if arguments.docs:
         words = DOCS.read_text().partition("| row |")[0]
-        DOCS.write_text(words + records.markdown(records.rows(cases(), record)) + f"\nCommit {version}.\n")
+        DOCS.write_text(f"{words}{records.markdown(cases(), record)}\nCommit {records.commit()}.\n")
         return 0
     if arguments.again:
         record.forget({case.name for case in chosen})
-    _carry_out(chosen, record, arguments.repeat)
+    _carry_out(chosen, record, arguments.repeat, arguments.jobs)
     print(records.text(records.rows(chosen, record)), end="")
     return 0 if all(result.held for case in chosen for result in record.of(case)) else 1
 
 
-def _carry_out(chosen: Sequence[Case], record: Record, repeat: int) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background deaf to it
-    signal.signal(signal.SIGTERM, _terminated)
-    for case, number in record.missing(chosen, repeat):
-        folder = record.path.parent / "logs" / f"{case.name.replace('/', '-')}.{number}"
-        result = carry_out(case, folder, number=number, seed=seed_of(case.name, number))
-        record.add(result)
-        print(told(result, folder), flush=True)
+def _carry_out(chosen: Sequence[Case], record: Record, repeat: int, jobs: int) -> None:
+    logs = record.path.parent / "logs"
+    interruptible()
+    todo = [(case.name, number) for case, number in record.missing(chosen, repeat)]
+    with closing(carried_out(todo, jobs, logs)) as results:
+        for result in results:
+            record.add(result)
+            print(told(result, folder_of(logs, result.case, result.number)), flush=True)
 
 
 def told(result: Result, folder: Path) -> str:
@@ -81,10 +80,6 @@ def told(result: Result, folder: Path) -> str:
     first = f"{result.case} #{result.number}: {result.seconds:.1f} s: {'held' if result.held else 'FAILED'}"
     wrong = [f"    {check}: {reason}" for check, reasons in result.failures.items() for reason in reasons]
     return "\n".join([first, *wrong, *([] if result.held else [f"    logs: {folder}"])])
-
-
-def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What was carried out so far, in a file a commit, and tables of it."""
+"""What was carried out so far, in a file for each version of the sources, and tables of it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,28 @@ from tests.faults.carrying import Result
 from tests.faults.matrix import Case
 
 ROOT = Path(__file__).parents[2]
+SOURCES = (
+    "orchestrator", "workloads", "cross_traffic", "playbooks/hosts", "tests/faults", ":(glob)tests/testbed/*.py",
+    ":(exclude)tests/testbed/test_*", ":(exclude)tests/testbed/conftest.py", ":(exclude)*.md",
+)  # fmt: skip
 HEADER = ("row", "what breaks", "testbed", "times", "held", "seconds")
+BEFORE = "before"
+
+
+def version() -> str:
+    """A hash of all that a case carries out, as it lies here: what is no part of it may change without a new one."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--", *SOURCES], cwd=ROOT, capture_output=True, check=True).stdout
+    digest = hashlib.sha256()
+    for name in sorted(filter(None, listed.split(b"\0"))):
+        path = ROOT / name.decode()
+        digest.update(name + b"\0" + (hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b""))
+    return digest.hexdigest()[:12]
 
 
 def commit() -> str:
-    """The last commit that changed more than prose, with a mark where the sources are changed since."""
-
-    def git(*argv: str) -> str:
-        return subprocess.run(["git", *argv], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-
-    sources = ("--", ".", ":!docs", ":!*.md")
-    last = git("log", "-1", "--format=%h", "--abbrev=10", *sources)
-    return last + ("-changed" if git("status", "--porcelain", "--untracked-files=no", *sources) else "")
+    """The commit that the sources are of, with a mark where they are changed since."""
+    argv = ["git", "describe", "--always", "--dirty=-changed", "--abbrev=10", "--exclude=*"]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def seed_of(case: str, number: int) -> int:
@@ -34,15 +44,18 @@ def seed_of(case: str, number: int) -> int:
 
 
 class Record:
-    """Results in a file, a line each; what was interrupted has none, and is carried out again."""
+    """Results of a version in a file, a line each; what was interrupted has none, and is carried out again.
+
+    Files of other versions lie beside it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        self.results = [Result(**json.loads(line)) for line in lines if line.endswith("\n")]
         if lines and not lines[-1].endswith("\n"):
             path.write_text("".join(lines[:-1]))
+        self.results = _results(path)
 
     def add(self, result: Result) -> None:
         with self.path.open("a") as file:
@@ -62,6 +75,15 @@ class Record:
 
     def of(self, case: Case) -> list[Result]:
         return [result for result in self.results if result.case == case.name]
+
+    def of_other_versions(self, case: Case) -> list[Result]:
+        others = [path for path in sorted(self.path.parent.glob("*.jsonl")) if path != self.path]
+        return [result for path in others for result in _results(path) if result.case == case.name]
+
+
+def _results(path: Path) -> list[Result]:
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [Result(**json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 def _line(result: Result) -> str:
@@ -86,9 +108,16 @@ def _figures(results: Sequence[Result]) -> tuple[str, str, str]:
     return str(len(results)), told, f"{median(result.seconds for result in results):.0f}"
 
 
-def markdown(lines: Iterable[Sequence[str]]) -> str:
-    table = [HEADER, tuple("---" for _ in HEADER), *lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in table)
+def markdown(cases: Sequence[Case], record: Record) -> str:
+    """The table for the docs, which has besides how often each case held at other versions."""
+    before = [_held_of(record.of_other_versions(case)) for case in cases]
+    lines = [(*line, told) for line, told in zip(rows(cases, record), before, strict=True)]
+    header = (*HEADER, BEFORE)
+    return "".join(f"| {' | '.join(line)} |\n" for line in [header, tuple("---" for _ in header), *lines])
+
+
+def _held_of(results: Sequence[Result]) -> str:
+    return f"{sum(result.held for result in results)} of {len(results)}" if results else "-"
 
 
 def text(lines: Sequence[Sequence[str]]) -> str:

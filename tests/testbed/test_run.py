@@ -101,7 +101,7 @@ def test_tables_are_read_by_other_tools(finished):
     def ask(query):
         return duckdb.sql(query.format(**{path.stem: f"'{path}'" for path in tables.glob("*.parquet")})).fetchall()
 
-    assert ask("select count(*), count(distinct rank) from {iterations} where \"window\" = 'w1'") == [(40, 2)]
+    assert ask("select count(*), count(distinct rank) from {iterations} where window_name = 'w1'") == [(40, 2)]
     kinds = dict(ask("select kind, sum(wire_bytes) from {capture_flows} where direction = 'in' group by kind"))
     assert kinds["cross"] > 1e6
     assert kinds["training"] > 1e6
@@ -205,7 +205,7 @@ def test_losses_and_delays_are_made_counted_judged_and_undone(tmp_path):
     assert gate["passed"]
     assert f"{hits['hit']} of {hits['seen']} packets of the run" in gate["message"]
     delays = results / "small" / run["run"] / "tables/delays.parquet"
-    (held,) = duckdb.read_parquet(str(delays)).project("node, asked_s, dropped, packets").fetchall()
+    (held,) = duckdb.read_parquet(str(delays)).project("node, requested_s, dropped, packets").fetchall()
     assert held[:3] == ("h1", 0.01, 0)
     assert held[3] > 1000
     nothing_is_left(run["run"])

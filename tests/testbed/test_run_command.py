@@ -58,7 +58,7 @@ def test_its_iterations_are_measured_and_its_traffic_is_told_apart(tmp_path):
     folder = results / "own" / run["run"]
     rows = pq.read_table(folder / "tables/iterations.parquet").to_pylist()
     assert {row["rank"] for row in rows} == {0, 1, 2}
-    kept = [row for row in rows if row["window"] == "w1"]
+    kept = [row for row in rows if row["window_name"] == "w1"]
     assert len(kept) >= 60
     assert all(row["seconds"] >= 0.02 and row["loss"] == 1 and row["forward_s"] is None for row in kept)
     (job,) = run["windows"][0]["jobs"]

@@ -44,7 +44,7 @@ def test_a_stage_of_zero_sends_what_theory_says(tmp_path, options, parameters, r
     assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.04)
     # Gloo's all-reduce sends to the rank before, its all-gather to the one after.
     assert wire.apart(wire.captured(run), wire.told(run)) < 0.07
-    logged = [line for line in run.rows("communication") if line["window"] == "w1"]
+    logged = [line for line in run.rows("communication") if line["window_name"] == "w1"]
     assert {line["rank"] for line in logged} == {0, 1, 2}
     iterations = {line["iteration"] for line in logged}
     assert len(iterations) == count

@@ -45,7 +45,7 @@ def test_ranks_agree_and_send_as_much_as_theory_says(tmp_path):
     assert wire.apart(wire.captured(run), wire.told(run)) < 0.07
     reduced: Counter[int] = Counter()
     for row in run.rows("spans"):
-        if row["span"] == "all-reduce" and row["window"]:
+        if row["span"] == "all-reduce" and row["window_name"]:
             reduced[row["iteration"]] += row["bytes"]
     del reduced[max(reduced)]  # of which the end may not have been written yet
     assert len(reduced) >= 10

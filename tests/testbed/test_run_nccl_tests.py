@@ -51,7 +51,7 @@ def test_its_times_are_kept_and_its_messages_told_from_what_ranks_meet_by(experi
     (told,) = summary["runs"]
     nothing_is_left(told["run"])
     run = Run(results / "small" / told["run"])
-    rows = [row for row in run.rows("collectives") if row["window"]]
+    rows = [row for row in run.rows("collectives") if row["window_name"]]
     assert {(row["operation"], row["bytes"], row["rank"]) for row in rows} == {
         ("all-reduce", 100032, 0), ("all-reduce", 400128, 0),
     }  # fmt: skip

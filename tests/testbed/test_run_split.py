@@ -32,7 +32,7 @@ def test_what_crosses_the_network_follows_the_mapping(tmp_path, mapping):
 def test_tokens_travel_as_routed(tmp_path):
     run = sealed(tmp_path, alone({"moe": MOE}, hosts=4))
     sent, hosts = wire.captured(run), run.traffic.hosts
-    rows = [row for row in run.rows("routing") if row["window"] == "w1"]
+    rows = [row for row in run.rows("routing") if row["window_name"] == "w1"]
     assert {row["rank"] for row in rows} == {0, 1, 2}
     counted = len({row["iteration"] for row in rows})
     theory = run.manifest["jobs"][0]["theory"]

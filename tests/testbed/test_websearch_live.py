@@ -49,9 +49,9 @@ def test_every_flow_is_accounted_for(finished):
     _, folder = finished
     rows = ask(
         folder,
-        "select \"window\", count(*), count(distinct flow), max(flow) + 1, count(*) filter (error <> ''),"
-        " count(*) filter (error like 'unfinished%') from {flows} where \"window\" not like 'preflight%'"
-        ' group by "window", node',
+        "select window_name, count(*), count(distinct flow), max(flow) + 1, count(*) filter (error <> ''),"
+        " count(*) filter (error like 'unfinished%') from {flows} where window_name not like 'preflight%'"
+        " group by window_name, node",
     )
     assert len(rows) == 4  # two senders in the first window
     for _, count, numbers, expected, failed, unfinished in rows:
@@ -63,8 +63,8 @@ def test_senders_of_an_incast_start_together(finished):
     _, folder = finished
     ((apart, pairs),) = ask(
         folder,
-        'select median(abs(a.start_ns - b.start_ns)), count(*) from {flows} a join {flows} b using ("window", flow)'
-        " where a.node = 'h1' and b.node = 'h2' and \"window\" = 'consistent' and a.planned_bytes = b.planned_bytes",
+        "select median(abs(a.start_ns - b.start_ns)), count(*) from {flows} a join {flows} b using (window_name, flow)"
+        " where a.node = 'h1' and b.node = 'h2' and window_name = 'consistent' and a.planned_bytes = b.planned_bytes",
     )
     assert pairs > 500
     assert apart < 5e6
@@ -85,7 +85,7 @@ def test_the_record_says_how_exact_it_was(finished):
     _, folder = finished
     rows = ask(
         folder,
-        'select "window", flows, shed, failed, late_p50_s, gap_distance, size_distance, size_limit,'
+        "select window_name, flows, shed, failed, late_p50_s, gap_distance, size_distance, size_limit,"
         " acknowledged_bps / planned_bps, received_payload_bps / planned_bps from {generated} order by 1",
     )
     assert [row[0] for row in rows] == ["burst", "consistent", "replay"]
@@ -114,12 +114,12 @@ def test_bursts_are_planned_and_seen_in_the_capture_when_they_were_sent(finished
     """Three times the mean in the first of ten milliseconds; where it was sent later, it is seen later."""
     _, folder = finished
     within = (
-        "with plan as (select zero_ns from {{schedules}} where \"window\" = 'burst'),"
-        " span as (select start_ns, end_ns from {{windows}} where \"window\" = 'burst')"
+        "with plan as (select zero_ns from {{schedules}} where window_name = 'burst'),"
+        " span as (select start_ns, end_ns from {{windows}} where window_name = 'burst')"
         " select (({at} - zero_ns) // 1000000) % 10 as phase, sum({amount}) from {rows}, plan, span"
         " where {at} between greatest(span.start_ns, zero_ns) and span.end_ns and {which} group by 1 order by 1"
     )
-    sent = {"rows": "{flows} flows", "amount": "bytes", "which": "\"window\" = 'burst' and error = ''"}
+    sent = {"rows": "{flows} flows", "amount": "bytes", "which": "window_name = 'burst' and error = ''"}
     seen = {"rows": "{cross_packets}", "amount": "wire_bytes", "which": "node = 'h1' and direction = 'out'"}
 
     def shares(**what):

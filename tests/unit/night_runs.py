@@ -85,7 +85,7 @@ def _add(writer, window, numbers, took, first):
         writer.add(
             "iterations",
             {
-                "job": ["training"] * n, "rank": [rank] * n, "window": names, "iteration": numbers,
+                "job": ["training"] * n, "rank": [rank] * n, "window_name": names, "iteration": numbers,
                 "start_ns": ends - (took * 1e9).astype(np.int64), "end_ns": ends, "seconds": took,
                 "forward_s": took / 3, "backward_s": took / 3, "wait_s": took / 3, "loss": [None] * n,
                 "samples": [64] * n,

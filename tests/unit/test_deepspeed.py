@@ -176,6 +176,6 @@ def test_damaged_lines_of_the_log_are_left_out(tmp_path: Path) -> None:
     home = Home(folder=tmp_path, node="h1", launch="j-rank0", job="j", rank=0, window=None, source=None, offset_ns=0)
     table = communication.read_communication(home)["communication"]
     assert {name: list(values) for name, values in table.items()} == {
-        "job": ["j"], "rank": [0], "window": [""], "iteration": [1], "operation": ["all_reduce"], "bytes": [400],
+        "job": ["j"], "rank": [0], "window_name": [""], "iteration": [1], "operation": ["all_reduce"], "bytes": [400],
         "count": [2], "seconds": [0.5], "algorithm_bps": [1.0], "bus_bps": [2.0],
     }  # fmt: skip

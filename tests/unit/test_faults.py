@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.faults import checks, record, running, scene
+from tests.faults import checks, record, running, scene, side_by_side
 from tests.faults.carrying import NOT_CARRIED_OUT, Result, carry_out
 from tests.faults.checks import DATA, LINE, PROCESSES, STATE, STATUS
 from tests.faults.matrix import LOCAL, Case, cases
@@ -233,6 +233,43 @@ def test_what_is_on_record_is_not_carried_out_again(tmp_path):
     ]
     again.forget({"2@local"})
     assert Record(path).missing([one, other], 1) == [(other, 0)]
+
+
+def test_the_docs_tell_what_held_at_other_versions(tmp_path):
+    Record(tmp_path / "old.jsonl").add(Result("1@local", 0, 3.0, {STATE: ["a queue"]}))
+    Record(tmp_path / "older.jsonl").add(Result("1@local", 0, 3.0))
+    now = Record(tmp_path / "now.jsonl")
+    now.add(Result("1@local", 0, 4.0))
+    table = record.markdown([case(None), case(None, row=2)], now).splitlines()
+    assert table[2:] == [
+        "| 1 | something | local | 1 | all | 4 | 1 of 2 |",
+        "| 2 | something | local | 0 | - | - | - |",
+    ]
+
+
+def test_results_are_of_the_sources_and_not_of_prose_or_other_tests(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "ROOT", tmp_path)
+    files = ["orchestrator/run/run.py", "tests/faults/row.py", "docs/a.md", "orchestrator/a.md", "tests/unit/test_a.py"]
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("before")
+    for argv in (["init", "--quiet"], ["add", "."]):
+        subprocess.run(["git", *argv], cwd=tmp_path, check=True)
+
+    def changes(name):
+        before = record.version()
+        (tmp_path / name).write_text("after")
+        return record.version() != before
+
+    assert [changes(name) for name in files] == [True, True, False, False, False]
+
+
+def test_a_case_whose_process_dies_is_told_and_the_others_go_on(tmp_path, monkeypatch):
+    results = side_by_side.carried_out([("77@nowhere", 0), ("78@nowhere", 0)], 2, tmp_path)
+    told = {result.case: result.failures for result in results}
+    assert told == {
+        name: {NOT_CARRIED_OUT: ["its process ended with status 1"]} for name in ("77@nowhere", "78@nowhere")
+    }
 
 
 def test_the_rows_of_the_docs_are_those_of_the_program():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
+from pathlib import Path
 
 import duckdb
 import fsspec
@@ -13,7 +15,7 @@ from sealed_run import loose, make_run
 from sweep_files import leave, window
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.store import index, listing, remote
+from orchestrator.store import index, listing, remote, tables
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +51,37 @@ def test_runs_and_windows_are_tables(results):
 
 
 def test_tables_of_all_runs_are_one(results):
-    found = rows(results, 'select run, count(*) n from iterations where "window" = $$w1$$ group by run')
+    found = rows(results, "select run, count(*) n from iterations where window_name = $$w1$$ group by run")
     assert [row["n"] for row in found] == [40 * 4] * 3
     joined = rows(
         results, "select experiment, sum(wire_bytes) > 0 as some from packets join runs using (run) group by 1"
     )
     assert joined == [{"experiment": "resnet-load", "some": True}]
     assert rows(results, "select * from flows") == []
+
+
+OLDER = (
+    Path(__file__).parents[1] / "data" / "sealed" / "tables-1"
+)  # a run as it was sealed with version 1 of the tables
+
+
+def test_tables_of_older_runs_answer_by_the_names_of_today(results, tmp_path):
+    """Beside newer runs: one query over both, whichever file comes first."""
+    mixed = tmp_path / "results"
+    shutil.copytree(OLDER, mixed)
+    shutil.copytree(next((results / "resnet-load").glob("*abc1")), mixed / "resnet-load" / "20261121T020001-abc1")
+    found = rows(mixed, "select run, window_name, count(*) n from iterations group by all order by all")
+    assert [(row["window_name"], row["n"]) for row in found if row["run"].startswith("20261121")] == [
+        ("", 20),
+        ("w1", 160),
+    ]
+    older = rows(OLDER, "select * from iterations order by rank, iteration")
+    assert [row for row in rows(mixed, "select * from iterations order by rank, iteration")
+            if row["run"].startswith("20261122")] == older  # fmt: skip
+    assert list(older[0]) == [field.name for field in tables.schema("iterations")]
+    assert rows(mixed, "select window_name, others_wait_share < 1 as some from processors group by all order by all")
+    (delayed,) = rows(OLDER, "select requested_s, packets > 0 as some from delays")
+    assert delayed == {"requested_s": 0.01, "some": True}
 
 
 def test_filters_pick_the_runs_that_are_asked(results):
@@ -74,6 +100,13 @@ def test_text_and_csv(results):
     text = ask(results, "query", "select 1.5 as a, null as b").splitlines()
     assert [line.split() for line in text] == [["a", "b"], ["---", "-"], ["1.5"]]
     assert ask(results, "query", "select 1 as a, 'x,y' as b", "--csv") == 'a,b\n1,"x,y"\n'
+
+
+def test_columns_of_one_name_are_named_apart(results):
+    sql = "select 1 as a, 2 as a, 3 as a_2, 4 as a"
+    assert ask(results, "query", sql).splitlines()[0].split() == ["a", "a_3", "a_2", "a_4"]
+    assert json.loads(ask(results, "query", sql, "--json")) == {"a": 1, "a_3": 2, "a_2": 3, "a_4": 4}
+    assert ask(results, "query", sql, "--csv") == "a,a_3,a_2,a_4\n1,2,3,4\n"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +141,7 @@ def test_what_cannot_be_exported_is_said(results, tmp_path):
         ("nothing", "a.csv", "no such table; accepted: runs, windows"),
         ("runs", "a.xls", "accepted: a name that ends in one of .csv"),
         ("runs", "no/folder/a.csv", "cannot be written"),
-        ("zip", "a.zip", "4 runs are meant; accepted: one"),
+        ("zip", "a.zip", "4 runs are selected; accepted: one"),
     ):
         status, _, err = orch("export", what, "-o", str(tmp_path / output), "--results", str(results))
         assert status in (1, 2)

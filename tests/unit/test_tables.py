@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,11 +85,40 @@ def test_wrong_columns_are_refused_by_name(tmp_path, change, told):
 
 
 def test_tables_of_the_run_take_no_origin(tmp_path):
-    row = {"window": ["w1"], "start_ns": [1], "end_ns": [2], "valid": [True], "reasons": [""]}
+    row = {"window_name": ["w1"], "start_ns": [1], "end_ns": [2], "valid": [True], "reasons": [""]}
     tables.write(tmp_path, "windows", row, run="r1")
-    assert tables.read(tmp_path, "windows").column_names[0:2] == ["run", "window"]
+    assert tables.read(tmp_path, "windows").column_names[0:2] == ["run", "window_name"]
     with pytest.raises(StoreError, match="takes no node"):
         tables.write(tmp_path, "windows", row, run="r1", node="h1")
+
+
+OLDER = Path(__file__).parents[1] / "data" / "sealed" / "tables-1" / "small" / "20261122T095054224-ef056278" / "tables"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in OLDER.glob("*.parquet")))
+def test_a_file_of_an_older_version_is_read_by_the_names_of_today(name):
+    table = tables.read(OLDER, name)
+    assert table.schema == tables.schema(name)
+
+
+def test_what_is_left_out_of_an_older_file_goes_by_the_names_of_today():
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    path = OLDER / "iterations.parquet"
+    raw = pq.read_table(path)
+    assert "window" in raw.column_names
+    assert not pq.read_schema(path).metadata
+    kept = tables.read(OLDER, "iterations", where=pc.field("window_name") == "w1")
+    assert 0 < kept.num_rows == raw["window"].to_pylist().count("w1") < raw.num_rows
+    assert set(kept["window_name"].to_pylist()) == {"w1"}
+
+
+def test_a_file_says_its_version(tmp_path):
+    import pyarrow.parquet as pq
+
+    path = tables.write(tmp_path, "captures", CAPTURE, run="r1", node="h1", launch="tcpdump")
+    assert pq.read_schema(path).metadata[b"orch.tables"] == str(tables.VERSION).encode()
 
 
 def test_unknown_table_and_broken_file_are_told(tmp_path):

@@ -31,7 +31,7 @@ def test_a_good_run_gives_the_numbers_that_it_was_made_of(tmp_path):
     run = make_run(tmp_path, tolerances=loose(), windows_count=2)
     assert manifest(run)["valid"], manifest(run)["reasons"]
     first, second = tables.read(run / "tables", "training").to_pylist()
-    assert (first["window"], second["window"]) == ("w1", "w2")
+    assert (first["window_name"], second["window_name"]) == ("w1", "w2")
     assert (first["iterations"], first["ranks"], first["theory_bytes"]) == (120, 4, THEORY_BYTES)
     assert first["sent_bytes"] == pytest.approx(SENT_BYTES, rel=0.05)
     assert first["mean_low_s"] < first["mean_s"] < first["mean_high_s"]
@@ -140,7 +140,7 @@ def test_a_capture_that_never_began_gives_no_figures_and_only_fails_the_load_it_
 def test_jobs_that_share_a_pair_of_hosts_have_no_bytes_of_their_own(tmp_path, hosts, mixed):
     def add_job(manifest):
         ranks = [{"rank": rank, "node": host} for rank, host in enumerate(hosts)]
-        manifest["jobs"].append({"name": "other", "ranks": ranks})
+        manifest["jobs"].append({"name": "other", "workload": "ddp", "ranks": ranks})
 
     run = make_run(tmp_path, tolerances=loose(), change=add_job)
     one, other = tables.read(run / "tables", "training").to_pylist()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from orchestrator.parts.launch import Flow
-from orchestrator.parts.protocols import Theory
+from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 
 Pairs = Mapping[tuple[int, int], float]  # (sending rank, receiving rank) -> bytes in an iteration

@@ -15,7 +15,7 @@ _TYPES = (str, int, int, float, float, float)  # operation, bytes, count, second
 
 def read_communication(home: Home) -> Mapping[str, Columns]:
     """The table `communication` of one rank; damaged lines are left out."""
-    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window": ""}
+    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window_name": ""}
     names = ("operation", "bytes", "count", "seconds", "algorithm_bps", "bus_bps")
     rows = [
         {**who, "iteration": record["iteration"], **dict(zip(names, operation, strict=True))}

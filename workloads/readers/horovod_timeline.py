@@ -54,7 +54,7 @@ def read_timeline(home: Home, name: str, iterations: Columns) -> Mapping[str, Co
             if place >= 0 and begin < ends[place]:
                 inside.setdefault(place, []).append((span, begin, end))
         for place, found in sorted(inside.items()):
-            where = {key: iterations[key][place] for key in ("job", "rank", "window", "iteration")}
+            where = {key: iterations[key][place] for key in ("job", "rank", "window_name", "iteration")}
             tables["spans"] += [
                 {**where, "lane": span.lane, "span": span.span, "what": _counted(span.tensors), "peer": -1,
                  "bytes": span.size, "sequence": sequence, "start_ns": begin, "end_ns": end}

@@ -1,4 +1,4 @@
-"""Reads the iteration logs that the rank programs in `training/` write."""
+"""Reads the iteration logs that the rank programs in `rank/` write."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ def read_iterations(home: Home, *, unknown: frozenset[str] = frozenset()) -> Map
     `unknown` are the fields that a program need not tell; they are missing in the table then.
 
     A line that is not a whole record is left out: the last one may be cut where the rank was killed. A gap in the
-    column `iteration` tells of one in the middle. Without a log there are no rows. `window` is for the caller to fill.
+    column `iteration` tells of one in the middle. Without a log there are no rows. `window_name` is for the caller to
+    fill.
     """
     records = [whole for record in lines.records(home.folder / LOG) if (whole := _whole(record, unknown)) is not None]
     columns: dict[str, list[Any]] = {
         "job": [home.job or ""] * len(records),
         "rank": [home.rank if home.rank is not None else -1] * len(records),
-        "window": [""] * len(records),
+        "window_name": [""] * len(records),
         "start_ns": [record["start_ns"] + home.offset_ns for record in records],
         "end_ns": [record["end_ns"] + home.offset_ns for record in records],
         "seconds": [(record["mono_end_ns"] - record["mono_start_ns"]) * 1e-9 for record in records],

@@ -1,4 +1,4 @@
-"""Reads when a rank computed and communicated, as `training/trace.py` recorded it, and how much of both overlapped."""
+"""Reads when a rank computed and communicated, as `rank/trace.py` recorded it, and how much of both overlapped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TYPES = (str, str, str, int, int, int, int)  # lane, span, what, peer, bytes, b
 def read_spans(home: Home) -> Mapping[str, Columns]:
     """The tables `spans` and `overlaps` of one rank, in the controller's time base; damaged lines are left out."""
     tables: dict[str, list[dict[str, Any]]] = {"spans": [], "overlaps": []}
-    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window": ""}
+    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window_name": ""}
     for record in filter(_is_whole, lines.records(home.folder / TRACE)):
         shift = record["start_ns"] - record["mono_start_ns"] + home.offset_ns
         where = {**who, "iteration": record["iteration"]}

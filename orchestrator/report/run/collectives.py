@@ -36,8 +36,8 @@ def measured(run: Run) -> list[Measured]:
     """What a run's windows measured of collective operations, by window, job, operation and size."""
     groups: dict[tuple[str, str, str, int], list[dict[str, Any]]] = defaultdict(list)
     for row in run.rows("collectives"):
-        if row["window"]:
-            groups[row["window"], row["job"], row["operation"], row["bytes"]].append(row)
+        if row["window_name"]:
+            groups[row["window_name"], row["job"], row["operation"], row["bytes"]].append(row)
     found = []
     for (window, job, operation, size), rows in sorted(groups.items()):
         weights = np.array([row["repeats"] for row in rows], float)

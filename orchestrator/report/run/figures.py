@@ -177,7 +177,13 @@ def _loads(runs: Sequence[Run]) -> tuple[Any, str] | None:
 
 def _bytes(runs: Sequence[Run]) -> tuple[Any, str] | None:
     rows = [
-        (run, row["window"], row["job"], row["sent_bytes"] * run.scale / 1e6, row["theory_bytes"] * run.scale / 1e6)
+        (
+            run,
+            row["window_name"],
+            row["job"],
+            row["sent_bytes"] * run.scale / 1e6,
+            row["theory_bytes"] * run.scale / 1e6,
+        )
         for run in runs
         for row in run.rows("training")
         if not (math.isnan(row["sent_bytes"]) and math.isnan(row["theory_bytes"]))

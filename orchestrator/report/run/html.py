@@ -93,7 +93,7 @@ def _processors(window: Mapping[str, Any]) -> list[dict[str, str]]:
     """How processors served each node in a window; shares in per cent, a dash for what was not counted."""
     return [
         {
-            "window": row["window"],
+            "window": row["window_name"],
             "host": row["host"],
             "count": "-" if row["count"] is None else f"{row['count']:.0f}",
             **{
@@ -191,16 +191,18 @@ def _summary(run: Run) -> list[dict[str, Any]]:
     return [
         {
             "run": run.name,
-            "window": row["window"],
+            "window": row["window_name"],
             "job": row["job"],
-            "valid": valid.get(row["window"]),
+            "valid": valid.get(row["window_name"]),
             "ranks": row["ranks"],
             "iterations": row["iterations"],
+            "left_out": row.get("left_out"),
+            "drift": _drift(row),
             "mean": _estimate(row, "mean"),
             "p50": _estimate(row, "p50"),
             "p99": _estimate(row, "p99"),
             "maximum": is_maximum(row["iterations"], 0.99),
-            "load": _total_load([load for load in loads if load["window"] == row["window"]], run.scale),
+            "load": _total_load([load for load in loads if load["window_name"] == row["window_name"]], run.scale),
             "sent": size(row["sent_bytes"] * run.scale),
             "sent_raw": size(row["sent_bytes"]) if run.scale != 1 else "",
             "theory": size(row["theory_bytes"] * run.scale),
@@ -208,6 +210,12 @@ def _summary(run: Run) -> list[dict[str, Any]]:
         }
         for row in run.rows("training")
     ]
+
+
+def _drift(row: Mapping[str, Any]) -> str:
+    """The trend of the iteration time over the window; runs that were sealed before it was measured have none."""
+    share, low, high = (float(row.get(key, math.nan)) for key in ("drift", "drift_low", "drift_high"))
+    return "unknown" if math.isnan(share) else f"{percent(share)} ({percent(low)} to {percent(high)})"
 
 
 def _total_load(rows: Sequence[Mapping[str, Any]], scale: int) -> str:
@@ -222,7 +230,7 @@ def _loads(run: Run) -> list[dict[str, Any]]:
     return [
         {
             "run": run.name,
-            "window": row["window"],
+            "window": row["window_name"],
             "source": row["source"],
             "pair": f"{row['src']} → {row['dst']}",
             "requested": rate(row["requested_bps"] * run.scale),
@@ -239,7 +247,7 @@ def _variation(run: Run) -> list[dict[str, Any]]:
     return [
         {
             "run": run.name,
-            "window": row["window"],
+            "window": row["window_name"],
             "job": row["job"],
             "rank": "all" if row["rank"] == ALL_RANKS else row["rank"],
             "times": [f"{row[key] * 1e3:.4g}" for key in ("mean_s", "p50_s", "p95_s", "p99_s", "max_s")],

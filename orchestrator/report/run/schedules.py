@@ -44,12 +44,12 @@ def plot(flows: Sequence[tuple[float, int]], made: Mapping[str, Any], stem: Path
 
 def _generators(run: Run) -> list[dict[str, Any]]:
     """Window and source of everything that a flow generator sent, with its schedule where it has one."""
-    asked = {(row["window"], row["source"]): row for row in run.rows("schedules")}
+    asked = {(row["window_name"], row["source"]): row for row in run.rows("schedules")}
     windows = {window["window"]: window for window in run.windows}
     return [
-        {**row, "plan": asked.get((row["window"], row["source"])), "span": windows[row["window"]]}
+        {**row, "plan": asked.get((row["window_name"], row["source"])), "span": windows[row["window_name"]]}
         for row in run.rows("generated")
-        if row["window"] in windows
+        if row["window_name"] in windows
     ]
 
 
@@ -85,7 +85,7 @@ def beside(run: Run) -> tuple[Any, str] | None:
     legend(below)
     back = "" if run.scale == 1 else f", multiplied back by the scale ({run.scale})"
     return drawing, (
-        f"{shown['source']} in window {shown['window']}, a tenth of a second from its middle{back}. Above: the "
+        f"{shown['source']} in window {shown['window_name']}, a tenth of a second from its middle{back}. Above: the "
         "schedule, and when flows really started. Below: captured on the wire, in steps of a millisecond."
     )
 
@@ -105,7 +105,7 @@ def _flows(run: Run, shown: Mapping[str, Any], begin: int) -> Any:
 
     table = run.table("flows")
     planned = table["planned_start_ns"]
-    mine = pc.and_(pc.equal(table["window"], shown["window"]), pc.equal(table["source"], shown["source"]))
+    mine = pc.and_(pc.equal(table["window_name"], shown["window_name"]), pc.equal(table["source"], shown["source"]))
     inside = pc.and_(pc.greater_equal(planned, begin), pc.less(planned, begin + SHOWN_NS))
     return table.filter(pc.and_(pc.and_(mine, inside), table["planned_bytes"].is_valid()))
 
@@ -123,7 +123,11 @@ def _shade_bursts(panel: Any, plan: Mapping[str, Any] | None, begin: int) -> Non
 def _captured(run: Run, shown: Mapping[str, Any]) -> dict[str, throughput.Bins]:
     """Bins of a millisecond where the generator's data leaves and where it arrives, all hosts of a kind together."""
     table = run.table("cross_packets")
-    loads = [row for row in run.rows("loads") if (row["window"], row["source"]) == (shown["window"], shown["source"])]
+    loads = [
+        row
+        for row in run.rows("loads")
+        if (row["window_name"], row["source"]) == (shown["window_name"], shown["source"])
+    ]
     found = {}
     for label, end, direction in (("sent", "src", "out"), ("received", "dst", "in")):
         parts = [
@@ -145,7 +149,7 @@ def injection(runs: Sequence[Run]) -> tuple[Any, str] | None:
             sent = _captured(run, shown).get("sent")
             if sent is not None:
                 _, rate = sent.rate(int(shown["span"]["start_ns"]), int(shown["span"]["end_ns"]), STEP_NS)
-                label = f"{run.name}, {shown['source']}" + (f", {shown['window']}" if len(run.windows) > 1 else "")
+                label = f"{run.name}, {shown['source']}" + (f", {shown['window_name']}" if len(run.windows) > 1 else "")
                 curves.append((label, rate * run.scale / 1e9))
     if not curves:
         return None

@@ -92,7 +92,7 @@ def iterations(run: Run) -> Part:
     for row in rows:
         where = {"process": row["node"], "track": f"{row['job']}, rank {row['rank']}"}
         begin, end = row["start_ns"], row["end_ns"]
-        args = {key: row[key] for key in ("window", "loss", "seconds") if _told(row[key])}
+        args = {key: row[key] for key in ("window_name", "loss", "seconds") if _told(row[key])}
         found.append(Slice(**where, name=f"iteration {row['iteration']}", start_ns=begin, end_ns=end, args=args))
         for name, key in (("forward", "forward_s"), ("backward", "backward_s"), ("wait for gradients", "wait_s")):
             if not in_parts or not _told(row[key]):

@@ -1,0 +1,1 @@
+"""Programs that run on hosts as ranks of a job, and beside them: sent as one archive, they import nothing of ours."""
