@@ -20,6 +20,7 @@ from orchestrator.parts.topology import TASK_PORT, Job, Topology
 from workloads.common import between, emulated_training, environments, modelled, shipping
 from workloads.common.emulated_training import EmulatedConfig
 from workloads.common.placement import placement_problems, ranks
+from workloads.rank.tensorflow import mirrored, served
 from workloads.readers.iterations import LOG, read_iterations
 
 NAME = "tensorflow"
@@ -117,15 +118,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     """The parameter servers where there are any, then a launch for each rank."""
     servers = _servers(config, topology)
     cluster = _cluster(job, servers, topology)
-    told = emulated_training.told(config, topology, seed=seed) | {
-        "threads": config.threads,
-        "communication": config.communication,
-        "pack_bytes": round(config.pack / topology.scale),
-        "collective_s": _COLLECTIVE_S,
-        "meet_s": _MEET_S,
-    }
     program = _SERVED if servers else _MIRRORED
-    files = {**shipping.files(program), shipping.SETTINGS: json.dumps(told).encode()}
+    files = shipping.files(program, settings=_settings(config, topology, seed))
     flows = between.training_flows(job, topology, others=servers)
     return [
         *(
@@ -160,6 +154,16 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
             for rank in job.ranks
         ),
     ]  # fmt: skip
+
+
+def _settings(config: Config, topology: Topology, seed: int) -> mirrored.Settings | served.Settings:
+    trained = emulated_training.settings(config, topology, seed=seed)
+    if config.strategy == "parameter-server":
+        return {**trained, "meet_s": _MEET_S}
+    pack = round(config.pack / topology.scale)
+    return {
+        **trained, "communication": config.communication, "pack_bytes": pack, "collective_s": _COLLECTIVE_S
+    }  # fmt: skip
 
 
 def _server(

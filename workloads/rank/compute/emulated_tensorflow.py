@@ -17,10 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from ..base.lifecycle import first_line
+from ..base.rank_settings import LayerPlan
 from ..base.stepping import Step, timed
 from .pace import Pace
-
-LayerPlan = tuple[float, float, list[int]]  # forward in seconds, backward in seconds, sizes of the parameter tensors
 
 _THREADS = 4  # one of them sleeps for the layers; the others start transfers meanwhile
 
@@ -88,7 +87,7 @@ class EmulatedModel:
     def _layer(self, place: int) -> Any:
         clockwork, sizes = self._clockwork, self._sizes[place]
 
-        @tf.custom_gradient
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
         def layer(signal: Any, *values: Any) -> Any:
             if place == self._tells:
                 with tf.control_dependencies([signal]):
@@ -116,7 +115,7 @@ def step_of(
 ) -> Step:
     """A step of an iteration: run what was traced, and tell its times, its loss and, if asked to, the weights' sum."""
 
-    def step(_iteration: int) -> dict[str, Any]:
+    def step(_iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
         with plain_errors():
             loss = float(trained())

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .pace import Pace
-
-LayerPlan = tuple[float, float, list[int]]  # forward in seconds, backward in seconds, sizes of the parameter tensors
+from ..base.rank_settings import LayerPlan
+from .pace import Pace, sharpen_timer
 
 
 class _Layer:
@@ -61,7 +60,7 @@ class EmulatedBlock(nn.Module):
             self.register_parameter(f"weight{number}", weight)
 
     def forward(self, signal: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = _Pass.apply(self.layer, signal, *self.parameters(recurse=False))
+        result: torch.Tensor = _Pass.apply(self.layer, signal, *self.parameters(recurse=False))  # type: ignore[no-untyped-call]
         return result
 
 
@@ -107,3 +106,24 @@ class EmulatedModel(nn.Module):
         for block in self.blocks:
             signal = block(signal)
         return signal
+
+
+class EmulatedCompute:
+    """What a rank computes where layers sleep for their share of the compute time."""
+
+    def __init__(self, layers: list[LayerPlan], *, seed: int, device: torch.device) -> None:
+        sharpen_timer()
+        self.module = EmulatedModel(layers, seed=seed, device=device)
+
+    def loss(self, model: nn.Module) -> torch.Tensor:
+        result: torch.Tensor = model()
+        return result
+
+    def waited_s(self) -> float:
+        return (time.monotonic_ns() - self.module.pace.last_gradient_ns) * 1e-9
+
+    def held(self, seconds: float) -> None:
+        self.module.pace.hold(seconds)
+
+    def learned(self) -> dict[str, float]:
+        return {}

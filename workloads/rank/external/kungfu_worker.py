@@ -16,7 +16,7 @@ LEARNING_RATE = 0.01
 
 
 def main() -> None:
-    config = rank_settings.load()
+    config: rank_settings.TrainingSettings = rank_settings.load()
     try:
         import kungfu.torch as kf
         import torch

@@ -6,14 +6,23 @@ Where `config.json` has a `join_s` mpirun tells it who it is, within so many sec
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Literal
 
+from ..base.rank_settings import TrainingSettings
 from ..base.stepping import Step, timed
 from ..base.worker import LEARNING_RATE, run
 from ..mpi.join import join
 
 
-def build(config: dict[str, Any], *, checksum: bool) -> Step:
+class Settings(TrainingSettings):
+    """How Horovod reduces."""
+
+    compression: Literal["none", "fp16"]
+    join_s: float | None  # for mpirun to register this rank; None without MPI
+    device: Literal["cpu", "cuda"]
+
+
+def build(config: Settings, *, checksum: bool) -> Step:
     """Meet the other ranks, and wrap the optimizer."""
     if config["join_s"] is not None:
         join(config["join_s"])
