@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..base.stepping import Step
-from ..compute.pace import Pace, sharpen_timer
+from ..compute.compute_clock import ComputeClock, sharpen_timer
 from ..torch.context import Rank, precision_of
 from ..torch.program import Join, run
 from . import engine
@@ -55,7 +55,7 @@ class Stage(nn.Module):
         plan = rank.config["stages"][number]
         self._seconds = {"forward": plan["forward_s"], "backward": plan["backward_s"]}
         self._trace = rank.trace
-        self._pace = Pace()
+        self._clock = ComputeClock()
         self.last = number == len(rank.config["stages"]) - 1
         self.spent_s = dict.fromkeys(self._seconds, 0.0)
         draw = torch.Generator().manual_seed(rank.config["seed"] + rank.number)
@@ -67,8 +67,8 @@ class Stage(nn.Module):
     def compute(self, name: str) -> None:
         """Sleep for as long as a pass of a micro-batch takes."""
         begin_ns = time.monotonic_ns()
-        self._pace.start()
-        self._pace.sleep_until(self._seconds[name])
+        self._clock.start()
+        self._clock.sleep_until(self._seconds[name])
         end_ns = time.monotonic_ns()
         self._trace.computed(name, begin_ns, end_ns)
         self.spent_s[name] += (end_ns - begin_ns) * 1e-9

@@ -23,8 +23,8 @@ def main() -> None:
         from kungfu.python import current_rank
         from kungfu.torch.optimizers import SynchronousSGDOptimizer
 
+        from ..compute.compute_clock import sharpen_timer
         from ..compute.emulated_torch import EmulatedModel
-        from ..compute.pace import sharpen_timer
     except ImportError as error:
         sys.exit(f"KungFu did not start: {error}")
     torch.set_num_threads(config["threads"])

@@ -10,7 +10,7 @@ from typing import Any, Literal, Optional
 from ..base.rank_settings import TrainingSettings
 from ..base.stepping import Step
 from ..base.worker import LEARNING_RATE, run
-from ..compute.pace import sharpen_timer
+from ..compute.compute_clock import sharpen_timer
 from ..mpi.join import join
 
 

@@ -29,8 +29,8 @@ def build(config: Settings, *, checksum: bool) -> Step:
     import horovod.torch as hvd
     import torch
 
+    from ..compute.compute_clock import sharpen_timer
     from ..compute.emulated_torch import EmulatedModel
-    from ..compute.pace import sharpen_timer
 
     hvd.init()
     torch.set_num_threads(config["threads"])
@@ -61,7 +61,7 @@ def build(config: Settings, *, checksum: bool) -> Step:
         waited_ns = time.monotonic_ns()
         with optimizer.skip_synchronize():
             optimizer.step()
-        wait_s = (waited_ns - model.pace.last_gradient_ns) * 1e-9
+        wait_s = (waited_ns - model.clock.last_gradient_ns) * 1e-9
         fields = timed(begin_ns, forward_ns, waited_ns, wait_s=wait_s)
         fields |= {"loss": loss.detach().item(), "samples": config["batch"]}
         if checksum:

@@ -8,7 +8,7 @@ from typing import Any
 from ..base.rank_settings import TrainingSettings
 from ..base.stepping import Step
 from ..base.worker import LEARNING_RATE, run
-from ..compute.pace import sharpen_timer
+from ..compute.compute_clock import sharpen_timer
 
 
 class Settings(TrainingSettings):

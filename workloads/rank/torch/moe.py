@@ -42,12 +42,12 @@ class Experts:
     def __init__(self, rank: Rank[Settings]) -> None:
         import torch
 
-        from ..compute.pace import Pace, sharpen_timer
+        from ..compute.compute_clock import ComputeClock, sharpen_timer
         from .gating import Gate, Tokens
 
         config = rank.config
         self._rank, self._config, self._trace = rank, config, rank.trace
-        self._pace = Pace()
+        self._clock = ComputeClock()
         self._precision = precision_of(config["precision"])
         self.gates = torch.nn.ModuleList(
             Gate(config["experts"], top=config["top"], seed=config["seed"] + block) if block in config["sparse"]
@@ -65,8 +65,8 @@ class Experts:
 
     def _compute(self, name: str, seconds: float, block: int) -> None:
         begin_ns = time.monotonic_ns()
-        self._pace.start()
-        self._pace.sleep_until(seconds)
+        self._clock.start()
+        self._clock.sleep_until(seconds)
         self._trace.computed(name, begin_ns, time.monotonic_ns(), what=f"block {block}")
 
     def _route(self, block: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..base.lifecycle import peer_lost
 from ..base.stepping import Step, timed
 from ..compute import computing
-from . import served
+from . import parameter_server
 from .buckets import Bucket, Settings, exchange, split
 from .context import LEARNING_RATE, Rank, gradient_of
 from .program import Join, run
@@ -233,7 +233,7 @@ def build(rank: Rank[Settings]) -> Join:
     work = computing.build(rank.config, rank=rank.number, world=rank.world, device=rank.device)
     optimizer = torch.optim.SGD(work.module.parameters(), lr=LEARNING_RATE)
     if rank.config["order"] is not None:
-        return lambda: served.prepare(work, rank)
+        return lambda: parameter_server.prepare(work, rank)
     make = asynchronous if rank.config["strategy"] == "pair-averaging" else synchronous
     return lambda: make(work, rank, optimizer)
 

@@ -95,12 +95,12 @@ class Stage:
     def __init__(self, rank: Rank[Settings]) -> None:
         import torch
 
-        from ..compute.pace import Pace, sharpen_timer
+        from ..compute.compute_clock import ComputeClock, sharpen_timer
 
         config = rank.config
         self._rank = rank
         self._trace = rank.trace
-        self._pace = Pace()
+        self._clock = ComputeClock()
         where = _places(config)
         self.stage = where[rank.number][STAGE]
         self.stages = max(place[STAGE] for place in where) + 1
@@ -152,8 +152,8 @@ class Stage:
 
     def _compute(self, name: str, seconds: float, what: str) -> None:
         begin_ns = time.monotonic_ns()
-        self._pace.start()
-        self._pace.sleep_until(seconds)
+        self._clock.start()
+        self._clock.sleep_until(seconds)
         self._trace.computed(name, begin_ns, time.monotonic_ns(), what=what)
 
     def _blocks(self, name: str, what: str, *, times: float) -> None:

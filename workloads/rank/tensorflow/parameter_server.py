@@ -18,7 +18,7 @@ from ..base.rank_settings import TrainingSettings
 from ..base.scratch import own_scratch
 from ..base.stepping import Step, timed
 from ..base.worker import LEARNING_RATE, run
-from ..compute.pace import sharpen_timer
+from ..compute.compute_clock import sharpen_timer
 
 _EVERY_S = 0.2
 
