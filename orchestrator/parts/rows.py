@@ -14,7 +14,7 @@ BIN_NS = 10_000_000  # width of the bins of `packets`, unless a reader asks for 
 
 # Instants are `*_ns`: nanoseconds since the epoch in the controller's time base (the node's clock plus its measured
 # offset). Rates and sizes are as they were on the wire, not multiplied back by the scale. The store adds the columns
-# `run`, and for what a launch brought home `node` and `launch`, in front.
+# `run`, and for the output of a launch `node` and `launch`, in front.
 TABLES: Mapping[str, Mapping[str, ColumnType]] = {
     "iterations": {
         "job": "string",
@@ -281,6 +281,11 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "p99_high_s": "float64",
         "sent_bytes": "float64",  # TCP payload an iteration, mean over ranks, scaled; NaN when not captured
         "theory_bytes": "float64",  # the same by theory, scaled
+        "left_out": "int64",  # iterations under the window's traffic that were warm-up; missing where not recorded
+        "drift": "float64",  # trend of the iteration time over the window, a share of its mean; NaN when too short
+        "drift_low": "float64",
+        "drift_high": "float64",
+        "drift_p": "float64",  # probability of a trend as steep where there is none
     },
     "variation": {  # of an iteration's time, per window, job and rank; analysis/variation.py has the formulas
         "window_name": "string",
@@ -302,8 +307,8 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Home:
-    """What one launch brought home: its folder, and who it was."""
+class LaunchOutput:
+    """What one launch wrote: the folder of its files, and which launch it was."""
 
     folder: Path
     node: str

@@ -34,6 +34,7 @@ class Window:
     start_ns: int
     end_ns: int
     iterations: Mapping[str, tuple[int, int]]  # job -> first and last number; absent where none ended
+    earliest: Mapping[str, int]  # job -> first number under the window's traffic; warm-up begins there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +53,11 @@ class Landing:
         return ", ".join(f"{host} receives {rate_text(got)} of {rate_text(rate)}" for host, got, rate in told)
 
 
-def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, raisable: Collection[str] = ()) -> Landing:
+def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, escalatable: Collection[str] = ()) -> Landing:
     """With the traffic of a window alone on the links, wait until every receiver gets what is asked.
 
     ShortOfLoad when it is not reached, unless the experiment takes the load as achieved. Where a receiver is
-    `raisable`, by stronger means that its sources have left, a load that has stopped growing is given at once, as
+    `escalatable`, by stronger means that its sources have left, a load that has stopped growing is given at once, as
     short.
     """
     receivers = Receivers(session, [demand for source in window.sources for demand in source.demands])
@@ -74,7 +75,7 @@ def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, raisabl
             if _reached(rates, receivers.wanted, tolerance):
                 return landing
             if time.monotonic() >= compare_at:
-                takes_it = isinstance(tolerance, str) or not short.isdisjoint(raisable)
+                takes_it = isinstance(tolerance, str) or not short.isdisjoint(escalatable)
                 if takes_it and _stands(rates, before):
                     return landing
                 before, compare_at = rates, time.monotonic() + STEADY_OVER_S
@@ -125,7 +126,7 @@ class Measurement:
     def warm_up(self) -> None:
         """Wait until the warm-up iterations of every job have ended."""
         self._restart_stall()
-        while any(len(self._begun(job, self._since_ns)) < self._window.measure.warmup for job in self._jobs):
+        while any(len(self._begun(job, self._since_ns)) < self._window.measure.before for job in self._jobs):
             self._tick()
 
     def measure(self) -> Window:
@@ -171,7 +172,7 @@ class Measurement:
 
     def _measured(self) -> dict[str, Sequence[Iteration]]:
         """Every job's iterations from when the last job's warm-up was over; empty before."""
-        after = {job: self._begun(job, self._since_ns)[self._window.measure.warmup :] for job in self._jobs}
+        after = {job: self._begun(job, self._since_ns)[self._window.measure.before :] for job in self._jobs}
         if not all(after.values()):
             return {}
         start_ns = max(self._steady_ns, *(entries[0].start_ns for entries in after.values()))
@@ -219,7 +220,7 @@ class Measurement:
         measured = {job: entries for job, entries in self._measured().items() if entries}
         now = time.time_ns()
         if len(measured) < len(self._jobs):
-            return Window(name=self._window.name, start_ns=now, end_ns=now, iterations={})
+            return Window(name=self._window.name, start_ns=now, end_ns=now, iterations={}, earliest={})
         start = min(entries[0].start_ns for entries in measured.values())
         if self._enough() and wanted is not None:
             end = max(entries[wanted - 1].end_ns for entries in measured.values())
@@ -231,4 +232,11 @@ class Measurement:
             start_ns=start,
             end_ns=end,
             iterations={job: (numbers[0], numbers[-1]) for job, numbers in inside.items() if numbers},
+            earliest=self._earliest(),
         )
+
+    def _earliest(self) -> dict[str, int]:
+        """The first iteration of each job under this window's traffic once it stood, all jobs over the same time."""
+        stood_ns = max(self._since_ns, self._steady_ns)
+        start_ns = max(self._begun(job, stood_ns)[0].start_ns for job in self._jobs)
+        return {job: self._begun(job, start_ns)[0].number for job in self._jobs}

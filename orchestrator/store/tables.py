@@ -101,9 +101,9 @@ class TableWriter:
         `node` and `launch` say who brought them home; tables of the run as a whole take neither. StoreError when a
         column is missing, unknown, too short or of another type.
         """
-        batch = _batch(name, columns, {"run": self._run, "node": node, "launch": launch})
+        rows = batch(name, columns, run=self._run, node=node, launch=launch)
         waiting = self._pending.setdefault(name, [])
-        waiting.append(batch)
+        waiting.append(rows)
         if sum(part.num_rows for part in waiting) >= _ROWS_PER_GROUP:
             self._flush(name)
 
@@ -133,9 +133,11 @@ class TableWriter:
         self._files[name].write_table(pa.concat_tables(self._pending.pop(name)))
 
 
-def _batch(name: str, columns: Columns, front: dict[str, str | None]) -> pa.Table:
+def batch(name: str, columns: Columns, *, run: str, node: str | None = None, launch: str | None = None) -> pa.Table:
+    """Rows of a table in memory, as TableWriter adds them; StoreError as there."""
     import pyarrow as pa
 
+    front = {"run": run, "node": node, "launch": launch}
     target = schema(name)
     expected = TABLES[name]
     wrong = [f"lacks {column}" for column in expected if column not in columns]

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any
 
-from orchestrator.core import packages, safepath
+from orchestrator.core import packages
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import AgentError, BadAnswer, DeadlineExceeded, LaunchError, LockedError, OrchError
+from orchestrator.core.errors import AgentError, BadAnswer, LaunchError, LockedError, OrchError
 from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Exited, Launch, Line, Listening, Ready, Requirement, Sign
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
+from orchestrator.remote import files
 from orchestrator.remote.answers import (
     AgentEvent,
     ClockSample,
@@ -33,14 +32,11 @@ from orchestrator.remote.answers import (
     Texts,
 )
 from orchestrator.remote.connection import Connection
+from orchestrator.remote.replies import Fields
 
-PUT_CHUNK = 1 << 20
 CLOSE_S = 15.0
-STALLED_S = 60.0  # without a byte of a file that is fetched
-HASHED_BPS = 50e6  # bytes a second, at least, at which a node reads over what is home already
 ENDING_S = 15.0  # for an agent that has lost its controller to put everything down
 AGAIN_S = 0.2
-MOST_FILES = 100_000  # of a run on one node, as agents keep to
 ANSWER_S = 5.0  # how much later than the agent's own time limit its answer, which says more than ours, may come
 
 
@@ -52,12 +48,12 @@ def _ready(ready: Ready) -> dict[str, Any]:
     return {"kind": "exited" if isinstance(ready, Exited) else "started"}
 
 
-class Leash:
+class AgentClient:
     """An agent on a node, as seen by the controller; several threads may ask at once.
 
-    `on_event` is called in a thread of the leash and must not block or ask the leash. An agent that hears nothing for
-    `silence_s` takes its controller, or the network between, for dead; the leash speaks up in time while it lives.
-    `run_key` is what launches that ask for it share, `secrets` has the values of sources that launches name. A leash
+    `on_event` is called in a thread of the client and must not block or ask the client. An agent that hears nothing for
+    `silence_s` takes its controller, or the network between, for dead; the client speaks up in time while it lives.
+    `run_key` is what launches that ask for it share, `secrets` has the values of sources that launches name. A client
     with the `proof` of one before it, of the same run and node, ends that one's agent, which may be out of reach.
     """
 
@@ -93,19 +89,7 @@ class Leash:
             "silence_s": self._silence_s,
             "proof": self._proof,
         }
-        said = self._connection.ask("hello", deadline, values).fields
-        return Greeting(
-            pid=said.integer("pid", least=1),
-            uid=said.integer("uid", least=0),
-            user=said.text_or_none("user"),
-            folder=said.text("folder"),
-            python=said.text("python"),
-            executable=said.text("executable"),
-            hostname=said.text("hostname"),
-            boot=said.text("boot"),
-            wall_ns=said.integer("wall_ns"),
-            monotonic_ns=said.integer("monotonic_ns"),
-        )
+        return Greeting.read(self._connection.ask("hello", deadline, values).fields)
 
     def lock(self, name: str, deadline: Deadline) -> None:
         """Hold a lock of the whole node until this agent ends, however it ends; LockedError names the holder."""
@@ -153,7 +137,15 @@ class Leash:
         """Run a short command to its end, with the agent's own rights unless not `privileged`."""
         values = {"argv": list(argv), "timeout_s": deadline.remaining, "privileged": privileged}
         reply = self._connection.ask("run_command", deadline, values, payload=stdin, late_s=ANSWER_S, argv=argv).fields
-        return Completed(reply.integer("status"), reply.text("stdout"), reply.text("stderr"))
+        return _completed(reply)
+
+    def run_all(self, lines: Sequence[Sequence[str]], deadline: Deadline, *, each_s: float) -> list[Completed | None]:
+        """Run short commands one after the other by one request; None for one that cannot start or takes too long."""
+        values = {"lines": [list(argv) for argv in lines], "each_s": each_s, "timeout_s": deadline.remaining}
+        found = self._connection.ask("run_commands", deadline, values, late_s=ANSWER_S).fields.each_or_none("done")
+        if len(found) != len(lines):
+            raise BadAnswer(f"asked for {len(lines)} commands, its agent has run {len(found)}", node=self.node.name)
+        return [None if one is None else _completed(one) for one in found]
 
     def read(self, paths: Sequence[str], deadline: Deadline, *, globs: Sequence[str] = ()) -> Texts:
         """Small files such as counters, all in one go; of each at most its last 256 KiB.
@@ -168,19 +160,7 @@ class Leash:
 
         What a privileged launch finds in its folder belongs to whom it runs as, like the folder.
         """
-        if isinstance(content, Path):
-            mode = 0o755 if content.stat().st_mode & 0o100 else 0o644
-            with content.open("rb") as file:
-                self._put_parts(path, iter(lambda: file.read(PUT_CHUNK), b""), mode, privileged, deadline)
-        else:
-            parts = (content[at : at + PUT_CHUNK] for at in range(0, len(content), PUT_CHUNK))
-            self._put_parts(path, parts, 0o644, privileged, deadline)
-
-    def _put_parts(self, path: str, parts: Iterator[bytes], mode: int, privileged: bool, deadline: Deadline) -> None:
-        values = {"path": path, "mode": mode, "privileged": privileged}
-        self._connection.ask("put", deadline, values, payload=zlib.compress(next(parts, b"")))
-        for part in parts:
-            self._connection.ask("put", deadline, {**values, "append": True}, payload=zlib.compress(part))
+        files.put(self._connection, path, content, deadline, privileged=privileged)
 
     def start(self, launch: Launch, deadline: Deadline) -> Running:
         """Put a launch's files, start it, and return when it is ready; LaunchError with its last words otherwise."""
@@ -219,21 +199,7 @@ class Leash:
         signals = [[int(number), grace_s * grace] for number, grace_s in launch.stop.signals]
         values = {"name": launch.name, "signals": signals}
         reply = self._connection.ask("stop", deadline, values, late_s=ANSWER_S, argv=launch.argv).fields
-        status, was_over = reply.integer("status"), reply.flag("was_over")
-        complaint = ""
-        if not was_over and status not in launch.stop.ok:
-            complaint = f"{launch.name} ended with status {status} when it was asked to end"
-        return Stopped(
-            status=status,
-            killed=reply.flag("killed"),
-            was_over=was_over,
-            ended_ns=reply.integer("ended_ns"),
-            user_s=reply.number("user_s"),
-            system_s=reply.number("system_s"),
-            max_rss_bytes=reply.integer("max_rss_bytes", least=0),
-            tail=reply.text("tail"),
-            complaint=complaint,
-        )
+        return Stopped.read(reply, launch)
 
     def signal(self, name: str, number: int, deadline: Deadline) -> None:
         """Send a signal to a launch's process group."""
@@ -248,7 +214,7 @@ class Leash:
         self, key: str, deadline: Deadline, *, undo: Sequence[Sequence[str]], apply: Sequence[Sequence[str]],
         sign: Sign | None = None,
     ) -> None:  # fmt: skip
-        """Change something on the node; the undo is on its disk first, and is run when this leash ends or breaks.
+        """Change something on the node; the undo is on its disk first, and is run when this client ends or breaks.
 
         Where the `sign` is not found any more then, there is nothing to undo.
         """
@@ -266,52 +232,16 @@ class Leash:
 
     def files(self, deadline: Deadline) -> list[RemoteFile]:
         """Every file in the run's folder, by path; the paths are the node's own words, and `fetch` checks them."""
-        listed = self._connection.ask("files", deadline).fields.each("files")
-        if len(listed) > MOST_FILES:
-            raise BadAnswer(f"its agent lists {len(listed)} files; accepted: {MOST_FILES}", node=self.node.name)
-        files = [RemoteFile(file.raw("path"), file.integer("bytes", least=0)) for file in listed]
-        if len({file.path for file in files}) < len(files):
-            raise BadAnswer("its agent lists a file of its run's folder twice", node=self.node.name)
-        return files
+        return files.listed(self._connection, deadline)
 
     def fetch(self, file: RemoteFile, home: Path, deadline: Deadline) -> str:
         """Bring a file of the run's folder home, to its path below `home`, and return its SHA-256.
 
         It lies beside its destination as `*.part` until it is complete and its hash is right; an interrupted one is
         taken up where it stopped. UnsafePath for a path that leads elsewhere; BadAnswer when more comes than `bytes`;
-        DeadlineExceeded when nothing came for STALLED_S, however slow what came was.
+        DeadlineExceeded when nothing came for `files.STALLED_S`, however slow what came was.
         """
-        destination = safepath.under(home, file.path)
-        part = destination.with_name(destination.name + ".part")
-        digest = hashlib.sha256()
-        with safepath.appendable(home, file.path + ".part") as kept:
-            size = offset = _hash_into(digest, kept)
-            patience = deadline.patient(STALLED_S + offset / HASHED_BPS)
-
-            def sink(data: bytes) -> None:
-                nonlocal size
-                size += len(data)
-                if size > file.bytes:
-                    raise BadAnswer(f"{file.path}: more comes than the {file.bytes} bytes listed", node=self.node.name)
-                kept.write(data)
-                digest.update(data)
-                patience.renew()
-
-            values = {"path": file.path, "offset": offset, "most": file.bytes}
-            try:
-                wanted = self._connection.ask("fetch", patience, values, sink=sink).fields.text("sha256")
-            except DeadlineExceeded as error:
-                error.message = (
-                    f"{file.path}: nothing came for {patience.seconds:.0f} s, after {size} of {file.bytes} bytes"
-                )
-                error.hint = "the network to the node, or the node, stands still"
-                raise
-        if wanted != digest.hexdigest():
-            part.unlink()
-            raise AgentError(f"{file.path} changed while it was fetched", node=self.node.name, hint="fetch it again")
-        with safepath.passable(file.path):
-            part.replace(destination)
-        return wanted
+        return files.fetch(self._connection, file, home, deadline)
 
     def disk(self, deadline: Deadline, *, path: str | None = None) -> Disk:
         """Room at `path`, or where the run's folder lies."""
@@ -329,26 +259,7 @@ class Leash:
         What cannot be taken back of the run `forget` is not tried again.
         """
         values = {"work": work or self.node.work, "keep_data": keep_data, "forget": forget}
-        reply = self._connection.ask("sweep", deadline, values).fields
-        failed = (
-            ": ".join(filter(None, (one.text("id"), " ".join(one.texts("argv")), one.text("tail"))))
-            for one in reply.each("failed")
-        )
-        killed = (
-            RemoteProcess(one.integer("pid", least=1), one.texts("argv"), run=one.text("run"))
-            for one in reply.each("killed")
-        )
-        return Swept(
-            killed=tuple(killed),
-            left=reply.integers("left"),
-            undone=reply.texts("undone"),
-            already=reply.texts("already"),
-            failed=tuple(failed),
-            forgotten=tuple(f"{one.text('id')}: {one.text('what')}" for one in reply.each("forgotten")),
-            removed=reply.texts("removed"),
-            kept=reply.texts("kept"),
-            alive=reply.texts("alive"),
-        )
+        return Swept.read(self._connection.ask("sweep", deadline, values).fields)
 
     def remove(self, deadline: Deadline) -> None:
         """Delete the run's folder on the node; refused while processes or changes of the run remain."""
@@ -367,33 +278,27 @@ class Leash:
             raise AgentError(message, node=self.node.name, tail=tail, hint="`orch clean` tries again")
 
 
-def come_back(reach: Callable[[], Leash], deadline: Deadline) -> Leash:
-    """A leash on a node where this run had an agent before, which may still be putting things down by itself.
+def come_back(reach: Callable[[], AgentClient], deadline: Deadline) -> AgentClient:
+    """A client on a node where this run had an agent before, which may still be putting things down by itself.
 
-    `reach` gives a fresh leash each time it is called.
+    `reach` gives a fresh client each time it is called.
     """
     patience = deadline.sooner(ENDING_S)
     while True:
-        leash = reach()
+        client = reach()
         try:
-            leash.hello(deadline)
+            client.hello(deadline)
         except OrchError as error:
-            leash.close(deadline)
+            client.close(deadline)
             if not isinstance(error, LockedError) or patience.expired:
                 raise
             time.sleep(AGAIN_S)
         else:
-            return leash
+            return client
 
 
-def _hash_into(digest: Any, file: BinaryIO) -> int:
-    """Hash what a file holds already; its size in bytes."""
-    file.seek(0)
-    size = 0
-    while data := file.read(PUT_CHUNK):
-        digest.update(data)
-        size += len(data)
-    return size
+def _completed(reply: Fields) -> Completed:
+    return Completed(reply.integer("status"), reply.text("stdout"), reply.text("stderr"))
 
 
 def _launch_error(launch: Launch, error: OrchError | OSError) -> LaunchError:
