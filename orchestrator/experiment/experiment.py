@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -40,6 +41,15 @@ def _checked_name(value: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_checked_name)]
+
+
+def _iterations_or_auto(value: Any) -> Any:
+    if value == "auto" or (type(value) is int and value >= 0):
+        return value
+    raise Mistake("not a number of iterations", accepted="0 or more, such as 5, or auto")
+
+
+WarmUp = Annotated[Annotated[int, Field(ge=0)] | Literal["auto"], BeforeValidator(_iterations_or_auto)]
 
 
 class Choice(BaseModel):
@@ -151,8 +161,10 @@ class DryRun(Model):
 class Measure(Model):
     """When a window begins and ends: after so many iterations, or so much time, whichever is first."""
 
-    warmup: int = Field(default=5, ge=0)
-    """Iterations of every job that are run first and not counted."""
+    warmup: WarmUp = "auto"
+    """Iterations of every job that are run first and not counted; "auto" chooses them from the data (MSER-5)."""
+    warmup_most: int = Field(default=20, ge=0)
+    """Most iterations that "auto" leaves out: the run makes as many more, and counts those that are steady."""
     iterations: int | None = Field(default=None, ge=1)
     """End the window after this many iterations of every job."""
     at_most: Duration | None = Field(default=None, gt=0)
@@ -165,6 +177,11 @@ class Measure(Model):
         if self.iterations is None and self.at_most is None:
             raise Mistake("the window never ends", accepted="iterations, at_most, or both")
         return self
+
+    @property
+    def before(self) -> int:
+        """Iterations of every job that are made before those by which the window ends."""
+        return self.warmup_most if self.warmup == "auto" else self.warmup
 
 
 class Validity(Model):
@@ -180,6 +197,8 @@ class Validity(Model):
     """Fewest iterations of a window (or what `measure` asks for, where that is fewer)."""
     clock: Duration = 0.001
     """Largest uncertainty of a node's clock offset."""
+    drift: Share | Literal["ignore"] = 0.05
+    """Largest trend of the iteration time from a window's beginning to its end; "ignore" only tells it."""
     processor: Share | Literal["ignore"] = 0.05
     """Largest share of a window for which other work may keep a job from processors; "ignore" only tells it."""
     launch_late: Duration = 0.01

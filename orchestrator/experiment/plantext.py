@@ -138,7 +138,10 @@ def _measure(window: PlannedWindow) -> str:
     measure = window.measure
     ends = [f"{measure.iterations} iterations"] if measure.iterations else []
     ends += [duration_text(measure.at_most)] if measure.at_most else []
-    return f"{measure.warmup} iterations of warm-up, then {' or '.join(ends)}"
+    warmup = f"{measure.before} iterations of warm-up"
+    if measure.warmup == "auto":
+        warmup += ", of which the steady ones count"
+    return f"{warmup}, then {' or '.join(ends)}"
 
 
 # Processes

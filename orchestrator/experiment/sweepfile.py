@@ -123,7 +123,7 @@ class SweepFile(Model):
     windows_per_run: int = Field(default=40, ge=1, le=200)
     """Most windows of one run, in windows mode: what an accident can cost."""
     settle: int = Field(default=2, ge=0)
-    """Warm-up iterations of windows but the first of a run: the ranks are warm, the new traffic has to settle."""
+    """Most warm-up iterations of windows but the first of a run, where `warmup` is a number: the ranks are warm."""
     fresh: int = Field(default=0, ge=0)
     """Windows mode: measure so many points of each curve once more in a run of their own, as a check of the windows."""
     attempts: int = Field(default=2, ge=1, le=100)

@@ -14,8 +14,8 @@ from orchestrator.core.exitcodes import Exit
 from orchestrator.experiment import loading
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import Swept
-from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport import local
 from orchestrator.run.session import holder, opening_s
 from orchestrator.testbed import leftovers
@@ -67,13 +67,13 @@ def _chosen(hosts: list[str], only: str | None) -> list[str]:
 def _sweep(node: Node, channel: Channel, wanted: Wanted) -> Swept:
     deadline = Deadline.after(REACH_S)
     run = f"clean-{time.time_ns()}"
-    leash = Leash(node, channel, run=run, holder=holder(run), on_event=lambda _: None)
+    client = AgentClient(node, channel, run=run, holder=holder(run), on_event=lambda _: None)
     try:
-        leash.hello(deadline)
-        swept = leash.sweep(deadline, keep_data=not wanted.data, forget=wanted.forget)
-        leash.remove(deadline)
+        client.hello(deadline)
+        swept = client.sweep(deadline, keep_data=not wanted.data, forget=wanted.forget)
+        client.remove(deadline)
     finally:
-        leash.close(deadline)
+        client.close(deadline)
     return swept
 
 

@@ -20,8 +20,8 @@ from orchestrator.hosts import taken
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import Finding
-from orchestrator.remote.leash import Leash
 from orchestrator.run import routes
 from orchestrator.run.session import holder, machine_of, opening_s
 from orchestrator.testbed import netns_needs, runtimes
@@ -181,7 +181,7 @@ def _asker(
         deadline = Deadline.after(opening_s(len(topology.hosts)) + CALL_S)
         own = [requirement for requirement in requirements if requirement.node == host]
         try:
-            leash = Leash(
+            client = AgentClient(
                 topology.node(host),
                 testbed.connect(host, reached),
                 run=run,
@@ -189,13 +189,13 @@ def _asker(
                 on_event=lambda _: None,
             )
             try:
-                leash.hello(deadline)
+                client.hello(deadline)
                 try:
-                    return _answer(leash, topology, own, talks, deadline)
+                    return _answer(client, topology, own, talks, deadline)
                 finally:
-                    leash.remove(deadline)
+                    client.remove(deadline)
             finally:
-                leash.close(deadline)
+                client.close(deadline)
         except OrchError as error:
             return Answer(trouble=error.render())
 
@@ -203,19 +203,19 @@ def _asker(
 
 
 def _answer(
-    leash: Leash, topology: Topology, requirements: Sequence[Requirement], talks: Mapping[str, Sequence[str]],
+    client: AgentClient, topology: Topology, requirements: Sequence[Requirement], talks: Mapping[str, Sequence[str]],
     deadline: Deadline,
 ) -> Answer:  # fmt: skip
-    warning = _warning(leash, deadline) if topology.kind == "inventory" else ""
-    findings = tuple(leash.check(requirements, deadline))
+    warning = _warning(client, deadline) if topology.kind == "inventory" else ""
+    findings = tuple(client.check(requirements, deadline))
     able = all(finding.found for finding in findings if finding.requirement.what == "ip")
-    astray = tuple(routes.wrong(leash, topology, talks, deadline)) if able else ()
-    return Answer(findings=findings, astray=astray, machine=machine_of(leash), warning=warning)
+    astray = tuple(routes.wrong(client, topology, talks, deadline)) if able else ()
+    return Answer(findings=findings, astray=astray, machine=machine_of(client), warning=warning)
 
 
-def _warning(leash: Leash, deadline: Deadline) -> str:
+def _warning(client: AgentClient, deadline: Deadline) -> str:
     """Of a host whose processors are at other work, before anything of ours begins there."""
-    before = leash.read([taken.STAT], deadline).texts[taken.STAT]
+    before = client.read([taken.STAT], deadline).texts[taken.STAT]
     time.sleep(taken.LOOK_S)
-    after = leash.read([taken.STAT], deadline).texts[taken.STAT]
+    after = client.read([taken.STAT], deadline).texts[taken.STAT]
     return taken.warning(taken.share(before, after)) if before and after else ""

@@ -34,6 +34,7 @@ class Window:
     start_ns: int
     end_ns: int
     iterations: Mapping[str, tuple[int, int]]  # job -> first and last number; absent where none ended
+    earliest: Mapping[str, int]  # job -> first number under the window's traffic; warm-up begins there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,7 @@ class Measurement:
     def warm_up(self) -> None:
         """Wait until the warm-up iterations of every job have ended."""
         self._restart_stall()
-        while any(len(self._begun(job, self._since_ns)) < self._window.measure.warmup for job in self._jobs):
+        while any(len(self._begun(job, self._since_ns)) < self._window.measure.before for job in self._jobs):
             self._tick()
 
     def measure(self) -> Window:
@@ -171,7 +172,7 @@ class Measurement:
 
     def _measured(self) -> dict[str, Sequence[Iteration]]:
         """Every job's iterations from when the last job's warm-up was over; empty before."""
-        after = {job: self._begun(job, self._since_ns)[self._window.measure.warmup :] for job in self._jobs}
+        after = {job: self._begun(job, self._since_ns)[self._window.measure.before :] for job in self._jobs}
         if not all(after.values()):
             return {}
         start_ns = max(self._steady_ns, *(entries[0].start_ns for entries in after.values()))
@@ -219,7 +220,7 @@ class Measurement:
         measured = {job: entries for job, entries in self._measured().items() if entries}
         now = time.time_ns()
         if len(measured) < len(self._jobs):
-            return Window(name=self._window.name, start_ns=now, end_ns=now, iterations={})
+            return Window(name=self._window.name, start_ns=now, end_ns=now, iterations={}, earliest={})
         start = min(entries[0].start_ns for entries in measured.values())
         if self._enough() and wanted is not None:
             end = max(entries[wanted - 1].end_ns for entries in measured.values())
@@ -231,4 +232,11 @@ class Measurement:
             start_ns=start,
             end_ns=end,
             iterations={job: (numbers[0], numbers[-1]) for job, numbers in inside.items() if numbers},
+            earliest=self._earliest(),
         )
+
+    def _earliest(self) -> dict[str, int]:
+        """The first iteration of each job under this window's traffic once it stood, all jobs over the same time."""
+        stood_ns = max(self._since_ns, self._steady_ns)
+        start_ns = max(self._begun(job, stood_ns)[0].start_ns for job in self._jobs)
+        return {job: self._begun(job, start_ns)[0].number for job in self._jobs}

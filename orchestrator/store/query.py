@@ -62,7 +62,7 @@ def _renamed(files: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def asked(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
-    """What a query gives; ConfigError with DuckDB's own words for one that it does not take."""
+    """What a query gives, each column with a name of its own; ConfigError with DuckDB's words where it takes none."""
     import duckdb
 
     mentioned = set(re.findall(r"[a-z_]+", sql.lower()))
@@ -73,10 +73,23 @@ def asked(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
                 raise ConfigError(
                     "the statement gives no rows; accepted: select, show tables, describe TABLE, summarize TABLE"
                 )
-            return found.to_arrow_table()
+            table = found.to_arrow_table()
+            return table.rename_columns(_apart(table.column_names))
         except duckdb.Error as error:
             told = str(error)
             raise ConfigError(told, hint=_hint(told, mentioned)) from None
+
+
+def _apart(columns: Sequence[str]) -> list[str]:
+    """Names of columns, of which joined tables have some twice: the second `run` is `run_2`."""
+    found: list[str] = []
+    for name in columns:
+        other, number = name, 1
+        while other in found or (number > 1 and other in columns):
+            number += 1
+            other = f"{name}_{number}"
+        found.append(other)
+    return found
 
 
 def _hint(told: str, mentioned: Iterable[str]) -> str | None:

@@ -73,10 +73,20 @@ def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
         return empty.empty_table()
     try:
         if pq.read_schema(path).names == renamed(pq.read_schema(path).names):
-            return pq.read_table(path, partitioning=None, filters=where)
-        return _of_an_older_version(path, where)
+            return _with_all(pq.read_table(path, partitioning=None, filters=where), empty)
+        return _with_all(_of_an_older_version(path, where), empty)
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
+
+
+def _with_all(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Rows with every column of today: those that a file has not, since it is older, are missing values."""
+    import pyarrow as pa
+
+    for field in columns:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
+    return rows.select([*columns.names, *(name for name in rows.column_names if name not in columns.names)])
 
 
 def _of_an_older_version(path: Path, where: Any) -> pa.Table:
@@ -111,9 +121,9 @@ class TableWriter:
         `node` and `launch` say who brought them home; tables of the run as a whole take neither. StoreError when a
         column is missing, unknown, too short or of another type.
         """
-        batch = _batch(name, columns, {"run": self._run, "node": node, "launch": launch})
+        rows = batch(name, columns, run=self._run, node=node, launch=launch)
         waiting = self._pending.setdefault(name, [])
-        waiting.append(batch)
+        waiting.append(rows)
         if sum(part.num_rows for part in waiting) >= _ROWS_PER_GROUP:
             self._flush(name)
 
@@ -143,9 +153,11 @@ class TableWriter:
         self._files[name].write_table(pa.concat_tables(self._pending.pop(name)))
 
 
-def _batch(name: str, columns: Columns, front: dict[str, str | None]) -> pa.Table:
+def batch(name: str, columns: Columns, *, run: str, node: str | None = None, launch: str | None = None) -> pa.Table:
+    """Rows of a table in memory, as TableWriter adds them; StoreError as there."""
     import pyarrow as pa
 
+    front = {"run": run, "node": node, "launch": launch}
     target = schema(name)
     expected = TABLES[name]
     wrong = [f"lacks {column}" for column in expected if column not in columns]

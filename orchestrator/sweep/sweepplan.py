@@ -116,7 +116,7 @@ def _batch(definition: Definition, points: Sequence[Point], keys: Sequence[Key])
     windows: list[dict[str, Any]] = []
     for name, point in zip(names, points, strict=True):
         measure = dict(point.resolved["measure"])
-        if windows:
+        if windows and measure["warmup"] != "auto":
             measure["warmup"] = min(measure["warmup"], definition.file.settle)
         windows.append({"name": name, "traffic": point.resolved.get("traffic", []), "measure": measure})
     data = {**first.resolved, "windows": windows}

@@ -136,7 +136,7 @@ def test_a_plan_tells_every_process_flag_and_file(tmp_path):
     for said in (
         "experiment t: 2 runs on local hosts", "links 1gbit (set up as 100mbit), scale 10, MTU 1500",
         "change: rate of h2:eth0 on h2", "job training (ddp), ranks 0..2=h1..h3", "theory: ",
-        "window w1: 5 iterations of warm-up, then 10 iterations or 30s",
+        "window w1: 20 iterations of warm-up, of which the steady ones count, then 10 iterations or 30s",
         "traffic iperf0: h1 -> h2 at 200mbit (scaled: 20mbit)", "iperf3 -s -B ", "tcpdump on h1..h3: tcpdump ",
         "RANK=<rank>",
         "files ", "run 1: point ", "run 2: point ",

@@ -9,7 +9,7 @@ import struct
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.analysis import reduction
+from orchestrator.analysis.homes import brought
 from orchestrator.core.errors import StoreError, TransportError
 from orchestrator.experiment.sweepfile import Axis
 from orchestrator.parts.rows import Home
@@ -105,7 +105,7 @@ def test_what_a_host_cannot_have_written_is_told_and_no_more(tmp_path):
     (tmp_path / "cpu.csv").write_bytes(b"time_ns,late_ns,x\n1,2\n")
     home = Home(folder=tmp_path, node="h1", launch="cpu.h1", job=None, rank=None, window=None, source=None, offset_ns=0)
     with pytest.raises(StoreError, match="what it brought home cannot be read: CSV parse error"):
-        reduction.brought("collector.cpu", home)
+        brought("collector.cpu", home)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def quick(monkeypatch):
 
 
 class Counter:
-    """A leash that knows a device's counters, which grow by so many bits in each second of the node's clock.
+    """A client that knows a device's counters, which grow by so many bits in each second of the node's clock.
 
     The device counts `joined` frames of 1514 bytes as one packet.
     """
@@ -68,7 +68,7 @@ def told(size, joined=1):
 
 @pytest.fixture
 def session_of(tmp_path):
-    def make(run, leashes=None):
+    def make(run, clients=None):
         watch = Watch(EventLog(tmp_path / "events.jsonl"))
         for launch in run.launches():
             watch.add(launch)
@@ -76,7 +76,7 @@ def session_of(tmp_path):
             SimpleNamespace(topology=run.topology), run="r", events=EventLog(tmp_path / "session.jsonl"), watch=watch,
             interrupts=Interrupts(),
         )  # fmt: skip
-        session.leashes.update(leashes or {})
+        session.clients.update(clients or {})
         return session
 
     return make
@@ -102,6 +102,18 @@ def test_one_job_gets_exactly_what_was_asked(session_of):
     window = measured.measure()
     assert window.iterations == {"training": (5, 14)}
     assert (window.name, window.start_ns, window.end_ns) == ("w1", 500 * MS, 1500 * MS)
+
+
+def test_warm_up_chosen_from_the_data_makes_a_bound_more_and_says_where_it_may_begin(session_of):
+    run = planned("{warmup_most: 8, iterations: 10}")
+    session = session_of(run)
+    for number in range(40):
+        log(session, run, number, number * 100 * MS, (number + 1) * 100 * MS)
+    measured = measurement(run, session, since_ns=1, steady_ns=250 * MS)
+    measured.warm_up()
+    window = measured.measure()
+    assert window.iterations == {"training": (9, 18)}
+    assert window.earliest == {"training": 3}
 
 
 def test_warm_up_waits_for_its_last_iteration(session_of):

@@ -60,14 +60,13 @@ def test_tables_of_all_runs_are_one(results):
     assert rows(results, "select * from flows") == []
 
 
-OLDER = (
-    Path(__file__).parents[1] / "data" / "sealed" / "tables-1"
-)  # a run as it was sealed with version 1 of the tables
+OLDER = Path(__file__).parents[1] / "data/sealed/tables-1"  # a run as it was sealed with version 1 of the tables
 
 
 def test_tables_of_older_runs_answer_by_the_names_of_today(results, tmp_path):
     """Beside newer runs: one query over both, whichever file comes first."""
-    mixed = tmp_path / "results"
+    alone, mixed = tmp_path / "alone", tmp_path / "results"
+    shutil.copytree(OLDER, alone)  # whoever reads a store leaves an index there
     shutil.copytree(OLDER, mixed)
     shutil.copytree(next((results / "resnet-load").glob("*abc1")), mixed / "resnet-load" / "20261121T020001-abc1")
     found = rows(mixed, "select run, window_name, count(*) n from all_iterations group by all order by all")
@@ -75,12 +74,12 @@ def test_tables_of_older_runs_answer_by_the_names_of_today(results, tmp_path):
         ("", 20),
         ("w1", 160),
     ]
-    older = rows(OLDER, "select * from all_iterations order by rank, iteration")
+    older = rows(alone, "select * from all_iterations order by rank, iteration")
     assert [row for row in rows(mixed, "select * from all_iterations order by rank, iteration")
             if row["run"].startswith("20261122")] == older  # fmt: skip
     assert list(older[0]) == [field.name for field in tables.schema("iterations")]
     assert rows(mixed, "select window_name, others_wait_share < 1 as some from processors group by all order by all")
-    (delayed,) = rows(OLDER, "select requested_s, packets > 0 as some from delays")
+    (delayed,) = rows(alone, "select requested_s, packets > 0 as some from delays")
     assert delayed == {"requested_s": 0.01, "some": True}
 
 
@@ -100,6 +99,13 @@ def test_text_and_csv(results):
     text = ask(results, "query", "select 1.5 as a, null as b").splitlines()
     assert [line.split() for line in text] == [["a", "b"], ["---", "-"], ["1.5"]]
     assert ask(results, "query", "select 1 as a, 'x,y' as b", "--csv") == 'a,b\n1,"x,y"\n'
+
+
+def test_columns_of_one_name_are_named_apart(results):
+    sql = "select 1 as a, 2 as a, 3 as a_2, 4 as a"
+    assert ask(results, "query", sql).splitlines()[0].split() == ["a", "a_3", "a_2", "a_4"]
+    assert json.loads(ask(results, "query", sql, "--json")) == {"a": 1, "a_3": 2, "a_2": 3, "a_4": 4}
+    assert ask(results, "query", sql, "--csv") == "a,a_3,a_2,a_4\n1,2,3,4\n"
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def page(output):
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    run = make_run(folder, tolerances=loose())
+    run = make_run(folder, tolerances=loose(), change=lambda made: made["windows"][0].update(earliest={"training": 0}))
     output = render([run], folder / "report.html")
     return run, output, page(output)
 
@@ -73,6 +73,8 @@ def test_a_valid_run_shows_its_numbers_multiplied_back(good):
     assert '<section class="verdict valid">' in text
     assert "INVALID" not in text
     assert re.search(r"15 Gbit/s of 15 Gbit/s", text)
+    assert re.search(r"<small>5 left out as warm-up</small>", text)
+    assert re.search(r"<td class=\"n\">[+-]\d+\.\d% \([+-]\d+\.\d% to [+-]\d+\.\d%\)</td>", text)  # drift
     assert re.search(r"raw 150 Mbit/s", text)
     assert "theory 195 MB" in text
     assert "Scale model, 1:100" in text

@@ -18,12 +18,13 @@ from half_open import Cuttable
 
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import LockedError, OrchError, StoreError, TransportError
+from orchestrator.core.errors import DeadlineExceeded, LockedError, OrchError, StoreError, TransportError
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.parts.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.parts.topology import Node, Topology
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.transport.local import LocalChannel
+from orchestrator.run import session as running
 from orchestrator.run.observers.events import EventLog
 from orchestrator.run.session import Session
 from orchestrator.run.watch import Watch
@@ -75,7 +76,9 @@ class Here:
 
 @pytest.fixture
 def session_on(tmp_path, run_name, monkeypatch, strays):
-    monkeypatch.setattr(Leash, "lock", lambda *_: None)  # the nodes share a machine, and would keep each other out
+    monkeypatch.setattr(
+        AgentClient, "lock", lambda *_: None
+    )  # the nodes share a machine, and would keep each other out
     made = []
 
     def make(*names):
@@ -99,20 +102,20 @@ def test_of_two_controllers_in_the_same_instant_one_gets_all_hosts(tmp_path, run
     """One of them is quick to reach the first host, the other one the second: neither may keep out the other."""
     quick = {"a": "n1", "b": "n2"}
     done = {name: threading.Event() for name in (*quick, *quick.values())}
-    lock = Leash.lock
+    lock = AgentClient.lock
 
-    def each_machine_its_own(leash, name, deadline):
+    def each_machine_its_own(client, name, deadline):
         """Nodes share this machine; who is not quick there waits until the other one has it, or has failed."""
-        node, mine = leash.node.name, leash._holder["run"][-1]
+        node, mine = client.node.name, client._holder["run"][-1]
         if quick[mine] != node:
             other = "b" if mine == "a" else "a"
             wait_for(lambda: done[node].is_set() or done[other].is_set(), waiting_for="the other controller")
         try:
-            lock(leash, f"{run_name}-{node}-{name}", deadline)
+            lock(client, f"{run_name}-{node}-{name}", deadline)
         finally:
             done[node].set()
 
-    monkeypatch.setattr(Leash, "lock", each_machine_its_own)
+    monkeypatch.setattr(AgentClient, "lock", each_machine_its_own)
     events = EventLog(tmp_path / "events.jsonl")
     sessions = {
         name: Session(
@@ -222,8 +225,8 @@ def test_what_a_lost_host_had_is_not_taken_for_fetched(session_on, tmp_path):
 def test_without_room_for_the_files_of_all_hosts_none_is_fetched(session_on, tmp_path, monkeypatch):
     """Each host's would have room by themselves."""
     session = session_on("n1", "n2")
-    for leash in session.leashes.values():
-        leash.put("data", b"x" * 1000, Deadline.after(PATIENCE_S))
+    for client in session.clients.values():
+        client.put("data", b"x" * 1000, Deadline.after(PATIENCE_S))
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1500))
         with pytest.raises(StoreError, match=r"the files of n1, n2 are 2000 bytes, and .* has room for 1500"):
@@ -232,6 +235,27 @@ def test_without_room_for_the_files_of_all_hosts_none_is_fetched(session_on, tmp
     assert session.away == {"n1", "n2"}
     session.fetch(tmp_path / "results")
     assert (tmp_path / "results/hosts/n2/data").read_bytes() == b"x" * 1000
+    assert session.away == set()
+
+
+def test_a_host_that_does_not_say_what_it_has_keeps_nobody_from_coming_home(session_on, tmp_path, monkeypatch):
+    session = session_on("n1", "n2", "n3")
+    for client in session.clients.values():
+        client.put("data", b"x", Deadline.after(PATIENCE_S))
+    files = AgentClient.files
+
+    def silent(client, deadline):
+        if client.node.name == "n2":
+            raise DeadlineExceeded("gave up waiting for the agent to answer 'files'", node="n2")
+        return files(client, deadline)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AgentClient, "files", silent)
+        with pytest.raises(DeadlineExceeded, match="n2: gave up"):
+            session.fetch(tmp_path / "results")
+    assert sorted(path.parent.name for path in (tmp_path / "results").rglob("data")) == ["n1", "n3"]
+    assert session.away == {"n2"}
+    session.fetch(tmp_path / "results")
     assert session.away == set()
 
 
@@ -250,8 +274,8 @@ def test_a_host_that_was_rebooted_is_brought_home_and_nothing_is_undone_there(se
     """The reboot has taken its changes back; what stands there now is somebody else's."""
     session = session_on("n1")
     undone, within = tmp_path / "undone", Deadline.after(PATIENCE_S)
-    session.leashes["n1"].change("rate", within, undo=[["touch", str(undone)]], apply=[["true"]])
-    session.leashes["n1"].put("data", b"x", within)
+    session.clients["n1"].change("rate", within, undo=[["touch", str(undone)]], apply=[["true"]])
+    session.clients["n1"].put("data", b"x", within)
     killed(session, "n1")
     marker = tmp_path / "n1" / f"{session.run}.n1" / ".orch-run.json"
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "boot": "another"}))
@@ -275,10 +299,24 @@ def limit(node, file):
     )  # fmt: skip
 
 
+def test_a_change_whose_state_cannot_be_read_any_more_is_told_by_its_name(session_on, tmp_path, monkeypatch):
+    session = session_on("n1")
+    file = tmp_path / "limit"
+    session.apply([limit("n1", file)])
+    file.unlink()
+    os.mkfifo(file)  # on which `cat` waits for ever
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "CALL_S", 0.5)
+        with pytest.raises(OrchError, match=r"n1: limit of n1 could not be taken back: "):
+            session.undo_changes()
+    file.unlink()
+    file.write_text("new\n")
+
+
 def test_putting_back_waits_for_no_host_that_is_silent(session_on, tmp_path):
     """The others are put back and go on without it; once it can be reached its agent gives way to a new one."""
     session = session_on("n1", "n2", "n3")
-    files = {name: tmp_path / f"{name}.limit" for name in session.leashes}
+    files = {name: tmp_path / f"{name}.limit" for name in session.clients}
     session.apply([limit(name, file) for name, file in files.items()])
     launch = Launch(name="p", node="n1", role="rank", argv=("sleep", "600"))
     session.start([launch], what="starting")

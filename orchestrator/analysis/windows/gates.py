@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.windows import portbytes
-from orchestrator.analysis.windows.judgement import Gate, gate
+from orchestrator.analysis.windows.judgement import gate
 from orchestrator.analysis.windows.portbytes import PortBytes
+from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
 from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
 from orchestrator.remote import clocks
+from orchestrator.store.records import Gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,7 @@ class Tolerances:
     launch_late_s: float = 0.01  # largest 99th percentile of how late a generated flow starts
     lost_flows: float = 0.001  # largest share of generated flows that fail; none may be shed
     theory: float = 0.02  # largest |sent / theory - 1| of a training's bytes that is not remarked upon
+    drift: float | None = 0.05  # largest trend of the iteration time over the window, a share of it; None: only told
     processor: float | None = 0.05  # largest share of a window that a job is kept from processors; None: only told
     gap_distance: float = 0.1  # largest Kolmogorov-Smirnov distance of the gaps between flows from the planned ones
 
@@ -139,6 +142,7 @@ class Evidence:
     captures: tuple[Capture, ...] = ()
     port_bytes: tuple[PortBytes, ...] = ()
     jobs: tuple[Job, ...] = ()
+    drifts: tuple[Steadiness, ...] = ()
     shared_hosts: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # two jobs, and hosts between which both talk
     clock_uncertainty_s: tuple[tuple[str, float], ...] = ()  # of each node; NaN: not measured
     swapped_pages: tuple[tuple[str, float], ...] = ()  # of each node, in the window; NaN: not sampled
@@ -156,6 +160,7 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
     """Every gate of a window, failed ones first."""
     gates = [
         *_iterations(evidence.jobs, tolerances),
+        *judge_steadiness(evidence.drifts, tolerances.drift),
         *_sent(evidence, tolerances),
         *_loads(evidence.loads, tolerances),
         *_generated(evidence.generated, tolerances),

@@ -143,6 +143,17 @@ TABLES: Mapping[str, Table] = {
                 "TCP payload per iteration, mean over ranks, scaled; NaN where not captured",
             ),
             "theory_bytes": Column("float64", "the same by theory, scaled"),
+            "left_out": Column(
+                "int64",
+                "iterations under the window's traffic that were warm-up; missing where not recorded",
+            ),
+            "drift": Column(
+                "float64",
+                "trend of the iteration time over the window, share of its mean; NaN where too short",
+            ),
+            "drift_low": Column("float64", "lower end of its 95% interval"),
+            "drift_high": Column("float64", "upper end"),
+            "drift_p": Column("float64", "probability of a trend as steep where there is none"),
         },
     ),
     "variation": Table(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from orchestrator.analysis import reduction
+from orchestrator.analysis import homes
 from orchestrator.core.errors import OrchError
 from orchestrator.parts import registry
 from orchestrator.parts.rows import Home
@@ -74,7 +74,7 @@ def _read(data: bytes, folder: Path) -> None:
                 offset_ns=5_000)  # fmt: skip
     try:
         with TableWriter(folder / "tables", run="r") as writer:
-            for table, columns in reduction.brought(label, home).items():
+            for table, columns in homes.brought(label, home).items():
                 writer.add(table, columns, node="h1", launch="x")
     except OrchError:
         if label.startswith("workload."):  # a damaged line of a log is left out, and the others count
