@@ -21,6 +21,7 @@ import numpy.typing as npt
 from orchestrator.analysis.compare import designs
 from orchestrator.analysis.compare.designs import Contrast, Error, Sides, Unit, Value
 from orchestrator.analysis.stats import statistics
+from orchestrator.analysis.stats.statistics import student_t, tail_of_t
 
 Floats = npt.NDArray[np.float64]
 Verdict = Literal["worse", "better", "same", "cannot tell"]
@@ -191,30 +192,24 @@ def _ways(contrast: Contrast) -> list[Error]:
 
 def _p_values(contrast: Contrast) -> tuple[float, float]:
     """Two-sided: of this point alone, and of all points; the smallest of each over the ways, times their number."""
-    from scipy import stats
-
     ways = _ways(contrast)
-    alone = [float(2 * stats.t.sf(abs(contrast.log_ratio) / way.error, way.freedom)) for way in ways]
+    alone = [2 * tail_of_t(abs(contrast.log_ratio) / way.error, way.freedom) for way in ways]
     together = [p * way.tests for p, way in zip(alone, ways, strict=True)]
     return min(1.0, len(ways) * min(alone)), min(1.0, len(ways) * min(together))
 
 
 def _half(contrast: Contrast, tails: float) -> float:
     """Half the width of the interval that leaves out so much; NaN where the units' spread is not known."""
-    from scipy import stats
-
     known = contrast.known
-    return math.nan if known is None else float(stats.t.isf(tails / 2, known.freedom)) * known.error
+    return math.nan if known is None else student_t(1 - tails / 2, known.freedom) * known.error
 
 
 def _detectable(contrast: Contrast, level: float, bound: float) -> float:
     """The smallest logarithm of a ratio, of at least `bound`, that is found in POWER of such comparisons."""
-    from scipy import stats
-
     ways = _ways(contrast)
     return min(
-        max(float(stats.t.isf(level / len(ways) / way.tests / 2, way.freedom)) * way.error, bound)
-        + float(stats.t.isf(1 - POWER, way.freedom)) * way.error
+        max(student_t(1 - level / len(ways) / way.tests / 2, way.freedom) * way.error, bound)
+        + student_t(POWER, way.freedom) * way.error
         for way in ways
     )
 

@@ -63,7 +63,7 @@ class Steadied:
 
 def moderated(spreads: Mapping[str, Spread]) -> Steadied:
     """The variance of every point that has any freedom, or borrows some; others are left out."""
-    from scipy import stats
+    from scipy import special
 
     known = {point: spread for point, spread in spreads.items() if spread.freedom}
     if not known:
@@ -71,10 +71,10 @@ def moderated(spreads: Mapping[str, Spread]) -> Steadied:
     freedoms = np.array([spread.freedom for spread in known.values()], np.float64)
     variances = np.array([spread.variance for spread in known.values()])
     usual = float(np.median(freedoms))
-    middle = float(np.median(variances / (stats.chi2.ppf(0.5, freedoms) / freedoms)))
+    middle = float(np.median(variances / (special.chdtri(freedoms, 0.5) / freedoms)))
     common = _common(known, usual)
     pooled = usual * len(known) / (1 + (len(known) - 1) * common)
-    alike = stats.f.sf(variances / middle, freedoms, pooled) > _STRANGER
+    alike = special.fdtrc(freedoms, pooled, variances / middle) > _STRANGER
     most = _LENT * (len(known) - 1) * usual
     weights = dict(zip(known, np.where(alike, min(_alike_freedom(np.log(variances[alike]), usual), most), 0.0),
                        strict=True))  # fmt: skip

@@ -91,6 +91,13 @@ def student_t(probability: float, freedom: float) -> float:
     return float(special.stdtrit(freedom, probability)) if freedom > 0 else math.nan
 
 
+def tail_of_t(value: float, freedom: float) -> float:
+    """The probability that Student's t exceeds a value."""
+    from scipy import special
+
+    return float(special.stdtr(freedom, -value))
+
+
 def _mean(series: Floats, follows: Dependence) -> Estimate:
     mean = float(np.mean(series))
     if not _bears(series, follows):
