@@ -43,7 +43,13 @@ def register(commands: Commands) -> None:
         example="orch compare main nightly@today --markdown verdict.md --junit verdict.xml",
     )
     compare.add_argument("a", metavar="A", help=f"the reference: {NAMES}")
-    compare.add_argument("b", metavar="B", help="what is compared with it, named likewise")
+    compare.add_argument("b", metavar="B", nargs="?", help="what is compared with it, named likewise")
+    compare.add_argument("--settings", action="store_true", help="compare although A and B were set differently")
+    compare.add_argument(
+        "--by",
+        metavar="AXIS[=V,W]",
+        help="compare two values of an axis of the sweep A, in place of A with B; the first is the reference",
+    )
     options.results(compare)
     add_rule(compare)
     compare.add_argument("--html", type=Path, metavar="FILE", help="write a page with the history of every point")
@@ -134,9 +140,15 @@ def judge_sweep(results: Path, baseline: str, sweep: str, *, rule: Rule, folder:
 def judge(results: Path, a: str, b: str, *, rule: Rule, files: Files) -> Comparison:
     """Compare two names and write what was found to files."""
     from orchestrator.analysis.compare import comparing
-    from orchestrator.report.compare import comparison as shown
 
     found = comparing.compare(results, a, b, rule=rule)
+    _write(found, files)
+    return found
+
+
+def _write(found: Comparison, files: Files) -> None:
+    from orchestrator.report.compare import comparison as shown
+
     if files.markdown:
         shown.write(files.markdown, shown.markdown(found))
     if files.junit:
@@ -145,14 +157,23 @@ def judge(results: Path, a: str, b: str, *, rule: Rule, files: Files) -> Compari
         from orchestrator.report.compare import page
 
         page.render(found, files.html)
-    return found
 
 
 def _compare(arguments: argparse.Namespace) -> int:
+    from orchestrator.analysis.compare import comparing
     from orchestrator.report.compare import comparison as shown
 
     files = Files(html=arguments.html, markdown=arguments.markdown, junit=arguments.junit)
-    found = judge(arguments.results, arguments.a, arguments.b, rule=rule_of(arguments), files=files)
+    if bool(arguments.by) == bool(arguments.b):
+        raise ConfigError("one thing is to be compared with A; accepted: B, or --by AXIS")
+    rule = rule_of(arguments)
+    if arguments.by:
+        axis, _, values = arguments.by.partition("=")
+        found = comparing.compare_axis(arguments.results, arguments.a, axis, list(filter(None, values.split(","))),
+                                       rule=rule)  # fmt: skip
+    else:
+        found = comparing.compare(arguments.results, arguments.a, arguments.b, rule=rule, settings=arguments.settings)
+    _write(found, files)
     print(json.dumps(shown.data(found), indent=1) if arguments.json else shown.text(found))
     return found.status
 

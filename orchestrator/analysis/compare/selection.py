@@ -23,19 +23,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """Valid measurements under a name: series by point, labels of the points, and what does not count."""
-
-    name: str
-    entries: tuple[Entry, ...]
-    points: Mapping[str, tuple[RunSeries, ...]]
-    labels: Mapping[str, str]
-    left_out: tuple[str, ...]  # sentences: which windows are invalid, and why
-    began_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Window:
+class Window:
     """A measured window of a run under the key of its point."""
 
     entry: Entry
@@ -43,7 +31,21 @@ class _Window:
     job: str
     key: str
     label: str
+    values: Mapping[str, Any]  # of a sweep's axes
     repetition: tuple[str, ...]  # what tells repetitions of a point apart, and tries of one repetition not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Valid measurements under a name: series by point, labels of the points, and what does not count."""
+
+    name: str
+    entries: tuple[Entry, ...]
+    points: Mapping[str, tuple[RunSeries, ...]]
+    labels: Mapping[str, str]
+    windows: tuple[Window, ...]
+    left_out: tuple[str, ...]  # sentences: which windows are invalid, and why
+    began_ns: int
 
 
 def choose(results: Path, wanted: str) -> Chosen:
@@ -63,9 +65,14 @@ def choose(results: Path, wanted: str) -> Chosen:
 def of_entries(entries: Sequence[Entry], *, name: str) -> Chosen:
     """The valid measurements of these runs; the last valid one of each repetition of a point counts."""
     in_order = sorted(entries, key=lambda entry: entry.run)
-    last: dict[tuple[str, ...], _Window] = {}
+    return of_windows([window for entry in in_order for window in windows_of(entry)], in_order, name=name)
+
+
+def of_windows(windows: Sequence[Window], entries: Sequence[Entry], *, name: str) -> Chosen:
+    """The valid ones of these windows, which are of these runs, oldest first."""
+    last: dict[tuple[str, ...], Window] = {}
     left_out = []
-    for window in (window for entry in in_order for window in _windows(entry)):
+    for window in windows:
         if window.record.get("valid"):
             place = (window.key, *window.repetition)
             last[place] = window
@@ -78,9 +85,10 @@ def of_entries(entries: Sequence[Entry], *, name: str) -> Chosen:
         points.setdefault(window.key, []).append(_series(window, known))
     several_jobs = len({window.job for window in last.values()}) > 1
     return Chosen(
-        name=name, entries=tuple(in_order), points={key: tuple(found) for key, found in points.items()},
+        name=name, entries=tuple(entries), points={key: tuple(found) for key, found in points.items()},
         labels={w.key: f"{w.label}, {w.job}" if several_jobs else w.label for w in last.values()},
-        left_out=tuple(left_out), began_ns=min((int(e.manifest.get("began_ns") or 0) for e in entries), default=0),
+        windows=tuple(last.values()), left_out=tuple(left_out),
+        began_ns=min((int(e.manifest.get("began_ns") or 0) for e in entries), default=0),
     )  # fmt: skip
 
 
@@ -118,12 +126,9 @@ def name_of(chosen: Chosen) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-# Baselines
-
-
 def set_baseline(results: Path, name: str, wanted: Sequence[str]) -> Path:
     """Remember what these stand for now under a name; it replaces an older baseline of that name."""
-    if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
+    if not re.fullmatch(r"[\w-][\w.-]*", name):
         raise ConfigError(f"{name!r} cannot name a baseline; accepted: letters, digits, '-', '_' and '.'")
     chosen = choose(results, ",".join(wanted))
     if not chosen.points:
@@ -245,23 +250,26 @@ def _day(entry: Entry) -> str:
 # Points
 
 
-def _windows(entry: Entry) -> Iterable[_Window]:
+def windows_of(entry: Entry) -> Iterable[Window]:
+    """The measured windows of a run, one a job; checks of a sweep's own are left out."""
     points = _sweep(entry).get("points") or {}
     for record in entry.manifest.get("windows") or []:
         window = str(record["window"])
         planned = points.get(window, {})
         if planned.get("fresh"):
             continue  # a check of the sweep's own, no repetition
-        key, label = window, window
+        key, label, values = window, window, dict[str, Any]()
         repetition: tuple[str, ...] = (entry.run,)
         if planned:
-            key, label = str(planned["point"]), _values_text(planned.get("values") or {})
+            values = planned.get("values") or {}
+            key, label = str(planned["point"]), values_text(values)
             repetition = (_instance(entry), str(planned.get("repetition")))
         for job in record.get("iterations") or {}:
-            yield _Window(entry=entry, record=record, job=job, key=f"{key} {job}", label=label, repetition=repetition)
+            yield Window(entry=entry, record=record, job=job, key=f"{key} {job}", label=label, values=values,
+                         repetition=repetition)  # fmt: skip
 
 
-def _values_text(values: Mapping[str, Any]) -> str:
+def values_text(values: Mapping[str, Any]) -> str:
     """Axis values in short: the last part of each field's path, or more where two axes end alike."""
     ends = [axis.rpartition(".")[2] for axis in values]
     return ", ".join(
@@ -270,7 +278,7 @@ def _values_text(values: Mapping[str, Any]) -> str:
     )
 
 
-def _series(window: _Window, known: dict[tuple[Path, str], JobSeries]) -> RunSeries:
+def _series(window: Window, known: dict[tuple[Path, str], JobSeries]) -> RunSeries:
     """The iterations of a window's job that every rank logged."""
     run = window.entry.path
     if (run, window.job) not in known:

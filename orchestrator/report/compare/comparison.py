@@ -50,6 +50,7 @@ def data(comparison: Comparison) -> dict[str, Any]:
         "points": [
             {"label": comparison.labels[change.point], **dataclasses.asdict(change)} for change in comparison.changes
         ],
+        "set_differently": list(comparison.set_differently),
         "differences": list(comparison.differences),
         "histories": [dataclasses.asdict(history) for history in comparison.histories],
     }
