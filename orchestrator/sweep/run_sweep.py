@@ -98,8 +98,8 @@ def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
     )
 
 
-def chosen_keys(definition: Definition, conditions: Sequence[Condition]) -> tuple[Key, ...]:
-    """The measurements of the points that keep to all conditions; ConfigError for one that no axis is about."""
+def chosen_keys(definition: Definition, conditions: Sequence[Condition], sweep: str = "") -> tuple[Key, ...]:
+    """The measurements of a sweep at points that keep to all conditions; ConfigError for one that no axis is about."""
     for condition in conditions:
         if not condition.of(dict.fromkeys(definition.axes)):
             raise ConfigError(f"--where: no axis {condition.key}; accepted: {', '.join(definition.axes)}")
@@ -108,7 +108,7 @@ def chosen_keys(definition: Definition, conditions: Sequence[Condition]) -> tupl
     }
     if not wanted:
         raise ConfigError("--where: no point is like that; `orch plan` shows the points")
-    return tuple(key for key in sweepplan.in_order(definition) if key[0] in wanted)
+    return tuple(key for key in sweepplan.in_order(definition, sweep) if key[0] in wanted)
 
 
 def carry_out(
@@ -127,9 +127,9 @@ def carry_out(
 
     `force` starts runs although machines are too small for them.
     """
-    keys = chosen_keys(definition, conditions)
-    about = settle(definition, keys, force=force, progress=progress)
+    about = settle(definition, chosen_keys(definition, conditions), force=force, progress=progress)
     sweep = taken_up(definition, results, new=new)
+    keys = chosen_keys(definition, conditions, sweep.id)
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
     earlier = earlier_windows(results, sweep.name)
     this = _Sweeping(definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer, whole, force, about)

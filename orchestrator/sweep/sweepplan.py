@@ -54,18 +54,21 @@ class Estimate:
     runs: int
 
 
-def in_order(definition: Definition) -> list[Key]:
-    """Every measurement in the order in which it is tried first.
+def in_order(definition: Definition, sweep: str = "") -> list[Key]:
+    """Every measurement of the sweep of this id in the order in which it is tried first.
 
     Each repetition is a block of all points; in random order each block is shuffled in its own way (a randomized
-    complete block design). Checks come last.
+    complete block design), and each sweep in another, so that no night repeats the order of the one before. In
+    alternate order every other block is turned round. Checks come last.
     """
-    source = random.Random(definition.file.seed)  # noqa: S311 - a design, no secret
+    source = random.Random(f"{definition.file.seed} {sweep}")  # noqa: S311 - a design, no secret
     keys: list[Key] = []
     for repetition in range(1, definition.repetitions + 1):
         block = [(point.point, repetition, False) for point in definition.points]
         if definition.file.order == "random":
             source.shuffle(block)
+        elif definition.file.order == "alternate" and repetition % 2 == 0:
+            block.reverse()
         keys += block
     return keys + [(point, 1, True) for point in fresh(definition)]
 
