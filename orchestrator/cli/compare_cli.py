@@ -195,14 +195,15 @@ def _rule(
     if not 0 < alarms_a_year < NIGHTS_A_YEAR / 4:
         raise ConfigError(f"--alarms-a-year: {alarms_a_year:g} is not possible; accepted: more than 0, up to 90")
     return Rule(
-        alpha=_share(alpha, "--alpha"),
-        margin={"p50": _share(margin, "--margin"), "p99": _share(margin_p99, "--margin-p99")},
+        alpha=share(alpha, "--alpha"),
+        margin={"p50": share(margin, "--margin"), "p99": share(margin_p99, "--margin-p99")},
         alarms_a_year=alarms_a_year,
-        night_spread=_share(night_spread, "--night-spread"),
+        night_spread=share(night_spread, "--night-spread"),
     )
 
 
-def _share(text: str, option: str) -> float:
+def share(text: str, option: str) -> float:
+    """The number of an option such as 5%; ConfigError where it is none between 0 and 1."""
     from pydantic import TypeAdapter, ValidationError
 
     from orchestrator.core.units import Share

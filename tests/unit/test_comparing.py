@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -312,3 +313,19 @@ def test_only_points_that_were_set_alike_are_compared(tmp_path, capsys):
     assert status == 0, out
     assert "not compared: load 0gbit: traffic.0.iperf.mtu not set against 9000" in out
     assert "1 same (of 1 points)" in out
+
+
+# Power
+
+
+def test_a_plan_says_what_finds_a_change_by_the_nights_of_the_store_or_an_assumption(tmp_path, store, capsys):
+    experiment = Path(__file__).parents[2] / "playbooks/experiments/quickstart.yaml"
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(f"name: nightly\nexperiment: {experiment}\naxes:\n  measure.iterations: {{values: [50, 60]}}\n")
+    for results, source in ((store, "as 10 nights show at load "), (tmp_path, "which is assumed")):
+        status, out = orch(capsys, "plan", sweep, "--detect", "30%", "--results", results, "--local")
+        assert status == 0, out
+        assert "to find a change of 30 % of the median in 95 of 100 nights:\n  a baseline of " in out
+        assert source in out
+    status, out = orch(capsys, "plan", experiment, "--detect", "5%", "--local")
+    assert (status, "accepted: a sweep file" in out) == (2, True)
