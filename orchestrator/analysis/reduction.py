@@ -173,6 +173,7 @@ def _tolerances(manifest: Mapping[str, Any]) -> dict[str, Tolerances]:
     return {
         window["window"]: Tolerances(
             load=_share(asked["load"]),
+            load_course=_share(asked.get("load_course", Tolerances().load_course)),
             capture_drops=asked["capture_drops"],
             capture_nic=asked["capture_nic"],
             min_iterations=min(asked["min_iterations"], window["wanted_iterations"] or asked["min_iterations"]),

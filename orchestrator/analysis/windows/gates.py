@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.windows import portbytes
+from orchestrator.analysis.windows.course import Course, judge_courses
 from orchestrator.analysis.windows.judgement import Gate, gate
 from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
@@ -19,6 +20,7 @@ class Tolerances:
     """What a window must keep to. Shares are of 1; a None switches the gate off."""
 
     load: float | None = 0.05  # largest |achieved / requested - 1|; None: as achieved, told but never failed
+    load_course: float | None = 0.2  # largest departure of a load over time from its schedule; None: only told
     capture_drops: float = 0.0001  # largest share of packets that a capture dropped
     capture_nic: float | None = 0.02  # largest |captured / counted - 1| of a port's bytes
     capture_nic_floor_bytes: float = 1e6  # below it a direction of a port is too quiet to compare
@@ -137,6 +139,7 @@ class Evidence:
 
     window: str
     loads: tuple[Load, ...] = ()
+    courses: tuple[Course, ...] = ()
     generated: tuple[Generated, ...] = ()
     captures: tuple[Capture, ...] = ()
     port_bytes: tuple[PortBytes, ...] = ()
@@ -162,6 +165,7 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
         *judge_steadiness(evidence.drifts, tolerances.drift),
         *_sent(evidence, tolerances),
         *_loads(evidence.loads, tolerances),
+        *judge_courses(evidence.courses, tolerances.load_course),
         *_generated(evidence.generated, tolerances),
         *_captures(evidence.captures),
         *_drops(evidence.captures, tolerances),

@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from orchestrator.analysis.stats.iterations import JobSeries, series, spent
 from orchestrator.analysis.stats.steady import Drift, drift
 from orchestrator.analysis.traffic import throughput, trust
-from orchestrator.analysis.windows import gates, generated, serving, steadiness, variation
+from orchestrator.analysis.windows import course, gates, generated, serving, steadiness, variation
 from orchestrator.analysis.windows.gates import Evidence, Tolerances
 from orchestrator.analysis.windows.judgement import Gate
 from orchestrator.analysis.windows.portbytes import PortBytes
@@ -105,11 +107,18 @@ def measure(
             row for part in within.values() for row in variation.rows(part, logged, window=window["window"])
         ]
         jobs = tuple(_job(manifest, part, sizes[job]) for job, part in within.items())
+        nodes = {node["name"]: node for node in manifest["topology"]["nodes"]}
+        courses = course.courses(
+            data.packets, nodes, window, whole=lambda node, port: not data.partial(node, port),
+            schedules=generated.schedules(folder, manifest, window),
+            iteration_s=max((float(np.mean(part.seconds)) for part in within.values() if len(part.seconds)), default=0),
+        )  # fmt: skip
         served = data.served.window(window)
         rows["processors"] += served.rows
         evidence = _evidence(
-            data, manifest, window, loads=loads, made=made, jobs=jobs, drifts=drifts, served=served, problems=problems
-        )
+            data, manifest, window, loads=loads, courses=courses, made=made, jobs=jobs, drifts=drifts, served=served,
+            problems=problems,
+        )  # fmt: skip
         judged = gates.judge(evidence, tolerances[window["window"]])
         verdicts[window["window"]] = judged
         rows["windows"].append(
@@ -207,6 +216,7 @@ def _training(
 
 def _evidence(
     data: _Tables, manifest: Manifest, window: Mapping[str, Any], *, loads: tuple[gates.Load, ...],
+    courses: tuple[course.Course, ...],
     made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...], drifts: Mapping[str, Drift],
     served: serving.Served, problems: Sequence[str],
 ) -> Evidence:  # fmt: skip
@@ -215,6 +225,7 @@ def _evidence(
     return Evidence(
         window=window["window"],
         loads=loads,
+        courses=courses,
         generated=made,
         captures=_captures(data, manifest, window),
         port_bytes=_port_bytes(data, span),
