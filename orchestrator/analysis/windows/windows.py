@@ -13,18 +13,13 @@ import numpy as np
 from orchestrator.analysis.stats.iterations import JobSeries, series, spent
 from orchestrator.analysis.stats.steady import Drift, drift
 from orchestrator.analysis.traffic import throughput, trust
-from orchestrator.analysis.windows import course, gates, generated, serving, steadiness, variation
+from orchestrator.analysis.windows import course, gates, generated, portcounts, serving, steadiness, variation
 from orchestrator.analysis.windows.gates import Evidence, Tolerances
 from orchestrator.analysis.windows.judgement import Gate
-from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.parts.rows import TABLES, Columns
 from orchestrator.store import tables
 
 Manifest = Mapping[str, Any]
-_NIC = {"in": "rx_bytes", "out": "tx_bytes"}
-_NIC_PACKETS = {"in": "rx_packets", "out": "tx_packets"}
-# Written with every sample, while a counter that stands still is kept at its turning points alone.
-_NIC_CLOCK = "sampler.nic.late_s"
 _SWAP = ("swap.in_pages", "swap.out_pages")
 _THROTTLES = ("cpu.core_throttles", "cpu.package_throttles")
 
@@ -67,8 +62,7 @@ def measure(
     import pyarrow.compute as pc
 
     iterations = tables.read(folder, "iterations")
-    nic = (*_NIC.values(), *_NIC_PACKETS.values(), _NIC_CLOCK)
-    needed = pc.field("counter").isin([*nic, *_SWAP, *_THROTTLES, *serving.NEEDED])
+    needed = pc.field("counter").isin([*portcounts.NEEDED, *_SWAP, *_THROTTLES, *serving.NEEDED])
     packets = tables.read(folder, "packets")
     counters = throughput.Kept(tables.read(folder, "counters", where=needed))
     data = _Tables(
@@ -228,7 +222,7 @@ def _evidence(
         courses=courses,
         generated=made,
         captures=_captures(data, manifest, window),
-        port_bytes=_port_bytes(data, span),
+        port_bytes=portcounts.ports(data.packets, data.counters, data.planned, span),
         jobs=jobs,
         drifts=tuple(steadiness.found(window, job, trend) for job, trend in drifts.items()),
         shared_hosts=tuple(trust.shared_hosts(manifest["jobs"])),
@@ -272,31 +266,6 @@ def _captures(data: _Tables, manifest: Manifest, window: Mapping[str, Any]) -> t
             )
         )  # fmt: skip
     return tuple(found)
-
-
-def _port_bytes(data: _Tables, span: tuple[int, int]) -> tuple[PortBytes, ...]:
-    return tuple(_port_bytes_of(data, one, direction, span) for one in data.planned for direction in _NIC)
-
-
-def _port_bytes_of(data: _Tables, one: trust.Planned, direction: str, span: tuple[int, int]) -> PortBytes:
-    node, port, counter = one.node, one.port, _NIC[direction]
-
-    def captured(column: str) -> throughput.Bins:
-        return throughput.bins(data.packets, {"node": node, "port": port, "direction": direction}, column=column)
-
-    def counted(counter: str) -> float:
-        return throughput.counter_growth(data.counters, node=node, port=port, counter=counter, span_ns=span)
-
-    wire = captured("wire_bytes")
-    gap = throughput.sampling_gap_ns(data.counters, node=node, port="", counter=_NIC_CLOCK, span_ns=span)
-    # An interpolated counter may have grown at any time between two samples.
-    edge = wire.busiest(span[0] - gap, span[1] + gap) * (1 + gap / wire.width_ns)
-    return PortBytes(
-        node=node, port=port, direction=direction, counted=counted(counter), edges=2 * edge,
-        captured=captured("captured_bytes").within(*span) if one.state == "complete" else math.nan,
-        packets=captured("packets").within(*span), frames=captured("frames").within(*span), wire=wire.within(*span),
-        counted_packets=counted(_NIC_PACKETS[direction]),
-    )  # fmt: skip
 
 
 def _clocks(manifest: Manifest) -> list[tuple[str, float]]:
