@@ -25,7 +25,7 @@ frameworks: ## build the environments of Horovod and TensorFlow into a cache, on
 	@playbooks/hosts/prepare-frameworks
 
 quickstart: setup ## run the first experiment on containers of this machine
-	$(BIN)/orch run $(EXPERIMENT) --dry-run
+	$(BIN)/orch run $(EXPERIMENT) --local
 
 test: setup-tests $(FRAMEWORKS) unit testbed-test ## the tests, those on a local testbed too; of variants one each
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -17,7 +16,7 @@ from orchestrator.parts.rows import TABLES, Columns, Home
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads import nccl_tests
-from workloads.common import between, environments, footprints, mpi_ranks, torch_ranks
+from workloads.common import between, environments, footprints, mpi_ranks, shipping, torch_ranks
 from workloads.common.between import Pairs
 from workloads.common.mpi_ranks import Mpi
 from workloads.common.placement import placement_problems, ranks
@@ -31,7 +30,7 @@ NAME = "collective"
 
 LOG = "collectives.jsonl"
 
-_MPI_FILES = (*("collective_mpi.py", "passes.py", "stepping.py", "iteration_log.py", "lifecycle.py", "trace.py"),)
+_MPI_PROGRAM = "mpi.collective_mpi"
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"]
 
@@ -128,7 +127,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     if config.backend == "nccl-tests":
         return nccl_tests.launches(_benchmark(config, job, topology), job, topology)
     return torch_ranks.launches(
-        config, job, topology, program="collective.py", siblings=("passes.py",), told=told, seed=seed,
+        config, job, topology, program="torch.collective", told=told, seed=seed,
         footprint=footprints.unknown(len(job.ranks)),
     )  # fmt: skip
 
@@ -137,10 +136,7 @@ def _mpi_launches(config: Config, job: Job, topology: Topology, *, told: Mapping
     """What mpirun and its daemons need, then a launch for each rank."""
     mpi = _mpi(config)
     settings = {**told, "trace": config.trace, "join_s": mpi_ranks.MEET_S}
-    files: dict[str, bytes | Path] = {
-        name: torch_ranks.TRAINING / name for name in (*_MPI_FILES, *mpi_ranks.RANK_FILES)
-    }
-    files["config.json"] = json.dumps(settings).encode()
+    files = {**shipping.files(_MPI_PROGRAM), shipping.SETTINGS: json.dumps(settings).encode()}
     return [
         *mpi_ranks.launches(mpi, job, topology),
         *(
@@ -148,7 +144,7 @@ def _mpi_launches(config: Config, job: Job, topology: Topology, *, told: Mapping
                 name=mpi_ranks.rank_name(job, rank.rank),
                 node=rank.node,
                 role="rank",
-                argv=(environments.interpreter(config.python, "torch", node, topology), "-u", _MPI_FILES[0]),
+                argv=shipping.argv(environments.interpreter(config.python, "torch", node, topology), _MPI_PROGRAM),
                 env={
                     "RANK": str(rank.rank),  # for messages of our own
                     "OMP_NUM_THREADS": str(config.threads),

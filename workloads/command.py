@@ -19,18 +19,16 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
-from workloads.common import between
+from workloads.common import between, shipping
 from workloads.common.placement import WorkloadConfig, placement_problems
 from workloads.common.variables import Recorded
 from workloads.readers.iterations import LOG, read_iterations
 
 NAME = "command"
 
-_TRAINING = Path(__file__).parent / "rank"
-_PROGRAM = "command.py"
-_SIBLINGS = ("iteration_log.py", "lifecycle.py")
+_PROGRAM = "external.command"
 _TOLD = "command.json"
-_RESERVED = {_PROGRAM, *_SIBLINGS, _TOLD, LOG, "stdout", "stderr"}
+_RESERVED = {shipping.ARCHIVE, _TOLD, LOG, "stdout", "stderr"}
 _UNKNOWN = frozenset({"forward_s", "backward_s", "wait_s", "loss", "samples"})
 
 _PLACEHOLDER = re.compile(r"\{\{[a-z_]+\}\}|\{[a-z_]+\}")
@@ -177,10 +175,10 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 name=f"{job.name}-rank{rank.rank}",
                 node=rank.node,
                 role="rank",
-                argv=(topology.node(rank.node).python, "-u", _PROGRAM),
+                argv=shipping.argv(topology.node(rank.node).python, _PROGRAM),
                 env={**_env(values), **{name: _filled(value, values) for name, value in config.env.items()}},
                 files={
-                    **{name: _TRAINING / name for name in (_PROGRAM, *_SIBLINGS)},
+                    **shipping.files(_PROGRAM),
                     **{path.name: path for path in config.files},
                     _TOLD: json.dumps(told).encode(),
                 },

@@ -63,7 +63,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "accumulate": config.accumulate,
     }
     return torch_ranks.launches(
-        config, job, topology, program="ddp.py", siblings=model_training.SIBLINGS, told=told, seed=seed,
+        config, job, topology, program="torch.ddp", told=told, seed=seed,
         on_gpu=model_training.on_gpu(config, job), footprint=model_training.footprint(config, job, topology),
     )  # fmt: skip
 

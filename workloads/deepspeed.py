@@ -26,8 +26,6 @@ from workloads.readers.iterations import read_training
 
 NAME = "deepspeed"
 
-_SIBLINGS = ("pace.py", "deepspeed_start.py", "deepspeed_watch.py")
-
 
 class Config(TorchConfig):
     """A training with DeepSpeed: ZeRO on all ranks, or a pipeline of which each stage is replicated.
@@ -110,7 +108,6 @@ def _own_problems(config: Config, topology: Topology) -> list[Problem]:
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
     element = ELEMENT_BYTES[config.precision] * topology.scale
-    siblings: tuple[str, ...]
     told: dict[str, Any] = {
         "stage": config.stage,
         "micro_batches": config.micro_batches,
@@ -119,10 +116,10 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "log": config.log,
     }
     if config.stages > 1:
-        program, siblings = "deepspeed_pipeline.py", ()
+        program = "deepspeed.pipeline"
         told |= deepspeed_stages.told(config, topology)
     else:
-        program, siblings = "deepspeed_zero.py", ("compute.py", "emulated.py")
+        program = "deepspeed.zero"
         told |= {
             "compute": "emulated",
             "layers": [
@@ -134,7 +131,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
             "overlap_comm": config.overlap_comm,
         }
     started = torch_ranks.launches(
-        config, job, topology, program=program, siblings=(*_SIBLINGS, *siblings), told=told, seed=seed,
+        config, job, topology, program=program, told=told, seed=seed,
         footprint=modelled.footprint(config, topology, ranks=len(job.ranks), share=1 / config.stages),
     )  # fmt: skip
     return [replace(launch, argv=(_python(config, launch.node, topology), *launch.argv[1:]),

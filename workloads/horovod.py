@@ -15,7 +15,16 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
-from workloads.common import between, emulated_training, environments, modelled, mpi_ranks, placement, torch_ranks
+from workloads.common import (
+    between,
+    emulated_training,
+    environments,
+    modelled,
+    mpi_ranks,
+    placement,
+    shipping,
+    torch_ranks,
+)
 from workloads.common.between import Pairs
 from workloads.common.emulated_training import EmulatedConfig
 from workloads.common.mpi_ranks import Mpi
@@ -28,11 +37,8 @@ TIMELINE = "timeline.json"
 
 _ELEMENT_BYTES = {"none": modelled.BYTES_PER_PARAMETER, "fp16": 2}
 
-_FILES = {
-    "torch": ("horovod_torch.py", "emulated.py"),
-    "tensorflow": ("horovod_tensorflow.py", "emulated_tensorflow.py"),
-}
-_RENDEZVOUS = "horovod_rendezvous.py"
+_PROGRAMS = {"torch": "horovod.on_torch", "tensorflow": "horovod.on_tensorflow"}
+_RENDEZVOUS = "horovod.rendezvous_server"
 _GLOO_TIMEOUT_S = 900  # published iterations under burst traffic last up to 183 s
 
 
@@ -148,8 +154,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "device": "cuda" if config.operations == "nccl" else "cpu",
     }
     options = ("--checksum",) if config.checksum else ()
-    program, model = _FILES[config.framework]
-    files = emulated_training.files(program, model, *mpi_ranks.RANK_FILES) | {"config.json": json.dumps(told).encode()}
+    program = _PROGRAMS[config.framework]
+    files = {**shipping.files(program), shipping.SETTINGS: json.dumps(told).encode()}
     meeting = mpi_ranks.launches(_mpi(config), job, topology) if by_mpi else [_rendezvous(config, job, topology)]
     return [
         *meeting,
@@ -158,7 +164,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 name=f"{job.name}-rank{rank.rank}",
                 node=rank.node,
                 role="rank",
-                argv=(_python(config, rank.node, topology), "-u", program, *options),
+                argv=shipping.argv(_python(config, rank.node, topology), program, *options),
                 env=_env(config, job, rank, topology),
                 files=files,
                 order=0 if by_mpi else 1,
@@ -184,12 +190,13 @@ def _rendezvous(config: Config, job: Job, topology: Topology) -> Launch:
         name=f"{job.name}-rendezvous",
         node=first.name,
         role="rank",
-        argv=(
-            *(_python(config, first.name, topology), "-u", _RENDEZVOUS),
+        argv=shipping.argv(
+            _python(config, first.name, topology),
+            _RENDEZVOUS,
             *(first.address, str(port), hosts, str(len(job.ranks))),
         ),
         env={"PYTHONDONTWRITEBYTECODE": "1"},
-        files={_RENDEZVOUS: emulated_training.TRAINING / _RENDEZVOUS},
+        files=shipping.files(_RENDEZVOUS),
         ready=Listening(port),
         ready_within_s=emulated_training.READY_S,
         job=job.name,

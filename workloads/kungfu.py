@@ -14,14 +14,14 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology
-from workloads.common import between, emulated_training, environments, modelled
+from workloads.common import between, emulated_training, environments, modelled, shipping
 from workloads.common.emulated_training import EmulatedConfig
 from workloads.readers.iterations import LOG, read_iterations
 
 NAME = "kungfu"
 
-_PROGRAM = "kungfu_torch.py"
-_STARTER = "command.py"
+_PROGRAM = "external.kungfu_worker"
+_STARTER = "external.command"
 _GRACE_S = 5.0
 _FIELDS = ("seconds", "forward_s", "backward_s", "wait_s", "loss")
 _REMEDY = "build KungFu (github.com/lsds/KungFu) there: no package index has it, and PyPI's `kungfu` is another project"
@@ -62,7 +62,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         command = {
             "argv": [
                 *(config.launcher, "-np", str(len(job.ranks)), "-H", workers, "-nic", node.device),
-                *("-strategy", config.strategy, config.python or node.python, "-u", _PROGRAM),
+                *("-strategy", config.strategy, *shipping.argv(config.python or node.python, _PROGRAM)),
             ],
             "cwd": None,
             "reads": True,
@@ -78,7 +78,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 name=f"{job.name}-rank{rank.rank}",
                 node=rank.node,
                 role="rank",
-                argv=(node.python, "-u", _STARTER),
+                argv=shipping.argv(node.python, _STARTER),
                 env={
                     "RANK": str(rank.rank),
                     "OMP_NUM_THREADS": str(config.threads),
@@ -86,8 +86,11 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                     **environments.TORCH_FILES,
                     **config.env,
                 },
-                files=emulated_training.files(_PROGRAM, _STARTER, "emulated.py")
-                | {"config.json": json.dumps(told).encode(), "command.json": json.dumps(command).encode()},
+                files={
+                    **shipping.files(_PROGRAM, _STARTER),
+                    shipping.SETTINGS: json.dumps(told).encode(),
+                    "command.json": json.dumps(command).encode(),
+                },
                 ready=Line("^ready"),
                 ready_within_s=emulated_training.READY_S,
                 gate=True,

@@ -29,7 +29,7 @@ NAME = "moe"
 LOG = "routing.jsonl"
 
 _ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
-_GATE_FEATURES = 32  # FEATURES of rank/gating.py, which needs torch
+_GATE_FEATURES = 32  # FEATURES of rank/torch/gating.py, which needs torch
 _GATE_BYTES = 4
 
 
@@ -138,7 +138,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     settled = config.model_copy(update={"backend": "gloo"})
     held = told["dense"] * BYTES_PER_PARAMETER
     return torch_ranks.launches(
-        settled, job, topology, program="moe.py", siblings=("gating.py", "pace.py"), told=told, seed=seed,
+        settled, job, topology, program="torch.moe", told=told, seed=seed,
         footprint=footprints.emulated(held, compute_s=config.compute_time, ranks=len(job.ranks)),
     )  # fmt: skip
 

@@ -8,13 +8,12 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Literal
 
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Job, Rank, Topology
-from workloads.common import mpi_ranks, torch_ranks
+from workloads.common import mpi_ranks, shipping, torch_ranks
 from workloads.common.mpi_ranks import Mpi
 from workloads.readers.iterations import LOG
 
@@ -26,7 +25,7 @@ PROGRAMS = {
     "broadcast": "broadcast_perf",
 }
 
-_FILES = ("nccl_tests.py", "command.py", "iteration_log.py", "lifecycle.py", *mpi_ranks.RANK_FILES)
+_PROGRAM = "external.nccl_tests"
 _GRACE_S = 5.0
 _ALIGNED = 16  # bytes of a rank's share, so that the programs round nothing down
 _BUILD = "build github.com/NVIDIA/nccl-tests there with `make MPI=1`, and give the workload its folder as `nccl_tests`"
@@ -114,8 +113,7 @@ def launches(benchmark: Benchmark, job: Job, topology: Topology) -> list[Launch]
         "world": len(job.ranks),
         "link_bps": min(topology.link(rank.node).rate / topology.scale for rank in job.ranks),
     }
-    files: dict[str, bytes | Path] = {name: torch_ranks.TRAINING / name for name in _FILES}
-    files["config.json"] = json.dumps(told).encode()
+    files = {**shipping.files(_PROGRAM), shipping.SETTINGS: json.dumps(told).encode()}
     return [
         *mpi_ranks.launches(benchmark.mpi, job, topology),
         *(
@@ -123,7 +121,7 @@ def launches(benchmark: Benchmark, job: Job, topology: Topology) -> list[Launch]
                 name=mpi_ranks.rank_name(job, rank.rank),
                 node=rank.node,
                 role="rank",
-                argv=(topology.node(rank.node).python, "-u", _FILES[0]),
+                argv=shipping.argv(topology.node(rank.node).python, _PROGRAM),
                 env=_env(benchmark, job, rank, topology),
                 files=files,
                 ready=Line("^ready"),

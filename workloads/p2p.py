@@ -16,7 +16,7 @@ from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, model_training, modelled, torch_ranks
 from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
-from workloads.rank.exchange import schedule
+from workloads.rank.torch.exchange import schedule
 from workloads.readers.iterations import read_training
 
 NAME = "p2p"
@@ -24,8 +24,6 @@ NAME = "p2p"
 Strategy = Literal[
     "ring", "halving-doubling", "parameter-server", "star", "tree", "binary-tree-star", "clique", "pair-averaging"
 ]
-
-_PROGRAMS = ("exchange.py", "buckets.py", "served.py")
 
 
 class Config(ModelConfig):
@@ -96,8 +94,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     }
     settled = config.model_copy(update={"backend": "gloo"})
     return torch_ranks.launches(
-        settled, job, topology, program="p2p.py", siblings=(*_PROGRAMS, *model_training.SIBLINGS), told=told,
-        seed=seed, footprint=model_training.footprint(settled, job, topology),
+        settled, job, topology, program="torch.p2p", told=told, seed=seed,
+        footprint=model_training.footprint(settled, job, topology),
     )  # fmt: skip
 
 

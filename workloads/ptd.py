@@ -24,8 +24,8 @@ from workloads.common.torch_ranks import TorchConfig
 from workloads.models import gpt
 from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape, Stage
-from workloads.rank import parallel
-from workloads.rank.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
+from workloads.rank.torch import parallel
+from workloads.rank.torch.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
 from workloads.readers.iterations import read_training
 
 NAME = "ptd"
@@ -199,7 +199,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     settled = config.model_copy(update={"backend": "gloo"})
     held = max(sizes.gradients) * BYTES_PER_PARAMETER
     return torch_ranks.launches(
-        settled, job, topology, program="ptd.py", siblings=("parallel.py", "pace.py"), told=told, seed=seed,
+        settled, job, topology, program="torch.ptd", told=told, seed=seed,
         footprint=footprints.emulated(held, compute_s=config.compute_time, ranks=len(job.ranks)),
     )  # fmt: skip
 

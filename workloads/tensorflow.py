@@ -17,7 +17,7 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, Home
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TASK_PORT, Job, Topology
-from workloads.common import between, emulated_training, environments, modelled
+from workloads.common import between, emulated_training, environments, modelled, shipping
 from workloads.common.emulated_training import EmulatedConfig
 from workloads.common.placement import placement_problems, ranks
 from workloads.readers.iterations import LOG, read_iterations
@@ -25,9 +25,8 @@ from workloads.readers.iterations import LOG, read_iterations
 NAME = "tensorflow"
 
 _ENVIRONMENT = "tensorflow"
-_MODEL = "emulated_tensorflow.py"
-_MIRRORED = "tensorflow_mirrored.py"
-_SERVED = "tensorflow_served.py"
+_MIRRORED = "tensorflow.mirrored"
+_SERVED = "tensorflow.served"
 
 _COLLECTIVE_S = 900.0  # published iterations under burst traffic last up to 183 s
 _MEET_S = 120.0
@@ -126,7 +125,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "meet_s": _MEET_S,
     }
     program = _SERVED if servers else _MIRRORED
-    files = emulated_training.files(program, _MODEL) | {"config.json": json.dumps(told).encode()}
+    files = {**shipping.files(program), shipping.SETTINGS: json.dumps(told).encode()}
     flows = between.training_flows(job, topology, others=servers)
     return [
         *(
@@ -138,9 +137,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 name=f"{job.name}-rank{rank.rank}",
                 node=rank.node,
                 role="rank",
-                argv=(
-                    *(_python(config, rank.node, topology), "-u", program),
-                    *(("--checksum",) if config.checksum else ()),
+                argv=shipping.argv(
+                    _python(config, rank.node, topology), program, *(("--checksum",) if config.checksum else ())
                 ),
                 env={
                     "RANK": str(rank.rank),  # for messages of our own
@@ -174,7 +172,7 @@ def _server(
         name=f"{job.name}-server{index}",
         node=name,
         role="rank",
-        argv=(_python(config, name, topology), "-u", _SERVED, "--serve"),
+        argv=shipping.argv(_python(config, name, topology), _SERVED, "--serve"),
         env=_env(config, cluster, kind="ps", index=index) | config.env,
         files=files,
         ready=Listening(port),

@@ -21,9 +21,8 @@ that tcpdump or dumpcap rotated (x.pcap, x.pcap1, ...) are one capture; all othe
 their own, read side by side. NAME=FILE names a capture, and files of one NAME are one."""
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch capture`."""
-    parser.description = f"{parser.description}\n\n{MORE}"
     parser.add_argument("files", nargs="+", metavar="FILE", help="captures, see above")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.add_argument(
@@ -31,15 +30,19 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a page with tables and figures")
     parser.add_argument("--bin", default="1ms", metavar="TIME", help="width of the bins of time, at least 1us (1ms)")
-    parser.add_argument("--offset", action="append", default=[], metavar="NAME=TIME",
-                        help="add this to the stamps of a capture; may be negative, may be repeated")  # fmt: skip
+    parser.add_argument(
+        "--offset",
+        action="append",
+        default=[],
+        metavar="NAME=TIME",
+        help="add this to the stamps of a capture; may be negative, may be repeated",
+    )
     parser.add_argument("--top", type=int, default=10, metavar="N", help="how many flows and pairs to print (10)")
     parser.add_argument("--workers", type=int, metavar="N", help="threads, one a capture at most (default: the cores)")
-    parser.set_defaults(action=run)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Read the captures, write what was asked for, and print a summary."""
+def capture(arguments: argparse.Namespace) -> int:
+    """Read the captures, write the tables and the page that the options name, and print a summary."""
     from orchestrator.analysis.capture import capturesets
 
     if arguments.top < 0 or (arguments.workers is not None and arguments.workers < 1):
@@ -148,12 +151,18 @@ def _point_lines(point: Any) -> list[str]:
 def _flow_line(row: dict[str, Any]) -> tuple[str, ...]:
     seconds = (row["last_ns"] - row["first_ns"]) / 1e9
     return (
-        _end(row["src"], row["src_port"]), _end(row["dst"], row["dst_port"]), row["protocol"], f"{row['packets']:,}",
-        f"{row['wire_bytes']:,}", f"{row['payload_bytes']:,}",
-        f"{row['wire_bytes'] * 8 / seconds / 1e6:,.4g}" if seconds else "-", f"{row['retransmitted']:,}",
-        f"{row['out_of_order']:,}", f"{row['resets']:,}",
+        _end(row["src"], row["src_port"]),
+        _end(row["dst"], row["dst_port"]),
+        row["protocol"],
+        f"{row['packets']:,}",
+        f"{row['wire_bytes']:,}",
+        f"{row['payload_bytes']:,}",
+        f"{row['wire_bytes'] * 8 / seconds / 1e6:,.4g}" if seconds else "-",
+        f"{row['retransmitted']:,}",
+        f"{row['out_of_order']:,}",
+        f"{row['resets']:,}",
         "-" if row["handshake_s"] is None else f"{row['handshake_s'] * 1e3:.4g} ms",
-    )  # fmt: skip
+    )
 
 
 def _pair_line(row: dict[str, Any]) -> tuple[str, ...]:
@@ -164,9 +173,16 @@ def _pair_line(row: dict[str, Any]) -> tuple[str, ...]:
 def _queue_pair_line(row: dict[str, Any]) -> tuple[str, ...]:
     mean = f"{row['message_bytes'] / row['messages']:,.0f}" if row["messages"] else "-"
     return (
-        row["src"], row["dst"], f"0x{row['queue_pair']:06x}", f"{row['packets']:,}", f"{row['wire_bytes']:,}",
-        f"{row['payload_bytes']:,}", f"{row['messages']:,}", mean, f"{row['out_of_sequence']:,}",
-    )  # fmt: skip
+        row["src"],
+        row["dst"],
+        f"0x{row['queue_pair']:06x}",
+        f"{row['packets']:,}",
+        f"{row['wire_bytes']:,}",
+        f"{row['payload_bytes']:,}",
+        f"{row['messages']:,}",
+        mean,
+        f"{row['out_of_sequence']:,}",
+    )
 
 
 def _end(address: str, port: int) -> str:

@@ -1,76 +1,98 @@
-"""The `orch compare`, `orch baseline` and `orch history` commands: whether it got slower, against what, since when."""
+"""The commands that compare: `orch compare`, `baseline` and `history`."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
-import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
+from orchestrator.cli import options
+from orchestrator.cli.commands import Commands
 from orchestrator.core.errors import ConfigError
+from orchestrator.core.exitcodes import Exit
 
 if TYPE_CHECKING:
     from orchestrator.analysis.compare.comparing import Comparison
     from orchestrator.analysis.compare.regression import Rule
 
-NAMES = "a run, its folder, a sweep, an experiment, a baseline, NAME@DATE (UTC), or several with commas between"
+NAMES = "a run, its folder, a sweep, an experiment, a baseline, NAME@DATE (UTC), or several separated by commas"
+
+_MARGIN, _MARGIN_P99, _ALPHA = "2%", "10%", "5%"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `orch compare`."""
-    parser.add_argument("a", metavar="A", help=f"the reference: {NAMES}")
-    parser.add_argument("b", metavar="B", help="what is judged, named likewise")
-    _results(parser)
-    rule_options(parser)
-    output_options(parser)
-    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
-    parser.set_defaults(action=_compare)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Where a comparison is written to."""
+
+    html: Path | None = None
+    markdown: Path | None = None
+    junit: Path | None = None
 
 
-def rule_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say when a difference counts."""
-    parser.add_argument("--margin", default="2%", metavar="SHARE", help="smallest change of the median (2%%)")
-    parser.add_argument("--margin-p99", default="10%", metavar="SHARE", help="smallest change of the p99 (10%%)")
-    parser.add_argument("--alpha", default="5%", metavar="SHARE",
-                        help="chance that equal runs raise any alarm, over all points (5%%)")  # fmt: skip
+def register(commands: Commands) -> None:
+    """Add the commands of this group."""
+    group = commands.group("compare")
+    compare = group.add(
+        "compare",
+        "compare runs point by point: worse, better, same or inconclusive, with intervals",
+        action=_compare,
+        example="orch compare main nightly@today --markdown verdict.md --junit verdict.xml",
+    )
+    compare.add_argument("a", metavar="A", help=f"the reference: {NAMES}")
+    compare.add_argument("b", metavar="B", help="what is compared with it, named likewise")
+    options.results(compare)
+    add_rule(compare)
+    compare.add_argument("--html", type=Path, metavar="FILE", help="write a page with the history of every point")
+    compare.add_argument("--markdown", type=Path, metavar="FILE", help="write Markdown")
+    compare.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, one test case per point")
+    compare.add_argument("--json", action="store_true", help="print everything as one JSON object")
+
+    _add_baseline(
+        group.add(
+            "baseline",
+            "store runs under a name, to compare others with",
+            example="orch baseline set main nightly@2026-11-20",
+        )
+    )
+
+    history = group.add(
+        "history",
+        "find the nights on which a sweep or an experiment became faster or slower",
+        action=_history,
+        example="orch history nightly",
+    )
+    history.add_argument("name", metavar="NAME", help="a sweep or an experiment")
+    options.results(history)
+    history.add_argument("--margin", default=_MARGIN, metavar="SHARE", help="smallest step of the median (2%%)")
+    history.add_argument("--alpha", default=_ALPHA, metavar="SHARE", help="probability of any false step (5%%)")
+    history.add_argument("--json", action="store_true", help="print everything as one JSON object")
 
 
-def output_options(parser: argparse.ArgumentParser) -> None:
-    """Add the files that a comparison can be written to."""
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with the history of every point")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write Markdown")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, a test case a point")
+def add_rule(parser: argparse.ArgumentParser) -> None:
+    """Add the options that define when a difference counts."""
+    parser.add_argument("--margin", default=_MARGIN, metavar="SHARE", help="smallest change of the median (2%%)")
+    parser.add_argument("--margin-p99", default=_MARGIN_P99, metavar="SHARE", help="smallest change of the p99 (10%%)")
+    parser.add_argument(
+        "--alpha",
+        default=_ALPHA,
+        metavar="SHARE",
+        help="probability that equal runs raise any alarm, over all points (5%%)",
+    )
 
 
-def baseline_options(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands of `orch baseline`."""
+def _add_baseline(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="baseline", metavar="COMMAND", required=True)
-    sub = commands.add_parser("set", help="remember runs under a name", description="Remember runs under a name.")
+    sub = commands.add_parser("set", help="store runs under a name", description="Store runs under a name.")
     sub.add_argument("name", metavar="NAME", help="the baseline's name, such as main")
-    sub.add_argument("of", metavar="WHAT", nargs="+", help=f"what it holds: {NAMES}; several nights make it steadier")
-    _results(sub)
+    sub.add_argument("of", metavar="WHAT", nargs="+", help=f"its runs: {NAMES}; several nights make it steadier")
+    options.results(sub)
     sub.set_defaults(action=_set)
     sub = commands.add_parser("ls", help="list the baselines", description="List the baselines.")
-    _results(sub)
+    options.results(sub)
     sub.set_defaults(action=_list)
-
-
-def history_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `orch history`."""
-    parser.add_argument("name", metavar="NAME", help="a sweep or an experiment")
-    _results(parser)
-    parser.add_argument("--margin", default="2%", metavar="SHARE", help="smallest step of the median (2%%)")
-    parser.add_argument("--alpha", default="5%", metavar="SHARE", help="chance of any false step (5%%)")
-    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
-    parser.set_defaults(action=_history)
-
-
-def sweep_options(parser: argparse.ArgumentParser) -> None:
-    """Add what a sweep that is to be judged takes."""
-    parser.add_argument("--baseline", metavar="NAME", help="compare with this baseline when all is measured")
-    rule_options(parser)
 
 
 def require_baseline(results: Path, name: str) -> None:
@@ -80,66 +102,58 @@ def require_baseline(results: Path, name: str) -> None:
     selection.of_baseline(results, name)
 
 
-def judge_sweep(arguments: argparse.Namespace, *, sweep: str, folder: Path, status: int) -> int:
-    """Compare a sweep with `arguments.baseline`, print the summary, and leave it in the sweep's folder in every form.
+def judge_sweep(results: Path, baseline: str, sweep: str, *, rule: Rule, folder: Path, status: int, out: TextIO) -> int:
+    """Compare a sweep with a baseline, print the summary, leave it in the sweep's folder; gives the exit code.
 
     `status` is how the sweep itself ended. A worse point outranks it; where the sweep was well, the verdict decides.
     """
-    from orchestrator.analysis.compare import comparing
     from orchestrator.report.compare import comparison as shown
 
-    files = {name: folder / name for name in ("verdict.html", "summary.md", "junit.xml", "verdict.json")}
-    arguments.html, arguments.markdown, arguments.junit = (files[name] for name in list(files)[:3])
-    found = judge(arguments.results, arguments.baseline, sweep, arguments)
-    shown.write(files["verdict.json"], json.dumps(shown.data(found), indent=1) + "\n")
-    out = sys.stderr if getattr(arguments, "json", False) else sys.stdout  # where JSON is asked for, it comes alone
+    page, table, cases = (folder / name for name in ("verdict.html", "summary.md", "junit.xml"))
+    found = judge(results, baseline, sweep, rule=rule, files=Files(html=page, markdown=table, junit=cases))
+    shown.write(folder / "verdict.json", json.dumps(shown.data(found), indent=1) + "\n")
     print(shown.text(found), file=out)
-    beside = ", ".join(sorted(set(files) - {"verdict.html"}))
-    print(f"\nverdict: {files['verdict.html']}, and beside it {beside}", file=out)
-    return found.status if found.status == comparing.WORSE or not status else status
+    print(f"\nverdict: {page}, and beside it junit.xml, summary.md, verdict.json", file=out)
+    return found.status if found.status == Exit.WORSE or status == Exit.OK else status
 
 
-def judge(results: Path, a: str, b: str, arguments: argparse.Namespace) -> Comparison:
-    """Compare by the rule of the command line and write the files that it asks for."""
+def judge(results: Path, a: str, b: str, *, rule: Rule, files: Files) -> Comparison:
+    """Compare two names and write what was found to files."""
     from orchestrator.analysis.compare import comparing
     from orchestrator.report.compare import comparison as shown
 
-    rule = _rule(arguments)
     found = comparing.compare(results, a, b, rule=rule)
-    if arguments.markdown:
-        shown.write(arguments.markdown, shown.markdown(found))
-    if arguments.junit:
-        shown.write(arguments.junit, shown.junit(found))
-    if arguments.html:
+    if files.markdown:
+        shown.write(files.markdown, shown.markdown(found))
+    if files.junit:
+        shown.write(files.junit, shown.junit(found))
+    if files.html:
         from orchestrator.report.compare import page
 
-        page.render(found, arguments.html)
+        page.render(found, files.html)
     return found
-
-
-def _results(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="the results store (results)"
-    )
 
 
 def _compare(arguments: argparse.Namespace) -> int:
     from orchestrator.report.compare import comparison as shown
 
-    found = judge(arguments.results, arguments.a, arguments.b, arguments)
+    files = Files(html=arguments.html, markdown=arguments.markdown, junit=arguments.junit)
+    found = judge(arguments.results, arguments.a, arguments.b, rule=rule_of(arguments), files=files)
     print(json.dumps(shown.data(found), indent=1) if arguments.json else shown.text(found))
     return found.status
 
 
-def _rule(arguments: argparse.Namespace) -> Rule:
+def rule_of(arguments: argparse.Namespace) -> Rule:
+    """The rule that the options of `add_rule` make."""
+    return _rule(alpha=arguments.alpha, margin=arguments.margin, margin_p99=arguments.margin_p99)
+
+
+def _rule(*, alpha: str, margin: str, margin_p99: str = _MARGIN_P99) -> Rule:
     from orchestrator.analysis.compare.regression import Rule
 
     return Rule(
-        alpha=_share(arguments.alpha, "--alpha"),
-        margin={
-            "p50": _share(arguments.margin, "--margin"),
-            "p99": _share(getattr(arguments, "margin_p99", "10%"), "--margin-p99"),
-        },
+        alpha=_share(alpha, "--alpha"),
+        margin={"p50": _share(margin, "--margin"), "p99": _share(margin_p99, "--margin-p99")},
     )
 
 
@@ -153,7 +167,7 @@ def _share(text: str, option: str) -> float:
     except ValidationError:
         value = math.nan
     if not 0 < value < 1:
-        raise ConfigError(f"{option}: {text!r} is no share; accepted: more than 0% and less than 100%, such as 5%")
+        raise ConfigError(f"{option}: {text!r} is not a share; accepted: more than 0% and less than 100%, such as 5%")
     return value
 
 
@@ -172,13 +186,13 @@ def _set(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     from orchestrator.analysis.compare import selection
     from orchestrator.analysis.compare.comparing import day_text
-    from orchestrator.experiment import describe
+    from orchestrator.core import layout
 
     found = selection.baselines(arguments.results)
     rows = [
         (str(b["name"]), day_text(b.get("set_ns", 0)), str(len(b["runs"])), ", ".join(b.get("of", []))) for b in found
     ]
-    print(describe.table(("baseline", "set", "runs", "of"), rows) if rows else f"no baselines in {arguments.results}")
+    print(layout.table(("baseline", "set", "runs", "of"), rows) if rows else f"no baselines in {arguments.results}")
     return 0
 
 
@@ -192,7 +206,7 @@ def _history(arguments: argparse.Namespace) -> int:
     nights = selection.nights(arguments.results, arguments.name)
     if not nights:
         raise StoreError(f"{arguments.name}: no night of it in {arguments.results}", hint="orch ls")
-    found = comparing.histories(nights, rule=_rule(arguments))
+    found = comparing.histories(nights, rule=_rule(alpha=arguments.alpha, margin=arguments.margin))
     if arguments.json:
         print(json.dumps(finite([dataclasses.asdict(history) for history in found]), indent=1))
         return 0

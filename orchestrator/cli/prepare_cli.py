@@ -6,27 +6,35 @@ import argparse
 from pathlib import Path
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch prepare`."""
     parser.add_argument(
         "testbed", type=Path, nargs="?", metavar="TESTBED", help="an inventory, or an experiment on one"
     )
     parser.add_argument(
-        "--image", choices=["podman", "docker"], metavar="RUNTIME",
-        help="instead: make the image of hosts that are containers of this machine, which the first run does else",
-    )  # fmt: skip
+        "--image",
+        choices=["podman", "docker"],
+        metavar="RUNTIME",
+        help="build the image for containers of this machine instead; otherwise the first run builds it",
+    )
     parser.add_argument(
-        "--only", action="append", choices=["torch", "tensorflow"], metavar="NAME",
-        help="the environment torch (PyTorch, Horovod, DeepSpeed) or tensorflow (and Horovod); may be repeated (torch)",
-    )  # fmt: skip
-    parser.add_argument("--check", action="store_true", help="say what would be done, and do nothing")
-    parser.add_argument("--folder", metavar="DIR", help="where they lie on each host (~/.cache/orch/frameworks)")
-    parser.add_argument("--python", metavar="PATH", help="interpreter on the hosts that they are made with")
+        "--only",
+        action="append",
+        choices=["torch", "tensorflow"],
+        metavar="NAME",
+        help="environment to build: torch (PyTorch, Horovod, DeepSpeed) or tensorflow (and Horovod); may be repeated "
+        "(torch)",
+    )
+    parser.add_argument("--check", action="store_true", help="print what would be done, and do nothing")
+    parser.add_argument(
+        "--folder", metavar="DIR", help="folder of the environments on each host (~/.cache/orch/frameworks)"
+    )
+    parser.add_argument("--python", metavar="PATH", help="interpreter on the hosts to build them with")
     parser.add_argument("--within", default="60min", metavar="TIME", help="give up after so long (60min)")
-    parser.set_defaults(action=_prepare)
 
 
-def _prepare(arguments: argparse.Namespace) -> int:
+def prepare(arguments: argparse.Namespace) -> int:
+    """Build what is missing; gives the exit code."""
     from orchestrator.core.errors import ConfigError
     from orchestrator.core.units import quantity
     from orchestrator.hosts import preparing
@@ -41,7 +49,9 @@ def _prepare(arguments: argparse.Namespace) -> int:
     if arguments.folder is not None and not arguments.folder.startswith("/"):
         raise ConfigError(f"--folder {arguments.folder}: not absolute; accepted: a path from the root of each host")
     step = preparing.Step(
-        environments=tuple(dict.fromkeys(arguments.only or ["torch"])), folder=arguments.folder,
-        python=arguments.python, within_s=within[1],
-    )  # fmt: skip
+        environments=tuple(dict.fromkeys(arguments.only or ["torch"])),
+        folder=arguments.folder,
+        python=arguments.python,
+        within_s=within[1],
+    )
     return preparing.prepare(preparing.hosts_of(arguments.testbed), step, check=arguments.check)

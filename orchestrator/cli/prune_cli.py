@@ -7,10 +7,11 @@ import re
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.cli import options
 from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.core.exitcodes import Exit
 
 if TYPE_CHECKING:
     from orchestrator.store.rundir import Entry
@@ -18,22 +19,24 @@ if TYPE_CHECKING:
 _DAYS = re.compile(r"([0-9]+(?:\.[0-9]+)?) *d")
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch prune`."""
+    options.results(parser)
     parser.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="the results store (results)"
+        "--compress-after", metavar="AGE", help="compress captures of runs that ended longer ago than this, such as 2d"
     )
-    parser.add_argument("--compress-after", metavar="AGE", help="compress captures of runs that ended so long ago (2d)")
-    parser.add_argument("--drop-after", metavar="AGE", help="drop captures of runs that ended so long ago (14d)")
     parser.add_argument(
-        "--keep", metavar="SIZE", help="drop the oldest captures until all together fit into this (50gb)"
+        "--drop-after", metavar="AGE", help="delete captures of runs that ended longer ago than this, such as 14d"
     )
-    parser.add_argument("--baselines-too", action="store_true", help="prune runs that a baseline holds as well")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    parser.set_defaults(action=_prune)
+    parser.add_argument(
+        "--keep", metavar="SIZE", help="delete the oldest captures until the rest fits into this size, such as 50gb"
+    )
+    parser.add_argument("--baselines-too", action="store_true", help="prune runs of baselines, too")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
 
 
-def _prune(arguments: argparse.Namespace) -> int:
+def prune(arguments: argparse.Namespace) -> int:
+    """Compress and delete captures; gives the exit code."""
     from orchestrator.analysis.compare import selection
     from orchestrator.core.units import Duration, Size
     from orchestrator.store import retention, rundir
@@ -44,7 +47,10 @@ def _prune(arguments: argparse.Namespace) -> int:
         keep_bytes=_quantity(arguments.keep, "--keep", Size, "50gb"),
     )
     if policy == retention.Policy():
-        raise ConfigError("nothing to prune by; accepted: --compress-after, --drop-after, --keep, or several of them")
+        raise ConfigError(
+            "orch prune: no limit is given; accepted: at least one of --compress-after, --drop-after, --keep, such as "
+            "--drop-after 14d (none has a default)"
+        )
     held = set() if arguments.baselines_too else set(selection.held(arguments.results))
     entries, trouble = _sound(entry for entry in rundir.entries(arguments.results) if entry.path.resolve() not in held)
     freed = 0
@@ -63,7 +69,7 @@ def _prune(arguments: argparse.Namespace) -> int:
             print(f"{run.name}: {error}", file=sys.stderr)
     count = f"{len(actions)} captures" if len(actions) != 1 else "1 capture"
     print(f"{count} to prune; nothing was done" if arguments.dry_run else f"{count}, {_size(freed)} freed")
-    return 1 if trouble else 0
+    return Exit.FAILED if trouble else Exit.OK
 
 
 def _sound(entries: Iterable[Entry]) -> tuple[list[Entry], int]:

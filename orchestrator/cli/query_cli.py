@@ -7,35 +7,53 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from orchestrator.core import terminal
-from orchestrator.store import listing
+from orchestrator.cli import options
+from orchestrator.cli.commands import Group
+from orchestrator.core import layout, terminal
 
 
-def query_options(parser: argparse.ArgumentParser) -> None:
-    """Add what `orch query` takes."""
-    listing.options(parser)
-    parser.add_argument("sql", metavar="SQL", help="a select over runs, windows, iterations, flows, loads, ...")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="as CSV")
-    form.add_argument("--json", action="store_true", help="as JSON, one object a line")
-    parser.set_defaults(action=_query)
+def register(group: Group) -> None:
+    """Add `orch query`."""
+    query = group.add(
+        "query",
+        "query the tables of all runs in SQL (DuckDB)",
+        action=_query,
+        example='orch query "select experiment, avg(mean_s) from windows where valid group by 1"',
+    )
+    options.results_to_read(query)
+    options.filters(query)
+    query.add_argument("sql", metavar="SQL", help="a select over runs, windows, iterations, flows, loads, ...")
+    form = query.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="print CSV")
+    form.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
-def export_options(parser: argparse.ArgumentParser) -> None:
-    """Add what `orch export` takes."""
-    listing.options(parser)
-    parser.add_argument("what", metavar="WHAT", help="a table (runs, windows, iterations, flows, ...), or `zip`")
-    parser.add_argument("runs", metavar="RUN", nargs="*", help="of these runs; default: of all")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE",
-                        help="FILE.csv, FILE.parquet or FILE.json; of `zip`, FILE.zip")  # fmt: skip
-
-    parser.set_defaults(action=_export)
+def register_export(group: Group) -> None:
+    """Add `orch export`."""
+    export = group.add(
+        "export",
+        "write a table over many runs to a file, or one run as a zip file",
+        action=_export,
+        example="orch export iterations --experiment quickstart -o iterations.parquet",
+    )
+    options.results_to_read(export)
+    options.filters(export)
+    export.add_argument("what", metavar="WHAT", help="a table (runs, windows, iterations, flows, ...), or `zip`")
+    export.add_argument("runs", metavar="RUN", nargs="*", help="of these runs (default: all)")
+    export.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="FILE.csv, FILE.parquet or FILE.json; of `zip`, FILE.zip",
+    )
 
 
 def _query(arguments: argparse.Namespace) -> int:
-    from orchestrator.store import query
+    from orchestrator.store import listing, query
 
-    entries = listing.select(query.chosen(arguments.results, []), listing.asked(arguments))
+    entries = listing.select(query.chosen(arguments.results, []), options.filter_of(arguments))
     found = query.asked(arguments.results, entries, arguments.sql)
     if arguments.csv:
         _print_csv(found)
@@ -65,10 +83,8 @@ def _print_json(found: Any) -> None:
 
 
 def _print_text(found: Any) -> None:
-    from orchestrator.experiment import describe
-
     rows = [["" if value is None else _cell(value) for value in row.values()] for row in found.to_pylist()]
-    print(describe.table(found.column_names, rows))
+    print(layout.table(found.column_names, rows))
 
 
 def _cell(value: Any) -> str:
@@ -77,12 +93,12 @@ def _cell(value: Any) -> str:
 
 def _export(arguments: argparse.Namespace) -> int:
     from orchestrator.core.errors import ConfigError
-    from orchestrator.store import query
+    from orchestrator.store import listing, query
 
-    entries = listing.select(query.chosen(arguments.results, arguments.runs), listing.asked(arguments))
+    entries = listing.select(query.chosen(arguments.results, arguments.runs), options.filter_of(arguments))
     if arguments.what == "zip":
         if len(entries) != 1:
-            raise ConfigError(f"zip: {len(entries)} runs are meant; accepted: one")
+            raise ConfigError(f"zip: {len(entries)} runs are selected; accepted: one")
         count = query.zipped(arguments.results, entries[0], arguments.output)
         print(f"{arguments.output}: {count} files of {entries[0].run}")
         return 0

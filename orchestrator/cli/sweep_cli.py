@@ -1,33 +1,39 @@
-"""The `orch sweep` command."""
+"""The `orch sweep` command, and what `orch plan` prints of a sweep."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
-from orchestrator.cli import compare_cli
+from orchestrator.cli import compare_cli, options
 from orchestrator.core import console
-from orchestrator.core.errors import Interrupted
+from orchestrator.core.exitcodes import Exit
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what `orch sweep` takes beside the options of experiments."""
+    parser.add_argument("--new", action="store_true", help="start over instead of resuming the newest of this file")
     parser.add_argument(
-        "--new", action="store_true", help="begin anew, rather than take up the newest of this very file"
+        "--where",
+        action="append",
+        default=[],
+        metavar="CONDITION",
+        help="only points that meet this, such as load<=8gbit; may be repeated",
     )
-    parser.add_argument("--where", action="append", default=[], metavar="CONDITION",
-                        help="only points like this, such as load<=8gbit; may be repeated")  # fmt: skip
-    parser.add_argument("--metrics-file", type=Path, metavar="FILE",
-                        help="write what was found for the text-file collector of a node exporter")  # fmt: skip
-    compare_cli.sweep_options(parser)
-    parser.set_defaults(action=run)
+    parser.add_argument(
+        "--metrics-file",
+        type=Path,
+        metavar="FILE",
+        help="write the results for the text-file collector of a node exporter",
+    )
+    parser.add_argument("--baseline", metavar="NAME", help="compare with this baseline when all is measured")
+    compare_cli.add_rule(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Carry out a sweep and tell what it found; gives the exit status."""
+def sweep(arguments: argparse.Namespace) -> int:
+    """Carry out a sweep and print its results; gives the exit code."""
     from orchestrator.core import where
     from orchestrator.experiment import sweepfile
     from orchestrator.run import execute
@@ -37,12 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
     from orchestrator.sweep import run_sweep, sweeptext
 
     if arguments.baseline:
+        compare_cli.rule_of(arguments)
         compare_cli.require_baseline(arguments.results, arguments.baseline)
-
     wait_s = execute.patience(arguments.wait)
     conditions = where.parse(arguments.where)
-    definition = sweepfile.load(arguments.file, arguments.overrides, dry_run=arguments.dry_run)
-    with metrics.served(arguments.metrics) if arguments.metrics else nullcontext() as observer:
+    definition = sweepfile.load(arguments.file, arguments.overrides, local=arguments.local)
+    with options.observed(arguments) as observer:
         outcome = run_sweep.carry_out(
             definition,
             results=arguments.results,
@@ -56,31 +62,38 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.metrics_file is not None:
         found = sweeps.chosen(outcome.ledger.found)
         metrics.write_results(arguments.metrics_file, outcome.sweep, found, status=outcome.status)
-    told = sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys)
-    out = sys.stderr if arguments.json else sys.stdout
-    console.tell(told, stream=out)
+    out = sys.stderr if arguments.json else sys.stdout  # JSON stands alone on standard output
+    console.tell(sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys), stream=out)
     if outcome.runs_s:
-        share = outcome.measured_s / outcome.runs_s
-        took = f"the runs took {sweeptext.time_text(outcome.runs_s)}, {share:.1%} of it measured windows"
-        console.tell(took, stream=out)
+        console.tell(sweeptext.cost_text(outcome.runs_s, outcome.measured_s), stream=out)
     if arguments.json:
         data = sweeptext.summary_data(outcome.sweep, outcome.ledger, outcome.keys)
         console.tell(json.dumps({**data, "runs_s": outcome.runs_s, "measured_s": outcome.measured_s}))
-    if arguments.baseline and outcome.status != Interrupted.exit_code:
-        swept = outcome.sweep
-        return compare_cli.judge_sweep(arguments, sweep=swept.id, folder=swept.path, status=outcome.status)
-    return outcome.status
+    if outcome.status == Exit.INTERRUPTED:
+        console.tell(sweeptext.resume_text(f"sweep {outcome.sweep.id}", new=arguments.new), stream=sys.stderr)
+        return outcome.status
+    if not arguments.baseline:
+        return outcome.status
+    return compare_cli.judge_sweep(
+        arguments.results,
+        arguments.baseline,
+        outcome.sweep.id,
+        rule=compare_cli.rule_of(arguments),
+        folder=outcome.sweep.path,
+        status=outcome.status,
+        out=out,
+    )
 
 
-def plan(path: Path, *, overrides: list[str], dry_run: bool, results: Path, as_json: bool) -> int:
-    """Tell every run of a sweep, and how long it may take by what the store knows."""
+def plan(arguments: argparse.Namespace) -> int:
+    """Print every run of a sweep, and how long it may take by what the store knows; gives the exit code."""
     from orchestrator.experiment import beforehand, sweepfile
     from orchestrator.sweep import run_sweep, sweepplan, sweeptext
 
-    definition = sweepfile.load(path, overrides, dry_run=dry_run)
+    definition = sweepfile.load(arguments.file, arguments.overrides, local=arguments.local)
     found = list(sweepplan.batches(definition, sweepplan.in_order(definition)))
-    estimate = sweepplan.estimate(found, run_sweep.earlier_windows(results, definition.file.name))
-    if as_json:
+    estimate = sweepplan.estimate(found, run_sweep.earlier_windows(arguments.results, definition.file.name))
+    if arguments.json:
         print(json.dumps(sweeptext.plan_data(definition, found, estimate), indent=1))
     else:
         print(sweeptext.plan_text(definition, found, estimate))

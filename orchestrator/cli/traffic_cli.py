@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.core.exitcodes import Exit
 
 PORT = 15201
 PLOTTED_S = 0.1
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the subcommands of `orch traffic`."""
     commands = parser.add_subparsers(dest="traffic", metavar="COMMAND", required=True)
 
@@ -37,8 +38,14 @@ def options(parser: argparse.ArgumentParser) -> None:
     sub = command("serve", _serve, "receive flows and throw them away, until Ctrl-C")
     sub.add_argument("--address", required=True, help="where to listen, and nowhere else")
     _ports(sub)
-    sub.add_argument("--from", dest="senders", action="append", required=True, metavar="ADDRESS",
-                     help="who may send; may be repeated, and as many senders start together")  # fmt: skip
+    sub.add_argument(
+        "--from",
+        dest="senders",
+        action="append",
+        required=True,
+        metavar="ADDRESS",
+        help="who may send; may be repeated, and as many senders start together",
+    )
     sub.add_argument("--log", type=Path, required=True, metavar="DIR", help="a new folder for the counts")
 
     sub = command("send", _send, "send a schedule to where `orch traffic serve` listens, and check what happened")
@@ -287,7 +294,7 @@ def _tell(folder: Path) -> int:
             "started burst  " + _profile_text(log.started_profile),
         ]
     print("\n".join(lines))
-    return 3 if log.errors else 0
+    return Exit.INCONCLUSIVE if log.errors else Exit.OK
 
 
 def _counts(errors: Any) -> str:

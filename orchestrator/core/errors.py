@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.core.exitcodes import Exit
+
 TAIL_LINES = 10
 MOST_TOLD = 300  # characters of a message that quotes what somebody wrote
 
@@ -25,7 +27,7 @@ class OrchError(Exception):
     would mend it. `exit_code` is what the process ends with when this error reaches the command line.
     """
 
-    exit_code = 1
+    exit_code = Exit.FAILED
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class OrchError(Exception):
 class ConfigError(OrchError):
     """A file or an option of the user's is wrong; nothing has been touched."""
 
-    exit_code = 2
+    exit_code = Exit.MISTAKE
 
 
 class TestbedError(OrchError):
@@ -127,4 +129,4 @@ class CaptureError(OrchError):
 class Interrupted(OrchError):
     """The user pressed Ctrl-C, or the process was asked to end."""
 
-    exit_code = 130
+    exit_code = Exit.INTERRUPTED

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.core import machine
 from orchestrator.core.errors import MissingRequirement, TestbedError
+from orchestrator.core.exitcodes import Exit
 from orchestrator.core.machine import Machine
 from orchestrator.core.unwind import add_note
 from orchestrator.experiment import capacity, missing
@@ -78,7 +79,7 @@ def tell(plans: Iterable[RunPlan]) -> int:
     findings = look(plans)
     for line in findings.lines:
         print(line, file=sys.stderr)
-    return 1 if findings.room.refused else 0
+    return Exit.FAILED if findings.room.refused else Exit.OK
 
 
 def of_hosts(plan: RunPlan, machines: Mapping[str, Machine]) -> Verdict:

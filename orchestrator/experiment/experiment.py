@@ -144,7 +144,7 @@ class TestbedChoice(Model):
 
 
 class DryRun(Model):
-    """How a dry run differs from the real one."""
+    """How a run with `--local` differs from the real one."""
 
     scale: int | None = Field(default=None, ge=1, le=1_000_000)
     """Scale of the local testbed; default: the smallest that keeps every link at 250 Mbit/s or less."""
@@ -235,7 +235,7 @@ class Experiment(Model):
     testbed: TestbedChoice
     """Where it runs."""
     dry_run: DryRun = DryRun()
-    """What `--dry-run` changes."""
+    """What `--local` changes."""
     conditions: tuple[Choice, ...] = ()
     """Reversible changes to hosts or links, undone and verified."""
     workload: Choice | None = None
@@ -310,7 +310,7 @@ def _with(base: type[T], **annotations: Any) -> type[T]:
     return create_model(base.__name__, __base__=base, __doc__=base.__doc__, **fields)
 
 
-def for_dry_run(experiment: Experiment) -> Experiment:
+def on_this_machine(experiment: Experiment) -> Experiment:
     """The same experiment on containers of this machine, with the inventory's host names and link rates."""
     inventory = experiment.testbed.inventory
     asked = experiment.dry_run.model_dump(mode="json", exclude_none=True)
@@ -334,7 +334,7 @@ def for_dry_run(experiment: Experiment) -> Experiment:
     except ValidationError as error:
         told = dict.fromkeys(str(item["msg"]).removeprefix("Value error, ") for item in error.errors())
         raise ConfigError(
-            f"--dry-run: the hosts cannot be containers of this machine: {'; '.join(told)}",
+            f"--local: the hosts cannot be containers of this machine: {'; '.join(told)}",
             hint="dry_run: {scale: N} sets the scale; names, rates and MTU are those of the inventory",
         ) from None
     return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=swapped, inventory=None)})

@@ -10,19 +10,19 @@ import yaml
 from orchestrator.core.errors import ConfigError
 from orchestrator.experiment import config, documents, plan, sweepfile
 from orchestrator.experiment.documents import Document
-from orchestrator.experiment.experiment import Experiment, TestbedChoice, for_dry_run
+from orchestrator.experiment.experiment import Experiment, TestbedChoice, on_this_machine
 from orchestrator.parts.protocols import Testbed
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.netns import NetnsTestbed
 
 
-def checked(path: Path, overrides: Sequence[str], *, dry_run: bool) -> tuple[Experiment, Document]:
+def checked(path: Path, overrides: Sequence[str], *, local: bool) -> tuple[Experiment, Document]:
     """An experiment that is fit to be planned; ConfigError tells every mistake with its place."""
     if sweepfile.is_sweep(path):
         raise ConfigError(f"{path}: is a sweep, not an experiment", hint=f"orch sweep {path}")
     experiment, document = config.load_experiment(path, overrides)
-    if dry_run:
-        experiment = for_dry_run(experiment)
+    if local:
+        experiment = on_this_machine(experiment)
     plan.refuse_problems(experiment, plan.topology_of(experiment), document.place)
     return experiment, document
 

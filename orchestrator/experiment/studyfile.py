@@ -53,12 +53,12 @@ def find(name: str) -> Path:
     )
 
 
-def load(path: Path, overrides: Sequence[str] = (), *, quick: bool, dry_run: bool = False) -> Study:
+def load(path: Path, overrides: Sequence[str] = (), *, quick: bool, local: bool = False) -> Study:
     """Read a study and every point of its sweeps; ConfigError tells mistakes before anything is touched."""
     document = documents.load(path, needs=NEEDS)
     file = config.validate(document, StudyFile)
     found = tuple(
-        sweepfile.load(_path(named, path), overrides, dry_run=dry_run) for named in (file.quick if quick else file.full)
+        sweepfile.load(_path(named, path), overrides, local=local) for named in (file.quick if quick else file.full)
     )
     names = [definition.file.name for definition in found]
     if len(set(names)) < len(names):

@@ -20,7 +20,7 @@ from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.units import Mistake, Model
 from orchestrator.experiment import config, documents, plan
 from orchestrator.experiment.documents import Document, Keys
-from orchestrator.experiment.experiment import Experiment, Name, for_dry_run
+from orchestrator.experiment.experiment import Experiment, Name, on_this_machine
 
 NEEDS = "name, experiment and axes"
 MOST_POINTS = 10_000
@@ -202,7 +202,7 @@ def is_sweep(path: Path) -> bool:
     return "experiment" in data and "workload" not in data
 
 
-def load(path: Path, overrides: Sequence[str] = (), *, dry_run: bool = False) -> Definition:
+def load(path: Path, overrides: Sequence[str] = (), *, local: bool = False) -> Definition:
     """Read a sweep file and check every point; `overrides` are `--set` options of the experiment below it.
 
     ConfigError tells every mistake of the file, or all of the first point that has any.
@@ -215,7 +215,7 @@ def load(path: Path, overrides: Sequence[str] = (), *, dry_run: bool = False) ->
     base = replace(base, data={**base.data, "name": file.name})
     base = documents.with_overrides(base, overrides)
     points = tuple(
-        _point(base, base_path, values, place=f"{path}: point {shortened(label(names))}", dry_run=dry_run, names=names)
+        _point(base, base_path, values, place=f"{path}: point {shortened(label(names))}", local=local, names=names)
         for values, names in _matrix(file, path)
     )
     _refuse_twins(points, path)
@@ -302,7 +302,7 @@ def _bound(key: str, value: Any) -> where.Condition:
 
 
 def _point(
-    base: Document, base_path: Path, values: Mapping[str, Any], *, place: str, dry_run: bool, names: Mapping[str, Any]
+    base: Document, base_path: Path, values: Mapping[str, Any], *, place: str, local: bool, names: Mapping[str, Any]
 ) -> Point:
     document = base
     ways: dict[str, Keys] = {}
@@ -314,8 +314,8 @@ def _point(
             document = documents.with_value(document, way, value, origin=place)
         ways[axis] = found[0]
     experiment, document = config.experiment_of(document, base_path)
-    if dry_run:
-        experiment = for_dry_run(experiment)
+    if local:
+        experiment = on_this_machine(experiment)
     plan.refuse_problems(experiment, plan.topology_of(experiment), document.place)
     resolved = plan.resolved_data(experiment)
     told = {axis: name if name is not values[axis] else _at(resolved, ways[axis], name) for axis, name in names.items()}

@@ -10,11 +10,12 @@ from pathlib import Path
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.core.exitcodes import Exit
 from orchestrator.experiment import loading
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import Swept
-from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport import local
 from orchestrator.run.session import holder, opening_s
 from orchestrator.testbed import leftovers
@@ -66,13 +67,13 @@ def _chosen(hosts: list[str], only: str | None) -> list[str]:
 def _sweep(node: Node, channel: Channel, wanted: Wanted) -> Swept:
     deadline = Deadline.after(REACH_S)
     run = f"clean-{time.time_ns()}"
-    leash = Leash(node, channel, run=run, holder=holder(run), on_event=lambda _: None)
+    client = AgentClient(node, channel, run=run, holder=holder(run), on_event=lambda _: None)
     try:
-        leash.hello(deadline)
-        swept = leash.sweep(deadline, keep_data=not wanted.data, forget=wanted.forget)
-        leash.remove(deadline)
+        client.hello(deadline)
+        swept = client.sweep(deadline, keep_data=not wanted.data, forget=wanted.forget)
+        client.remove(deadline)
     finally:
-        leash.close(deadline)
+        client.close(deadline)
     return swept
 
 
@@ -95,7 +96,7 @@ def _report(
         print("  remedy: put right by hand what is told above; then `orch clean ... --forget RUN` asks for it no more")
     if wanted.forget and not any(answer.forgotten for answer in swept):
         print(f"nothing of {wanted.forget} had to be forgotten")
-    return 1 if trouble else 0
+    return Exit.FAILED if trouble else Exit.OK
 
 
 def _good(swept: Swept) -> Iterator[str]:

@@ -10,17 +10,18 @@ from pathlib import Path
 from orchestrator.core import fanout, machine, packages
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TestbedError
+from orchestrator.core.exitcodes import Exit
 from orchestrator.core.machine import Machine
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.experiment import beforehand, capacity, loading, plan
-from orchestrator.experiment.experiment import Experiment, for_dry_run
+from orchestrator.experiment.experiment import Experiment, on_this_machine
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.hosts import taken
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import Finding
-from orchestrator.remote.leash import Leash
 from orchestrator.run import routes
 from orchestrator.run.session import holder, machine_of, opening_s
 from orchestrator.testbed import netns_needs, runtimes
@@ -47,7 +48,7 @@ class Answer:
     trouble: str = ""
 
 
-def examine(target: str | None, *, dry_run: bool) -> int:
+def examine(target: str | None, *, local: bool) -> int:
     """Print what is there and what is missing; 0 when nothing is."""
     if target is None:
         return _this_machine()
@@ -55,7 +56,7 @@ def examine(target: str | None, *, dry_run: bool) -> int:
     if isinstance(found, Inventory):
         topology = inventory_topology(found)
         return _hosts(InventoryTestbed(found), topology, usual(topology))
-    return _experiment(for_dry_run(found) if dry_run else found)
+    return _experiment(on_this_machine(found) if local else found)
 
 
 def _this_machine(runtime: str = "") -> int:
@@ -63,29 +64,29 @@ def _this_machine(runtime: str = "") -> int:
     for what, remedy in missing:
         print(f"missing  {what}\n         remedy: {remedy}")
     if missing:
-        return 1
+        return Exit.FAILED
     kind = f"a local testbed of {runtime}'s containers" if runtime else "a local testbed"
     print(f"ok       this machine can carry {kind}; {_figures(machine.here())}")
     before = Path(taken.STAT).read_text()
     time.sleep(taken.LOOK_S)
     if told := taken.warning(taken.share(before, Path(taken.STAT).read_text())):
         print(f"warning  {told}")
-    return 0
+    return Exit.OK
 
 
 def _experiment(experiment: Experiment) -> int:
     run = plan.build(experiment)[0]
     local = run.topology.kind == "local"
     if local and _this_machine(run.topology.runtime) != 0:
-        return 1
+        return Exit.FAILED
     findings = beforehand.look([run])
     for line in findings.lines:
         print(line)
     if local and findings.lacking:
-        return 1
+        return Exit.FAILED
     bad = findings.lacking or findings.room.refused
     status = _hosts(loading.testbed_of(experiment.testbed, DOCTOR), run.topology, run.requirements, run)
-    return 1 if bad else status
+    return Exit.FAILED if bad else status
 
 
 def usual(topology: Topology) -> tuple[Requirement, ...]:
@@ -153,7 +154,7 @@ def _hosts(
             print(f"{host}: warning: {answer.warning}")
     if run is not None and topology.kind == "inventory":
         bad += _room(run, {host: answer.machine for host, answer in results.items() if answer.machine is not None})
-    return 1 if bad else 0
+    return Exit.FAILED if bad else Exit.OK
 
 
 def _room(run: RunPlan, machines: Mapping[str, Machine]) -> int:
@@ -180,7 +181,7 @@ def _asker(
         deadline = Deadline.after(opening_s(len(topology.hosts)) + CALL_S)
         own = [requirement for requirement in requirements if requirement.node == host]
         try:
-            leash = Leash(
+            client = AgentClient(
                 topology.node(host),
                 testbed.connect(host, reached),
                 run=run,
@@ -188,13 +189,13 @@ def _asker(
                 on_event=lambda _: None,
             )
             try:
-                leash.hello(deadline)
+                client.hello(deadline)
                 try:
-                    return _answer(leash, topology, own, talks, deadline)
+                    return _answer(client, topology, own, talks, deadline)
                 finally:
-                    leash.remove(deadline)
+                    client.remove(deadline)
             finally:
-                leash.close(deadline)
+                client.close(deadline)
         except OrchError as error:
             return Answer(trouble=error.render())
 
@@ -202,19 +203,19 @@ def _asker(
 
 
 def _answer(
-    leash: Leash, topology: Topology, requirements: Sequence[Requirement], talks: Mapping[str, Sequence[str]],
+    client: AgentClient, topology: Topology, requirements: Sequence[Requirement], talks: Mapping[str, Sequence[str]],
     deadline: Deadline,
 ) -> Answer:  # fmt: skip
-    warning = _warning(leash, deadline) if topology.kind == "inventory" else ""
-    findings = tuple(leash.check(requirements, deadline))
+    warning = _warning(client, deadline) if topology.kind == "inventory" else ""
+    findings = tuple(client.check(requirements, deadline))
     able = all(finding.found for finding in findings if finding.requirement.what == "ip")
-    astray = tuple(routes.wrong(leash, topology, talks, deadline)) if able else ()
-    return Answer(findings=findings, astray=astray, machine=machine_of(leash), warning=warning)
+    astray = tuple(routes.wrong(client, topology, talks, deadline)) if able else ()
+    return Answer(findings=findings, astray=astray, machine=machine_of(client), warning=warning)
 
 
-def _warning(leash: Leash, deadline: Deadline) -> str:
+def _warning(client: AgentClient, deadline: Deadline) -> str:
     """Of a host whose processors are at other work, before anything of ours begins there."""
-    before = leash.read([taken.STAT], deadline).texts[taken.STAT]
+    before = client.read([taken.STAT], deadline).texts[taken.STAT]
     time.sleep(taken.LOOK_S)
-    after = leash.read([taken.STAT], deadline).texts[taken.STAT]
+    after = client.read([taken.STAT], deadline).texts[taken.STAT]
     return taken.warning(taken.share(before, after)) if before and after else ""

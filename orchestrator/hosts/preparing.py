@@ -10,10 +10,11 @@ from pathlib import Path, PurePosixPath
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.core.exitcodes import Exit
 from orchestrator.experiment import loading
 from orchestrator.parts.topology import Node
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import Completed
-from orchestrator.remote.leash import Leash
 from orchestrator.run.session import MEASURING, holder
 from orchestrator.testbed import containers, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed, topology
@@ -78,14 +79,14 @@ def prepare(inventory: Inventory, step: Step, *, check: bool) -> int:
     def on(node: Node) -> Outcome:
         deadline = Deadline.after(step.within_s)
         try:
-            leash = Leash(
+            client = AgentClient(
                 node, testbed.connect(node.name, Deadline.after(_CALL_S)), run=run, holder=holder(run),
                 on_event=lambda _: None,
             )  # fmt: skip
             try:
-                return _on(leash, files, step, check=check, deadline=deadline)
+                return _on(client, files, step, check=check, deadline=deadline)
             finally:
-                leash.close(Deadline.after(_CALL_S))
+                client.close(Deadline.after(_CALL_S))
         except OrchError as error:
             return Outcome((), trouble=error.render())
 
@@ -97,27 +98,27 @@ def prepare_image(runtime: str) -> int:
     """Make the image of local hosts that a runtime runs, unless it is there; 0."""
     image = containers.ensure_image(runtimes.able(runtime), Deadline.after(_IMAGE_S))
     print(f"{runtime} has {image}, made of this machine: its programs are mounted when a host starts")
-    return 0
+    return Exit.OK
 
 
-def _on(leash: Leash, files: dict[str, Path], step: Step, *, check: bool, deadline: Deadline) -> Outcome:
-    folder = PurePosixPath(leash.hello(Deadline.after(_CALL_S)).folder)
+def _on(client: AgentClient, files: dict[str, Path], step: Step, *, check: bool, deadline: Deadline) -> Outcome:
+    folder = PurePosixPath(client.hello(Deadline.after(_CALL_S)).folder)
     try:
-        leash.lock(_LOCK, Deadline.after(_CALL_S))
+        client.lock(_LOCK, Deadline.after(_CALL_S))
         for name, path in files.items():
-            leash.put(name, path, Deadline.after(_CALL_S))
-        looked = leash.run(step.argv(folder, check=True), deadline, privileged=False)
+            client.put(name, path, Deadline.after(_CALL_S))
+        looked = client.run(step.argv(folder, check=True), deadline, privileged=False)
         lacks = _lines(looked)
         if looked.status not in (0, 1) or (looked.status == 1 and not lacks):
             return Outcome((), trouble=_failure(looked))
         if check or looked.status == 0:
             return Outcome(lacks if looked.status else (), lacks if not looked.status else ())
-        leash.lock(MEASURING, Deadline.after(_CALL_S))  # compilers beside a run would be measured
-        print(*(f"{leash.node.name}: {line}" for line in lacks), sep="\n", flush=True)
-        done = leash.run(step.argv(folder, check=False), deadline, privileged=False)
+        client.lock(MEASURING, Deadline.after(_CALL_S))  # compilers beside a run would be measured
+        print(*(f"{client.node.name}: {line}" for line in lacks), sep="\n", flush=True)
+        done = client.run(step.argv(folder, check=False), deadline, privileged=False)
         return Outcome((), _lines(done), _failure(done) if done.status else "")
     finally:
-        leash.remove(Deadline.after(_CALL_S))
+        client.remove(Deadline.after(_CALL_S))
 
 
 def _lines(done: Completed) -> tuple[str, ...]:
@@ -139,7 +140,7 @@ def _told(host: str, outcome: Outcome, *, check: bool) -> int:
         print(f"{host}: failed: {outcome.trouble}")
     elif not outcome.lacks:
         print(f"{host}: {'nothing to do' if check else 'ready'}")
-    return 1 if outcome.trouble or outcome.lacks else 0
+    return Exit.FAILED if outcome.trouble or outcome.lacks else Exit.OK
 
 
 def _playbook() -> dict[str, Path]:

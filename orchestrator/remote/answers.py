@@ -1,4 +1,4 @@
-"""What agents say, as values: events on their own account, and answers to what a leash asks."""
+"""What agents say, as values: events on their own account, and answers to requests, each read from a reply's fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.core.errors import TransportError
-from orchestrator.parts.launch import Requirement
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.remote.replies import Fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,21 @@ class Greeting:
     boot: str
     wall_ns: int
     monotonic_ns: int
+
+    @classmethod
+    def read(cls, reply: Fields) -> Greeting:
+        return cls(
+            pid=reply.integer("pid", least=1),
+            uid=reply.integer("uid", least=0),
+            user=reply.text_or_none("user"),
+            folder=reply.text("folder"),
+            python=reply.text("python"),
+            executable=reply.text("executable"),
+            hostname=reply.text("hostname"),
+            boot=reply.text("boot"),
+            wall_ns=reply.integer("wall_ns"),
+            monotonic_ns=reply.integer("monotonic_ns"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +148,24 @@ class Stopped:
     tail: str
     complaint: str = ""
 
+    @classmethod
+    def read(cls, reply: Fields, launch: Launch) -> Stopped:
+        status, was_over = reply.integer("status"), reply.flag("was_over")
+        complaint = ""
+        if not was_over and status not in launch.stop.ok:
+            complaint = f"{launch.name} ended with status {status} when it was asked to end"
+        return cls(
+            status=status,
+            killed=reply.flag("killed"),
+            was_over=was_over,
+            ended_ns=reply.integer("ended_ns"),
+            user_s=reply.number("user_s"),
+            system_s=reply.number("system_s"),
+            max_rss_bytes=reply.integer("max_rss_bytes", least=0),
+            tail=reply.text("tail"),
+            complaint=complaint,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
@@ -167,3 +201,25 @@ class Swept:
     removed: tuple[str, ...]
     kept: tuple[str, ...]
     alive: tuple[str, ...]
+
+    @classmethod
+    def read(cls, reply: Fields) -> Swept:
+        failed = (
+            ": ".join(filter(None, (change.text("id"), " ".join(change.texts("argv")), change.text("tail"))))
+            for change in reply.each("failed")
+        )
+        killed = (
+            RemoteProcess(process.integer("pid", least=1), process.texts("argv"), run=process.text("run"))
+            for process in reply.each("killed")
+        )
+        return cls(
+            killed=tuple(killed),
+            left=reply.integers("left"),
+            undone=reply.texts("undone"),
+            already=reply.texts("already"),
+            failed=tuple(failed),
+            forgotten=tuple(f"{change.text('id')}: {change.text('what')}" for change in reply.each("forgotten")),
+            removed=reply.texts("removed"),
+            kept=reply.texts("kept"),
+            alive=reply.texts("alive"),
+        )

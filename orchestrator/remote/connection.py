@@ -53,7 +53,7 @@ class Connection:
     def __init__(
         self, node: str, channel: Channel, *, on_event: Callable[[AgentEvent], None], silence_s: float
     ) -> None:
-        self._node = node
+        self.node = node
         self._channel = channel
         self._on_event = on_event
         self._silence_s = silence_s
@@ -65,8 +65,8 @@ class Connection:
         self._lost: TransportError | None = None
         self._hearing = Hearing(node, channel.way, self._fallen_silent)
         self._out: queue.SimpleQueue[tuple[bytes, Request] | None] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read_loop, name=f"leash-{node}-in", daemon=True)
-        self._writer = threading.Thread(target=self._write_loop, name=f"leash-{node}-out", daemon=True)
+        self._reader = threading.Thread(target=self._read_loop, name=f"agent-{node}-in", daemon=True)
+        self._writer = threading.Thread(target=self._write_loop, name=f"agent-{node}-out", daemon=True)
         self._reader.start()
         self._writer.start()
 
@@ -90,7 +90,7 @@ class Connection:
                     continue
                 raise DeadlineExceeded(
                     f"gave up waiting for the agent to answer {op!r}",
-                    node=self._node,
+                    node=self.node,
                     argv=argv,
                     hint="the node may be overloaded, or its agent stopped",
                 )
@@ -99,8 +99,8 @@ class Connection:
         if pending.error is not None:
             raise pending.error
         if "error" in pending.reply:
-            raise refusal(self._node, pending.reply, argv)
-        pending.fields = Fields(pending.reply, of=repr(op), node=self._node)
+            raise refusal(self.node, pending.reply, argv)
+        pending.fields = Fields(pending.reply, of=repr(op), node=self.node)
         return pending
 
     def close(self, deadline: Deadline) -> Fields | None:
@@ -185,7 +185,7 @@ class Connection:
             self._end(TransportError(message, hint="measure again"), time.monotonic())
             return
         message = "its agent is gone: the channel to the agent ended" + (f": {reason}" if reason else "")
-        error = TransportError(message, node=self._node)
+        error = TransportError(message, node=self.node)
         try:
             said = self._channel.diagnosis()
             error.tail, error.hint = last_lines(said), remedy(said)
@@ -194,7 +194,7 @@ class Connection:
 
     def _fallen_silent(self, silence: Silence) -> None:
         """Let a silent agent go, in a thread that nobody waits for: to close its channel may take long."""
-        threading.Thread(target=self._let_go, args=(silence,), name=f"leash-{self._node}-end", daemon=True).start()
+        threading.Thread(target=self._let_go, args=(silence,), name=f"agent-{self.node}-end", daemon=True).start()
 
     def _let_go(self, silence: Silence) -> None:
         try:
@@ -214,7 +214,7 @@ class Connection:
         MONITOR.remove(self._hearing)
         try:
             if not asked:  # first, so that whoever waits finds it told
-                self._on_event(AgentLost(self._node, error, since))
+                self._on_event(AgentLost(self.node, error, since))
         finally:
             for pending in waiting:
                 pending.fail(error.again())
@@ -223,10 +223,10 @@ class Connection:
     def _handle(self, header: dict[str, Any], payload: bytes) -> None:
         received_ns = time.time_ns()
         if "event" in header:
-            for event in events(self._node, header):
+            for event in events(self.node, header):
                 self._tell(event)
             return
-        fields = Fields(header, of="a request", node=self._node)
+        fields = Fields(header, of="a request", node=self.node)
         if header.get("id") is None:
             raise BadAnswer(f"the agent cannot follow us: {str(header.get('error'))[:200]}")
         request = fields.integer("id", least=0)

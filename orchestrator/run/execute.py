@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator.core import console, lock
+from orchestrator.core import console, exitcodes, lock
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, Interrupted, LockedError, last_lines
+from orchestrator.core.exitcodes import Exit
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.units import Duration, Mistake
 from orchestrator.experiment import beforehand, describe, loading, plan
@@ -33,13 +34,12 @@ T = TypeVar("T")
 LOCAL_RETRY_S = 1.0
 REPORT_S = 600.0
 REMOTE_RETRY_S = 10.0  # each try starts an agent on every host
-INVALID = 3  # exit status of an experiment that was measured, but whose numbers do not count
 
 
 def run_file(
     path: Path,
     *,
-    dry_run: bool,
+    local: bool,
     overrides: Sequence[str],
     results: Path,
     wait: str | None,
@@ -48,9 +48,9 @@ def run_file(
     force: bool = False,
     observer: Observer | None = None,
 ) -> int:
-    """Carry out every run of an experiment file, though a machine be too small if `force`; gives the exit status."""
+    """Carry out every run of an experiment file, though a machine be too small if `force`; gives the exit code."""
     wait_s = patience(wait)
-    experiment, _ = loading.checked(path, overrides, dry_run=dry_run)
+    experiment, _ = loading.checked(path, overrides, local=local)
     progress = Progress()
     outcomes: list[runner.Outcome] = []
     runs = plan.build(experiment)
@@ -76,7 +76,7 @@ def run_file(
         summaries = [describe.run_summary(o.manifest, o.path, outcome=o.manifest["outcome"]) for o in outcomes]
         about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
         console.tell(json.dumps(about))
-    return _status(outcomes)
+    return exitcodes.gravest(map(_code, outcomes))
 
 
 def one(
@@ -157,13 +157,10 @@ def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path | No
     return page
 
 
-def _status(outcomes: Sequence[runner.Outcome]) -> int:
-    for outcome in outcomes:
-        if isinstance(outcome.error, Interrupted):
-            return outcome.error.exit_code
-    if any(outcome.error is not None for outcome in outcomes):
-        return 1
-    return 0 if all(outcome.valid for outcome in outcomes) else INVALID
+def _code(outcome: runner.Outcome) -> Exit:
+    if outcome.error is not None:
+        return Exit.INTERRUPTED if isinstance(outcome.error, Interrupted) else Exit.FAILED
+    return Exit.OK if outcome.valid else Exit.INCONCLUSIVE
 
 
 def patience(text: str | None) -> float:
@@ -176,7 +173,7 @@ def patience(text: str | None) -> float:
         raise ConfigError(f"--wait {text}: {error.errors()[0]['ctx']['error']}") from None
 
 
-def hold_testbed(asked: Mapping[str, Any], *, wait: str | None) -> int:
+def hold_testbed(asked: Mapping[str, Any], *, wait: str | None) -> Exit:
     """Keep a local testbed, as an experiment would ask for it, up until Ctrl-C and say how to reach its hosts."""
     wait_s = patience(wait)
     try:
@@ -184,7 +181,7 @@ def hold_testbed(asked: Mapping[str, Any], *, wait: str | None) -> int:
     except ValidationError as error:
         raise ConfigError("\n".join(dict.fromkeys(map(_option_told, error.errors())))) from None
     _patiently(lambda: _hold(local), wait_s=wait_s, retry_s=LOCAL_RETRY_S, progress=Progress())
-    return 0
+    return Exit.OK
 
 
 def _option_told(item: ErrorDetails) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded
 from orchestrator.parts.topology import Node
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 
 COMMAND_S = 10.0
 
@@ -53,13 +53,13 @@ def commands(node: Node) -> Mapping[str, tuple[str, ...]]:
     return common
 
 
-def gather(leash: Leash, node: Node, deadline: Deadline) -> dict[str, Any]:
+def gather(client: AgentClient, node: Node, deadline: Deadline) -> dict[str, Any]:
     """Every fact of a node: text as it was printed, JSON parsed, and null for what it does not have."""
-    texts = leash.read(FILES, deadline).texts
+    texts = client.read(FILES, deadline).texts
     facts: dict[str, Any] = {path: text.strip() if text is not None else None for path, text in texts.items()}
     for name, argv in commands(node).items():
         try:
-            done = leash.run(argv, deadline.sooner(COMMAND_S))
+            done = client.run(argv, deadline.sooner(COMMAND_S))
         except (AgentError, DeadlineExceeded):
             facts[name] = None  # a node without the program, or one on which it hangs
         else:

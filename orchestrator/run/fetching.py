@@ -9,8 +9,8 @@ from pathlib import Path
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.remote import transfers
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import RemoteFile
-from orchestrator.remote.leash import Leash
 
 LIST_S = 20.0
 REMOVE_S = 20.0
@@ -29,14 +29,14 @@ def refuse_without_room(folder: Path, listed: Mapping[str, Sequence[RemoteFile]]
         )
 
 
-def fetch_all(leash: Leash, home: Path, deadline: Deadline) -> None:
+def fetch_all(client: AgentClient, home: Path, deadline: Deadline) -> None:
     """Bring every file of the run's folder on a node home, if there is room, then remove the folder there."""
-    listed = leash.files(deadline.sooner(LIST_S))
-    refuse_without_room(home, {leash.node.name: listed})
-    bring_home(leash, listed, home, deadline)
+    listed = client.files(deadline.sooner(LIST_S))
+    refuse_without_room(home, {client.node.name: listed})
+    bring_home(client, listed, home, deadline)
 
 
-def bring_home(leash: Leash, listed: Sequence[RemoteFile], home: Path, deadline: Deadline) -> None:
+def bring_home(client: AgentClient, listed: Sequence[RemoteFile], home: Path, deadline: Deadline) -> None:
     """Bring these files of the run's folder on a node home, then remove the folder there.
 
     A name that leads elsewhere is UnsafePath: all other files come home, and the node keeps its folder.
@@ -45,11 +45,11 @@ def bring_home(leash: Leash, listed: Sequence[RemoteFile], home: Path, deadline:
     refused: list[str] = []
     for file in listed:
         try:
-            with transfers.turn(deadline, node=leash.node.name):
-                leash.fetch(file, home, deadline)
+            with transfers.turn(deadline, node=client.node.name):
+                client.fetch(file, home, deadline)
         except UnsafePath as error:
             refused.append(error.message)
     if refused:
         more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-        raise UnsafePath(refused[0] + more, node=leash.node.name, hint="they stay on the node; see who put them there")
-    leash.remove(deadline.sooner(REMOVE_S))
+        raise UnsafePath(refused[0] + more, node=client.node.name, hint="they stay on the node; see who put them there")
+    client.remove(deadline.sooner(REMOVE_S))

@@ -6,7 +6,7 @@ import re
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.run.observers.observing import HostSample
 from orchestrator.run.session import Session
 
@@ -20,22 +20,22 @@ def sample(session: Session) -> dict[str, HostSample]:
     topology = session.testbed.topology
     devices = {host.name: host.device for host in topology.hosts if host.device}
 
-    def ask(leash: Leash) -> HostSample | None:
-        folder = f"/sys/class/net/{devices[leash.node.name]}/statistics"
+    def ask(client: AgentClient) -> HostSample | None:
+        folder = f"/sys/class/net/{devices[client.node.name]}/statistics"
         paths = [f"{folder}/{name}" for name in _DEVICE]
-        found = leash.read([*paths, _SNMP], Deadline.after(READ_S))
+        found = client.read([*paths, _SNMP], Deadline.after(READ_S))
         texts = [found.texts[path] for path in paths]
         if any(text is None for text in texts):
             return None
         received, sent, received_dropped, sent_dropped = (int(text or 0) for text in texts)
         return HostSample(
-            node=leash.node.name,
+            node=client.node.name,
             wall_ns=found.wall_ns,
             received_bytes=received,
             sent_bytes=sent,
             received_dropped=received_dropped,
             sent_dropped=sent_dropped,
-            queue_dropped=_queue_dropped(leash, devices[leash.node.name]),
+            queue_dropped=_queue_dropped(client, devices[client.node.name]),
             retransmits=retransmits(found.texts[_SNMP] or ""),
         )
 
@@ -43,9 +43,11 @@ def sample(session: Session) -> dict[str, HostSample]:
     return {node: answer for node, answer in answers.items() if answer is not None}
 
 
-def _queue_dropped(leash: Leash, device: str) -> int:
+def _queue_dropped(client: AgentClient, device: str) -> int:
     try:
-        done = leash.run(("tc", "-s", "qdisc", "show", "dev", device, "root"), Deadline.after(READ_S), privileged=False)
+        done = client.run(
+            ("tc", "-s", "qdisc", "show", "dev", device, "root"), Deadline.after(READ_S), privileged=False
+        )
     except AgentError:
         return 0  # it has no tc: there are no queues of ours on it
     return queue_drops(done.stdout)

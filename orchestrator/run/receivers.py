@@ -59,7 +59,7 @@ class Receivers:
     def _read(self, host: str) -> _Sample:
         folder = f"/sys/class/net/{self._session.testbed.topology.node(host).device}/statistics"
         paths = [f"{folder}/{counter}" for counter in ("rx_bytes", "rx_packets")]
-        reading = self._session.leashes[host].read(paths, Deadline.after(READ_S))
+        reading = self._session.clients[host].read(paths, Deadline.after(READ_S))
         counted, packets = (reading.texts[path] for path in paths)
         if counted is None or packets is None:
             raise OrchError(f"{folder} cannot be read", node=host)

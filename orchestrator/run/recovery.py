@@ -11,10 +11,11 @@ from typing import Any
 from orchestrator.core import fanout, lock, safepath
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError, StoreError
+from orchestrator.core.exitcodes import Exit
 from orchestrator.experiment import describe, loading
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts.protocols import Testbed
-from orchestrator.remote.leash import Leash, come_back
+from orchestrator.remote.agent_client import AgentClient, come_back
 from orchestrator.run import sealing
 from orchestrator.run.fetching import fetch_all
 from orchestrator.run.sealing import Reducer
@@ -56,7 +57,7 @@ def recover(results: Path, wanted: Sequence[str], *, without: Sequence[str] = ()
         except OrchError as error:
             failed += 1
             print(f"{entry.run}: {error}")
-    return 1 if failed else 0
+    return Exit.FAILED if failed else Exit.OK
 
 
 def _refuse_whole(entry: Entry, *, force: bool) -> None:
@@ -117,15 +118,15 @@ def complete(entry: Entry) -> Path:
     back = _given_up(entry.manifest)
     with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)), ExitStack() as closing:
         experiment, testbed = _experiment_of(entry)
-        leashes = []
+        clients = []
         for name in _nodes(entry, {node.name for node in testbed.topology.nodes}):
             if name in back:
-                leashes.append(_reached(testbed, name, entry.run))
-                closing.callback(leashes[-1].close, Deadline.after(FETCH_S))
+                clients.append(_reached(testbed, name, entry.run))
+                closing.callback(clients[-1].close, Deadline.after(FETCH_S))
         folder = RunFolder(entry.path, dict(entry.manifest))
         folder.reopen()
-        for leash in leashes:
-            for note in _bring_home(leash, entry.run, folder.path / "hosts" / leash.node.name):
+        for client in clients:
+            for note in _bring_home(client, entry.run, folder.path / "hosts" / client.node.name):
                 _note(folder.manifest, note)
         del folder.manifest["given_up"]
         _note(folder.manifest, f"fetched later: what {', '.join(back)} had of the run")
@@ -137,7 +138,7 @@ def _experiment_of(entry: Entry) -> tuple[Experiment, Testbed]:
         safepath.under(entry.path, name)
     for path in (entry.path / "tables").glob("*"):
         safepath.under(entry.path, path.relative_to(entry.path).as_posix())
-    experiment, _ = loading.checked(entry.path / "experiment.yaml", (), dry_run=False)
+    experiment, _ = loading.checked(entry.path / "experiment.yaml", (), local=False)
     return experiment, loading.testbed_of(experiment.testbed, entry.run)
 
 
@@ -154,11 +155,11 @@ def _note(manifest: dict[str, Any], note: str) -> None:
 
 def _bring_all_home(testbed: Testbed, run: str, names: Sequence[str], hosts: Path) -> list[str]:
     def fetch(name: str) -> list[str]:
-        leash = _reached(testbed, name, run)
+        client = _reached(testbed, name, run)
         try:
-            return _bring_home(leash, run, hosts / name)
+            return _bring_home(client, run, hosts / name)
         finally:
-            leash.close(Deadline.after(FETCH_S))
+            client.close(Deadline.after(FETCH_S))
 
     try:
         notes = fanout.each(names, fetch, deadline=Deadline.after(FETCH_S), what="recovering")
@@ -169,26 +170,26 @@ def _bring_all_home(testbed: Testbed, run: str, names: Sequence[str], hosts: Pat
     return [note for of_node in notes.values() for note in of_node]
 
 
-def _reached(testbed: Testbed, name: str, run: str) -> Leash:
-    """A leash on a host of the run, whose agent may still be putting things down there."""
+def _reached(testbed: Testbed, name: str, run: str) -> AgentClient:
+    """A client on a host of the run, whose agent may still be putting things down there."""
     deadline = Deadline.after(FETCH_S)
 
-    def reach() -> Leash:
+    def reach() -> AgentClient:
         channel = testbed.connect(name, deadline.sooner(REACH_S))
-        return Leash(testbed.topology.node(name), channel, run=run, holder=holder(run), on_event=lambda _: None)
+        return AgentClient(testbed.topology.node(name), channel, run=run, holder=holder(run), on_event=lambda _: None)
 
     return come_back(reach, deadline)
 
 
-def _bring_home(leash: Leash, run: str, home: Path) -> list[str]:
+def _bring_home(client: AgentClient, run: str, home: Path) -> list[str]:
     """Put down and take back what the run left on a host, then bring its files home; what is to be noted of that.
 
     AgentError where a change cannot be taken back: the host keeps the run's folder then.
     """
     deadline = Deadline.after(FETCH_S)
-    swept = leash.sweep(deadline, keep_data=True)
-    fetch_all(leash, home, deadline)
-    return [f"{leash.node.name}: could not undo {told}" for told in swept.failed if f"/{run}." in told]
+    swept = client.sweep(deadline, keep_data=True)
+    fetch_all(client, home, deadline)
+    return [f"{client.node.name}: could not undo {told}" for told in swept.failed if f"/{run}." in told]
 
 
 def _sealed(folder: RunFolder, experiment: Experiment) -> Path:

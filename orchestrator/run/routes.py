@@ -9,7 +9,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts.topology import Node, Topology
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 
 _FAILED = re.compile(r"^Command failed .*:(\d+)$", re.MULTILINE)
 _DEVICE = re.compile(r"\bdev (\S+)")
@@ -43,15 +43,15 @@ def everybody(topology: Topology) -> dict[str, list[str]]:
 
 
 def wrong(
-    leash: Leash, topology: Topology, talks: Mapping[str, Sequence[str]], deadline: Deadline
+    client: AgentClient, topology: Topology, talks: Mapping[str, Sequence[str]], deadline: Deadline
 ) -> list[TestbedError]:
     """Of which of its peers a node's traffic would not take the data plane."""
-    others = [topology.node(name) for name in talks.get(leash.node.name, ())]
+    others = [topology.node(name) for name in talks.get(client.node.name, ())]
     if not others:
         return []
-    argv, lines = question(leash.node, others)
-    done = leash.run(argv, deadline, stdin=lines)
-    return verdict(leash.node, others, done.stdout, done.stderr)
+    argv, lines = question(client.node, others)
+    done = client.run(argv, deadline, stdin=lines)
+    return verdict(client.node, others, done.stdout, done.stderr)
 
 
 def question(node: Node, others: Sequence[Node]) -> tuple[tuple[str, ...], bytes]:

@@ -29,7 +29,7 @@ from orchestrator.core.unwind import Unwind, add_note, combined
 from orchestrator.parts.launch import Change, Count, Launch, Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
-from orchestrator.remote.leash import Leash, come_back
+from orchestrator.remote.agent_client import AgentClient, come_back
 from orchestrator.run import facts, fetching, routes
 from orchestrator.run.observers.events import EventLog
 from orchestrator.run.watch import Watch
@@ -64,7 +64,7 @@ def holder(run: str) -> dict[str, Any]:
 
 
 class Session:
-    """One leash a node; what is asked of many nodes is asked at once."""
+    """One client a node; what is asked of many nodes is asked at once."""
 
     def __init__(
         self, testbed: Testbed, *, run: str, events: EventLog, watch: Watch, interrupts: Interrupts,
@@ -72,7 +72,7 @@ class Session:
     ) -> None:  # fmt: skip
         self.testbed = testbed
         self.run = run
-        self.leashes: dict[str, Leash] = {}
+        self.clients: dict[str, AgentClient] = {}
         self.kernels: dict[str, str] = {}  # which kernel each node runs on: its boot's own name
         self._folders: dict[str, str] = {}  # where the run's files lie on each node
         self.watch = watch
@@ -85,12 +85,14 @@ class Session:
         self._proof = token_hex(16)
         self._secrets = secrets
 
-    def each(self, nodes: Iterable[str], action: Callable[[Leash], T], *, what: str, seconds: float) -> dict[str, T]:
+    def each(
+        self, nodes: Iterable[str], action: Callable[[AgentClient], T], *, what: str, seconds: float
+    ) -> dict[str, T]:
         """Ask something of nodes at once, of those that still answer; what each said."""
         self._note_losses()
-        present = [node for node in nodes if node in self.leashes and node not in self.watch.lost]
+        present = [node for node in nodes if node in self.clients and node not in self.watch.lost]
         return fanout.each(
-            present, lambda node: action(self.leashes[node]), deadline=Deadline.after(seconds), what=what
+            present, lambda node: action(self.clients[node]), deadline=Deadline.after(seconds), what=what
         )
 
     def _note_losses(self) -> None:
@@ -102,18 +104,18 @@ class Session:
         """Start an agent on every node and lock it for this run."""
         deadline = Deadline.after(opening_s(len(nodes)))
 
-        def connect(name: str) -> Leash:
-            leash = self._leash(name, deadline)
+        def connect(name: str) -> AgentClient:
+            client = self._client(name, deadline)
             try:
-                greeting = leash.hello(deadline)
+                greeting = client.hello(deadline)
             except OrchError:
-                leash.close(deadline)
+                client.close(deadline)
                 raise
-            self.leashes[name] = leash  # from here on it has a folder to remove
+            self.clients[name] = client  # from here on it has a folder to remove
             self.kernels[name], self._folders[name] = greeting.boot, greeting.folder
             if self.testbed.home_of(name) is None:
                 self.away.add(name)
-            return leash
+            return client
 
         fanout.each(nodes, connect, deadline=deadline, what="connecting")
         self._lock(nodes, deadline)
@@ -127,13 +129,13 @@ class Session:
         order = sorted(nodes, key=lambda name: (self.kernels[name], name))
         for some in (order[:1], order[1:]):
             fanout.each(
-                some, lambda name: self.leashes[name].lock(MEASURING, deadline), deadline=deadline, what="locking"
+                some, lambda name: self.clients[name].lock(MEASURING, deadline), deadline=deadline, what="locking"
             )
 
-    def _leash(self, name: str, deadline: Deadline) -> Leash:
+    def _client(self, name: str, deadline: Deadline) -> AgentClient:
         node = self.testbed.topology.node(name)
         channel = self.testbed.connect(name, deadline)
-        return Leash(
+        return AgentClient(
             node,
             channel,
             run=self.run,
@@ -148,8 +150,8 @@ class Session:
         """Raise MissingRequirement that tells everything that is missing, where, and the remedy."""
         found = self.each(
             dict.fromkeys(requirement.node for requirement in requirements),
-            lambda leash: leash.check(
-                [requirement for requirement in requirements if requirement.node == leash.node.name],
+            lambda client: client.check(
+                [requirement for requirement in requirements if requirement.node == client.node.name],
                 Deadline.after(CALL_S),
             ),
             what="checking requirements",
@@ -176,7 +178,7 @@ class Session:
         topology = self.testbed.topology
         found = self.each(
             talks,
-            lambda leash: routes.wrong(leash, topology, talks, Deadline.after(CALL_S)),
+            lambda client: routes.wrong(client, topology, talks, Deadline.after(CALL_S)),
             what="checking routes",
             seconds=CALL_S,
         )
@@ -190,8 +192,8 @@ class Session:
         """The facts of every node that still answers."""
         topology = self.testbed.topology
         return self.each(
-            self.leashes,
-            lambda leash: facts.gather(leash, topology.node(leash.node.name), Deadline.after(CALL_S)),
+            self.clients,
+            lambda client: facts.gather(client, topology.node(client.node.name), Deadline.after(CALL_S)),
             what="gathering facts",
             seconds=2 * CALL_S,
         )
@@ -199,7 +201,7 @@ class Session:
     def clocks(self) -> dict[str, dict[str, int]]:
         """Offset (controller minus node) and its uncertainty of every node, in nanoseconds; 0 on our own kernel."""
         samples = self.each(
-            self.leashes, lambda leash: leash.clock(8, Deadline.after(CALL_S)), what="clocks", seconds=CALL_S
+            self.clients, lambda client: client.clock(8, Deadline.after(CALL_S)), what="clocks", seconds=CALL_S
         )
         return {
             node: {"offset_ns": sample.offset_ns, "uncertainty_ns": sample.uncertainty_ns}
@@ -208,7 +210,9 @@ class Session:
 
     def disks(self) -> dict[str, int]:
         """Free bytes where each node's run folder lies."""
-        found = self.each(self.leashes, lambda leash: leash.disk(Deadline.after(CALL_S)), what="disks", seconds=CALL_S)
+        found = self.each(
+            self.clients, lambda client: client.disk(Deadline.after(CALL_S)), what="disks", seconds=CALL_S
+        )
         return {node: disk.free_bytes for node, disk in found.items()}
 
     def full(self) -> list[str]:
@@ -221,30 +225,30 @@ class Session:
 
     def machines(self) -> dict[str, Machine]:
         """Processors and free memory of every node."""
-        return self.each(self.leashes, machine_of, what="processors and memory", seconds=CALL_S)
+        return self.each(self.clients, machine_of, what="processors and memory", seconds=CALL_S)
 
     # Changes
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Apply and verify changes, those of one node in their order; `undo_changes` takes back what was applied."""
 
-        def apply_all(leash: Leash) -> None:
+        def apply_all(client: AgentClient) -> None:
             for change in changes:
-                if change.node == leash.node.name:
-                    self._apply(leash, change)
+                if change.node == client.node.name:
+                    self._apply(client, change)
 
         nodes = dict.fromkeys(change.node for change in changes)
         self.each(nodes, apply_all, what="changing conditions", seconds=CALL_S * (1 + len(changes)))
 
-    def _apply(self, leash: Leash, change: Change) -> None:
-        old = self._state(leash, change)
+    def _apply(self, client: AgentClient, change: Change) -> None:
+        old = self._state(client, change)
         try:
             undo, apply, wanted, sign = change.undo(old), change.apply(old), change.expect(old), change.sign(old)
         except ValueError as error:
             raise TestbedError(f"{change.name} cannot be changed: {error}", node=change.node) from None
         self._applied.setdefault(change.node, []).append((change, old))
-        leash.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply, sign=sign)
-        now = self._state(leash, change)
+        client.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply, sign=sign)
+        now = self._state(client, change)
         if now != wanted:
             raise TestbedError(f"{change.name} is {now} after the change, not {wanted}", node=change.node)
         self._events.write("changed", node=change.node, name=change.name, old=old, new=now)
@@ -252,10 +256,10 @@ class Session:
     def undo_changes(self) -> None:
         """Take back every change, the last of each node first, and verify; of a lost node its agent has done it."""
 
-        def undo_all(leash: Leash) -> None:
+        def undo_all(client: AgentClient) -> None:
             problems = Unwind()
-            for change, old in self._applied[leash.node.name]:
-                problems.push(change.name, partial(self._undo, leash, change, old))
+            for change, old in self._applied[client.node.name]:
+                problems.push(change.name, partial(self._undo, client, change, old))
             error = combined(problems.run())
             if error is not None:
                 raise error
@@ -263,20 +267,20 @@ class Session:
         total = sum(len(applied) for applied in self._applied.values())
         self.each(self._applied, undo_all, what="restoring conditions", seconds=CALL_S * (1 + total))
 
-    def _undo(self, leash: Leash, change: Change, old: str) -> None:
-        changed = self._state(leash, change) != old
+    def _undo(self, client: AgentClient, change: Change, old: str) -> None:
+        changed = self._state(client, change) != old
         if changed and change.count is not None:
-            self._count(leash, change, change.count)
-        leash.undo(change.name, Deadline.after(CALL_S))  # one that changed nothing is in the agent's journal, too
-        now = self._state(leash, change)
+            self._count(client, change, change.count)
+        client.undo(change.name, Deadline.after(CALL_S))  # one that changed nothing is in the agent's journal, too
+        now = self._state(client, change)
         if now != old:
             raise TestbedError(f"{change.name} is {now} after it was undone, not {old} as before", node=change.node)
         if changed:
             self._events.write("restored", node=change.node, name=change.name, value=now)
 
-    def _count(self, leash: Leash, change: Change, count: Count) -> None:
+    def _count(self, client: AgentClient, change: Change, count: Count) -> None:
         """Keep how often a change did what it does; one that cannot be counted is undone all the same."""
-        done = leash.run(count.read, Deadline.after(CALL_S))
+        done = client.run(count.read, Deadline.after(CALL_S))
         try:
             seen, hit = count.parse(done.stdout)
         except ValueError as error:
@@ -288,8 +292,8 @@ class Session:
             self.watch.notes.append(f"{change.node}: {change.name}: {hit} of {seen} packets were refused")
 
     @staticmethod
-    def _state(leash: Leash, change: Change) -> str:
-        done = leash.run(change.read, Deadline.after(CALL_S))
+    def _state(client: AgentClient, change: Change) -> str:
+        done = client.run(change.read, Deadline.after(CALL_S))
         if done.status != 0:
             raise TestbedError(
                 f"{change.name} cannot be read", node=change.node, argv=change.read, tail=done.stderr or done.stdout
@@ -319,7 +323,7 @@ class Session:
             self.watch.processes[key].asked = True
             self._events.write("start", node=launch.node, name=launch.name, argv=list(launch.argv))
             try:
-                self.leashes[launch.node].start(launch, Deadline.after(launch.ready_within_s + CALL_S))
+                self.clients[launch.node].start(launch, Deadline.after(launch.ready_within_s + CALL_S))
             except OrchError as error:
                 process = self.watch.processes[key]
                 process.failed = error.message
@@ -337,7 +341,7 @@ class Session:
         gated = {(launch.node, launch.name) for launch in launches if launch.gate}
         fanout.each(
             sorted(gated),
-            lambda key: self.leashes[key[0]].go(key[1], Deadline.after(CALL_S)),
+            lambda key: self.clients[key[0]].go(key[1], Deadline.after(CALL_S)),
             deadline=Deadline.after(CALL_S),
             what="opening the gate",
         )
@@ -384,7 +388,7 @@ class Session:
         process = self.watch.processes[launch.node, launch.name]
         patience = sum(grace for _, grace in launch.stop.signals)
         try:
-            stopped = self.leashes[launch.node].stop(
+            stopped = self.clients[launch.node].stop(
                 launch, Deadline.after(patience + CALL_S), grace=self._interrupts.grace
             )
         except NeverStartedError:  # a signal came in between
@@ -407,10 +411,10 @@ class Session:
 
     def tail(self, launch: Launch) -> str:
         """The last that a process printed, from its node; empty when that cannot be had."""
-        leash = self.leashes.get(launch.node)
-        if leash is None or launch.node in self.watch.lost:
+        client = self.clients.get(launch.node)
+        if client is None or launch.node in self.watch.lost:
             return ""
-        texts = leash.read(
+        texts = client.read(
             [f"{launch.name}/{name}" for name in ("stdout", "stderr")],
             Deadline.after(CALL_S),
         ).texts
@@ -428,7 +432,7 @@ class Session:
 
     def _strays(self) -> list[str]:
         left = self.each(
-            self.leashes, lambda leash: leash.processes(Deadline.after(CALL_S)), what="residue", seconds=CALL_S
+            self.clients, lambda client: client.processes(Deadline.after(CALL_S)), what="residue", seconds=CALL_S
         )
         return [f"{node}: {' '.join(process.argv)}" for node, processes in left.items() for process in processes]
 
@@ -448,15 +452,15 @@ class Session:
     def _sweep_one(self, name: str) -> list[str] | OrchError:
         reached, deadline = Deadline.after(CALL_S), Deadline.after(2 * CALL_S)
         try:
-            leash = come_back(partial(self._leash, name, reached), deadline)
+            client = come_back(partial(self._client, name, reached), deadline)
         except OrchError as error:
             return error
         try:
-            swept = leash.sweep(deadline, keep_data=True)
+            swept = client.sweep(deadline, keep_data=True)
         except OrchError as error:
-            leash.close(deadline)
+            client.close(deadline)
             return error
-        self.leashes[name] = leash
+        self.clients[name] = client
         del self.watch.lost[name]
         self._events.write("swept", node=name, killed=len(swept.killed), undone=list(swept.undone))
         return [f"{name}: process {pid}" for pid in swept.left] + [f"{name}: {what}" for what in swept.failed]
@@ -465,34 +469,34 @@ class Session:
         """Bring every file of the run home, and remove the run's folders from the nodes; an error names who is lost."""
         deadline = Deadline.after(FETCH_S)
         listed = self.each(
-            sorted(self.away), lambda leash: leash.files(Deadline.after(CALL_S)), what="listing files", seconds=CALL_S
+            sorted(self.away), lambda client: client.files(Deadline.after(CALL_S)), what="listing files", seconds=CALL_S
         )
         fetching.refuse_without_room(run_folder, listed)
 
-        def fetch(leash: Leash) -> None:
-            name = leash.node.name
+        def fetch(client: AgentClient) -> None:
+            name = client.node.name
             seen, home = self.testbed.home_of(name), run_folder / "hosts" / name
             if seen is not None:
-                bring_up(seen / Path(leash.node.folder(self.run)).name, home)
+                bring_up(seen / Path(client.node.folder(self.run)).name, home)
             else:
-                fetching.bring_home(leash, listed[name], home, deadline)
+                fetching.bring_home(client, listed[name], home, deadline)
             self.away.discard(name)
 
-        self.each(self.leashes, fetch, what="fetching", seconds=FETCH_S)
+        self.each(self.clients, fetch, what="fetching", seconds=FETCH_S)
         # An agent that was lost before its greeting has made no folder.
-        lost = [name for name in self.watch.lost if name in self.leashes and self.testbed.home_of(name) is None]
+        lost = [name for name in self.watch.lost if name in self.clients and self.testbed.home_of(name) is None]
         if lost:
             raise TransportError(f"what {', '.join(lost)} had of the run is not home: {self.watch.lost[lost[0]]}")
 
     def close(self) -> None:
         """Let every agent go."""
-        self.each(self.leashes, lambda leash: leash.close(Deadline.after(CALL_S)), what="closing", seconds=CALL_S)
-        self.leashes.clear()
+        self.each(self.clients, lambda client: client.close(Deadline.after(CALL_S)), what="closing", seconds=CALL_S)
+        self.clients.clear()
 
 
-def machine_of(leash: Leash) -> Machine:
+def machine_of(client: AgentClient) -> Machine:
     """A node's processors and free memory, as its agent may use them."""
-    return machine.look(lambda paths: leash.read(paths, Deadline.after(CALL_S)).texts)
+    return machine.look(lambda paths: client.read(paths, Deadline.after(CALL_S)).texts)
 
 
 def batch_keys(batch: Sequence[Launch]) -> list[tuple[str, str]]:

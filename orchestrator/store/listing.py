@@ -1,8 +1,7 @@
-"""Which runs are meant: what conditions on runs are about, and the filters of `orch ls`, `query` and `export`."""
+"""Which runs are meant: what conditions on runs are about, and which of them a filter selects."""
 
 from __future__ import annotations
 
-import argparse
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,24 +27,6 @@ class Filter:
     experiment: str | None = None
     since: str | None = None
     valid: bool = False
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    """Add the filters to a command."""
-    parser.add_argument("--where", action="append", default=[], metavar="CONDITION",
-                        help="runs like this alone, such as load<=8gbit or model=vgg16; may be repeated")  # fmt: skip
-    parser.add_argument("--experiment", metavar="NAME", help="runs of this experiment (or sweep) alone")
-    parser.add_argument(
-        "--since", metavar="TIME", help="begun since then: 2026-11-20, 2026-11-20T18:00, or 12h, 7d ago"
-    )
-    parser.add_argument("--valid", action="store_true", help="valid runs alone")
-
-
-def asked(arguments: argparse.Namespace) -> Filter:
-    """The filter that a command was given."""
-    return Filter(
-        where=tuple(arguments.where), experiment=arguments.experiment, since=arguments.since, valid=arguments.valid
-    )
 
 
 def select(entries: Sequence[Entry], wanted: Filter) -> list[Entry]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.core.errors import Interrupted
+from orchestrator.core.exitcodes import Exit, gravest
 from orchestrator.experiment import beforehand
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.experiment.studyfile import Study
 from orchestrator.experiment.sweepfile import Definition
-from orchestrator.run import execute
 from orchestrator.run.observers.progress import Progress
 from orchestrator.store import sweeps
 from orchestrator.sweep import run_sweep, sweepplan, sweeptext
@@ -66,9 +65,9 @@ def carry_out(
             force=force, whole=_whole(study, place, results),
         )  # fmt: skip
         outcomes.append(outcome)
-        if outcome.status == Interrupted.exit_code:
+        if outcome.status == Exit.INTERRUPTED:
             break
-    return StudyOutcome(sweeps=tuple(outcomes), status=_status([one.status for one in outcomes]))
+    return StudyOutcome(sweeps=tuple(outcomes), status=gravest(one.status for one in outcomes))
 
 
 def _first_runs(study: Study) -> Iterator[RunPlan]:
@@ -105,9 +104,3 @@ def _head_text(study: Study, results: Path) -> str:
         f"study {study.name}: {len(states)} sweeps, {sum(one.total for one in states)} measurements, "
         f"{sum(one.done for one in states)} of them done, {sweeptext.estimate_text(left)} left"
     )
-
-
-def _status(found: Sequence[int]) -> int:
-    """The gravest: interrupted, failed, not valid, all is well."""
-    gravest: Callable[[int], int] = (0, execute.INVALID, run_sweep.FAILED, Interrupted.exit_code).index
-    return max(found, key=gravest, default=0)

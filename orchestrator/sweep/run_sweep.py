@@ -11,6 +11,7 @@ from typing import Any
 
 from orchestrator.core import lock, secret_looks
 from orchestrator.core.errors import ConfigError, Interrupted, OrchError
+from orchestrator.core.exitcodes import Exit
 from orchestrator.core.where import Condition
 from orchestrator.experiment import beforehand, plan
 from orchestrator.experiment.sweepfile import Definition
@@ -23,8 +24,6 @@ from orchestrator.store.sweeps import Key, Sweep
 from orchestrator.sweep import sweepplan, sweeptext
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.sweepplan import Batch, Estimate
-
-FAILED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,4 +240,4 @@ def _status(this: _Sweeping) -> int:
     if not missing:
         return 0
     failed = any(key in this.ledger.failed or not this.ledger.tries[key] for key in missing)
-    return FAILED if failed else execute.INVALID
+    return Exit.FAILED if failed else Exit.INCONCLUSIVE

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.core import where
+from orchestrator.core import layout, where
 from orchestrator.experiment import describe
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
@@ -32,6 +32,16 @@ def values_text(values: Mapping[str, Any]) -> str:
     """A point in a few words."""
     names = short_names(list(values))
     return ", ".join(f"{names[axis]}={where.text_of(value)}" for axis, value in values.items())
+
+
+def cost_text(runs_s: float, measured_s: float) -> str:
+    """What runs took, and how much of it was measured; seconds."""
+    return f"the runs took {time_text(runs_s)}; {measured_s / runs_s:.1%} of it were measured windows"
+
+
+def resume_text(what: str, *, new: bool) -> str:
+    """How a sweep or a study that was interrupted is resumed."""
+    return f"{what} is interrupted; the same command" + (" without --new" if new else "") + " resumes it"
 
 
 def time_text(seconds: float) -> str:
@@ -132,7 +142,7 @@ def summary_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
         rows.append([point["point"], *(where.text_of(point["values"][axis]) for axis in sweep.axes),
                      *_figures(good), f"{len(good)}/{planned}"])  # fmt: skip
     head = ["point", *(names[axis] for axis in sweep.axes), "achieved", "mean", "p50", "p99", "valid"]
-    lines = ["", describe.table(head, rows)]
+    lines = ["", layout.table(head, rows)]
     values = {point["point"]: point["values"] for point in sweep.points}
     lines += [_check(ledger, check, values) for check in _checks(ledger)]
     missing = [key for key in keys if key not in ledger.done]

@@ -12,7 +12,7 @@ from orchestrator.core import lock
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LockedError
 from orchestrator.parts.protocols import Channel
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.run.session import holder
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 
@@ -55,9 +55,9 @@ def up(testbed: NetnsTestbed, folder: Path) -> Iterator[NetnsTestbed]:
         testbed.close()
 
 
-def attached(testbed: NetnsTestbed, node: str, channel: Channel | None = None) -> Leash:
+def attached(testbed: NetnsTestbed, node: str, channel: Channel | None = None) -> AgentClient:
     """An agent on a node of a testbed that is up, which has answered."""
-    made = Leash(
+    made = AgentClient(
         testbed.topology.node(node),
         channel or testbed.connect(node, Deadline.after(CALL_S)),
         run=testbed.run_id,
@@ -73,7 +73,7 @@ def attached(testbed: NetnsTestbed, node: str, channel: Channel | None = None) -
 
 
 @contextmanager
-def leash(testbed: NetnsTestbed, node: str, channel: Channel | None = None) -> Iterator[Leash]:
+def client(testbed: NetnsTestbed, node: str, channel: Channel | None = None) -> Iterator[AgentClient]:
     """The same, until the end of the block."""
     made = attached(testbed, node, channel)
     try:

@@ -11,15 +11,15 @@ from tests.bench.figure import Figure, Settings
 from tests.bench.paired import compared
 
 GOAL = 1.01
-TRAINING = Path(__file__).parents[2] / "workloads/rank"
+SOURCES = Path(__file__).parents[2]
 ITERATION_S = 0.16  # of the quickstart's training
 SPANS = 20  # of an iteration of it: passes, buckets and their waits
 
 WRITE = f"""
 import sys, time
 from pathlib import Path
-from iteration_log import IterationLog
-from trace import Trace
+from workloads.rank.base.iteration_log import IterationLog
+from workloads.rank.base.trace import Trace
 log, trace = IterationLog(Path("iterations.jsonl")), Trace(Path("trace.jsonl"), wanted=True)
 record = dict(iteration=1, start_ns=time.time_ns(), mono_start_ns=time.monotonic_ns(), end_ns=time.time_ns(),
               seconds=0.160123456, forward_s=0.05, backward_s=0.1, wait_s=0.01, loss=1.23456, samples=64)
@@ -40,7 +40,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
     taken = []
     for _ in range(settings.times(5, 2)):
         done = subprocess.run(
-            [sys.executable, "-c", WRITE], cwd=settings.scratch, env={"PYTHONPATH": str(TRAINING)}, text=True,
+            [sys.executable, "-c", WRITE], cwd=settings.scratch, env={"PYTHONPATH": str(SOURCES)}, text=True,
             capture_output=True, check=True,
         )  # fmt: skip
         taken.append(float(done.stdout) * 1e6)

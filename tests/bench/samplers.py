@@ -36,10 +36,10 @@ def measure(settings: Settings) -> Iterator[Figure]:
         ]
         for what, launches, node, goal in chosen:
             (launch,) = [one for one in launches if one.node == node]
-            with local.leash(testbed, node) as leash:
-                leash.start(launch, Deadline.after(local.CALL_S))
+            with local.client(testbed, node) as client:
+                client.start(launch, Deadline.after(local.CALL_S))
                 shares = tuple(_shares(testbed.run_id, launch, times=settings.times(5, 2), over_s=settings.times(5, 2)))
-                leash.stop(launch, Deadline.after(local.CALL_S))
+                client.stop(launch, Deadline.after(local.CALL_S))
             yield Figure(
                 what=what,
                 unit="% of a core",

@@ -40,7 +40,7 @@ def _agents(testbed: NetnsTestbed) -> float:
     deadline = Deadline.after(local.CALL_S)
     names = [node.name for node in testbed.topology.nodes]
     began = time.perf_counter()
-    leashes = fanout.each(names, lambda name: local.attached(testbed, name), deadline=deadline, what="connecting")
+    clients = fanout.each(names, lambda name: local.attached(testbed, name), deadline=deadline, what="connecting")
     seconds = time.perf_counter() - began
-    fanout.each(leashes.values(), lambda one: one.close(deadline), deadline=deadline, what="closing")
+    fanout.each(clients.values(), lambda one: one.close(deadline), deadline=deadline, what="closing")
     return seconds

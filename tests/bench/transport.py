@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.transport import ssh
 from tests.bench import local
 from tests.bench.commands import ROOT, call
@@ -29,8 +29,8 @@ def measure(settings: Settings) -> Iterator[Figure]:
         deadline = Deadline.after(local.CALL_S)
         python = testbed.topology.node(NODE).python
         with (
-            local.leash(testbed, NODE, ssh.connect(target, python=python, deadline=deadline)) as through_door,
-            local.leash(testbed, OTHER) as direct,
+            local.client(testbed, NODE, ssh.connect(target, python=python, deadline=deadline)) as through_door,
+            local.client(testbed, OTHER) as direct,
         ):
             names = {name: Path(testbed.topology.node(name).folder(testbed.run_id)).name for name in (NODE, OTHER)}
             big = folder / "hosts" / NODE / names[NODE] / "big"
@@ -74,9 +74,9 @@ def _throughput(size: int, settings: Settings, *, ways: dict[str, Callable[[Path
         )
 
 
-def _round_trips(leash: Leash, door: Path, settings: Settings) -> Iterator[Figure]:
+def _round_trips(client: AgentClient, door: Path, settings: Settings) -> Iterator[Figure]:
     """A question to an agent against the same by a command over a connection that is open already."""
-    asked = [_timed(lambda: leash.disk(Deadline.after(local.CALL_S))) for _ in range(settings.times(300, 100))]
+    asked = [_timed(lambda: client.disk(Deadline.after(local.CALL_S))) for _ in range(settings.times(300, 100))]
     argv = ["ssh", "-F", str(door / "ssh_config"), "-o", f"ControlPath={door}/mux"]
     master = subprocess.Popen(
         [*argv, "-M", "-N", NODE],
@@ -109,10 +109,10 @@ def _random_file(path: Path, size: int) -> None:
             file.write(os.urandom(1 << 20))
 
 
-def _fetch(leash: Leash, target: Path) -> None:
+def _fetch(client: AgentClient, target: Path) -> None:
     deadline = Deadline.after(FETCH_S)
-    (big,) = (file for file in leash.files(deadline) if file.path == "big")
-    leash.fetch(big, target.parent, deadline)
+    (big,) = (file for file in client.files(deadline) if file.path == "big")
+    client.fetch(big, target.parent, deadline)
     (target.parent / big.path).rename(target)
 
 

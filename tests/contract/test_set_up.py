@@ -78,10 +78,15 @@ def test_what_workloads_ask_for_is_installed_for_a_run_or_with_the_frameworks():
     assert set(needed("workload")) - OF_HOSTS.keys() <= listed("run", "frameworks")
 
 
+def _ours(name: str) -> bool:
+    """Whether it is sent to hosts: a file, or a program of ranks."""
+    return name.endswith(".py") or (ROOT / "workloads/rank" / name.replace(".", "/")).with_suffix(".py").is_file()
+
+
 @pytest.mark.parametrize("folder", ["orchestrator", "workloads", "cross_traffic"])
 def test_what_the_sources_start_is_installed_for_a_run(folder):
     started = programs(ROOT / folder)
-    lacking = {name for name in started if not name.endswith(".py")} - ALWAYS - OF_HOSTS.keys()
+    lacking = {name for name in started if not _ours(name)} - ALWAYS - OF_HOSTS.keys()
     known = listed("run", *RUNTIMES)  # hosts that are containers are asked for by name
     assert lacking <= known, {name: started[name] for name in lacking - known}
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from orchestrator.cli.main import main
 from orchestrator.experiment import config, documents, loading, plan
-from orchestrator.experiment.experiment import for_dry_run
 from orchestrator.experiment.experiment import model as experiment_model
+from orchestrator.experiment.experiment import on_this_machine
 from orchestrator.experiment.plandata import plan_data
 from orchestrator.parts.registry import FOLDERS, found
 
@@ -109,9 +109,9 @@ def test_resolved_and_read_again_it_plans_the_same(data, spread):
 
 
 @pytest.mark.parametrize("path", PLAYBOOKS, ids=lambda path: path.stem)
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_playbooks_resolve_plan_and_keep_to_the_schema(path, dry_run):
-    experiment, document = loading.checked(path, [], dry_run=dry_run)
+@pytest.mark.parametrize("local", [False, True])
+def test_playbooks_resolve_plan_and_keep_to_the_schema(path, local):
+    experiment, document = loading.checked(path, [], local=local)
     schema().validate(document.data)
     again = read(loading.resolved_text(experiment))
     assert [run.point for run in plan.build(again)] == [run.point for run in plan.build(experiment)]
@@ -119,7 +119,7 @@ def test_playbooks_resolve_plan_and_keep_to_the_schema(path, dry_run):
 
 @pytest.mark.parametrize("path", PLAYBOOKS, ids=lambda path: path.stem)
 def test_the_schema_refuses_a_key_that_nobody_knows_anywhere(path):
-    _, document = loading.checked(path, [], dry_run=False)
+    _, document = loading.checked(path, [], local=False)
 
     def with_stray(data):
         if isinstance(data, dict):
@@ -152,9 +152,9 @@ def test_a_dry_run_of_an_inventory_keeps_names_and_rates(tmp_path):
     text = text.replace("local: {hosts: 5, link: 25gbit, scale: 100}", f"inventory: {bed}").replace("to: h5", "to: h4")
     (tmp_path / "e.yaml").write_text(text)
     assert schema().is_valid(yaml.safe_load(text))
-    experiment, _ = loading.checked(tmp_path / "e.yaml", [], dry_run=True)
+    experiment, _ = loading.checked(tmp_path / "e.yaml", [], local=True)
     local = experiment.testbed.local
     assert local.names == ("h1", "h2", "h3", "h4")
     assert (local.rate_of("h1"), local.rate_of("h4"), local.scale, local.mtu) == (25e9, 10e9, 100, 9000)
-    again = for_dry_run(read(loading.resolved_text(experiment)))
+    again = on_this_machine(read(loading.resolved_text(experiment)))
     assert plan.build(again)[0].point == plan.build(experiment)[0].point

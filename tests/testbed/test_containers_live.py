@@ -18,7 +18,7 @@ from orch_runs import ROOT, measured, nothing_is_left, orch, write
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.testbed import host_image, leftovers, runtimes
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.netns_setup import Containers
@@ -90,12 +90,12 @@ def test_what_is_started_on_a_host_is_told_how_it_ends_and_reads_what_it_is_sent
 def test_an_agent_works_there(up, runtime):
     testbed = up(2, containers=Containers(runtime=runtime))
     channel = testbed.connect("h2", soon())
-    leash = Leash(testbed.topology.node("h2"), channel, run="a-run", holder={}, on_event=lambda _: None)
+    client = AgentClient(testbed.topology.node("h2"), channel, run="a-run", holder={}, on_event=lambda _: None)
     try:
-        leash.hello(soon())
+        client.hello(soon())
         assert [entry.name for entry in testbed.home_of("h2").iterdir()] == ["a-run.h2"]
     finally:
-        leash.close(soon())
+        client.close(soon())
 
 
 HELD = """

@@ -10,7 +10,7 @@ from orch_runs import as_root, in_stage, light, start, wait_for, write
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 from tests.machine import PATIENCE_S
 
 pytestmark = [
@@ -27,7 +27,7 @@ def soon():
 
 @pytest.fixture
 def disk(up, on):
-    """Mount a file system with these options, with something in it, at the work folder of a host; a leash there."""
+    """Mount a file system with these options, with something in it, at the work folder of a host; a client there."""
     testbed = up(2)
     made = []
 
@@ -39,13 +39,13 @@ def disk(up, on):
         )
         on(testbed, "h1", f"mount -o remount,{options} {WORK}")
         node = dataclasses.replace(testbed.topology.node("h1"), work=WORK)
-        leash = Leash(node, testbed.connect("h1", soon()), run="r1", holder={}, on_event=lambda _: None)
-        made.append(leash)
-        return leash
+        client = AgentClient(node, testbed.connect("h1", soon()), run="r1", holder={}, on_event=lambda _: None)
+        made.append(client)
+        return client
 
     yield mount
-    for leash in made:
-        leash.close(soon())
+    for client in made:
+        client.close(soon())
     on(testbed, "h1", f"umount {WORK}")
 
 
@@ -53,21 +53,21 @@ FILL = "dd if=/dev/zero of=fill bs=4096 2>/dev/null; true"
 
 
 def test_a_disk_that_is_full_at_the_start_is_told_by_its_path(disk):
-    leash = disk("rw", FILL)
+    client = disk("rw", FILL)
     with pytest.raises(AgentError) as caught:
-        leash.hello(soon())
+        client.hello(soon())
     assert caught.value.node == "h1"
     assert caught.value.message.startswith(f"no space is left at {WORK}/r1.h1")
     assert caught.value.hint == "make room there, or name another folder in `work:`"
 
 
 def test_a_disk_that_gets_full_is_told_by_its_path(disk):
-    leash = disk("rw")
-    leash.hello(soon())
+    client = disk("rw")
+    client.hello(soon())
     with pytest.raises(AgentError, match=f"no space is left at {WORK}/r1.h1"):
-        leash.put("big", bytes(2 << 20), soon())
+        client.put("big", bytes(2 << 20), soon())
     with pytest.raises(AgentError, match=f"no space is left at {WORK}/r1.h1"):
-        leash.change("rate", soon(), undo=[["true"]], apply=[["true"]])
+        client.change("rate", soon(), undo=[["true"]], apply=[["true"]])
 
 
 def test_a_read_only_disk_is_told_by_its_path(disk):
@@ -76,10 +76,10 @@ def test_a_read_only_disk_is_told_by_its_path(disk):
 
 
 def test_a_program_where_nothing_may_be_executed_is_not_told_as_missing(disk):
-    leash = disk("noexec", "echo '#!/bin/sh' >program && chmod +x program")
-    leash.hello(soon())
+    client = disk("noexec", "echo '#!/bin/sh' >program && chmod +x program")
+    client.hello(soon())
     with pytest.raises(AgentError, match="program cannot be executed: its file system is mounted noexec"):
-        leash.run([f"{WORK}/program"], soon())
+        client.run([f"{WORK}/program"], soon())
 
 
 def test_a_host_whose_disk_gets_full_in_a_window_is_named(hosts, tmp_path):

@@ -14,7 +14,7 @@ from netns_help import carries, processes_of, serve_once
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.testbed import netns, netns_door, netns_needs
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.netns_setup import setup_document
@@ -323,9 +323,9 @@ def test_an_agent_makes_the_runs_folder_where_the_controller_sees_it(up):
     testbed = up(2)
     for name in ("h2", "switch"):
         channel = testbed.connect(name, Deadline.after(60))
-        leash = Leash(testbed.topology.node(name), channel, run="a-run", holder={}, on_event=lambda _: None)
+        client = AgentClient(testbed.topology.node(name), channel, run="a-run", holder={}, on_event=lambda _: None)
         try:
-            leash.hello(Deadline.after(60))
+            client.hello(Deadline.after(60))
             assert [entry.name for entry in testbed.home_of(name).iterdir()] == [f"a-run.{name}"]
         finally:
-            leash.close(Deadline.after(60))
+            client.close(Deadline.after(60))

@@ -10,7 +10,7 @@ from rank_processes import SEED, loopback, others_end_with_one_line, running
 
 from tests.skipping import needs_torch
 from workloads import collective, ddp, p2p
-from workloads.rank.exchange import pulling
+from workloads.rank.torch.exchange import pulling
 
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
 

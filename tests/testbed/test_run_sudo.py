@@ -18,7 +18,7 @@ from sudo_hosts import ALL, ONLY_THE_WRAPPER, processes_of, up
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TransportError
 from orchestrator.parts.launch import Exited, Launch, Line, Requirement
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 
 pytestmark = [
@@ -48,31 +48,31 @@ def hosts(machine):
     assert not Path(f"/var/tmp/orch-{machine.uid}").exists()
 
 
-def leash_on(hosts, sudo, name="a"):
+def client_on(hosts, sudo, name="a"):
     testbed = InventoryTestbed(Inventory.model_validate(hosts.inventory(sudo)))
     node = testbed.topology.node(name)
     channel = testbed.connect(name, soon())
-    return Leash(node, channel, run=f"sudo-{time.time_ns()}", holder={}, on_event=lambda _: None)
+    return AgentClient(node, channel, run=f"sudo-{time.time_ns()}", holder={}, on_event=lambda _: None)
 
 
 def greeted(hosts, sudo):
     """Who an agent says that it is."""
-    leash = leash_on(hosts, sudo)
+    client = client_on(hosts, sudo)
     try:
-        greeting = leash.hello(soon())
-        leash.remove(soon())
+        greeting = client.hello(soon())
+        client.remove(soon())
         return greeting
     finally:
-        leash.close(soon())
+        client.close(soon())
 
 
 def refused(hosts, sudo):
-    leash = leash_on(hosts, sudo)
+    client = client_on(hosts, sudo)
     try:
         with pytest.raises(TransportError, match="channel to the agent ended") as caught:
-            leash.hello(soon())
+            client.hello(soon())
     finally:
-        leash.close(soon())
+        client.close(soon())
     return caught.value
 
 
@@ -100,23 +100,23 @@ def test_a_whole_run_of_an_ordinary_user(hosts, tmp_path, way):
 def test_the_wrapper_gives_two_rights_and_no_more(hosts):
     hosts.install()
     hosts.sudo(ONLY_THE_WRAPPER)
-    leash = leash_on(hosts, str(hosts.wrapper))
+    client = client_on(hosts, str(hosts.wrapper))
     try:
-        greeting = leash.hello(soon())
+        greeting = client.hello(soon())
         assert (greeting.uid, greeting.user) == (hosts.uid, None)
         assert greeting.folder.startswith(f"/var/tmp/orch-{hosts.uid}/")
-        rights = leash.read(["/proc/self/status"], soon()).texts["/proc/self/status"]
+        rights = client.read(["/proc/self/status"], soon()).texts["/proc/self/status"]
         for name in ("Inh", "Prm", "Eff", "Bnd", "Amb"):
             assert re.search(rf"Cap{name}:\s0*3000\n", rights)
         for argv in (["cat", "/etc/shadow"], ["sudo", "-n", str(hosts.wrapper), "true"], ["chown", "root", "/var/tmp"]):
-            assert leash.run(argv, soon()).status != 0
-        assert leash.run(["ip", "link", "set", "lo", "mtu", "65535"], soon()).status == 0
+            assert client.run(argv, soon()).status != 0
+        assert client.run(["ip", "link", "set", "lo", "mtu", "65535"], soon()).status == 0
         shown = Launch(name="p", node="a", role="rank", argv=("grep", "Cap", "/proc/self/status"), ready=Exited())
-        leash.start(shown, soon())
-        assert not re.search(r"Cap(Prm|Eff|Amb):\s0*[1-9a-f]", leash.read(["p/stdout"], soon()).texts["p/stdout"])
-        leash.remove(soon())
+        client.start(shown, soon())
+        assert not re.search(r"Cap(Prm|Eff|Amb):\s0*[1-9a-f]", client.read(["p/stdout"], soon()).texts["p/stdout"])
+        client.remove(soon())
     finally:
-        leash.close(soon())
+        client.close(soon())
 
 
 @pytest.mark.parametrize(
@@ -132,33 +132,33 @@ def test_the_wrapper_gives_two_rights_and_no_more(hosts):
 def test_what_conditions_do_with_the_wrapper(hosts, apply, undo):
     hosts.install()
     hosts.sudo(ONLY_THE_WRAPPER)
-    leash = leash_on(hosts, str(hosts.wrapper))
+    client = client_on(hosts, str(hosts.wrapper))
     try:
-        leash.hello(soon())
-        leash.change("it", soon(), undo=[undo.split()], apply=[apply.split()])
-        leash.undo("it", soon())
-        leash.remove(soon())
+        client.hello(soon())
+        client.change("it", soon(), undo=[undo.split()], apply=[apply.split()])
+        client.undo("it", soon())
+        client.remove(soon())
     finally:
-        leash.close(soon())
+        client.close(soon())
 
 
 def test_captures_without_sudo_by_a_tcpdump_with_the_right_of_its_own(hosts):
     hosts.capable("tcpdump")
-    leash = leash_on(hosts, sudo=False)
-    agent = leash.hello(soon()).pid
+    client = client_on(hosts, sudo=False)
+    agent = client.hello(soon()).pid
     need = Requirement(node="a", kind="privilege", what="CAP_NET_RAW of tcpdump", remedy="", needed_by="")
-    (finding,) = leash.check([need], soon())
+    (finding,) = client.check([need], soon())
     assert (finding.found, finding.detail) == (True, f"{hosts.programs}/tcpdump has it of its own")
     argv = ("tcpdump", "-Z", "root", "-i", "eth0", "-w", "capture.pcap")
     capture = Launch(
         name="p", node="a", role="collector", argv=argv, privileged=True, ready=Line("listening on", "stderr")
     )
-    leash.start(capture, soon())
+    client.start(capture, soon())
     os.kill(agent, signal.SIGKILL)
     with contextlib.suppress(OrchError):  # sshd goes with the connection
-        leash.close(soon())
+        client.close(soon())
     wait_for(lambda: not processes_of(hosts.uid), 60, f"the end of {processes_of(hosts.uid)}")
-    again = leash_on(hosts, sudo=False)
+    again = client_on(hosts, sudo=False)
     try:
         again.hello(soon())
         (removed,) = again.sweep(soon(), keep_data=False).removed

@@ -20,8 +20,8 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, TransportError
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.topology import Node
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import AgentLost, RemoteFile
-from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport import ssh
 from orchestrator.remote.transport.bootstrap import agent_source
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
@@ -72,18 +72,18 @@ def server(tmp_path_factory) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def leashed(channel: ssh.SshChannel, work: Path, **options) -> Iterator[Leash]:
+def connected_client(channel: ssh.SshChannel, work: Path, **options) -> Iterator[AgentClient]:
     options = {"run": f"ssh-{time.time_ns()}", "on_event": lambda _: None, **options}
-    leash = Leash(Node(name="n1", work=str(work)), channel, holder={}, **options)
+    client = AgentClient(Node(name="n1", work=str(work)), channel, holder={}, **options)
     try:
-        yield leash
+        yield client
     finally:
-        leash.close(soon())
+        client.close(soon())
 
 
 def greets(channel: ssh.SshChannel, work: Path) -> bool:
-    with leashed(channel, work) as leash:
-        return leash.hello(soon()).uid == os.geteuid()
+    with connected_client(channel, work) as client:
+        return client.hello(soon()).uid == os.geteuid()
 
 
 def connect(target: ssh.SshTarget, **options) -> ssh.SshChannel:
@@ -91,12 +91,12 @@ def connect(target: ssh.SshTarget, **options) -> ssh.SshChannel:
 
 
 def test_an_agent_answers_and_its_data_comes_home(server, tmp_path):
-    with leashed(connect(server.target), tmp_path) as leash:
-        leash.hello(soon())
-        leash.put("data", os.urandom(3_000_000), soon())
-        leash.fetch(RemoteFile("data", 3_000_000), tmp_path / "home", soon())
+    with connected_client(connect(server.target), tmp_path) as client:
+        client.hello(soon())
+        client.put("data", os.urandom(3_000_000), soon())
+        client.fetch(RemoteFile("data", 3_000_000), tmp_path / "home", soon())
         assert (tmp_path / "home/data").read_bytes() == next(tmp_path.glob("ssh-*/data")).read_bytes()
-        assert leash.clock(10, soon()).uncertainty_ns < 20e6
+        assert client.clock(10, soon()).uncertainty_ns < 20e6
 
 
 def test_a_socket_and_a_host_key_may_be_given(server, tmp_path):
@@ -202,9 +202,9 @@ def test_a_missing_python_says_so(server, tmp_path, monkeypatch, late_s):
     channel = connect(server.target, python="/no/python")
     with (
         pytest.raises(TransportError, match="channel to the agent ended") as caught,
-        leashed(channel, tmp_path) as leash,
+        connected_client(channel, tmp_path) as client,
     ):
-        leash.hello(soon())
+        client.hello(soon())
     assert "python" in caught.value.hint
     assert "/no/python" in caught.value.tail
 
@@ -212,10 +212,10 @@ def test_a_missing_python_says_so(server, tmp_path, monkeypatch, late_s):
 def test_a_cut_connection_ends_the_agent_and_is_noticed(server, tmp_path):
     events = []
     channel = connect(server.target)
-    with leashed(channel, tmp_path, on_event=events.append) as leash:
-        agent = leash.hello(soon()).pid
-        leash.start(Launch(name="p", node="n1", role="rank", argv=("sleep", "600")), soon())
-        pid = leash.processes(soon())[0].pid
+    with connected_client(channel, tmp_path, on_event=events.append) as client:
+        agent = client.hello(soon()).pid
+        client.start(Launch(name="p", node="n1", role="rank", argv=("sleep", "600")), soon())
+        pid = client.processes(soon())[0].pid
         parent = int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(session(parent), signal.SIGKILL)  # the server's side of this connection
         Deadline.after(60).poll(lambda: gone(pid) and gone(agent), every_s=0.02, waiting_for="the agent to end")

@@ -21,7 +21,7 @@ from orchestrator.agents.agent.proc import command_line, descendants, process_ta
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TransportError
 from orchestrator.parts.topology import Node
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.transport import logins, ssh
 
 pytestmark = pytest.mark.testbed
@@ -322,18 +322,18 @@ class TestSilence:
             known = "".join(f"[127.0.0.1]:{p} {place.public(name)}\n" for name, p in (("h", port), ("gate", gate)))
             place.write(host("h", port), host("gate", gate), known=known)
             ways = {"g1": "gate", "g2": "gate", "h1": None}
-            leashes = {name: self.leash(place.target("h", name=name, jump=jump)) for name, jump in ways.items()}
-            for leash in leashes.values():
-                closing.callback(leash.close, Deadline.after(PATIENCE_S))
-                leash.hello(Deadline.after(PATIENCE_S), folder=str(tmp_path / leash.node.name))
+            clients = {name: self.client(place.target("h", name=name, jump=jump)) for name, jump in ways.items()}
+            for client in clients.values():
+                closing.callback(client.close, Deadline.after(PATIENCE_S))
+                client.hello(Deadline.after(PATIENCE_S), folder=str(tmp_path / client.node.name))
             for pid in self.processes_of(place.folder / "gate.conf"):
                 os.kill(pid, signal.SIGSTOP)
                 closing.callback(os.kill, pid, signal.SIGCONT)
             for name in ("g1", "g2"):
                 with pytest.raises(TransportError, match="jump host gate, which leads to g1, g2: nothing") as caught:
-                    leashes[name].run(["true"], Deadline.after(PATIENCE_S))
+                    clients[name].run(["true"], Deadline.after(PATIENCE_S))
                 assert caught.value.node is None
-            assert leashes["h1"].run(["echo", "here"], Deadline.after(PATIENCE_S)).stdout == "here\n"
+            assert clients["h1"].run(["echo", "here"], Deadline.after(PATIENCE_S)).stdout == "here\n"
 
     @staticmethod
     def processes_of(config):
@@ -343,9 +343,9 @@ class TestSilence:
         return [server, *descendants(table, server)]
 
     @staticmethod
-    def leash(target):
+    def client(target):
         node = Node(name=target.name, python=sys.executable)
-        return Leash(node, connect(target), run=f"silence-{os.getpid()}", holder={}, on_event=lambda _: None)
+        return AgentClient(node, connect(target), run=f"silence-{os.getpid()}", holder={}, on_event=lambda _: None)
 
 
 class TestProxies:

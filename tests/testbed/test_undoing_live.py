@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.parts.conditions import congestion_control, delay, ecn, firewall, loss, rate
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.run.session import Session
 from tests.machine import PATIENCE_S
 
@@ -39,23 +39,23 @@ def soon():
 
 def agent(testbed, run):
     channel = testbed.connect("h1", soon())
-    leash = Leash(testbed.topology.node("h1"), channel, run=run, holder={}, on_event=lambda _: None)
-    return leash, leash.hello(soon()).pid
+    client = AgentClient(testbed.topology.node("h1"), channel, run=run, holder={}, on_event=lambda _: None)
+    return client, client.hello(soon()).pid
 
 
-def state(leash, change):
-    return Session._state(leash, change)
+def state(client, change):
+    return Session._state(client, change)
 
 
 def left_by_a_killed_agent(on, testbed, run):
     """The changes with the state before each, and the undo commands in the order in which they are to be run."""
-    leash, pid = agent(testbed, run)
+    client, pid = agent(testbed, run)
     made, undo = [], []
     for change in changes(testbed.topology):
-        old = state(leash, change)
+        old = state(client, change)
         steps = change.undo(old)
-        leash.change(change.name, soon(), undo=steps, apply=change.apply(old), sign=change.sign(old))
-        assert state(leash, change) == change.expect(old) != old, change.name
+        client.change(change.name, soon(), undo=steps, apply=change.apply(old), sign=change.sign(old))
+        assert state(client, change) == change.expect(old) != old, change.name
         made.append((change, old))
         undo = [*steps, *undo]
     on(testbed, "h1", f"kill -9 {pid}")

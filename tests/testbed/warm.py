@@ -66,7 +66,5 @@ def _become(argv: list[str], cwd: str, env: dict[str, str], stdin: Connection) -
     sys.stdin = open(0, closefd=False)  # noqa: SIM115  # the standard streams, of which there is no path
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
     sys.dont_write_bytecode = True
-    for path in Path().glob("*.py"):  # what lies beside a program goes before what was imported under its name
-        sys.modules.pop(path.stem, None)
     sys.argv, sys.path[:0] = argv, [cwd]
     runpy.run_path(argv[0], run_name="__main__")

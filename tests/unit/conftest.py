@@ -1,4 +1,4 @@
-"""Leashes to real agents on this machine."""
+"""Clients of real agents on this machine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
 from orchestrator.parts.topology import Node
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import AgentEvent, Swept
-from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.report import style
 from tests.machine import PATIENCE_S
@@ -25,8 +25,8 @@ AGENT_PYTHON = os.environ.get("ORCH_AGENT_PYTHON", sys.executable)  # of the age
 NOT_ALLOWED = "a test that kills an agent or sweeps takes turns with the others: it has to ask for the fixture `strays`"
 
 
-class Tethered(Leash):
-    """A leash that keeps its channel and its events for the test."""
+class RecordingClient(AgentClient):
+    """A client that keeps its channel and its events for the test."""
 
     def __init__(
         self,
@@ -76,24 +76,26 @@ def run_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def tether(request: pytest.FixtureRequest, tmp_path: Path, run_name: str) -> Iterator[Callable[..., Tethered]]:
-    made: list[Tethered] = []
+def connect_agent(
+    request: pytest.FixtureRequest, tmp_path: Path, run_name: str
+) -> Iterator[Callable[..., RecordingClient]]:
+    made: list[RecordingClient] = []
     strays = "strays" in request.fixturenames
     if strays:
         request.getfixturevalue("strays")  # held until the last agent is gone
 
-    def make(**options: object) -> Tethered:
+    def make(**options: object) -> RecordingClient:
         hello = options.pop("hello", True)
-        leash = Tethered(tmp_path / "work", **{"run": run_name, "strays": strays, **options})  # type: ignore[arg-type]
-        made.append(leash)
+        client = RecordingClient(tmp_path / "work", **{"run": run_name, "strays": strays, **options})  # type: ignore[arg-type]
+        made.append(client)
         if hello:
-            leash.hello(Deadline.after(PATIENCE_S))
-        return leash
+            client.hello(Deadline.after(PATIENCE_S))
+        return client
 
     yield make
-    for leash in made:
+    for client in made:
         try:
-            leash.close(Deadline.after(PATIENCE_S))
+            client.close(Deadline.after(PATIENCE_S))
         except OrchError:
-            leash.channel.close()
-        assert strays or leash.channel._process.returncode != -signal.SIGKILL, NOT_ALLOWED
+            client.channel.close()
+        assert strays or client.channel._process.returncode != -signal.SIGKILL, NOT_ALLOWED

@@ -28,8 +28,8 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, TransportError
 from orchestrator.parts.launch import Exited, Launch
 from orchestrator.parts.topology import Node
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import AgentLost
-from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport import local
 from orchestrator.remote.transport.bootstrap import agent_argv, agent_command_line, agent_modules, agent_source, packed
 from orchestrator.remote.transport.local import LocalChannel
@@ -110,11 +110,11 @@ def test_a_node_is_sent_a_third_of_what_the_agent_is():
     assert 3 * len(agent_source()) < sum(len(text.encode()) for text in agent_modules().values())
 
 
-def test_what_is_to_be_written_and_is_not_compressed_is_refused(tether):
-    leash = tether()
+def test_what_is_to_be_written_and_is_not_compressed_is_refused(connect_agent):
+    client = connect_agent()
     with pytest.raises(AgentError, match="is not compressed"):
-        leash._connection.ask("put", soon(), {"path": "x", "mode": 0o644}, payload=b"plain")
-    leash.put("x", b"still there", soon())
+        client._connection.ask("put", soon(), {"path": "x", "mode": 0o644}, payload=b"plain")
+    client.put("x", b"still there", soon())
 
 
 def test_the_command_line_survives_a_login_shell():
@@ -169,16 +169,16 @@ def test_frames_may_come_in_pieces(raw):
     assert raw.reply()["id"] == 9
 
 
-def test_a_start_with_bad_values_is_refused(tether):
-    leash = tether()
+def test_a_start_with_bad_values_is_refused(connect_agent):
+    client = connect_agent()
     ready = {"kind": "line", "pattern": "(", "file": "stdout"}
     values = {"name": "p", "argv": ["true"], "env": {}, "ready": ready, "ready_within_s": 1}
     for name in ("../x", "", ".hidden", "a b"):
         with pytest.raises(AgentError):
-            leash._connection.ask("start", soon(), {**values, "name": name, "ready": {"kind": "started"}})
+            client._connection.ask("start", soon(), {**values, "name": name, "ready": {"kind": "started"}})
     with pytest.raises(AgentError, match="unterminated"):
-        leash._connection.ask("start", soon(), values)
-    assert leash.processes(soon()) == []
+        client._connection.ask("start", soon(), values)
+    assert client.processes(soon()) == []
 
 
 def test_what_a_shell_prints_before_the_agent_is_skipped(tmp_path):
@@ -191,9 +191,9 @@ def test_what_a_shell_prints_before_the_agent_is_skipped(tmp_path):
                 return b"Welcome to the cluster!\r\n\0 "
             return super().read(size)
 
-    leash = Leash(Node(name="n1", work=str(tmp_path)), Noisy(), run="noise", holder={}, on_event=lambda _: None)
-    assert leash.hello(soon()).pid > 0
-    leash.close(soon())
+    client = AgentClient(Node(name="n1", work=str(tmp_path)), Noisy(), run="noise", holder={}, on_event=lambda _: None)
+    assert client.hello(soon()).pid > 0
+    client.close(soon())
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.2], ids=["source-first", "end-first"])
@@ -210,36 +210,36 @@ def test_a_channel_without_an_agent_says_why(tmp_path, monkeypatch, late_s, read
     script.write_text(f"#!/bin/sh\n{reads}echo 'sudo: a password is required' >&2\n")
     script.chmod(0o755)
     channel = LocalChannel(str(script))
-    leash = Leash(Node(name="n1", work=str(tmp_path)), channel, run="r", holder={}, on_event=lambda _: None)
+    client = AgentClient(Node(name="n1", work=str(tmp_path)), channel, run="r", holder={}, on_event=lambda _: None)
     with pytest.raises(TransportError, match="channel to the agent ended") as caught:
-        leash.hello(soon())
+        client.hello(soon())
     assert "sudo" in caught.value.hint
     assert "password is required" in caught.value.tail
-    leash.close(soon())
+    client.close(soon())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="dropping rights needs root")
-def test_under_sudo_it_drops_to_the_user_unless_privileged(tether, tmp_path):
+def test_under_sudo_it_drops_to_the_user_unless_privileged(connect_agent, tmp_path):
     nobody = pwd.getpwnam("nobody")
-    leash = tether(env={**os.environ, "SUDO_UID": str(nobody.pw_uid), "SUDO_USER": "nobody"}, hello=False)
+    client = connect_agent(env={**os.environ, "SUDO_UID": str(nobody.pw_uid), "SUDO_USER": "nobody"}, hello=False)
     for parent in (tmp_path, *tmp_path.parents):  # only those that pytest made lock others out
         if parent.stat().st_mode & 0o005 != 0o005:
             parent.chmod(parent.stat().st_mode | 0o055)
-    greeting = leash.hello(soon())
+    greeting = client.hello(soon())
     assert (greeting.uid, greeting.user) == (0, "nobody")
     script = "id -u; id -G; echo $HOME; echo x > made"
     for name, privileged in (("user", False), ("root", True)):
         argv = ("sh", "-c", script)
-        leash.start(
+        client.start(
             Launch(name=name, node="n1", role="rank", argv=argv, privileged=privileged, ready=Exited()), soon()
         )  # fmt: skip
-    folder = Path(leash.node.folder(leash._run))
+    folder = Path(client.node.folder(client._run))
     uid, groups, home = (folder / "user/stdout").read_text().split("\n")[:3]
     assert (uid, groups, home) == (str(nobody.pw_uid), str(nobody.pw_gid), nobody.pw_dir)
     assert (folder / "user/made").stat().st_uid == nobody.pw_uid
     assert (folder / "root/stdout").read_text().startswith("0\n")
-    assert leash.run(["id", "-u"], soon()).stdout == "0\n"
-    assert leash.run(["id", "-u"], soon(), privileged=False).stdout == f"{nobody.pw_uid}\n"
+    assert client.run(["id", "-u"], soon()).stdout == "0\n"
+    assert client.run(["id", "-u"], soon(), privileged=False).stdout == f"{nobody.pw_uid}\n"
 
 
 def test_a_parent_is_asked_to_end_before_its_child(monkeypatch):
@@ -318,18 +318,18 @@ def test_a_program_on_a_file_system_without_programs_is_no_missing_one():
 
 
 @pytest.mark.usefixtures("strays")
-def test_whoever_waits_for_a_lost_agent_finds_the_loss_told(tether):
-    leash = tether()
+def test_whoever_waits_for_a_lost_agent_finds_the_loss_told(connect_agent):
+    client = connect_agent()
     told = []
 
     def lost(event):
         time.sleep(0.1)
         told.append(event)
 
-    leash._connection._on_event = lost
-    threading.Timer(0.2, os.kill, (leash.channel.pid, signal.SIGKILL)).start()
+    client._connection._on_event = lost
+    threading.Timer(0.2, os.kill, (client.channel.pid, signal.SIGKILL)).start()
     with pytest.raises(TransportError, match="channel to the agent ended"):
-        leash.run(["sleep", "600"], soon())
+        client.run(["sleep", "600"], soon())
     assert [type(event) for event in told] == [AgentLost]
 
 

@@ -186,7 +186,7 @@ def test_a_sweep_with_one_point_too_large_is_refused_before_the_first(tmp_path, 
         assert status == 1
         assert "64 ranks take" in err
     assert not (tmp_path / "r").exists()
-    definition = sweepfile.load(path, [], dry_run=False)
+    definition = sweepfile.load(path, [], local=False)
     keys = run_sweep.chosen_keys(definition, ())
     about = run_sweep.settle(definition, keys, force=True, progress=Progress(io.StringIO()))
     assert about["forced"][0].startswith("64 ranks take")
@@ -289,7 +289,7 @@ def test_a_dry_run_is_held_against_this_machine(tmp_path, two_cores):
     assert orch("plan", str(path))[0] == 0
     status, _, err = orch("plan", str(path), "--dry-run")
     assert (status, "64 ranks take" in err) == (1, True)
-    assert loading.checked(path, [], dry_run=True)[0].testbed.local is not None
+    assert loading.checked(path, [], local=True)[0].testbed.local is not None
 
 
 def test_doctor_says_the_same_and_brings_nothing_up(tmp_path, two_cores, monkeypatch):

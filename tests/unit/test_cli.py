@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, orch
 
-from orchestrator.cli import main
+from orchestrator.cli import main, prepare
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = tuple(
@@ -49,7 +49,10 @@ def test_help_imports_nothing_that_it_does_not_need(helps):
 
 
 def test_every_command_is_listed_with_what_it_does(helps):
-    listed = re.findall(r"^    ([a-z]+) +[a-z]", helps["told"]["-"], re.MULTILINE)
+    text = helps["told"]["-"]
+    groups = dict(re.findall(r"^([a-z]+):\n((?:  .*\n)+)", text, re.MULTILINE))
+    assert list(groups) == ["measure", "look", "compare", "keep", "prepare", "options", "examples"]
+    listed = [name for lines in list(groups.values())[:5] for name in re.findall(r"^  ([a-z]+)  ", lines, re.MULTILINE)]
     assert listed == list(COMMANDS)
     assert {"run", "plan", "doctor", "ls", "show", "report", "recover", "clean", "schema"} <= set(listed)
 
@@ -71,7 +74,7 @@ def test_examples_of_the_whole_are_taken_too(helps):
     assert len(examples) > 5
     for example in examples:
         main.build_parser().parse_args(example.split()[1:])
-    assert "exit status: 0" in text
+    assert "exit codes:\n  0 " in text
 
 
 PLAN = """
@@ -131,7 +134,7 @@ def test_a_bug_of_ours_is_not_dressed_up(monkeypatch):
     def broken(_arguments):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(main, "_schema", broken)
+    monkeypatch.setattr(prepare, "_schema", broken)
     with pytest.raises(ZeroDivisionError):
         orch("schema")
 
@@ -140,5 +143,5 @@ def test_an_interrupted_command_says_so_by_its_status(monkeypatch):
     def interrupted(_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(main, "_schema", interrupted)
+    monkeypatch.setattr(prepare, "_schema", interrupted)
     assert orch("schema")[0] == 130

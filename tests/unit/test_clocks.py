@@ -7,9 +7,9 @@ from orchestrator.analysis.windows.gates import Evidence, Tolerances, judge
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.machine import own_kernel
 from orchestrator.parts.topology import Node
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import ClockSample
 from orchestrator.remote.clocks import agreed
-from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport import local
 
 SAMPLES = {"h1": ClockSample(120_000, 90_000), "h2": ClockSample(600_000, 1_060_000), "h3": ClockSample(-5_000, 40_000)}
@@ -32,13 +32,13 @@ def test_hosts_of_different_kernels_keep_what_was_measured_of_each():
 
 
 def test_an_agent_of_this_machine_tells_the_kernel_that_the_controller_runs_on(tmp_path):
-    leash = Leash(
+    client = AgentClient(
         Node(name="here", work=str(tmp_path)), local.connect(), run="clocks", holder={}, on_event=lambda _: None
     )
     try:
-        assert leash.hello(Deadline.after(60)).boot == own_kernel()
+        assert client.hello(Deadline.after(60)).boot == own_kernel()
     finally:
-        leash.close(Deadline.after(60))
+        client.close(Deadline.after(60))
 
 
 class Far(local.LocalChannel):
@@ -57,12 +57,12 @@ class Far(local.LocalChannel):
 
 
 def test_a_far_clock_is_known_to_half_the_round_trip_and_no_window_is_valid_by_it(tmp_path):
-    leash = Leash(Node(name="far", work=str(tmp_path)), Far(), run="clocks", holder={}, on_event=lambda _: None)
+    client = AgentClient(Node(name="far", work=str(tmp_path)), Far(), run="clocks", holder={}, on_event=lambda _: None)
     try:
-        leash.hello(Deadline.after(60))
-        sample = leash.clock(4, Deadline.after(60))
+        client.hello(Deadline.after(60))
+        sample = client.clock(4, Deadline.after(60))
     finally:
-        leash.close(Deadline.after(60))
+        client.close(Deadline.after(60))
     assert sample.uncertainty_ns >= Far.DELAY_S * 0.9e9
     assert abs(sample.offset_ns) <= sample.uncertainty_ns
     evidence = Evidence(window="w1", clock_uncertainty_s=(("far", sample.uncertainty_ns / 1e9),))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -209,11 +210,13 @@ def test_a_night_that_goes_on_after_midnight_is_one_night(tmp_path):
 
 def judged(results, *, night, status=0):
     parser = argparse.ArgumentParser()
-    compare_cli.sweep_options(parser)
-    arguments = parser.parse_args(["--baseline", "main"])
-    arguments.results = results
+    compare_cli.add_rule(parser)
     folder = results / "sweeps" / "nightly" / sweep_id(night)
-    return compare_cli.judge_sweep(arguments, sweep=sweep_id(night), folder=folder, status=status), folder
+    found = compare_cli.judge_sweep(
+        results, "main", sweep_id(night),
+        rule=compare_cli.rule_of(parser.parse_args([])), folder=folder, status=status, out=sys.stdout,
+    )  # fmt: skip
+    return found, folder
 
 
 @pytest.mark.parametrize(("night", "status", "ends"), [(9, 0, 4), (9, 3, 4), (4, 0, 0), (4, 3, 3)])

@@ -70,7 +70,7 @@ def test_the_exit_status_is_true_where_nobody_reads(kind, which):
     assert (done.stderr if which == "stdout" else done.stdout).strip() in {"and why", "what was measured"}
 
 
-@pytest.mark.parametrize(("kind", "told"), [("full", "orch: it could not be written"), ("pipe", "")])
+@pytest.mark.parametrize(("kind", "told"), [("full", "orch: cannot write"), ("pipe", "")])
 def test_an_answer_that_could_not_be_written_is_no_success(kind, told):
     asks = TELLS.replace('console.tell("what was measured")', 'print("rows")').replace("return 3", "return 0")
     with gone(kind) as stream:

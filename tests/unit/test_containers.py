@@ -16,7 +16,7 @@ from experiments import orch
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, TestbedError
 from orchestrator.experiment import loading, plan
-from orchestrator.experiment.experiment import for_dry_run
+from orchestrator.experiment.experiment import on_this_machine
 from orchestrator.testbed import containers, netns_needs, private_folder, runtimes
 from orchestrator.testbed.netns_setup import Containers, LocalSpec, new_keys, setup_document, topology
 from orchestrator.testbed.private_folder import PrivateFolder
@@ -40,7 +40,7 @@ def local(tmp_path):
         path = tmp_path / "x.yaml"
         (tmp_path / "rack.yaml").write_text(RACK)
         path.write_text(LOCAL % more if dry_run is None else ON_RACK % dry_run)
-        return loading.checked(path, [], dry_run=dry_run is not None)[0].testbed.local
+        return loading.checked(path, [], local=dry_run is not None)[0].testbed.local
 
     return load
 
@@ -85,9 +85,9 @@ def test_a_dry_run_can_take_the_clusters_image(local):
 def test_a_dry_run_of_a_local_testbed_changes_what_it_names(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text(LOCAL % "" + "dry_run: {runtime: podman}\n")
-    experiment, _ = loading.checked(path, [], dry_run=False)
+    experiment, _ = loading.checked(path, [], local=False)
     assert experiment.testbed.local.runtime == "namespaces"
-    swapped = for_dry_run(experiment).testbed.local
+    swapped = on_this_machine(experiment).testbed.local
     assert (swapped.runtime, swapped.scale) == ("podman", 100)
 
 

@@ -152,7 +152,7 @@ def test_launches_one_rank_a_host_in_the_given_order() -> None:
     ]  # fmt: skip
     assert [launch.follow for launch in launches] == ["iterations.jsonl"] * 3
     for launch in launches:
-        assert launch.argv == ("/opt/py", "-u", "ddp.py", "--config", "config.json")
+        assert launch.argv == ("/opt/py", "-u", "rank.pyz", "torch.ddp")
         assert launch.gate
         assert launch.ready == Line("^ready")
         assert launch.role == "rank"
@@ -163,16 +163,6 @@ def test_launches_one_rank_a_host_in_the_given_order() -> None:
         "OMP_NUM_THREADS": "2", "PYTHONDONTWRITEBYTECODE": "1", "GLOO_SOCKET_IFNAME": "eth3", "X": "y",
         "TORCHINDUCTOR_CACHE_DIR": "cache",
     }  # fmt: skip
-
-
-def test_files_hold_every_sibling_that_the_program_imports() -> None:
-    where, settings = topology(), config()
-    files = ddp.launches(settings, job(settings, where), where, seed=3)[0].files
-    code = "\n".join(path.read_text() for path in files.values() if isinstance(path, Path))
-    ours = {path.stem for path in Path(ddp.__file__).with_name("rank").glob("*.py")} - {"__init__", "describe"}
-    imported = {name for name in ours if f"from {name} import" in code or f"import {name}\n" in code}
-    assert {f"{name}.py" for name in imported} <= set(files)
-    assert {"emulated", "iteration_log", "lifecycle", "vision", "program", "compute"} <= imported
 
 
 def test_flows_name_the_store_first_and_each_pair_once() -> None:

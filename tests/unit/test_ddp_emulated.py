@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 
@@ -11,16 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import workloads.rank  # noqa: E402
-
-# Programs find each other in their own folder; last, since `trace` is also a module of Python's.
-sys.path.extend(path for path in workloads.rank.__path__ if path not in sys.path)
-
-import pace  # noqa: E402
-
-from workloads.rank import emulated  # noqa: E402
-from workloads.rank.emulated import EmulatedModel  # noqa: E402
-from workloads.rank.iteration_log import IterationLog  # noqa: E402
+from workloads.rank.base.iteration_log import IterationLog  # noqa: E402
+from workloads.rank.compute import emulated_torch, pace  # noqa: E402
+from workloads.rank.compute.emulated_torch import EmulatedModel  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -49,7 +41,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(pace, "time", made)
-    monkeypatch.setattr(emulated, "time", made)
+    monkeypatch.setattr(emulated_torch, "time", made)
     return made
 
 

@@ -16,9 +16,9 @@ from orchestrator.core.errors import LockedError, TransportError
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.topology import Node
 from orchestrator.remote import heartbeat
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import AgentLost
 from orchestrator.remote.heartbeat import SILENT_S, Hearing, Monitor
-from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport import local
 from orchestrator.remote.transport.bootstrap import agent_modules, packed
 from tests.machine import PATIENCE_S
@@ -129,8 +129,8 @@ def test_nobody_is_silent_to_whom_nobody_listens(clock):
     assert hosts.passes(60, silent={"h1"}) == {}
 
 
-class Far(Leash):
-    """A leash over a connection that can be cut."""
+class Far(AgentClient):
+    """A client over a connection that can be cut."""
 
     def __init__(self, work, run, *, way=(), name="n1", **more):
         self.line = Cuttable(way=way)
@@ -155,8 +155,8 @@ def far(tmp_path, run_name):
         return made[-1]
 
     yield make
-    for leash in made:
-        leash.line.end()
+    for client in made:
+        client.line.end()
 
 
 def gone(pid):
@@ -169,36 +169,36 @@ def gone(pid):
 
 @pytest.mark.parametrize("how", ["cut", "stopped"])
 def test_who_waits_for_a_silent_agent_is_told_and_so_is_the_run(far, how):
-    leash, other = far(), far(name="n2")
-    leash.hello(soon())
+    client, other = far(), far(name="n2")
+    client.hello(soon())
     other.hello(soon())
     if how == "cut":
-        leash.line.cut()
+        client.line.cut()
     else:
-        os.kill(leash.line.agent.pid, signal.SIGSTOP)
+        os.kill(client.line.agent.pid, signal.SIGSTOP)
     with pytest.raises(TransportError, match=r"n1: nothing was heard of it for \d+ s"):
-        leash.run(["true"], soon())
-    (event,) = leash.events
+        client.run(["true"], soon())
+    (event,) = client.events
     assert event.error.node == "n1"
     with pytest.raises(TransportError, match="n1: nothing was heard"):
-        leash.disk(soon())
-    assert leash.close(soon()) is None
+        client.disk(soon())
+    assert client.close(soon()) is None
     assert not other.events
     assert other.run(["echo", "here"], soon()).stdout == "here\n"
 
 
 def test_a_slow_network_is_no_silence(far, tmp_path):
     """2 Mbit/s: what takes longer than silence may last goes up, and comes home."""
-    leash = far()
-    leash.hello(soon())
-    leash.line.slowest = 250_000.0
-    size = int(leash.line.slowest * (SILENT_S + 2))
-    assert leash.run(["wc", "-c"], soon(), stdin=bytes(size)).stdout.split() == [str(size)]
-    (tmp_path / leash.node.folder(leash._run) / "file").write_bytes(bytes(size))
-    (file,) = leash.files(soon())
-    leash.fetch(file, tmp_path / "home", soon())
+    client = far()
+    client.hello(soon())
+    client.line.slowest = 250_000.0
+    size = int(client.line.slowest * (SILENT_S + 2))
+    assert client.run(["wc", "-c"], soon(), stdin=bytes(size)).stdout.split() == [str(size)]
+    (tmp_path / client.node.folder(client._run) / "file").write_bytes(bytes(size))
+    (file,) = client.files(soon())
+    client.fetch(file, tmp_path / "home", soon())
     assert (tmp_path / "home/file").stat().st_size == size
-    assert not leash.events
+    assert not client.events
 
 
 def test_an_agent_that_is_held_up_still_speaks(far, monkeypatch):
@@ -209,12 +209,12 @@ def test_an_agent_that_is_held_up_still_speaks(far, monkeypatch):
     )
     assert slow != modules["files"]
     monkeypatch.setattr(local, "agent_source", lambda: packed({**modules, "files": slow}))
-    leash = far()
-    leash.hello(soon())
-    assert leash.disk(soon()).total_bytes > 0
-    leash.change("slow", soon(), undo=[["sleep", "5.5"], ["sleep", "5.5"]], apply=[["true"]])
-    leash.close(soon())
-    assert not leash.events
+    client = far()
+    client.hello(soon())
+    assert client.disk(soon()).total_bytes > 0
+    client.change("slow", soon(), undo=[["sleep", "5.5"], ["sleep", "5.5"]], apply=[["true"]])
+    client.close(soon())
+    assert not client.events
 
 
 @pytest.mark.parametrize("how", ["cut", "stopped"])
@@ -240,11 +240,11 @@ def test_a_new_agent_of_the_same_session_takes_over_from_one_that_is_out_of_reac
 
 
 def test_an_agent_that_hears_nothing_for_too_long_puts_everything_down(far, tmp_path):
-    leash = far(silence_s=4.0)
-    leash.hello(soon())
-    leash.change("rate", soon(), undo=[["touch", str(tmp_path / "undone")]], apply=[["true"]])
-    leash.line.cut()
-    assert leash.line.agent._process.wait(PATIENCE_S) == 0
+    client = far(silence_s=4.0)
+    client.hello(soon())
+    client.change("rate", soon(), undo=[["touch", str(tmp_path / "undone")]], apply=[["true"]])
+    client.line.cut()
+    assert client.line.agent._process.wait(PATIENCE_S) == 0
     assert (tmp_path / "undone").exists()
 
 
@@ -252,16 +252,16 @@ CONTROLLER = """
 import sys
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.parts.topology import Node
 from orchestrator.remote.transport.local import LocalChannel
 work, run = sys.argv[1:]
-def leash(name, silence_s):
-    made = Leash(Node(name=name, work=work), LocalChannel(), run=run, holder={}, on_event=lambda event: None,
+def client(name, silence_s):
+    made = AgentClient(Node(name=name, work=work), LocalChannel(), run=run, holder={}, on_event=lambda event: None,
                  silence_s=silence_s)
     made.hello(Deadline.after(60))
     return made
-patient, hasty = leash("n1", 120.0), leash("n2", 6.0)
+patient, hasty = client("n1", 120.0), client("n2", 6.0)
 print("up", flush=True)
 sys.stdin.readline()
 try:

@@ -15,10 +15,9 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError, StoreError, TransportError
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.topology import Node
-from orchestrator.remote import inbox
-from orchestrator.remote import leash as leash_module
+from orchestrator.remote import files, inbox
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import AgentLost, LineRead, RemoteFile
-from orchestrator.remote.leash import Leash
 from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.run.fetching import fetch_all
 from orchestrator.run.observers.events import EventLog
@@ -58,7 +57,7 @@ main()
 """
 
 
-class Hostile(Leash):
+class Hostile(AgentClient):
     def __init__(self, program: Path, behaviour: str, on_event=None, *, keep: bool = True) -> None:
         program.write_text(PROGRAM.format(python=sys.executable, behaviour=behaviour))
         program.chmod(0o755)
@@ -87,21 +86,21 @@ def hostile(tmp_path):
         return made[-1]
 
     yield make
-    for leash in made:
-        leash._connection._channel.close()
+    for client in made:
+        client._connection._channel.close()
 
 
 def patience() -> Deadline:
     return Deadline.after(PATIENCE_S)
 
 
-def outcomes(leash: Leash, count: int = 3) -> list[Exception | None]:
+def outcomes(client: AgentClient, count: int = 3) -> list[Exception | None]:
     """What becomes of requests that wait, side by side."""
     errors: list[Exception | None] = [None] * count
 
     def ask(place: int) -> None:
         try:
-            leash.files(patience())
+            client.files(patience())
         except Exception as error:  # noqa: BLE001 - told by the caller
             errors[place] = error
 
@@ -163,30 +162,30 @@ NOISE = {
 
 @pytest.mark.parametrize("what", NOISE)
 def test_whoever_waits_learns_that_the_agent_is_lost_and_where(hostile, what):
-    leash = hostile(f"def other(request): {NOISE[what]}")
-    leash.hello(patience())
-    for error in outcomes(leash):
+    client = hostile(f"def other(request): {NOISE[what]}")
+    client.hello(patience())
+    for error in outcomes(client):
         assert isinstance(error, TransportError), error
         assert error.node == "n1"
         assert error.message.startswith("its agent is gone: the channel to the agent ended")
         assert len(str(error)) < 2000
-    assert leash.lost.wait(PATIENCE_S)
-    assert [event.node for event in leash.events if isinstance(event, AgentLost)] == ["n1"]
+    assert client.lost.wait(PATIENCE_S)
+    assert [event.node for event in client.events if isinstance(event, AgentLost)] == ["n1"]
     with pytest.raises(TransportError, match="n1: its agent is gone: the channel to the agent ended"):
-        leash.clock(1, patience())
+        client.clock(1, patience())
 
 
 def test_who_prints_and_never_greets_is_not_listened_to_for_ever(hostile):
-    leash = hostile("def main():\n    while True: raw(b'welcome ' * 9999)")
+    client = hostile("def main():\n    while True: raw(b'welcome ' * 9999)")
     with pytest.raises(TransportError, match="no agent of ours"):
-        leash.hello(patience())
+        client.hello(patience())
 
 
 def test_who_breaks_the_protocol_is_let_go(hostile):
-    leash = hostile("def other(request):\n    text([])\n    while inp.read(1): pass")
+    client = hostile("def other(request):\n    text([])\n    while inp.read(1): pass")
     with pytest.raises(TransportError):
-        leash.files(patience())
-    process = leash._connection._channel._process
+        client.files(patience())
+    process = client._connection._channel._process
     patience().poll(lambda: process.poll() is not None, every_s=0.05, waiting_for="it to see the end of its input")
 
 
@@ -197,11 +196,11 @@ def test_a_handler_of_events_that_fails_is_told_to_whoever_waits(hostile, error)
             raise error
 
     line = '{"event": "lines", "name": "p", "lines": ["x"], "wall_ns": 1}'
-    leash = hostile(f"def other(request): text({line})", on_event=handler)
-    for told in outcomes(leash):
+    client = hostile(f"def other(request): text({line})", on_event=handler)
+    for told in outcomes(client):
         assert isinstance(told, TransportError), told
         assert "handler" in told.message
-    assert leash.lost.wait(PATIENCE_S)
+    assert client.lost.wait(PATIENCE_S)
 
 
 def test_a_handler_that_fails_at_the_loss_itself_keeps_nobody_waiting(hostile, monkeypatch):
@@ -211,9 +210,9 @@ def test_a_handler_that_fails_at_the_loss_itself_keeps_nobody_waiting(hostile, m
     def handler(event) -> None:
         raise RuntimeError("handler")
 
-    leash = hostile("def other(request): sys.exit(0)", on_event=handler)
-    assert all(isinstance(error, TransportError) for error in outcomes(leash))
-    leash._connection._reader.join(PATIENCE_S)
+    client = hostile("def other(request): sys.exit(0)", on_event=handler)
+    assert all(isinstance(error, TransportError) for error in outcomes(client))
+    client._connection._reader.join(PATIENCE_S)
     assert [one.exc_type for one in seen] == [RuntimeError]  # a mistake of ours does not pass in silence
 
 
@@ -225,21 +224,21 @@ STOPPED = (
 )
 SWEPT = '"killed": [], "left": [], "undone": [], "failed": [], "removed": [], "kept": [], "alive": []'
 ASKED = {
-    "hello": lambda leash: leash.hello(patience()),
-    "ping": lambda leash: leash.clock(1, patience()),
-    "check": lambda leash: leash.check([NEED], patience()),
-    "run_command": lambda leash: leash.run(["x"], patience()),
-    "read": lambda leash: leash.read(["/x"], patience()),
-    "start": lambda leash: leash.start(LAUNCH, patience()),
-    "go": lambda leash: leash.go("p", patience()),
-    "stop": lambda leash: leash.stop(LAUNCH, patience()),
-    "wait": lambda leash: leash.wait("p", patience()),
-    "files": lambda leash: leash.files(patience()),
-    "disk": lambda leash: leash.disk(patience()),
-    "list_processes": lambda leash: leash.processes(patience()),
-    "sweep": lambda leash: leash.sweep(patience(), keep_data=True),
-    "bye": lambda leash: leash.close(patience()),
-    "undo": lambda leash: leash.undo("k", patience()),
+    "hello": lambda client: client.hello(patience()),
+    "ping": lambda client: client.clock(1, patience()),
+    "check": lambda client: client.check([NEED], patience()),
+    "run_command": lambda client: client.run(["x"], patience()),
+    "read": lambda client: client.read(["/x"], patience()),
+    "start": lambda client: client.start(LAUNCH, patience()),
+    "go": lambda client: client.go("p", patience()),
+    "stop": lambda client: client.stop(LAUNCH, patience()),
+    "wait": lambda client: client.wait("p", patience()),
+    "files": lambda client: client.files(patience()),
+    "disk": lambda client: client.disk(patience()),
+    "list_processes": lambda client: client.processes(patience()),
+    "sweep": lambda client: client.sweep(patience(), keep_data=True),
+    "bye": lambda client: client.close(patience()),
+    "undo": lambda client: client.undo("k", patience()),
 }
 WRONG = [
     *((op, "{}") for op in ASKED if op != "undo"),
@@ -281,17 +280,17 @@ WRONG = [
 
 @pytest.mark.parametrize(("op", "answer"), WRONG, ids=lambda one: one[:60])
 def test_an_answer_with_a_field_of_another_type_is_refused_with_the_hosts_name(hostile, op, answer):
-    leash = hostile(f"ANSWERS['{op}'] = {answer}")
+    client = hostile(f"ANSWERS['{op}'] = {answer}")
     with pytest.raises(OrchError) as caught:
-        ASKED[op](leash)
+        ASKED[op](client)
     assert caught.value.node == "n1"
     assert "agent" in caught.value.message
     assert len(str(caught.value)) < 1000
 
 
 def test_texts_that_nobody_could_write_down_are_made_such(hostile):
-    leash = hostile(r"ANSWERS['run_command'] = {'status': 0, 'stdout': 'a\ud800b', 'stderr': 'é\udcff'}")
-    done = leash.run(["x"], patience())
+    client = hostile(r"ANSWERS['run_command'] = {'status': 0, 'stdout': 'a\ud800b', 'stderr': 'é\udcff'}")
+    done = client.run(["x"], patience())
     assert (done.stdout, done.stderr) == ("a\N{REPLACEMENT CHARACTER}b", "é\N{REPLACEMENT CHARACTER}")
 
 
@@ -323,9 +322,9 @@ def test_a_name_that_leads_elsewhere_is_refused_and_all_else_comes_home(hostile,
     (home / "link").symlink_to(outside)
     (home / "file").write_text("mine")
     before = sorted(tmp_path.rglob("*"))
-    leash = hostile(serving(["good", name.format(outside=outside), "p/also-good"]))
+    client = hostile(serving(["good", name.format(outside=outside), "p/also-good"]))
     with pytest.raises(OrchError) as caught:
-        fetch_all(leash, home, patience())
+        fetch_all(client, home, patience())
     assert caught.value.node == "n1" or name == "folder"
     after = set(tmp_path.rglob("*")) - set(before)
     mine = {home / "good", home / "p", home / "p/also-good", tmp_path / "agent0"}
@@ -342,20 +341,20 @@ ANSWERS["files"] = {"files": [{"path": "x", "bytes": 1000}]}
 def other(request):
     while True: text({"id": request["id"], "more": True, "bytes": 1 << 18}, bytes(1 << 18))
 """
-    leash = hostile(endless)
+    client = hostile(endless)
     with pytest.raises(AgentError, match="more comes than the 1000 bytes listed") as caught:
-        fetch_all(leash, tmp_path / "home", patience())
+        fetch_all(client, tmp_path / "home", patience())
     assert caught.value.node == "n1"
     assert sum(path.stat().st_size for path in (tmp_path / "home").rglob("*")) <= 1000
 
 
 def test_a_promise_that_the_disk_cannot_hold_is_told_before_anything_comes(hostile, tmp_path):
     promised = shutil.disk_usage(tmp_path).total
-    leash = hostile(
+    client = hostile(
         f"ANSWERS['files'] = {{'files': [{{'path': 'x', 'bytes': {promised}}}, {{'path': 'y', 'bytes': 9}}]}}"
     )
     with pytest.raises(StoreError, match=f"the files of n1 are {promised + 9} bytes"):
-        fetch_all(leash, tmp_path / "home", patience())
+        fetch_all(client, tmp_path / "home", patience())
     assert list((tmp_path / "home").rglob("*")) == []
 
 
@@ -373,31 +372,31 @@ def other(request):
 
 def test_a_file_that_comes_slowly_comes_home(hostile, tmp_path, monkeypatch):
     """Fifteen seconds for thirty bytes, where ten without any would end it."""
-    monkeypatch.setattr(leash_module, "STALLED_S", 10.0)
-    leash = hostile(SLOW.format(count=30))
-    leash.fetch(RemoteFile("x", 30), tmp_path / "home", patience())
+    monkeypatch.setattr(files, "STALLED_S", 10.0)
+    client = hostile(SLOW.format(count=30))
+    client.fetch(RemoteFile("x", 30), tmp_path / "home", patience())
     assert (tmp_path / "home/x").read_bytes() == b"x" * 30
 
 
 def test_a_file_of_which_no_more_comes_is_given_up_and_kept_as_far_as_it_came(hostile, tmp_path, monkeypatch):
-    monkeypatch.setattr(leash_module, "STALLED_S", 5.0)
-    leash = hostile(SLOW.format(count=2))
+    monkeypatch.setattr(files, "STALLED_S", 5.0)
+    client = hostile(SLOW.format(count=2))
     with pytest.raises(DeadlineExceeded, match="x: nothing came for 5 s, after 2 of 30 bytes"):
-        leash.fetch(RemoteFile("x", 30), tmp_path / "home", patience())
+        client.fetch(RemoteFile("x", 30), tmp_path / "home", patience())
     assert (tmp_path / "home/x.part").read_bytes() == b"xx", "the next try goes on from there"
 
 
 def test_a_hash_that_is_not_that_of_what_came_leaves_no_file(hostile, tmp_path):
-    leash = hostile(serving(["x"]) + "\nDATA = b'others'")
+    client = hostile(serving(["x"]) + "\nDATA = b'others'")
     with pytest.raises(AgentError, match="changed while it was fetched"):
-        fetch_all(leash, tmp_path / "home", patience())
+        fetch_all(client, tmp_path / "home", patience())
     assert list((tmp_path / "home").rglob("*")) == []
 
 
-def test_who_cannot_take_a_part_says_so_at_once_and_the_agent_stops(tether, tmp_path):
+def test_who_cannot_take_a_part_says_so_at_once_and_the_agent_stops(connect_agent, tmp_path):
     """A full disk of the controller's: the rest of a large file is neither waited for nor sent."""
-    leash = tether()
-    with (Path(leash.node.folder(leash._run)) / "big").open("wb") as file:
+    client = connect_agent()
+    with (Path(client.node.folder(client._run)) / "big").open("wb") as file:
         file.truncate(1 << 36)  # minutes, if it came whole
     taken = []
 
@@ -407,11 +406,11 @@ def test_who_cannot_take_a_part_says_so_at_once_and_the_agent_stops(tether, tmp_
 
     values = {"path": "big", "offset": 0, "most": 1 << 36}
     with pytest.raises(OSError, match="No space left"):
-        leash._connection.ask("fetch", patience(), values, sink=sink)
-    leash.put("small", b"x", patience())
-    leash.fetch(RemoteFile("small", 1), tmp_path / "home", patience())
+        client._connection.ask("fetch", patience(), values, sink=sink)
+    client.put("small", b"x", patience())
+    client.fetch(RemoteFile("small", 1), tmp_path / "home", patience())
     assert len(taken) == 1
-    patience().poll(lambda: not still_reads(leash.channel.pid, "big"), every_s=0.05, waiting_for="the agent to stop")
+    patience().poll(lambda: not still_reads(client.channel.pid, "big"), every_s=0.05, waiting_for="the agent to stop")
 
 
 def still_reads(pid: int, name: str) -> bool:
@@ -437,15 +436,15 @@ def test_a_flood_of_events_ends_the_connection_and_not_the_controller(hostile, t
     """A run that puts itself down, or waits for something else, takes no events: they wait."""
     monkeypatch.setattr(inbox, "MOST_BYTES", 8 << 20)
     watch = Watch(EventLog(tmp_path / "events.jsonl"))
-    leash = hostile(f"def other(request):{flood}", on_event=watch.inbox.put, keep=False)
+    client = hostile(f"def other(request):{flood}", on_event=watch.inbox.put, keep=False)
     tracemalloc.start()
     try:
-        (error,) = outcomes(leash, 1)
+        (error,) = outcomes(client, 1)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert isinstance(error, TransportError)
-    assert leash.lost.wait(PATIENCE_S)
+    assert client.lost.wait(PATIENCE_S)
     assert most < 64 << 20
     watch.settle()
     assert "floods the controller" in watch.lost["n1"]

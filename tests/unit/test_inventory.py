@@ -81,7 +81,8 @@ def test_it_needs_no_ssh_library():
     import subprocess
     import sys
 
-    code = "import sys, orchestrator.testbed.inventory, orchestrator.remote.leash; sys.exit('paramiko' in sys.modules)"
+    modules = "orchestrator.testbed.inventory, orchestrator.remote.agent_client"
+    code = f"import sys, {modules}; sys.exit('paramiko' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=EXAMPLE.parents[2], check=False).returncode == 0
 
 

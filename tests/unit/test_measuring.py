@@ -40,7 +40,7 @@ def quick(monkeypatch):
 
 
 class Counter:
-    """A leash that knows a device's counters, which grow by so many bits in each second of the node's clock.
+    """A client that knows a device's counters, which grow by so many bits in each second of the node's clock.
 
     The device counts `joined` frames of 1514 bytes as one packet.
     """
@@ -68,7 +68,7 @@ def told(size, joined=1):
 
 @pytest.fixture
 def session_of(tmp_path):
-    def make(run, leashes=None):
+    def make(run, clients=None):
         watch = Watch(EventLog(tmp_path / "events.jsonl"))
         for launch in run.launches():
             watch.add(launch)
@@ -76,7 +76,7 @@ def session_of(tmp_path):
             SimpleNamespace(topology=run.topology), run="r", events=EventLog(tmp_path / "session.jsonl"), watch=watch,
             interrupts=Interrupts(),
         )  # fmt: skip
-        session.leashes.update(leashes or {})
+        session.clients.update(clients or {})
         return session
 
     return make

@@ -51,7 +51,7 @@ def test_layers_equal_torchvisions(name: str) -> None:
     torch = pytest.importorskip("torch")
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
-    from workloads.rank.vision import build
+    from workloads.rank.compute.vision import build
 
     with torch.device("meta"):
         model = build(name)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,6 @@ from orchestrator.parts.rows import Home
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import moe
 from workloads.common.placement import ranks
-
-TRAINING = Path(moe.__file__).parent / "rank"
 
 
 def topology(hosts: int = 4, *, scale: int = 1) -> Topology:
@@ -85,11 +81,11 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def gating(monkeypatch):
+def gating():
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(TRAINING))
-    yield importlib.import_module("gating")
-    sys.modules.pop("gating", None)
+    from workloads.rank.torch import gating
+
+    return gating
 
 
 def test_gates_are_told_of_as_many_features_as_they_have(gating) -> None:

@@ -16,24 +16,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import workloads.rank
 from orchestrator.parts.launch import Line
 from orchestrator.parts.topology import Job, Link, Node, Topology
+from tests.machine import PATIENCE_S, free_port
 from workloads import collective, horovod
 from workloads.common import mpi_ranks
 from workloads.common.placement import ranks
-
-# On hosts the training's files lie in one folder.
-sys.path.extend(path for path in workloads.rank.__path__ if path not in sys.path)
-
-from tests.machine import PATIENCE_S, free_port
-from workloads.rank import mpi_daemon, mpi_proof, mpi_start
+from workloads.rank.mpi.daemon import LONGEST, MOST
+from workloads.rank.mpi.mpirun import free_port as first_free_port
+from workloads.rank.mpi.proof import proof
 
 LOOPBACK = "0100007F"  # as /proc/net/tcp writes 127.0.0.1
-TRAINING = mpi_ranks.TRAINING
+SOURCES = Path(__file__).parents[2]
 
 
 def topology(*, kind: str = "inventory") -> Topology:
@@ -62,7 +60,7 @@ def test_mpirun_and_a_daemon_for_each_other_host_start_with_the_ranks(part) -> N
     started, daemon = found["job0-mpirun"], found["job0-daemon-h3"]
     assert started.node == "h2"
     assert started.ready == Line("^rank 0 joined")
-    assert daemon.argv == ("/py3", "-u", "mpi_daemon.py", "10.0.3.7", "20299")
+    assert daemon.argv == ("/py3", "-u", "rank.pyz", "mpi.daemon", "10.0.3.7", "20299")
     assert started.run_key == daemon.run_key == "MPI_RUN_KEY"
     assert all(launch.run_key is None for launch in found.values() if launch.rank is not None)
     assert not any("MPI_RUN_KEY" in launch.env for launch in found.values())
@@ -96,7 +94,7 @@ def test_ports_of_tensors_and_of_control_are_known_and_apart() -> None:
     assert (env["OMPI_MCA_btl_tcp_port_min_v6"], env["OMPI_MCA_btl_tcp_port_range_v6"]) == (str(first), str(count))
     assert {flow.port for flow in flows if flow.kind == "training"} == set(range(first, first + count))
     control = {flow.port for flow in flows if flow.kind == "control"}
-    lowest, highest = map(int, found["job0-mpirun"].argv[3:5])
+    lowest, highest = map(int, found["job0-mpirun"].argv[4:6])
     assert control == {*range(lowest, highest + 1), 20299}
     assert first + count <= lowest < highest < 20299
     assert count > 2, "several ranks of a host need several ports"
@@ -123,9 +121,9 @@ def test_mpirun_gets_a_port_that_no_run_before_it_keeps() -> None:
         far, _ = server.accept()
     far.close()
     near.close()
-    assert port < mpi_start.free_port(port, port + 7) <= port + 7
+    assert port < first_free_port(port, port + 7) <= port + 7
     with pytest.raises(SystemExit, match=f"every port from {port} to {port} is taken"):
-        mpi_start.free_port(port, port)
+        first_free_port(port, port)
 
 
 def test_more_ranks_than_ports_are_refused() -> None:
@@ -232,23 +230,32 @@ def test_two_ranks_of_a_host_send_one_ring_over_the_network() -> None:
 
 DAEMON = """
 import sys
-import mpi_daemon
-mpi_daemon.TALK_S = float(sys.argv.pop())
-mpi_daemon.main()
+from workloads.rank.mpi import daemon
+daemon.TALK_S = float(sys.argv.pop())
+daemon.main()
 """
 
 
 def daemon_in(folder: Path, port: int, talk_s: float) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", DAEMON, "127.0.0.1", str(port), str(talk_s)], cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(TRAINING), "MPI_RUN_KEY": "right"}, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(SOURCES), "MPI_RUN_KEY": "right"}, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
+def calling_with(key: str, port: int, command: str) -> dict[str, Any]:
+    """How mpirun starts our remote shell."""
+    return {
+        "args": [sys.executable, "-m", "workloads.rank", "mpi.rsh_agent", "127.0.0.1", *command.split(" ")],
+        "env": {
+            **os.environ, "PYTHONPATH": str(SOURCES), "MPI_RUN_KEY": key, "MPI_DOOR_PORT": str(port),
+            "MPI_MEET_S": str(PATIENCE_S),
+        },
+    }  # fmt: skip
+
+
 def call(port: int, key: str, command: str) -> subprocess.CompletedProcess[bytes]:
-    env = {**os.environ, "MPI_RUN_KEY": key, "MPI_DOOR_PORT": str(port), "MPI_MEET_S": str(PATIENCE_S)}
-    argv = [sys.executable, str(TRAINING / "mpi_agent.py"), "127.0.0.1", *command.split(" ")]
-    return subprocess.run(argv, env=env, capture_output=True, timeout=2 * PATIENCE_S, check=False)
+    return subprocess.run(**calling_with(key, port, command), capture_output=True, timeout=2 * PATIENCE_S, check=False)
 
 
 @contextmanager
@@ -318,7 +325,7 @@ def test_a_daemon_runs_the_command_of_who_knows_the_key_and_of_nobody_else(tmp_p
 
 ASKED_WHILE_IT_STARTS = """
 import os, signal, subprocess
-import mpi_keep
+from workloads.rank.mpi import keep
 start = subprocess.Popen
 def started_and_asked(*argv, **more):
     child = start(*argv, **more)
@@ -326,13 +333,13 @@ def started_and_asked(*argv, **more):
     os.kill(os.getpid(), signal.SIGTERM)
     return child
 subprocess.Popen = started_and_asked
-mpi_keep.keep(["sleep", "600"], {})
+keep.keep(["sleep", "600"], {})
 """
 
 
 def test_what_is_asked_to_end_while_it_starts_a_child_ends_the_child(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", ASKED_WHILE_IT_STARTS], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(TRAINING)},
+        [sys.executable, "-c", ASKED_WHILE_IT_STARTS], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(SOURCES)},
         capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -365,15 +372,15 @@ def test_the_one_who_was_silent_for_longest_makes_room(tmp_path: Path) -> None:
         with contextlib.ExitStack() as held:
             first, _ = greeted(port)
             held.enter_context(first)
-            for _ in range(mpi_daemon.MOST):
+            for _ in range(MOST):
                 caller, _ = greeted(port)
                 held.enter_context(caller)
             assert answered(first) == b"", "the one who has been silent for longest goes"
             still, once = greeted(port)
             held.enter_context(still)
             text = json.dumps(f"touch {tmp_path}/ours; sleep 60").encode()
-            proof = mpi_proof.proof("right", door=f"127.0.0.1:{port}", once=once, text=text)
-            still.sendall(proof.encode() + b" " + text + b"\n")
+            shown = proof("right", door=f"127.0.0.1:{port}", once=once, text=text)
+            still.sendall(shown.encode() + b" " + text + b"\n")
             assert answered(still) == b"ok\n", "not the newest"
         wait_for((tmp_path / "ours").exists, "the command")
         ended(daemon)
@@ -382,9 +389,7 @@ def test_the_one_who_was_silent_for_longest_makes_room(tmp_path: Path) -> None:
 def test_an_agent_that_is_hung_up_on_calls_again(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as crowded:
         port = crowded.getsockname()[1]
-        env = {**os.environ, "MPI_RUN_KEY": "right", "MPI_DOOR_PORT": str(port), "MPI_MEET_S": str(PATIENCE_S)}
-        argv = [sys.executable, str(TRAINING / "mpi_agent.py"), "127.0.0.1", "true"]
-        agent = subprocess.Popen(argv, env=env, stderr=subprocess.PIPE)
+        agent = subprocess.Popen(**calling_with("right", port, "true"), stderr=subprocess.PIPE)
         try:
             for _ in range(2):
                 crowded.accept()[0].close()
@@ -406,7 +411,7 @@ def test_an_agent_that_is_hung_up_on_calls_again(tmp_path: Path) -> None:
         (b"\xff\x00garbage\n", "it does not know the key"),
         (b"[" * 100_000 + b"\n", "it does not know the key"),
         (b'{"command": "true", "proof": 1}\n', "it does not know the key"),
-        (b"x" * (mpi_daemon.LONGEST + 1), f"it said more than {mpi_daemon.LONGEST} bytes"),
+        (b"x" * (LONGEST + 1), f"it said more than {LONGEST} bytes"),
         (b"half a line", "it hung up"),
         (b"", "it hung up"),
     ],
@@ -428,25 +433,25 @@ def test_a_proof_holds_for_one_command_at_one_door_and_once(tmp_path: Path) -> N
         right = {"door": f"127.0.0.1:{port}", "text": b'"touch stranger"'}
         for changed in ({"door": "127.0.0.2:1"}, {"text": b'"touch ours"'}, {"once": "0" * 32}):
             stranger, once = greeted(port)
-            proof = mpi_proof.proof("right", **{"once": once, **right, **changed})
+            shown = proof("right", **{"once": once, **right, **changed})
             with stranger:
-                stranger.sendall(proof.encode() + b" " + right["text"] + b"\n")
+                stranger.sendall(shown.encode() + b" " + right["text"] + b"\n")
                 assert answered(stranger) == b"no\n", changed
         assert daemon.poll() is None
 
 
 JOINING = """
 import os, sys
-import mpi_join
-mpi_join.PEER_GRACE_S = 0.1
-mpi_join.join(float(sys.argv[1]))
+from workloads.rank.mpi import join
+join.PEER_GRACE_S = 0.1
+join.join(float(sys.argv[1]))
 print("told", os.environ["OMPI_COMM_WORLD_RANK"], os.environ["OMPI_MCA_btl"], flush=True)
 sys.stdin.read()
 """
 
 
 def rank_named(name: str, *, within_s: float) -> subprocess.Popen[str]:
-    env = {**os.environ, "PYTHONPATH": str(TRAINING), "MPI_NAME": name, "RANK": "3", "OMPI_MCA_btl": "ours"}
+    env = {**os.environ, "PYTHONPATH": str(SOURCES), "MPI_NAME": name, "RANK": "3", "OMPI_MCA_btl": "ours"}
     return subprocess.Popen(
         [sys.executable, "-c", JOINING, str(within_s)], env=env, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -456,10 +461,11 @@ def rank_named(name: str, *, within_s: float) -> subprocess.Popen[str]:
 def test_a_rank_is_told_who_it_is_by_a_stub_that_ends_with_it() -> None:
     name = f"test-{os.getpid()}-rank"
     env = {
-        **os.environ, "MPI_RANK": name, "PMIX_RANK": "3", "MPI_MEET_S": "20",
+        **os.environ, "PYTHONPATH": str(SOURCES), "MPI_RANK": name, "PMIX_RANK": "3", "MPI_MEET_S": "20",
         "OMPI_COMM_WORLD_RANK": "3", "OMPI_MCA_btl": "mpirun's",
     }  # fmt: skip
-    stub = subprocess.Popen([sys.executable, str(TRAINING / "mpi_stub.py")], env=env, stdout=subprocess.PIPE, text=True)
+    argv = [sys.executable, "-m", "workloads.rank", "mpi.stub"]
+    stub = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
     rank = rank_named(f"{name}3", within_s=120)
     try:
         assert rank.stdout is not None

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-import workloads.rank
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import collective, nccl_tests
 from workloads.common.placement import ranks
-
-# On hosts the training's files lie in one folder.
-sys.path.extend(path for path in workloads.rank.__path__ if path not in sys.path)
-
-from workloads.rank.nccl_tests import Passes, row_of
+from workloads.rank.external.nccl_tests import Passes, row_of
 
 HEAD = """# nThread 1 nGpus 1 minBytes 1024 maxBytes 4096 step: 4(factor) warmup iters: 1 iters: 3 agg iters: 1
 # Using devices

@@ -41,33 +41,33 @@ def script(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_python_that_is_too_old_is_told_with_what_would_mend_it(tether, tmp_path):
-    leash = tether(hello=False, python=script(tmp_path, OLD))
+def test_a_python_that_is_too_old_is_told_with_what_would_mend_it(connect_agent, tmp_path):
+    client = connect_agent(hello=False, python=script(tmp_path, OLD))
     with pytest.raises(OrchError) as caught:
-        leash.hello(soon())
+        client.hello(soon())
     assert caught.value.tail == "Python 3.6 is too old: the agent needs 3.8"
     assert "install Python 3.8 or later on the node" in caught.value.hint
 
 
-def test_a_command_gets_its_input_where_no_file_can_be_written(tether, tmp_path):
+def test_a_command_gets_its_input_where_no_file_can_be_written(connect_agent, tmp_path):
     """As where /tmp is full, or read-only."""
-    leash = tether(hello=False, python=script(tmp_path, NO_FILES))
+    client = connect_agent(hello=False, python=script(tmp_path, NO_FILES))
     text = b"x" * 3_000_000
-    assert leash.run(["wc", "-c"], soon(), stdin=text).stdout.strip() == "3000000"
-    assert leash.run(["true"], soon(), stdin=text).status == 0, "nobody reads it"
-    assert leash.run(["wc", "-c"], soon()).stdout.strip() == "0"
+    assert client.run(["wc", "-c"], soon(), stdin=text).stdout.strip() == "3000000"
+    assert client.run(["true"], soon(), stdin=text).status == 0, "nobody reads it"
+    assert client.run(["wc", "-c"], soon()).stdout.strip() == "0"
     with pytest.raises(AgentError, match="no program named"):
-        leash.run(["orch-no-such-program"], soon(), stdin=text)
-    assert leash.run(["head", "-c", "5"], soon(), stdin=text).stdout == "xxxxx"
+        client.run(["orch-no-such-program"], soon(), stdin=text)
+    assert client.run(["head", "-c", "5"], soon(), stdin=text).stdout == "xxxxx"
 
 
-def test_a_line_without_end_costs_little_memory(tether):
+def test_a_line_without_end_costs_little_memory(connect_agent):
     """What a JSON text spells with six characters a byte is the worst."""
-    leash = tether()
-    status = Path(f"/proc/{leash.channel.pid}/status")
+    client = connect_agent()
+    status = Path(f"/proc/{client.channel.pid}/status")
     before = most_memory(status)
-    leash.start(Launch(name="p", node="n1", role="rank", argv=(sys.executable, "-c", ENDLESS), follow="log"), soon())
-    leash.await_event(lambda event: isinstance(event, LineRead) and event.text == "end")
+    client.start(Launch(name="p", node="n1", role="rank", argv=(sys.executable, "-c", ENDLESS), follow="log"), soon())
+    client.await_event(lambda event: isinstance(event, LineRead) and event.text == "end")
     assert most_memory(status) - before < 8 << 20
 
 
@@ -76,9 +76,9 @@ def most_memory(status: Path) -> int:
     return int(line.split()[1]) * 1024
 
 
-def test_the_longest_name_of_a_host_has_room_in_every_name_that_is_made_of_it(tether):
+def test_the_longest_name_of_a_host_has_room_in_every_name_that_is_made_of_it(connect_agent):
     name = "h" * 63
     assert TypeAdapter(Name).validate_python(name) == name
-    assert tether(name=name, run=RUN).node.name == name
+    assert connect_agent(name=name, run=RUN).node.name == name
     with pytest.raises(ValidationError, match="not a name"):
         TypeAdapter(Name).validate_python(name + "h")

@@ -50,9 +50,9 @@ def soon() -> Deadline:
 
 
 @pytest.mark.parametrize("python", ABLE)
-def test_an_agent_does_its_work(tether, python, tmp_path):
-    leash = tether(python=python, hello=False)
-    greeting = leash.hello(soon())
+def test_an_agent_does_its_work(connect_agent, python, tmp_path):
+    client = connect_agent(python=python, hello=False)
+    greeting = client.hello(soon())
     assert tuple(map(int, greeting.python.split(".")[:2])) == version(python)
     wants = [
         ("program", "sh"),
@@ -62,25 +62,25 @@ def test_an_agent_does_its_work(tether, python, tmp_path):
         ("mtu", "9 on lo"),
     ]
     needs = [Requirement(node="n1", kind=kind, what=what, remedy="", needed_by="") for kind, what in wants]
-    found = leash.check(needs, soon())
+    found = client.check(needs, soon())
     assert [finding.found for finding in found][:2] == [True, True]
     shell = Launch(
         name="sh", node="n1", role="collector", argv=("sh", "-c", "echo up; exec sleep 600"), ready=Line("up")
     )
-    leash.start(shell, soon())
+    client.start(shell, soon())
     soon().poll(  # while it becomes another program it has no name
-        lambda: [process.name for process in leash.processes(soon())] == ["sh"], every_s=0.05, waiting_for="its name"
+        lambda: [process.name for process in client.processes(soon())] == ["sh"], every_s=0.05, waiting_for="its name"
     )
-    assert leash.stop(shell, soon()).was_over is False
-    assert leash.run(["cat"], soon(), stdin=b"told").stdout == "told"
-    leash.change("one", soon(), undo=[("true",)], apply=[("true",)])
-    leash.undo("one", soon())
+    assert client.stop(shell, soon()).was_over is False
+    assert client.run(["cat"], soon(), stdin=b"told").stdout == "told"
+    client.change("one", soon(), undo=[("true",)], apply=[("true",)])
+    client.undo("one", soon())
     ended = Launch(name="end", node="n1", role="collector", argv=("true",), ready=Exited(), lives=False)
-    leash.start(ended, soon())
-    (listed, *_) = [file for file in leash.files(soon()) if file.path == "sh/stdout"]
-    leash.fetch(listed, tmp_path, soon())
+    client.start(ended, soon())
+    (listed, *_) = [file for file in client.files(soon()) if file.path == "sh/stdout"]
+    client.fetch(listed, tmp_path, soon())
     assert (tmp_path / "sh/stdout").read_text() == "up\n"
-    leash.remove(soon())
+    client.remove(soon())
 
 
 @pytest.mark.parametrize("python", ABLE)
@@ -114,12 +114,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("which", REFUSED)
-def test_one_that_is_too_old_is_told_with_a_remedy(tether, which):
+def test_one_that_is_too_old_is_told_with_a_remedy(connect_agent, which):
     """By what it says, and by itself where this machine has it."""
     told = "install Python 3.8 or later on the node, or set `python` to its path"
     assert remedy(REFUSED[which]) == told
     if which in ALL:
         with pytest.raises(TransportError) as caught:
-            tether(python=ALL[which])
+            connect_agent(python=ALL[which])
         assert REFUSED[which] in str(caught.value.tail)
         assert caught.value.hint == told

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import p2p
 from workloads.common.placement import ranks
-from workloads.rank.exchange import parents, pulling, schedule
+from workloads.rank.torch.exchange import parents, pulling, schedule
 
 SYNCHRONOUS = ("ring", "halving-doubling", "parameter-server", "star", "tree", "binary-tree-star", "clique")
 

@@ -149,7 +149,7 @@ def test_this_machine_is_told_its_own_package_manager(monkeypatch):
     assert not [remedy for remedy in found if "apt" in remedy]
 
 
-def test_a_host_is_told_its_own_package_manager(tether, monkeypatch, tmp_path):
+def test_a_host_is_told_its_own_package_manager(connect_agent, monkeypatch, tmp_path):
     (tmp_path / "os-release").write_text(ROCKY_9)
     monkeypatch.setattr(packages, "OS_RELEASE", (str(tmp_path / "none"), str(tmp_path / "os-release")))
     monkeypatch.setattr(packages, "NAMES", {"no-such-program": ("a", "b")})
@@ -158,7 +158,7 @@ def test_a_host_is_told_its_own_package_manager(tether, monkeypatch, tmp_path):
         need("sh", remedy="x"),
         need("no_such_module", kind="module", python=sys.executable, remedy="y"),
     ]
-    missed, there, module = tether().check(wanted, Deadline.after(60))
+    missed, there, module = connect_agent().check(wanted, Deadline.after(60))
     assert (missed.found, missed.requirement.remedy) == (False, "sudo dnf install b")
     assert (there.found, there.requirement.remedy) == (True, "x")
     assert (module.found, module.requirement.remedy) == (False, "y")

@@ -37,22 +37,22 @@ def names(monkeypatch, run_name):
 
 
 @pytest.fixture
-def prepare(tether, tmp_path, run_name):
+def prepare(connect_agent, tmp_path, run_name):
     playbook, built = tmp_path / "playbook", tmp_path / "built"
     playbook.write_text(PLAYBOOK.format(built=built))
 
     def on_host(*, check: bool) -> tuple[preparing.Outcome, Path]:
-        leash = tether(hello=False, run=f"{run_name}-prepare")
+        client = connect_agent(hello=False, run=f"{run_name}-prepare")
         try:
-            return preparing._on(leash, {preparing.SCRIPT: playbook}, STEP, check=check, deadline=soon()), built
+            return preparing._on(client, {preparing.SCRIPT: playbook}, STEP, check=check, deadline=soon()), built
         finally:
-            leash.close(soon())
+            client.close(soon())
 
     return on_host
 
 
-def test_nothing_is_built_while_a_run_measures(tether, names, prepare, tmp_path):
-    measuring = tether()
+def test_nothing_is_built_while_a_run_measures(connect_agent, names, prepare, tmp_path):
+    measuring = connect_agent()
     measuring.lock(names["measuring"], soon())
     outcome, built = prepare(check=True)
     assert outcome.lacks == ("--check horovod",), "to look costs nobody anything"
@@ -64,8 +64,8 @@ def test_nothing_is_built_while_a_run_measures(tether, names, prepare, tmp_path)
     assert (outcome.said, outcome.trouble, built.exists()) == (("horovod",), "", True)
 
 
-def test_nobody_measures_while_something_is_built(tether, names, prepare, monkeypatch):
-    other = tether()
+def test_nobody_measures_while_something_is_built(connect_agent, names, prepare, monkeypatch):
+    other = connect_agent()
     refused = []
 
     def build(self, *, check):
@@ -83,7 +83,7 @@ def test_nobody_measures_while_something_is_built(tether, names, prepare, monkey
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_two_do_not_prepare_a_host_at_once(tether, names, prepare, check):
-    tether().lock(names["preparing"], soon())
+def test_two_do_not_prepare_a_host_at_once(connect_agent, names, prepare, check):
+    connect_agent().lock(names["preparing"], soon())
     with pytest.raises(LockedError):
         prepare(check=check)

@@ -13,7 +13,7 @@ from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import ptd
 from workloads.common.placement import ranks
 from workloads.models import catalog, gpt
-from workloads.rank.parallel import ends, groups, one_forward_one_backward, places
+from workloads.rank.torch.parallel import ends, groups, one_forward_one_backward, places
 
 MIB = 2**20
 

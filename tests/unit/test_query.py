@@ -134,7 +134,7 @@ def test_what_cannot_be_exported_is_said(results, tmp_path):
         ("nothing", "a.csv", "no such table; accepted: runs, windows"),
         ("runs", "a.xls", "accepted: a name that ends in one of .csv"),
         ("runs", "no/folder/a.csv", "cannot be written"),
-        ("zip", "a.zip", "4 runs are meant; accepted: one"),
+        ("zip", "a.zip", "4 runs are selected; accepted: one"),
     ):
         status, _, err = orch("export", what, "-o", str(tmp_path / output), "--results", str(results))
         assert status in (1, 2)

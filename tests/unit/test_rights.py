@@ -52,18 +52,18 @@ def capable(tmp_path):
 
 
 @pytest.fixture
-def sudoer(tether):
+def sudoer(connect_agent):
     user = pwd.getpwnam("nobody")
-    return tether(env={**os.environ, "SUDO_UID": str(user.pw_uid), "SUDO_USER": user.pw_name})
+    return connect_agent(env={**os.environ, "SUDO_UID": str(user.pw_uid), "SUDO_USER": user.pw_name})
 
 
-def started(leash, program: Path, **options: object) -> int:
+def started(client, program: Path, **options: object) -> int:
     """The PID of the program, which is not that of its guard."""
     sleeper = Launch(name="p", node="n1", role="collector", argv=(str(program), "1000"), **options)
-    leash.start(sleeper, soon())
+    client.start(sleeper, soon())
 
     def running() -> list[int]:
-        return [one.pid for one in leash.processes(soon()) if one.argv[0] == str(program)]
+        return [one.pid for one in client.processes(soon()) if one.argv[0] == str(program)]
 
     soon().poll(lambda: len(running()) == 1, every_s=0.05, waiting_for="the program")
     return running()[0]
@@ -110,7 +110,7 @@ def test_a_program_may_have_the_right_that_its_agent_has_not(sudoer, capable, mo
 
 
 @needs_root
-def test_only_what_needs_them_gets_the_rights_of_an_agent(tether, tmp_path):
+def test_only_what_needs_them_gets_the_rights_of_an_agent(connect_agent, tmp_path):
     """As the wrapper for sudo starts it: an ordinary user with two capabilities."""
     script = tmp_path / "python"
     wanted = "-all,+net_admin,+net_raw"
@@ -127,15 +127,17 @@ def test_only_what_needs_them_gets_the_rights_of_an_agent(tether, tmp_path):
             folder.chmod(folder.stat().st_mode | 0o011)
     done = subprocess.run([script, "-c", "pass"], check=False)
     assert done.returncode == 0
-    leash = tether(hello=False, python=str(script))
-    leash.hello(soon(), folder=f"{shared}/run")
+    client = connect_agent(hello=False, python=str(script))
+    client.hello(soon(), folder=f"{shared}/run")
     wanted = [("CAP_NET_ADMIN", True), ("CAP_NET_RAW of tcpdump", True), ("CAP_SYS_NICE", False), ("root", False)]
     asked = [Requirement(node="n1", kind="privilege", what=what, remedy="", needed_by="") for what, _ in wanted]
-    assert [finding.found for finding in leash.check(asked, soon())] == [found for _, found in wanted]
+    assert [finding.found for finding in client.check(asked, soon())] == [found for _, found in wanted]
     for name, privileged in (("plain", False), ("privileged", True)):
         show = ("grep", "CapEff", "/proc/self/status")
-        leash.start(Launch(name=name, node="n1", role="rank", argv=show, ready=Exited(), privileged=privileged), soon())
-    said = leash.read(["plain/stdout", "privileged/stdout"], soon()).texts
+        client.start(
+            Launch(name=name, node="n1", role="rank", argv=show, ready=Exited(), privileged=privileged), soon()
+        )
+    said = client.read(["plain/stdout", "privileged/stdout"], soon()).texts
     assert [int(text.split()[1], 16) for text in said.values()] == [0, 1 << 12 | 1 << 13]
 
 

@@ -22,7 +22,7 @@ from orchestrator.core.errors import LockedError, OrchError, StoreError, Transpo
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.parts.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.parts.topology import Node, Topology
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.run.observers.events import EventLog
 from orchestrator.run.session import Session
@@ -75,7 +75,9 @@ class Here:
 
 @pytest.fixture
 def session_on(tmp_path, run_name, monkeypatch, strays):
-    monkeypatch.setattr(Leash, "lock", lambda *_: None)  # the nodes share a machine, and would keep each other out
+    monkeypatch.setattr(
+        AgentClient, "lock", lambda *_: None
+    )  # the nodes share a machine, and would keep each other out
     made = []
 
     def make(*names):
@@ -99,20 +101,20 @@ def test_of_two_controllers_in_the_same_instant_one_gets_all_hosts(tmp_path, run
     """One of them is quick to reach the first host, the other one the second: neither may keep out the other."""
     quick = {"a": "n1", "b": "n2"}
     done = {name: threading.Event() for name in (*quick, *quick.values())}
-    lock = Leash.lock
+    lock = AgentClient.lock
 
-    def each_machine_its_own(leash, name, deadline):
+    def each_machine_its_own(client, name, deadline):
         """Nodes share this machine; who is not quick there waits until the other one has it, or has failed."""
-        node, mine = leash.node.name, leash._holder["run"][-1]
+        node, mine = client.node.name, client._holder["run"][-1]
         if quick[mine] != node:
             other = "b" if mine == "a" else "a"
             wait_for(lambda: done[node].is_set() or done[other].is_set(), waiting_for="the other controller")
         try:
-            lock(leash, f"{run_name}-{node}-{name}", deadline)
+            lock(client, f"{run_name}-{node}-{name}", deadline)
         finally:
             done[node].set()
 
-    monkeypatch.setattr(Leash, "lock", each_machine_its_own)
+    monkeypatch.setattr(AgentClient, "lock", each_machine_its_own)
     events = EventLog(tmp_path / "events.jsonl")
     sessions = {
         name: Session(
@@ -222,8 +224,8 @@ def test_what_a_lost_host_had_is_not_taken_for_fetched(session_on, tmp_path):
 def test_without_room_for_the_files_of_all_hosts_none_is_fetched(session_on, tmp_path, monkeypatch):
     """Each host's would have room by themselves."""
     session = session_on("n1", "n2")
-    for leash in session.leashes.values():
-        leash.put("data", b"x" * 1000, Deadline.after(PATIENCE_S))
+    for client in session.clients.values():
+        client.put("data", b"x" * 1000, Deadline.after(PATIENCE_S))
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1500))
         with pytest.raises(StoreError, match=r"the files of n1, n2 are 2000 bytes, and .* has room for 1500"):
@@ -250,8 +252,8 @@ def test_a_host_that_was_rebooted_is_brought_home_and_nothing_is_undone_there(se
     """The reboot has taken its changes back; what stands there now is somebody else's."""
     session = session_on("n1")
     undone, within = tmp_path / "undone", Deadline.after(PATIENCE_S)
-    session.leashes["n1"].change("rate", within, undo=[["touch", str(undone)]], apply=[["true"]])
-    session.leashes["n1"].put("data", b"x", within)
+    session.clients["n1"].change("rate", within, undo=[["touch", str(undone)]], apply=[["true"]])
+    session.clients["n1"].put("data", b"x", within)
     killed(session, "n1")
     marker = tmp_path / "n1" / f"{session.run}.n1" / ".orch-run.json"
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "boot": "another"}))
@@ -278,7 +280,7 @@ def limit(node, file):
 def test_putting_back_waits_for_no_host_that_is_silent(session_on, tmp_path):
     """The others are put back and go on without it; once it can be reached its agent gives way to a new one."""
     session = session_on("n1", "n2", "n3")
-    files = {name: tmp_path / f"{name}.limit" for name in session.leashes}
+    files = {name: tmp_path / f"{name}.limit" for name in session.clients}
     session.apply([limit(name, file) for name, file in files.items()])
     launch = Launch(name="p", node="n1", role="rank", argv=("sleep", "600"))
     session.start([launch], what="starting")

@@ -10,6 +10,7 @@ from sweep_files import SWEEP, leave, window
 
 from orchestrator.cli.main import main
 from orchestrator.core.errors import ConfigError, Interrupted
+from orchestrator.core.exitcodes import Exit
 from orchestrator.experiment import studyfile
 from orchestrator.run import execute
 from orchestrator.run.observers.progress import Progress
@@ -93,8 +94,8 @@ def test_a_study_that_was_begun_anew_and_cut_off_goes_on_with_the_new_one(tmp_pa
 def test_what_is_not_valid_is_the_study_s_status_and_the_rest_is_measured(tmp_path, monkeypatch):
     Testbed(monkeypatch, bad="200mbit")
     outcome = carry_out(studied(tmp_path), tmp_path / "r")
-    assert outcome.status == execute.INVALID
-    assert [one.status for one in outcome.sweeps] == [execute.INVALID] * 2
+    assert outcome.status == Exit.INCONCLUSIVE
+    assert [one.status for one in outcome.sweeps] == [Exit.INCONCLUSIVE] * 2
     assert len(measurements(outcome)) == 8
 
 

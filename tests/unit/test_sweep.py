@@ -11,6 +11,7 @@ from sweep_files import leave, window, write
 
 from orchestrator.core import where
 from orchestrator.core.errors import ConfigError, Interrupted, LaunchError, StoreError
+from orchestrator.core.exitcodes import Exit
 from orchestrator.experiment import sweepfile
 from orchestrator.run import execute, recovery
 from orchestrator.run.observers.progress import Progress
@@ -102,10 +103,10 @@ def test_what_never_gets_valid_is_given_up_and_the_rest_goes_on(tmp_path, monkey
     testbed = Testbed(monkeypatch, fate)
     path = write(tmp_path, attempts="3")
     outcome = carry_out(path, tmp_path / "r")
-    assert outcome.status == execute.INVALID
+    assert outcome.status == Exit.INCONCLUSIVE
     assert len(testbed.runs) == 4 + 2 * 3
     assert len(outcome.ledger.done) == 4
-    assert carry_out(path, tmp_path / "r").status == execute.INVALID
+    assert carry_out(path, tmp_path / "r").status == Exit.INCONCLUSIVE
     assert len(testbed.runs) == 10, "and is not tried again by whoever comes next"
 
 
@@ -120,7 +121,7 @@ def test_a_load_that_cannot_be_had_costs_its_own_window_alone(tmp_path, monkeypa
 
     testbed = Testbed(monkeypatch, fate)
     outcome = carry_out(write(tmp_path, mode="windows"), tmp_path / "r")
-    assert outcome.status == execute.INVALID
+    assert outcome.status == Exit.INCONCLUSIVE
     assert [len(run) for run in testbed.runs] == [3, 3, 1, 1]
     assert {outcome.ledger.why[key] for key in outcome.keys if key not in outcome.ledger.done} == {
         "preflight: 150mbit of 200mbit"
@@ -169,11 +170,11 @@ experiment:
 """
     testbed = Testbed(monkeypatch, fate)
     outcome = carry_out(write(tmp_path, text), tmp_path / "r")
-    assert outcome.status == run_sweep.FAILED
+    assert outcome.status == Exit.FAILED
     assert outcome.ledger.quarantined == {"h3": "no route"}
     assert len(outcome.ledger.done) == 4
     assert len(testbed.runs) == 4 + 2
-    assert carry_out(write(tmp_path, text), tmp_path / "r").status == run_sweep.FAILED
+    assert carry_out(write(tmp_path, text), tmp_path / "r").status == Exit.FAILED
     assert len(testbed.runs) == 4 + 2 + 2, "whoever comes next may have mended it, and finds out"
 
 

@@ -45,5 +45,5 @@ def test_the_doctor_warns_of_a_busy_machine_and_does_not_fail(busy, warned, tmp_
     monkeypatch.setattr(taken, "STAT", str(stat))
     monkeypatch.setattr(doctor.netns_needs, "requirements_problems", list)
     monkeypatch.setattr(doctor.time, "sleep", lambda _: stat.write_text(after(idle=200 - busy, user=busy)))
-    assert doctor.examine(None, dry_run=False) == 0
+    assert doctor.examine(None, local=False) == 0
     assert ("warning  other work takes 50%" in capsys.readouterr().out) is warned

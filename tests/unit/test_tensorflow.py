@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -68,18 +67,6 @@ def test_without_servers_there_are_workers_alone() -> None:
     assert isinstance(content, bytes)
     settings = json.loads(content)
     assert (settings["communication"], settings["pack_bytes"]) == ("ring", 250_000)
-
-
-@pytest.mark.parametrize("options", [MIRRORED, SERVED], ids=["mirrored", "served"])
-def test_files_hold_every_sibling_that_the_programs_import(options: dict[str, object]) -> None:
-    where = topology()
-    config, job = made(where, options)
-    for launch in tensorflow.launches(config, job, where, seed=1):
-        code = "\n".join(path.read_text() for path in launch.files.values() if isinstance(path, Path))
-        ours = {path.stem for path in Path(tensorflow.__file__).with_name("rank").glob("*.py")}
-        imported = {name for name in ours if f"from {name} import" in code or f"import {name}\n" in code}
-        assert {f"{name}.py" for name in imported} <= set(launch.files)
-        assert {"emulated_tensorflow", "worker", "pace"} <= imported
 
 
 def test_the_ring_turns_with_the_ranks() -> None:

@@ -86,18 +86,18 @@ FAILING = """
 import sys
 from orchestrator.cli import main as cli; from orchestrator.hosts import doctor
 from orchestrator.core.deadline import Deadline
-from orchestrator.remote.leash import Leash
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.parts.topology import Node
 from orchestrator.remote.transport.local import LocalChannel
 def examine(*_, **__):
     node = Node(name="n1", work=sys.argv[1])
-    leash = Leash(node, LocalChannel(), run="r1", holder={}, on_event=lambda event: None)
+    client = AgentClient(node, LocalChannel(), run="r1", holder={}, on_event=lambda event: None)
     try:
-        leash.hello(Deadline.after(60))
+        client.hello(Deadline.after(60))
         said = "import sys; sys.stderr.write(sys.argv[1]); sys.exit(3)"
-        leash.change("rate", Deadline.after(60), undo=[["true"]], apply=[[sys.executable, "-c", said, sys.argv[2]]])
+        client.change("rate", Deadline.after(60), undo=[["true"]], apply=[[sys.executable, "-c", said, sys.argv[2]]])
     finally:
-        leash.close(Deadline.after(60))
+        client.close(Deadline.after(60))
 doctor.examine = examine
 sys.exit(cli.main(["doctor"]))
 """

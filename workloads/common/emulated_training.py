@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -14,8 +13,6 @@ from workloads.common import modelled
 from workloads.common.modelled import ModelName
 from workloads.common.placement import WorkloadConfig, placement_problems
 
-TRAINING = Path(__file__).parents[1] / "rank"
-SIBLINGS = ("iteration_log.py", "lifecycle.py", "pace.py", "scratch.py", "stepping.py", "worker.py")
 READY_S = 180.0  # for all ranks to import their framework and to meet
 
 
@@ -48,8 +45,3 @@ def problems(config: EmulatedConfig, topology: Topology, *, least: int = 2) -> l
 def told(config: EmulatedConfig, topology: Topology, *, seed: int) -> dict[str, Any]:
     """What every rank program is told of the model."""
     return {"layers": modelled.layers(config, topology), "batch": modelled.batch(config), "seed": seed}
-
-
-def files(program: str, *siblings: str) -> dict[str, bytes | Path]:
-    """The program and what it imports, for a rank's folder."""
-    return {name: TRAINING / name for name in (program, *SIBLINGS, *siblings)}

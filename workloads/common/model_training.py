@@ -16,8 +16,6 @@ from workloads.common.placement import placement_problems
 from workloads.common.torch_ranks import TorchConfig, backend_of, backend_problems
 from workloads.models import catalog
 
-SIBLINGS = ("compute.py", "emulated.py", "pace.py", "vision.py")
-
 TORCHVISION = {"torchvision": "pip install --no-deps torchvision pillow"}
 
 

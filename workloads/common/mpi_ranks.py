@@ -6,18 +6,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_interface
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Literal
 
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import MPI_PORT, Job, Node, Rank, Topology
-from workloads.common import between
+from workloads.common import between, shipping
 from workloads.common.between import Pairs
 
 Algorithm = Literal["ring", "recursive-doubling", "rabenseifner"]
 
-TRAINING = Path(__file__).parents[1] / "rank"
 MEET_S = 60.0  # for mpirun, its daemons, its stubs and our ranks to find each other
 SPARE_PORTS = 8  # of those ranks take tensors on: others may still be busy with connections that have ended
 
@@ -27,11 +26,8 @@ _DAEMON_PORTS = 8  # as the last runs' are not free at once
 _DOOR_AT = 99
 _MOST_RANKS = _DAEMON_AT - SPARE_PORTS
 
-RANK_FILES = ("mpi_join.py", "mpi_door.py")
-_HELPER_FILES = (
-    *("mpi_start.py", "mpi_daemon.py", "mpi_agent.py", "mpi_proof.py", "mpi_keep.py", "mpi_stub.py", "mpi_door.py"),
-    "lifecycle.py",
-)
+_STARTER, _DAEMON = "mpi.mpirun", "mpi.daemon"
+_STARTED_BY_MPIRUN = ("mpi.rsh_agent", "mpi.stub")
 _STARTED_S = 2 * MEET_S  # first the daemons have to meet, then the ranks
 _ALL_REDUCE = {"ring": "4", "recursive-doubling": "3", "rabenseifner": "6"}
 _RANK_SETTINGS = {
@@ -77,11 +73,10 @@ def launches(mpi: Mpi, job: Job, topology: Topology) -> list[Launch]:
     first, *others = (topology.node(name) for name in job.nodes)
     port = _port(job) + _DOOR_AT
     daemons = [
-        _helper(mpi, job, node, f"{job.name}-daemon-{node.name}", ("mpi_daemon.py", node.address, str(port)))
-        for node in others
+        _helper(mpi, job, node, f"{job.name}-daemon-{node.name}", (_DAEMON, node.address, str(port))) for node in others
     ]
     lowest = _port(job) + _DAEMON_AT
-    command = ("mpi_start.py", str(lowest), str(lowest + _DAEMON_PORTS - 1), *_command(mpi, job, topology))
+    command = (_STARTER, str(lowest), str(lowest + _DAEMON_PORTS - 1), *_command(mpi, job, topology))
     started = _helper(mpi, job, first, f"{job.name}-mpirun", command)
     return [
         replace(started, ready=Line("^rank 0 joined"), ready_within_s=_STARTED_S, flows=_flows(mpi, job, topology)),
@@ -94,7 +89,7 @@ def _helper(mpi: Mpi, job: Job, node: Node, name: str, command: tuple[str, ...])
         name=name,
         node=node.name,
         role="rank",
-        argv=(node.python, "-u", *command),
+        argv=shipping.argv(node.python, *command),
         env={
             "MPI_RANK": rank_name(job, ""),
             "MPI_MEET_S": f"{MEET_S:g}",
@@ -103,7 +98,7 @@ def _helper(mpi: Mpi, job: Job, node: Node, name: str, command: tuple[str, ...])
             "PYTHONDONTWRITEBYTECODE": "1",
             **mpi.env,
         },
-        files={file: TRAINING / file for file in _HELPER_FILES},
+        files=shipping.files(command[0], *_STARTED_BY_MPIRUN),
         run_key="MPI_RUN_KEY",
         job=job.name,
     )
@@ -120,7 +115,7 @@ def _command(mpi: Mpi, job: Job, topology: Topology) -> tuple[str, ...]:
         *(mpi.mpirun, "--allow-run-as-root", "--bind-to", "none", "--leave-session-attached", "--wdir", "/"),
         *(word for name, value in settings.items() for word in ("--mca", name, value)),
         *("--map-by", "seq", "--host", ",".join(topology.node(rank.node).address for rank in job.ranks)),
-        *("sh", "-c", 'exec "$MPI_PYTHON" "$MPI_STUB"'),
+        *("sh", "-c", 'exec "$MPI_PYTHON" "$MPI_PROGRAMS" mpi.stub'),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -12,13 +11,10 @@ from pydantic import Field
 from orchestrator.parts.launch import Footprint, Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
-from workloads.common import environments
+from workloads.common import environments, shipping
 from workloads.common.between import flows
 from workloads.common.placement import WorkloadConfig, ranks
 from workloads.readers.iterations import LOG
-
-TRAINING = Path(__file__).parents[1] / "rank"
-COMMON = ("program.py", "rendezvous.py", "stepping.py", "iteration_log.py", "lifecycle.py", "trace.py")
 
 RENDEZVOUS_S = 90.0  # for all ranks to import torch and to meet
 COLLECTIVE_S = 900.0  # published iterations under burst traffic last up to 183 s
@@ -92,7 +88,6 @@ def launches(
     topology: Topology,
     *,
     program: str,
-    siblings: tuple[str, ...],
     told: Mapping[str, Any],
     seed: int,
     footprint: Footprint,
@@ -114,8 +109,7 @@ def launches(
         "collective_s": COLLECTIVE_S,
         **told,
     }
-    files: dict[str, bytes | Path] = {name: TRAINING / name for name in (program, *COMMON, *siblings)}
-    files["config.json"] = json.dumps(settings).encode()
+    files = {**shipping.files(program), shipping.SETTINGS: json.dumps(settings).encode()}
     started = []
     for rank in job.ranks:
         node = topology.node(rank.node)
@@ -137,7 +131,7 @@ def launches(
                 name=f"{job.name}-rank{rank.rank}",
                 node=rank.node,
                 role="rank",
-                argv=(node.python, "-u", program, "--config", "config.json"),
+                argv=shipping.argv(node.python, program),
                 env=env,
                 files=files,
                 ready=Line("^ready"),

@@ -1,1 +1,1 @@
-"""Programs that run on the hosts: pushed as they are, side by side in one folder, importing nothing of orch."""
+"""Programs that run on hosts as ranks of a job, and beside them: sent as one archive, they import nothing of ours."""

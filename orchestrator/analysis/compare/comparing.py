@@ -16,9 +16,8 @@ from orchestrator.analysis.compare.regression import PointChange, Rule, RunSerie
 from orchestrator.analysis.compare.selection import Chosen
 from orchestrator.analysis.stats.statistics import quantile
 from orchestrator.analysis.stats.steps import FEWEST_IN_ALL, Step, steps
+from orchestrator.core.exitcodes import Exit
 
-WORSE = 4
-NOTHING_TOLD = 3
 MOST_NIGHTS = 90
 
 
@@ -50,11 +49,11 @@ class Comparison:
         return [change for change in self.changes if change.verdict == verdict]
 
     @property
-    def status(self) -> int:
-        """The exit status: 4 when a point is worse, 3 when none could be told, else 0."""
+    def status(self) -> Exit:
+        """The exit code: WORSE when a point is, INCONCLUSIVE when every point is."""
         if self.of("worse"):
-            return WORSE
-        return NOTHING_TOLD if len(self.of("cannot tell")) == len(self.changes) else 0
+            return Exit.WORSE
+        return Exit.INCONCLUSIVE if len(self.of("cannot tell")) == len(self.changes) else Exit.OK
 
 
 def compare(results: Path, a: str, b: str, *, rule: Rule, seed: int = 1) -> Comparison:

@@ -10,15 +10,15 @@ from xml.etree import ElementTree as ET
 
 from orchestrator.analysis.compare.comparing import Comparison, change_text, headline, percent, step_lines
 from orchestrator.analysis.compare.regression import PointChange
+from orchestrator.core import layout
 from orchestrator.core.errors import StoreError
-from orchestrator.experiment.describe import table
 
 _HEAD = ("point", "verdict", "p50", "95 % interval", "p99", "95 % interval", "p (Holm)", "runs", "iterations")
 
 
 def text(comparison: Comparison) -> str:
     """What a terminal shows: the verdict first, then a row a point, then what does not count."""
-    lines = [headline(comparison), "", table(head(comparison), [row(comparison, c) for c in comparison.changes])]
+    lines = [headline(comparison), "", layout.table(head(comparison), [row(comparison, c) for c in comparison.changes])]
     for title, found in lists(comparison):
         lines += ["", f"{title}:", *(f"  - {line}" for line in found)]
     return "\n".join(lines)

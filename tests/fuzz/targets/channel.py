@@ -15,9 +15,9 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import BadAnswer, OrchError
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.topology import Node
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.connection import MAGIC
 from orchestrator.remote.frames import Frames
-from orchestrator.remote.leash import Leash
 from orchestrator.remote.said import events, refusal
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
@@ -44,18 +44,18 @@ GOOD: dict[str, dict[str, Any]] = {
              "undo_failed": {"tail": "x"}},
 }  # fmt: skip
 ASKED = {
-    "hello": lambda leash, until: leash.hello(until),
-    "ping": lambda leash, until: leash.clock(1, until),
-    "check": lambda leash, until: leash.check([NEED], until),
-    "run_command": lambda leash, until: leash.run(["x"], until),
-    "read": lambda leash, until: leash.read(["/x"], until),
-    "start": lambda leash, until: leash.start(LAUNCH, until),
-    "stop": lambda leash, until: leash.stop(LAUNCH, until),
-    "files": lambda leash, until: leash.files(until),
-    "disk": lambda leash, until: leash.disk(until),
-    "list_processes": lambda leash, until: leash.processes(until),
-    "sweep": lambda leash, until: leash.sweep(until, keep_data=True),
-    "undo": lambda leash, until: leash.undo("k", until),
+    "hello": lambda client, until: client.hello(until),
+    "ping": lambda client, until: client.clock(1, until),
+    "check": lambda client, until: client.check([NEED], until),
+    "run_command": lambda client, until: client.run(["x"], until),
+    "read": lambda client, until: client.read(["/x"], until),
+    "start": lambda client, until: client.start(LAUNCH, until),
+    "stop": lambda client, until: client.stop(LAUNCH, until),
+    "files": lambda client, until: client.files(until),
+    "disk": lambda client, until: client.disk(until),
+    "list_processes": lambda client, until: client.processes(until),
+    "sweep": lambda client, until: client.sweep(until, keep_data=True),
+    "undo": lambda client, until: client.undo("k", until),
 }
 EVENTS: tuple[dict[str, Any], ...] = (
     {"event": "exit", "name": "p", "status": 0, "wall_ns": 1, "node": "n1"},
@@ -154,14 +154,14 @@ def _answer(source: random.Random) -> bytes:
 def _answers(data: bytes, _: Path) -> None:
     asked = list(ASKED.values())[data[0] % len(ASKED)] if data else ASKED["ping"]
     node = Node(name="n1", work="/nowhere", python="/x")
-    leash = Leash(node, _Script(data[1:] or b"\0"), run="r1", holder={}, on_event=lambda _: None)
+    client = AgentClient(node, _Script(data[1:] or b"\0"), run="r1", holder={}, on_event=lambda _: None)
     try:
-        asked(leash, Deadline.after(PATIENCE_S))
+        asked(client, Deadline.after(PATIENCE_S))
     except OrchError as error:
         _hold(error)
     finally:
-        leash._connection._channel.close()
-        leash._connection._reader.join(PATIENCE_S)
+        client._connection._channel.close()
+        client._connection._reader.join(PATIENCE_S)
 
 
 def _requests(data: bytes, folder: Path) -> None:

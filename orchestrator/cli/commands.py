@@ -1,0 +1,70 @@
+"""The commands of `orch` in groups: each has a line in `orch --help`, and a help of its own with an example."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+Action = Callable[[argparse.Namespace], int]
+
+_INDENT = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Commands under one heading of the help, in the order in which they are added."""
+
+    title: str
+    _parsers: argparse._SubParsersAction[argparse.ArgumentParser]
+    summaries: dict[str, str] = field(default_factory=dict)  # by command
+
+    def add(
+        self, name: str, summary: str, *, example: str, action: Action | None = None, more: str = ""
+    ) -> argparse.ArgumentParser:
+        """Add a command and give its parser; `more` follows the summary in the command's own help.
+
+        A command of commands has no `action`: each of its own commands sets one.
+        """
+        parser = self._parsers.add_parser(
+            name,
+            description=f"{summary[0].upper()}{summary[1:]}." + (f"\n\n{more}" if more else ""),
+            epilog=f"example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if action is not None:
+            parser.set_defaults(action=action)
+        self.summaries[name] = summary
+        return parser
+
+    def text(self, columns: int) -> str:
+        """The group as `orch --help` shows it, in so many columns."""
+        width = max(map(len, self.summaries)) + len(_INDENT)
+        lines = [f"{self.title}:"]
+        for name, summary in self.summaries.items():
+            lines += textwrap.wrap(
+                summary, columns, initial_indent=f"{_INDENT}{name:<{width}}", subsequent_indent=" " * (width + 2)
+            )
+        return "\n".join(lines)
+
+
+class Commands:
+    """All groups of a parser."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._parsers = parser.add_subparsers(
+            dest="command", metavar="COMMAND", prog=parser.prog, help=argparse.SUPPRESS
+        )
+        self._groups: list[Group] = []
+
+    def group(self, title: str) -> Group:
+        """Begin a group; groups are shown in the order in which they began."""
+        self._groups.append(Group(title, self._parsers))
+        return self._groups[-1]
+
+    def text(self) -> str:
+        """Every group, as wide as the terminal is."""
+        columns = max(40, shutil.get_terminal_size().columns - 2)
+        return "\n\n".join(group.text(columns) for group in self._groups)

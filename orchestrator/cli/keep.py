@@ -1,0 +1,48 @@
+"""The commands that look after results: `orch export`, `prune` and `recover`."""
+
+from __future__ import annotations
+
+import argparse
+
+from orchestrator.cli import options, prune_cli, query_cli
+from orchestrator.cli.commands import Commands
+
+
+def register(commands: Commands) -> None:
+    """Add the commands of this group."""
+    group = commands.group("keep")
+    query_cli.register_export(group)
+    prune = group.add(
+        "prune",
+        "compress or delete packet captures of old runs; tables and all else stay",
+        action=prune_cli.prune,
+        example="orch prune --compress-after 2d --drop-after 14d --keep 50gb",
+    )
+    prune_cli.add_options(prune)
+
+    recover = group.add(
+        "recover",
+        "fetch what an unfinished run left on its hosts, and seal it",
+        action=_recover,
+        example="orch recover",
+    )
+    options.results(recover)
+    recover.add_argument("runs", metavar="RUN", nargs="*", help="unfinished runs (default: all)")
+    recover.add_argument(
+        "--without",
+        metavar="HOST",
+        action="append",
+        default=[],
+        help="give up what this host has of a run, because the host will not come back",
+    )
+    recover.add_argument(
+        "--force",
+        action="store_true",
+        help="recover a named run that another machine began: it has ended there for certain",
+    )
+
+
+def _recover(arguments: argparse.Namespace) -> int:
+    from orchestrator.run import recovery
+
+    return recovery.recover(arguments.results, arguments.runs, without=arguments.without, force=arguments.force)

@@ -1,0 +1,106 @@
+"""The commands that show what was measured: `orch ls`, `show`, `report`, `timeline`, `query`, `tables`, `capture`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from orchestrator.cli import capture_cli, options, query_cli
+from orchestrator.cli.commands import Commands
+
+
+def register(commands: Commands) -> None:
+    """Add the commands of this group."""
+    group = commands.group("look")
+    runs = group.add(
+        "ls", "list runs, unfinished ones too", action=_ls, example="orch ls --since 7d --where 'load<=8gbit' --valid"
+    )
+    options.results_to_read(runs)
+    options.filters(runs)
+    runs.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+    show = group.add("show", "summarize one run: verdict, times, gates", action=_show, example="orch show last")
+    options.results_to_read(show)
+    show.add_argument("run", metavar="RUN", help=options.RUN)
+    show.add_argument("--verbose", action="store_true", help="list every gate, also those that passed alike")
+    show.add_argument("--json", action="store_true", help="print the whole manifest as JSON")
+
+    report = group.add(
+        "report", "render runs as one HTML page with figures", action=_report, example="orch report last"
+    )
+    options.results_to_read(report)
+    report.add_argument("runs", metavar="RUN", nargs="+", help="runs' ids or folders, or 'last'")
+    report.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page (default: beside the runs)")
+
+    timeline = group.add(
+        "timeline",
+        "export the events of a run as a trace for ui.perfetto.dev",
+        action=_timeline,
+        example="orch timeline last",
+    )
+    options.results(timeline)
+    timeline.add_argument("run", metavar="RUN", help=options.RUN)
+    timeline.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="the trace (default: timeline-RUN.json.gz beside the run)"
+    )
+
+    query_cli.register(group)
+    capture = group.add(
+        "capture",
+        "analyse packet captures from anywhere: flows, host pairs, throughput",
+        action=capture_cli.capture,
+        example="orch capture h1=a.pcap h2=b.pcap.zst --offset h2=-1.5ms --parquet tables",
+        more=capture_cli.MORE,
+    )
+    capture_cli.add_options(capture)
+
+
+def _ls(arguments: argparse.Namespace) -> int:
+    from orchestrator.experiment import describe
+    from orchestrator.store import index, listing, remote
+
+    found = listing.select(index.entries(remote.here(arguments.results)), options.filter_of(arguments))
+    if arguments.json:
+        for entry in found:
+            print(json.dumps(describe.run_summary(entry.manifest, entry.path, outcome=entry.outcome)))
+        return 0
+    print(describe.listing(found, arguments.results))
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from orchestrator.core import layout
+    from orchestrator.experiment import runtext
+    from orchestrator.store import remote, rundir
+
+    entry = rundir.find(remote.here(arguments.results), arguments.run)
+    if arguments.json:
+        print(json.dumps(entry.manifest, indent=1))
+    else:
+        print(runtext.run_text(entry, verbose=arguments.verbose, width=layout.columns()))
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from orchestrator.report.run import html
+    from orchestrator.store import remote, rundir
+
+    results = remote.here(arguments.results)
+    entries = [rundir.find(results, wanted) for wanted in arguments.runs]
+    remote.fetch(arguments.results, [entry.path for entry in entries])
+    beside = entries[0].path.parent if not remote.is_elsewhere(arguments.results) else Path()
+    output = arguments.output or beside / f"report-{entries[0].run}.html"
+    print(html.render([entry.path for entry in entries], output))
+    return 0
+
+
+def _timeline(arguments: argparse.Namespace) -> int:
+    from orchestrator.report.run import timeline
+    from orchestrator.report.runs import Run
+    from orchestrator.store import rundir
+
+    entry = rundir.find(arguments.results, arguments.run)
+    output = arguments.output or entry.path.parent / f"timeline-{entry.run}.json.gz"
+    print(timeline.write(Run(entry.path), output))
+    return 0

@@ -1,0 +1,90 @@
+"""The commands that measure: `orch plan`, `run`, `sweep` and `study`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from orchestrator.cli import options, study_cli, sweep_cli
+from orchestrator.cli.commands import Commands
+
+
+def register(commands: Commands) -> None:
+    """Add the commands of this group."""
+    group = commands.group("measure")
+    plan = group.add(
+        "plan",
+        "list every run, process and file of an experiment or a sweep; nothing is started",
+        action=_plan,
+        example="orch plan exp.yaml --local --json | jq '.runs[0].jobs[0].launches[].argv'",
+    )
+    options.experiment(plan, "an experiment file or a sweep file")
+    options.results(plan)
+    plan.add_argument("--verbose", action="store_true", help="list each process by itself, with environment and files")
+
+    run = group.add(
+        "run",
+        "measure an experiment and seal its results",
+        action=_run,
+        example="orch run playbooks/experiments/quickstart.yaml --local --set measure.iterations=50",
+    )
+    options.experiment(run, "an experiment file")
+    _measuring(run)
+    run.add_argument("--no-report", action="store_true", help="seal the results without a report")
+
+    sweep = group.add(
+        "sweep",
+        "measure every point of a matrix; the same command again resumes it",
+        action=sweep_cli.sweep,
+        example="orch sweep playbooks/sweeps/load.yaml --local --where 'load<=8gbit'",
+    )
+    options.experiment(sweep, "a sweep file")
+    _measuring(sweep)
+    sweep_cli.add_options(sweep)
+
+    study = group.add(
+        "study",
+        "measure the curves of a paper, and show them beside the printed ones",
+        action=study_cli.study,
+        example="orch study salamy --quick --wait 10min",
+    )
+    study_cli.add_options(study)
+
+
+def _measuring(parser: argparse.ArgumentParser) -> None:
+    options.results(parser)
+    options.wait(parser)
+    options.metrics(parser)
+    options.force(parser)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from orchestrator.core import layout
+    from orchestrator.experiment import beforehand, loading, plan, plandata, plantext, sweepfile
+
+    if sweepfile.is_sweep(arguments.file):
+        return sweep_cli.plan(arguments)
+    experiment, _ = loading.checked(arguments.file, arguments.overrides, local=arguments.local)
+    runs = plan.build(experiment)
+    if arguments.json:
+        print(json.dumps({"runs": [plandata.plan_data(run) for run in runs]}, indent=1))
+    else:
+        print(plantext.plan_text(runs, verbose=arguments.verbose, width=layout.columns()))
+    return beforehand.tell(runs[:1])
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from orchestrator.run import execute
+
+    with options.observed(arguments) as observer:
+        return execute.run_file(
+            arguments.file,
+            local=arguments.local,
+            overrides=arguments.overrides,
+            results=arguments.results,
+            wait=arguments.wait,
+            as_json=arguments.json,
+            report=not arguments.no_report,
+            force=arguments.force,
+            observer=observer,
+        )

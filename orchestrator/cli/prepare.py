@@ -1,0 +1,115 @@
+"""The commands for hosts: `orch doctor`, `prepare`, `testbed`, `clean`, and beside them `traffic` and `schema`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from orchestrator.cli import options, prepare_cli, traffic_cli
+from orchestrator.cli.commands import Commands
+
+
+def register(commands: Commands) -> None:
+    """Add the commands of this group."""
+    group = commands.group("prepare")
+    doctor = group.add(
+        "doctor",
+        "check hosts for what experiments need, and print the remedies",
+        action=_doctor,
+        example="orch doctor playbooks/testbeds/example-rack.yaml",
+    )
+    doctor.add_argument("testbed", nargs="?", metavar="TESTBED", help=options.TESTBED)
+    options.local(doctor, "check what the experiment needs on containers of this machine, not on the inventory")
+
+    prepare = group.add(
+        "prepare",
+        "build the environments of training frameworks on the hosts of a testbed",
+        action=prepare_cli.prepare,
+        example="orch prepare playbooks/testbeds/example-rack.yaml --check",
+    )
+    prepare_cli.add_options(prepare)
+
+    testbed = group.add(
+        "testbed",
+        "keep a local testbed up until Ctrl-C, to try things by hand",
+        action=_testbed,
+        example="orch testbed --hosts 3 --link 1gbit",
+    )
+    _testbed_options(testbed)
+
+    clean = group.add(
+        "clean",
+        "end processes and undo changes that dead runs left on hosts",
+        action=_clean,
+        example="orch clean playbooks/testbeds/example-rack.yaml --data",
+        more="Processes are found by the tag of their run, never by name.",
+    )
+    clean.add_argument("testbed", nargs="?", metavar="TESTBED", help=options.TESTBED)
+    clean.add_argument(
+        "--data", action="store_true", help="remove the runs' folders on the hosts too, and on this machine our image"
+    )
+    clean.add_argument("--host", metavar="HOST", help="clean only this host")
+    clean.add_argument(
+        "--forget",
+        metavar="RUN",
+        default="",
+        help="give up those changes of this run that cannot be undone, and print each",
+    )
+
+    traffic = group.add(
+        "traffic",
+        "generate and check cross traffic without an experiment",
+        example="orch traffic schedule --load 10gbit --burst 1ms,10ms,3 --plot burst",
+    )
+    traffic_cli.add_options(traffic)
+
+    schema = group.add(
+        "schema",
+        "print the JSON Schema of experiment files, for editors",
+        action=_schema,
+        example="orch schema > experiment.schema.json",
+    )
+    schema.add_argument("--sweep", action="store_true", help="print that of sweep files")
+
+
+def _testbed_options(testbed: argparse.ArgumentParser) -> None:
+    testbed.add_argument("--hosts", type=int, default=3, metavar="N", help="number of hosts (3)")
+    testbed.add_argument("--link", default="1gbit", metavar="RATE", help="rate of every link, both ways (1gbit)")
+    testbed.add_argument(
+        "--runtime",
+        choices=["namespaces", "podman", "docker"],
+        default="namespaces",
+        help="what hosts are (namespaces)",
+    )
+    testbed.add_argument("--image", metavar="NAME", help="image of hosts that are containers (default: ours)")
+    testbed.add_argument("--python", metavar="PROGRAM", help="the image's interpreter (python3)")
+    options.wait(testbed)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from orchestrator.hosts import doctor
+
+    return doctor.examine(arguments.testbed, local=arguments.local)
+
+
+def _clean(arguments: argparse.Namespace) -> int:
+    from orchestrator.hosts import cleaning
+
+    wanted = cleaning.Wanted(data=arguments.data, forget=arguments.forget, host=arguments.host)
+    return cleaning.clean(arguments.testbed, wanted)
+
+
+def _testbed(arguments: argparse.Namespace) -> int:
+    from orchestrator.run import execute
+
+    asked = {key: getattr(arguments, key) for key in ("hosts", "link", "runtime", "image", "python")}
+    return execute.hold_testbed(asked, wait=arguments.wait)
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    from orchestrator.experiment import experiment, sweepfile
+
+    model = sweepfile.SweepFile if arguments.sweep else experiment.model()
+    schema = model.model_json_schema(by_alias=True)
+    print(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1))
+    return 0

@@ -1,0 +1,37 @@
+"""What `orch` ends with: the one list of exit codes, which help and README print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from types import MappingProxyType
+
+
+class Exit(IntEnum):
+    """Exit code of a command."""
+
+    OK = 0
+    FAILED = 1
+    MISTAKE = 2
+    INCONCLUSIVE = 3
+    WORSE = 4
+    INTERRUPTED = 130
+
+
+MEANINGS: Mapping[Exit, str] = MappingProxyType(
+    {
+        Exit.OK: "success: everything measured is valid",
+        Exit.FAILED: "something failed, or is missing",
+        Exit.MISTAKE: "a mistake in a file or an option; nothing was started",
+        Exit.INCONCLUSIVE: "measured, but not valid; or a comparison that is inconclusive",
+        Exit.WORSE: "slower than what it was compared with",
+        Exit.INTERRUPTED: "interrupted (Ctrl-C, SIGTERM)",
+    }
+)
+
+_BY_GRAVITY = (Exit.OK, Exit.INCONCLUSIVE, Exit.FAILED, Exit.INTERRUPTED)
+
+
+def gravest(found: Iterable[int]) -> Exit:
+    """The gravest exit code of several measurements: interrupted, failed, not valid, success."""
+    return max((Exit(code) for code in found), key=_BY_GRAVITY.index, default=Exit.OK)

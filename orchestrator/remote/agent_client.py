@@ -1,0 +1,300 @@
+"""The controller's end of an agent's channel: every request has a deadline, every failure says where and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from orchestrator.core import packages
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import AgentError, BadAnswer, LaunchError, LockedError, OrchError
+from orchestrator.parts import secret_env
+from orchestrator.parts.launch import Exited, Launch, Line, Listening, Ready, Requirement, Sign
+from orchestrator.parts.protocols import Channel
+from orchestrator.parts.topology import Node
+from orchestrator.remote import files
+from orchestrator.remote.answers import (
+    AgentEvent,
+    ClockSample,
+    Completed,
+    Disk,
+    Finding,
+    Greeting,
+    RemoteFile,
+    RemoteProcess,
+    Running,
+    Stopped,
+    Swept,
+    Texts,
+)
+from orchestrator.remote.connection import Connection
+
+CLOSE_S = 15.0
+ENDING_S = 15.0  # for an agent that has lost its controller to put everything down
+AGAIN_S = 0.2
+ANSWER_S = 5.0  # how much later than the agent's own time limit its answer, which says more than ours, may come
+
+
+def _ready(ready: Ready) -> dict[str, Any]:
+    if isinstance(ready, Line):
+        return {"kind": "line", "pattern": ready.pattern, "file": ready.file}
+    if isinstance(ready, Listening):
+        return {"kind": "listening", "port": ready.port}
+    return {"kind": "exited" if isinstance(ready, Exited) else "started"}
+
+
+class AgentClient:
+    """An agent on a node, as seen by the controller; several threads may ask at once.
+
+    `on_event` is called in a thread of the client and must not block or ask the client. An agent that hears nothing for
+    `silence_s` takes its controller, or the network between, for dead; the client speaks up in time while it lives.
+    `run_key` is what launches that ask for it share, `secrets` has the values of sources that launches name. A client
+    with the `proof` of one before it, of the same run and node, ends that one's agent, which may be out of reach.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        channel: Channel,
+        *,
+        run: str,
+        holder: Mapping[str, Any],
+        on_event: Callable[[AgentEvent], None],
+        silence_s: float = 120.0,
+        run_key: str = "",
+        proof: str = "",
+        secrets: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.node = node
+        self._run = run
+        self._holder = dict(holder)
+        self._silence_s = silence_s
+        self._run_key = run_key
+        self._proof = proof
+        self._secrets = secrets
+        self._connection = Connection(node.name, channel, on_event=on_event, silence_s=silence_s)
+
+    def hello(self, deadline: Deadline, *, folder: str | None = None) -> Greeting:
+        """Make the run's folder, in the node's work folder unless given as an absolute path, and learn who answers."""
+        values = {
+            "node": self.node.name,
+            "run": self._run,
+            "folder": folder or self.node.folder(self._run),
+            "holder": self._holder,
+            "silence_s": self._silence_s,
+            "proof": self._proof,
+        }
+        return Greeting.read(self._connection.ask("hello", deadline, values).fields)
+
+    def lock(self, name: str, deadline: Deadline) -> None:
+        """Hold a lock of the whole node until this agent ends, however it ends; LockedError names the holder."""
+        self._connection.ask("lock", deadline, {"name": name, "holder": self._holder})
+
+    def clock(self, samples: int, deadline: Deadline) -> ClockSample:
+        """Compare the clocks: of several pings with four timestamps, the one with the shortest round trip counts.
+
+        The offset is the mean of both ways, as in NTP (RFC 5905, section 8); half the round trip bounds its error.
+        """
+        best: tuple[int, int] | None = None
+        for _ in range(samples):
+            ping = self._connection.ask("ping", deadline)
+            there = ping.fields.integer("wall_ns")
+            trip = (ping.received_ns - ping.sent_ns, (ping.sent_ns + ping.received_ns) // 2 - there)
+            best = trip if best is None or trip[0] < best[0] else best
+        if best is None:
+            raise ValueError("a clock needs at least one sample")
+        return ClockSample(best[1], (best[0] + 1) // 2)
+
+    def check(self, requirements: Sequence[Requirement], deadline: Deadline) -> list[Finding]:
+        """Look for what a run needs, in the order asked; what is missing comes with the node's own remedy."""
+        wanted = [
+            {"kind": need.kind, "what": need.what, "python": need.python or self.node.python} for need in requirements
+        ]
+        findings = self._connection.ask("check", deadline, {"requirements": wanted}).fields.each("findings")
+        if len(findings) != len(wanted):
+            raise BadAnswer(f"asked for {len(wanted)} findings, its agent has {len(findings)}", node=self.node.name)
+        seen = [
+            Finding(need, one.flag("found"), one.text("detail"))
+            for need, one in zip(requirements, findings, strict=True)
+        ]
+        return seen if all(finding.found for finding in seen) else self._remedied(seen, deadline)
+
+    def _remedied(self, findings: Sequence[Finding], deadline: Deadline) -> list[Finding]:
+        texts = self.read(packages.OS_RELEASE, deadline).texts
+        os_release = next((text for path in packages.OS_RELEASE if (text := texts.get(path))), "")
+
+        def own(need: Requirement) -> Requirement:
+            return replace(need, remedy=packages.own_remedy(need.what, need.remedy, os_release))
+
+        return [replace(finding, requirement=own(finding.requirement)) for finding in findings]
+
+    def run(self, argv: Sequence[str], deadline: Deadline, *, stdin: bytes = b"", privileged: bool = True) -> Completed:
+        """Run a short command to its end, with the agent's own rights unless not `privileged`."""
+        values = {"argv": list(argv), "timeout_s": deadline.remaining, "privileged": privileged}
+        reply = self._connection.ask("run_command", deadline, values, payload=stdin, late_s=ANSWER_S, argv=argv).fields
+        return Completed(reply.integer("status"), reply.text("stdout"), reply.text("stderr"))
+
+    def read(self, paths: Sequence[str], deadline: Deadline, *, globs: Sequence[str] = ()) -> Texts:
+        """Small files such as counters, all in one go; of each at most its last 256 KiB.
+
+        A path that is not absolute is in the run's folder.
+        """
+        reply = self._connection.ask("read", deadline, {"paths": list(paths), "globs": list(globs)}).fields
+        return Texts(reply.integer("wall_ns"), reply.inner("texts").texts_by_name())
+
+    def put(self, path: str, content: bytes | Path, deadline: Deadline, *, privileged: bool = False) -> None:
+        """Write a file in the run's folder; a Path is read here and stays executable if it is.
+
+        What a privileged launch finds in its folder belongs to whom it runs as, like the folder.
+        """
+        files.put(self._connection, path, content, deadline, privileged=privileged)
+
+    def start(self, launch: Launch, deadline: Deadline) -> Running:
+        """Put a launch's files, start it, and return when it is ready; LaunchError with its last words otherwise."""
+        values = {
+            "name": launch.name,
+            "argv": list(launch.argv),
+            "env": {
+                **launch.env,
+                **secret_env.filled(launch, self._secrets),
+                **({launch.run_key: self._run_key} if launch.run_key else {}),
+            },
+            "ready": _ready(launch.ready),
+            "ready_within_s": min(launch.ready_within_s, deadline.remaining),
+            "gate": launch.gate,
+            "follow": launch.follow,
+            "privileged": launch.privileged,
+        }
+        try:
+            for name, content in launch.files.items():
+                self.put(f"{launch.name}/{name}", content, deadline, privileged=launch.privileged)
+            reply = self._connection.ask("start", deadline, values, late_s=ANSWER_S, argv=launch.argv).fields
+            return Running(reply.integer("pid", least=1), reply.integer("started_ns"), reply.integer("ready_ns"))
+        except (AgentError, OSError) as error:
+            raise _launch_error(launch, error) from error
+
+    def go(self, name: str, deadline: Deadline) -> int:
+        """Open a launch's gate; when, by the node's clock in nanoseconds."""
+        try:
+            return self._connection.ask("go", deadline, {"name": name}).fields.integer("wall_ns")
+        except AgentError as error:
+            message = f"{name} cannot go: {error.message}"
+            raise LaunchError(message, node=self.node.name, tail=error.tail) from error
+
+    def stop(self, launch: Launch, deadline: Deadline, *, grace: float = 1.0) -> Stopped:
+        """Ask a launch and all its children to end as it wishes to be asked, then kill; grace periods times `grace`."""
+        signals = [[int(number), grace_s * grace] for number, grace_s in launch.stop.signals]
+        values = {"name": launch.name, "signals": signals}
+        reply = self._connection.ask("stop", deadline, values, late_s=ANSWER_S, argv=launch.argv).fields
+        return Stopped.read(reply, launch)
+
+    def signal(self, name: str, number: int, deadline: Deadline) -> None:
+        """Send a signal to a launch's process group."""
+        self._connection.ask("signal", deadline, {"name": name, "number": int(number)})
+
+    def wait(self, name: str, deadline: Deadline) -> int:
+        """Wait until a launch has ended; its exit status."""
+        values = {"name": name, "timeout_s": deadline.remaining}
+        return self._connection.ask("wait", deadline, values, late_s=ANSWER_S).fields.integer("status")
+
+    def change(
+        self, key: str, deadline: Deadline, *, undo: Sequence[Sequence[str]], apply: Sequence[Sequence[str]],
+        sign: Sign | None = None,
+    ) -> None:  # fmt: skip
+        """Change something on the node; the undo is on its disk first, and is run when this client ends or breaks.
+
+        Where the `sign` is not found any more then, there is nothing to undo.
+        """
+        values = {
+            "key": key,
+            "undo": [list(argv) for argv in undo],
+            "apply": [list(argv) for argv in apply],
+            "sign": sign and [list(sign.read), sign.pattern],
+        }
+        self._connection.ask("change", deadline, values)
+
+    def undo(self, key: str, deadline: Deadline) -> None:
+        """Take a change back."""
+        self._connection.ask("undo", deadline, {"key": key})
+
+    def files(self, deadline: Deadline) -> list[RemoteFile]:
+        """Every file in the run's folder, by path; the paths are the node's own words, and `fetch` checks them."""
+        return files.listed(self._connection, deadline)
+
+    def fetch(self, file: RemoteFile, home: Path, deadline: Deadline) -> str:
+        """Bring a file of the run's folder home, to its path below `home`, and return its SHA-256.
+
+        It lies beside its destination as `*.part` until it is complete and its hash is right; an interrupted one is
+        taken up where it stopped. UnsafePath for a path that leads elsewhere; BadAnswer when more comes than `bytes`;
+        DeadlineExceeded when nothing came for `files.STALLED_S`, however slow what came was.
+        """
+        return files.fetch(self._connection, file, home, deadline)
+
+    def disk(self, deadline: Deadline, *, path: str | None = None) -> Disk:
+        """Room at `path`, or where the run's folder lies."""
+        reply = self._connection.ask("disk", deadline, {"path": path}).fields
+        return Disk(reply.integer("free_bytes", least=0), reply.integer("total_bytes", least=0))
+
+    def processes(self, deadline: Deadline) -> list[RemoteProcess]:
+        """What still runs of this run on the node, by descent and by tag, except its agent."""
+        found = self._connection.ask("list_processes", deadline).fields.each("processes")
+        return [RemoteProcess(one.integer("pid", least=1), one.texts("argv"), name=one.text("name")) for one in found]
+
+    def sweep(self, deadline: Deadline, *, keep_data: bool, work: str | None = None, forget: str = "") -> Swept:
+        """Put down what runs whose agents died left on the node: processes, changes and, unless kept, folders.
+
+        What cannot be taken back of the run `forget` is not tried again.
+        """
+        values = {"work": work or self.node.work, "keep_data": keep_data, "forget": forget}
+        return Swept.read(self._connection.ask("sweep", deadline, values).fields)
+
+    def remove(self, deadline: Deadline) -> None:
+        """Delete the run's folder on the node; refused while processes or changes of the run remain."""
+        self._connection.ask("remove", deadline)
+
+    def close(self, deadline: Deadline | None = None) -> None:
+        """Have the agent end everything, take all changes back and exit; AgentError names what it could not."""
+        reply = self._connection.close(deadline or Deadline.after(CLOSE_S))
+        if reply is None:
+            return
+        failed, remaining = reply.each("failed"), reply.integers("left")
+        if failed or remaining:
+            tail = "\n".join(f"{one.text('id')}: {one.text('tail')}" for one in failed)
+            left = f"; processes that would not end: {list(remaining)}" if remaining else ""
+            message = f"{len(failed)} changes could not be taken back{left}"
+            raise AgentError(message, node=self.node.name, tail=tail, hint="`orch clean` tries again")
+
+
+def come_back(reach: Callable[[], AgentClient], deadline: Deadline) -> AgentClient:
+    """A client on a node where this run had an agent before, which may still be putting things down by itself.
+
+    `reach` gives a fresh client each time it is called.
+    """
+    patience = deadline.sooner(ENDING_S)
+    while True:
+        client = reach()
+        try:
+            client.hello(deadline)
+        except OrchError as error:
+            client.close(deadline)
+            if not isinstance(error, LockedError) or patience.expired:
+                raise
+            time.sleep(AGAIN_S)
+        else:
+            return client
+
+
+def _launch_error(launch: Launch, error: OrchError | OSError) -> LaunchError:
+    if isinstance(error, OSError):
+        return LaunchError(f"{launch.name} cannot be put on the node: {error}", node=launch.node)
+    return LaunchError(
+        f"{launch.name} {error.message}" if error.tail or error.argv else f"{launch.name}: {error.message}",
+        node=launch.node,
+        argv=launch.argv,
+        tail=error.tail,
+        hint=error.hint,
+    )

@@ -1,0 +1,75 @@
+"""Programs of ranks as an archive that any Python runs: of the package `workloads.rank` what they import, no more."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import zipfile
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+
+import workloads.rank
+from workloads.rank.base import rank_settings
+
+ARCHIVE = "rank.pyz"
+SETTINGS = rank_settings.FILE  # beside it, what most programs are given
+
+_FOLDER = Path(workloads.rank.__file__).parent
+_START = "from rank.__main__ import main\n\nmain()\n"
+_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that the format has: equal modules make equal archives
+
+Module = tuple[str, ...]  # ("torch", "ddp"); the package itself is ()
+
+
+def argv(python: str, program: str, *options: str) -> tuple[str, ...]:
+    """The command of a program, such as `torch.ddp`, in a folder that has the archive."""
+    return (python, "-u", ARCHIVE, program, *options)
+
+
+def files(*programs: str) -> dict[str, bytes | Path]:
+    """The archive under its name, for the folder of a launch that runs these programs."""
+    return {ARCHIVE: packed(*programs)}
+
+
+@functools.cache
+def packed(*programs: str) -> bytes:
+    """The archive, as Python's `zipapp` makes them; compressed, since it comes home with what the launch wrote."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("__main__.py", _DATE), _START)
+        for module in sorted(_needed(("__main__",), *(tuple(program.split(".")) for program in programs))):
+            path = _source(module)
+            entry = zipfile.ZipInfo(f"rank/{path.relative_to(_FOLDER).as_posix()}", _DATE)
+            archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED, compresslevel=9)
+    return written.getvalue()
+
+
+def _needed(*modules: Module) -> set[Module]:
+    """These modules, the packages that they are in, and all that they import of them, wherever the import stands."""
+    found: set[Module] = set()
+    left = list(modules)
+    while left:
+        module = left.pop()
+        if module not in found:
+            found.add(module)
+            left += [(), *accumulate((step,) for step in module[:-1]), *_imported(module)]
+    return found
+
+
+def _source(module: Module) -> Path:
+    place = _FOLDER.joinpath(*module)
+    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+
+
+def _imported(module: Module) -> Iterator[Module]:
+    """The modules of the package that this one imports; its imports of them are relative."""
+    path = _source(module)
+    package = path.parent.relative_to(_FOLDER).parts
+    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = (*package[: len(package) + 1 - node.level], *(node.module or "").split("."))
+            base = tuple(step for step in base if step)
+            yield base
+            yield from (within for alias in node.names if _source(within := (*base, alias.name)).exists())

@@ -1,0 +1,54 @@
+"""Records when a rank computes and communicates: spans in memory, one line an iteration."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from .iteration_log import IterationLog
+
+COMPUTE, COMMUNICATION = "compute", "communication"
+
+Span = list[object]  # lane, name, what, peer, bytes, begin and end by the monotonic clock in ns
+
+
+class Trace:
+    """Collects the spans of an iteration, from any thread, and writes them to `trace.jsonl` when it has ended.
+
+    A span that still runs then belongs to the iteration in which it ends.
+    """
+
+    def __init__(self, path: Path, *, wanted: bool) -> None:
+        self._log = IterationLog(path) if wanted else None
+        self._lock = threading.Lock()
+        self._spans: list[Span] = []
+
+    def add(
+        self, lane: str, name: str, *, begin_ns: int, end_ns: int, what: str = "", peer: int = -1, size: int = 0
+    ) -> None:
+        """A span of `size` bytes from `begin_ns` to `end_ns` of the monotonic clock."""
+        if self._log is not None:
+            with self._lock:
+                self._spans.append([lane, name, what, peer, size, begin_ns, end_ns])
+
+    def communicated(self, name: str, begin_ns: int, *, size: int, what: str = "", peer: int = -1) -> None:
+        """A communication that began at `begin_ns` has just ended."""
+        self.add(COMMUNICATION, name, begin_ns=begin_ns, end_ns=time.monotonic_ns(), what=what, peer=peer, size=size)
+
+    def computed(self, name: str, begin_ns: int, end_ns: int, *, what: str = "") -> None:
+        """A computation took this long."""
+        self.add(COMPUTE, name, begin_ns=begin_ns, end_ns=end_ns, what=what)
+
+    def close_iteration(self, iteration: int, *, start_ns: int, mono_start_ns: int) -> None:
+        """Write what ended since the last call; the two instants are the same one by both clocks."""
+        if self._log is None:
+            return
+        with self._lock:
+            spans, self._spans = self._spans, []
+        spans.sort(key=lambda span: span[5])  # type: ignore[arg-type,return-value]
+        self._log.write({"iteration": iteration, "start_ns": start_ns, "mono_start_ns": mono_start_ns, "spans": spans})
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()

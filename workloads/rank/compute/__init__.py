@@ -1,0 +1,1 @@
+"""Models that compute, or take the time that computing would take."""

@@ -1,0 +1,144 @@
+"""A TensorFlow model whose layers take time instead of computing, with real variables and gradients.
+
+Each layer is a function with a gradient of its own: forward and backward call Python, which sleeps until the layer
+would have been done; backward gives gradients that were made beforehand. In a graph what needs a gradient can go on
+as soon as it is there, as with a real model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..base.lifecycle import first_line
+from ..base.stepping import Step, timed
+from .pace import Pace
+
+LayerPlan = tuple[float, float, list[int]]  # forward in seconds, backward in seconds, sizes of the parameter tensors
+
+_THREADS = 4  # one of them sleeps for the layers; the others start transfers meanwhile
+
+
+class Clockwork:
+    """What layers do in place of computing. The gradients are noise, drawn once from `seed`, float32."""
+
+    def __init__(self, layers: list[LayerPlan], *, seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        self.pace = Pace()
+        self.begun_ns = self.forward_ns = self.last_gradient_ns = 0  # begin and end of the forward, end of the backward
+        self._forward_s = list(accumulate(forward for forward, _, _ in layers))
+        self._backward_s = list(accumulate(backward for _, backward, _ in reversed(layers)))[::-1]
+        self._gradients = [draw.standard_normal(sum(sizes), dtype=np.float32) for _, _, sizes in layers]
+
+    def forward(self, layer: int, signal: Any) -> Any:
+        """An operation that gives `signal` on when the layer's forward pass would have ended."""
+        return tf.ensure_shape(tf.numpy_function(self._sleep_forward, [layer, signal], tf.float32), ())
+
+    def backward(self, layer: int, upstream: Any) -> Any:
+        """One that gives the layer's gradients, as one vector, and `upstream` on when they would have been there."""
+        gradient, signal = tf.numpy_function(self._sleep_backward, [layer, upstream], (tf.float32, tf.float32))
+        return tf.ensure_shape(gradient, self._gradients[layer].shape), tf.ensure_shape(signal, ())
+
+    def _sleep_forward(self, layer: Any, signal: Any) -> Any:
+        if layer == 0:
+            self.begun_ns = time.monotonic_ns()
+            self.pace.start()
+        self.pace.sleep_until(self._forward_s[layer])
+        if layer == len(self._gradients) - 1:
+            self.forward_ns = time.monotonic_ns()
+        return signal
+
+    def _sleep_backward(self, layer: Any, upstream: Any) -> Any:
+        if layer == len(self._gradients) - 1:
+            self.pace.start()
+        gradient = self._gradients[layer].copy()  # TensorFlow may compute in place on what it is given
+        self.pace.sleep_until(self._backward_s[layer])
+        if layer == 0:
+            self.last_gradient_ns = time.monotonic_ns()
+        return gradient, upstream
+
+
+class EmulatedModel:
+    """Layers that sleep, and their variables, which begin as ones.
+
+    The loss is the mean square of the last layer's parameters: a real number that moves with them, and no sign of
+    learning.
+    """
+
+    def __init__(self, layers: list[LayerPlan], clockwork: Clockwork) -> None:
+        self._clockwork = clockwork
+        self._sizes = [sizes for _, _, sizes in layers]
+        self._tells = max(place for place, sizes in enumerate(self._sizes) if sizes)
+        self.weights = [tf.Variable(tf.ones(size), trainable=True) for sizes in self._sizes for size in sizes]
+
+    def loss(self, tape: Any, values: list[Any], signal: Any) -> Any:
+        """The forward pass over the weights' values, once `signal`, a scalar, is there; within the tape."""
+        tape.watch(signal)  # so that a first layer whose parameters all scaled away has a backward pass too
+        left = iter(values)
+        for place, sizes in enumerate(self._sizes):
+            signal = self._layer(place)(signal, *(next(left) for _ in sizes))
+        return signal
+
+    def _layer(self, place: int) -> Any:
+        clockwork, sizes = self._clockwork, self._sizes[place]
+
+        @tf.custom_gradient
+        def layer(signal: Any, *values: Any) -> Any:
+            if place == self._tells:
+                with tf.control_dependencies([signal]):
+                    signal = tf.reduce_mean(tf.square(values[-1]))
+
+            done = clockwork.forward(place, signal)
+
+            def backward(upstream: Any) -> Any:
+                with tf.control_dependencies([done]):  # the loss's own gradient is there from the beginning
+                    upstream = tf.identity(upstream)
+                flat, onward = clockwork.backward(place, upstream)
+                return (onward, *(tf.split(flat, sizes) if sizes else ()))
+
+            return done, backward
+
+        return layer
+
+    def checksum(self) -> dict[str, float]:
+        """The sum of all parameters, for the log."""
+        return {"checksum": sum(float(np.sum(weight.numpy(), dtype=np.float64)) for weight in self.weights)}
+
+
+def step_of(
+    trained: Callable[[], Any], model: EmulatedModel, clockwork: Clockwork, *, batch: int, checksum: bool
+) -> Step:
+    """A step of an iteration: run what was traced, and tell its times, its loss and, if asked to, the weights' sum."""
+
+    def step(_iteration: int) -> dict[str, Any]:
+        begin_ns = time.monotonic_ns()
+        with plain_errors():
+            loss = float(trained())
+        end_ns = time.monotonic_ns()
+        wait_s = (end_ns - clockwork.last_gradient_ns) * 1e-9
+        fields = timed(begin_ns, clockwork.forward_ns, end_ns, wait_s=wait_s)
+        fields |= {"loss": loss, "samples": batch}
+        return fields | (model.checksum() if checksum else {})
+
+    return step
+
+
+def set_threads(compute: int) -> None:
+    """Let operations compute with so many threads, and others wait beside them; before anything else is done."""
+    tf.config.threading.set_intra_op_parallelism_threads(compute)
+    tf.config.threading.set_inter_op_parallelism_threads(_THREADS)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """TensorFlow's errors as RuntimeErrors, as every other framework raises them."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise RuntimeError(f"{type(error).__name__}: {first_line(error)}") from error

@@ -1,0 +1,113 @@
+"""Models with real compute: torchvision's, also beside a torch that was built without CUDA."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+CLASSES = 1000
+IMAGENET_MEAN_AND_DEVIATION = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_MISSING_OPERATOR = "torchvision::nms"
+
+
+def load_torchvision() -> ModuleType:
+    """Import torchvision's models.
+
+    The package index carries torchvision built for CUDA, whose import looks for two operators that its own library
+    would define; beside a CPU torch that library does not load, so they are declared here. No model calls them.
+    Where the library loads, declaring them would clash: so only after the plain import failed.
+    """
+    try:
+        from torchvision import models
+    except RuntimeError as error:
+        if _MISSING_OPERATOR not in str(error):
+            raise
+        declared: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+        for name in ("nms", "qnms"):
+            declared.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        from torchvision import models
+    found: ModuleType = models
+    return found
+
+
+def build(name: str, *, classes: int = CLASSES) -> nn.Module:
+    """The torchvision model of this name with random weights."""
+    # Inception is told not to redraw its weights from a truncated normal, which takes a minute.
+    more = {"init_weights": False} if name == "inception_v3" else {}
+    model: nn.Module = getattr(load_torchvision(), name)(weights=None, num_classes=classes, **more)
+    return model
+
+
+class Noise:
+    """One batch again and again: images (batch, 3, image, image) of float32 noise, labels (batch,) of 1000 classes."""
+
+    classes = CLASSES
+
+    def __init__(self, batch: int, image: int, *, seed: int, device: torch.device) -> None:
+        draw = torch.Generator().manual_seed(seed)
+        self._images = torch.randn(batch, 3, image, image, generator=draw).to(device)
+        self._labels = torch.randint(CLASSES, (batch,), generator=draw).to(device)
+
+    def next(self) -> Batch:
+        return self._images, self._labels
+
+
+class DataSet:
+    """Batches of a rank's share of a data set, shuffled anew in each epoch, without end.
+
+    A folder that holds `cifar-10-batches-py` is CIFAR-10 in its own format; else it has a folder a class, as ImageNet's
+    training set is unpacked, or holds such a set as `train`.
+    """
+
+    def __init__(self, config: dict[str, Any], *, rank: int, world: int, device: torch.device) -> None:
+        from torch.utils.data import DataLoader, DistributedSampler
+
+        pictures = _open(Path(config["data"]), image=config["image"])
+        self.classes = len(pictures.classes)
+        self._device = device
+        self._epoch = 0
+        self._sampler: DistributedSampler[Any] = DistributedSampler(
+            pictures, world, rank, seed=config["seed"], drop_last=True
+        )
+        self._loader = DataLoader(
+            pictures, config["batch"], sampler=self._sampler, num_workers=config["loaders"], drop_last=True,
+            pin_memory=device.type == "cuda", persistent_workers=config["loaders"] > 0,
+        )  # fmt: skip
+        if not len(self._loader):
+            raise RuntimeError(f"{config['data']} has too few images for batches of {config['batch']} on {world} ranks")
+        self._left = iter(self._loader)
+
+    def next(self) -> Batch:
+        found = next(self._left, None)
+        if found is None:
+            self._epoch += 1
+            self._sampler.set_epoch(self._epoch)
+            self._left = iter(self._loader)
+            found = next(self._left)
+        images, labels = found
+        return images.to(self._device), labels.to(self._device)
+
+
+def _open(folder: Path, *, image: int) -> Any:
+    load_torchvision()
+    from torchvision import datasets, transforms
+
+    size = [transforms.Resize(image), transforms.CenterCrop(image)]
+    shape = transforms.Compose([*size, transforms.ToTensor(), transforms.Normalize(*IMAGENET_MEAN_AND_DEVIATION)])
+    if (folder / "cifar-10-batches-py").is_dir():
+        return datasets.CIFAR10(str(folder), train=True, transform=shape)
+    inner = folder / "train"
+    return datasets.ImageFolder(str(inner if inner.is_dir() else folder), transform=shape)
+
+
+def batches(config: dict[str, Any], *, rank: int, world: int, device: torch.device) -> Noise | DataSet:
+    """The images that a rank trains on: of the folder `data`, or noise where none is named."""
+    if config["data"] is not None:
+        return DataSet(config, rank=rank, world=world, device=device)
+    return Noise(config["batch"], config["image"], seed=config["seed"] + rank, device=device)

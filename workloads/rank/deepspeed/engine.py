@@ -1,0 +1,55 @@
+"""What DeepSpeed's rank programs share: how it is started, watched and told what to do."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..torch.program import LEARNING_RATE, Rank
+from .recording import CommunicationLog, span_operations
+
+if TYPE_CHECKING:
+    import torch
+
+
+def start(rank: Rank) -> None:
+    """Put DeepSpeed's communication on the process group that there is."""
+    import deepspeed
+    import deepspeed.ops
+    from deepspeed.utils import logger
+
+    logger.setLevel(logging.ERROR)
+    # Without a list of what it could compile it compiles nothing: its shared-memory operations take a minute, in a
+    # cache outside of this folder, whose lock a killed rank leaves behind for all later ones to wait for.
+    deepspeed.ops.__compatible_ops__ = {}
+    deepspeed.init_distributed(dist_backend=rank.config["backend"], auto_mpi_discovery=False, verbose=False)
+
+
+def watch(rank: Rank) -> CommunicationLog | None:
+    """From now on record what DeepSpeed communicates; gives its log if that is wanted."""
+    if rank.config["trace"]:
+        span_operations(rank.trace)
+    return CommunicationLog(Path("communication.jsonl")) if rank.config["log"] else None
+
+
+def settings(config: dict[str, Any]) -> dict[str, Any]:
+    """What DeepSpeed is told whatever it trains."""
+    precision = config["precision"]
+    return {
+        "train_micro_batch_size_per_gpu": 1,  # it only counts with it: what a batch costs is in the layers' times
+        "gradient_accumulation_steps": config["micro_batches"],
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": None,
+        "comms_logger": {"enabled": config["log"], "verbose": False, "prof_all": True},
+        **({} if precision == "fp32" else {precision: {"enabled": True}}),
+    }
+
+
+def engine_of(model: torch.nn.Module, told: dict[str, Any]) -> Any:
+    """The model as DeepSpeed trains it, with plain gradient descent."""
+    import deepspeed
+    import torch
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    return deepspeed.initialize(model=model, optimizer=optimizer, config=told)[0]

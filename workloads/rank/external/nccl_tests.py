@@ -1,0 +1,120 @@
+"""One rank of a program of NVIDIA's nccl-tests: runs it as a rank of an MPI job, and logs what it tells of each pass.
+
+It reads `config.json` in its working folder and waits `join_s` to be told who it is in the MPI job, prints `ready`,
+waits for the line `go` on standard input, and only then starts the program. SIGTERM ends that, then this.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from ..base import rank_settings
+from ..base.iteration_log import IterationLog
+from ..mpi.join import join
+from .command import SHOWN_LINES, carry_out, end_on_signal, fail
+
+COLUMNS = 13  # size, count, type, reduction, root, then time, two bandwidths and wrong values, twice
+PLACES = (5, 9)  # of the time with the result beside the message, and in its place
+
+_RANK = re.compile(r"#\s+Rank\s+\d+\s")
+
+
+def row_of(line: str) -> tuple[int, list[tuple[float, float]]] | None:
+    """A line's size in bytes, and twice the seconds that one operation took and how many values of its came out wrong.
+
+    None where it is no line of results.
+    """
+    words = line.split()
+    if line.startswith("#") or len(words) < COLUMNS:
+        return None
+    try:
+        told = [
+            (float(words[place]) * 1e-6, 0.0 if words[place + 3] == "N/A" else float(words[place + 3]))
+            for place in PLACES
+        ]
+        return int(words[0]), told
+    except ValueError:
+        return None
+
+
+class Passes:
+    """Turns what rank 0 prints into the logs of collectives and of iterations: one is a pass over all sizes."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self._told = told
+        self._iterations = IterationLog(Path("iterations.jsonl"))
+        self._collectives = IterationLog(Path("collectives.jsonl"))
+        self._before = 0, 0
+        self._ranks = self._rows = 0
+        self.seen: deque[str] = deque(maxlen=SHOWN_LINES)
+
+    @property
+    def matched(self) -> int:
+        return self._rows
+
+    @property
+    def count(self) -> int:
+        """Passes that have ended."""
+        return self._rows // len(self._told["sizes"])
+
+    def take(self, lines: list[str]) -> None:
+        for line in lines:
+            self.seen.append(line[:200])
+            if line.startswith("invalid option"):
+                fail(f"this nccl-tests is too old, which has to go on until it is ended (-N 0): {line}")
+            self._ranks += bool(_RANK.match(line))
+            row = row_of(line)
+            if row is not None:
+                self._measured(*row)
+            elif self._rows == 0:  # what comes before the results: the first pass begins after the last such line
+                self._before = time.monotonic_ns(), time.time_ns()
+
+    def _measured(self, size: int, told: list[tuple[float, float]]) -> None:
+        world, operation = self._told["world"], self._told["operation"]
+        if self._ranks != world:
+            fail(f"nccl-tests runs with {self._ranks} of {world} ranks: was it built with MPI=1, for this Open MPI?")
+        expected = self._told["sizes"][self._rows % len(self._told["sizes"])]
+        if size != expected:  # it goes on with other sizes than were asked for
+            fail(f"nccl-tests measured {size} bytes where {expected} were due: do three as large fit each GPU?")
+        iteration = self.count
+        for seconds, wrong in told:
+            if wrong:
+                fail(f"nccl-tests found {wrong:g} wrong values after {operation} of {size} bytes")
+            self._collectives.write(
+                {
+                    "iteration": iteration, "operation": operation, "bytes": size, "repeats": self._told["repeats"],
+                    "seconds": seconds, "world": world, "link_bps": self._told["link_bps"],
+                }
+            )  # fmt: skip
+        self._rows += 1
+        if self.count > iteration:
+            self._passed(iteration)
+
+    def _passed(self, iteration: int) -> None:
+        before, self._before = self._before, (time.monotonic_ns(), time.time_ns())
+        mono_ns, wall_ns = self._before
+        self._iterations.write(
+            {
+                "iteration": iteration, "start_ns": before[1], "end_ns": wall_ns,
+                "mono_start_ns": before[0], "mono_end_ns": mono_ns,
+                "forward_s": 0.0, "backward_s": 0.0, "wait_s": (mono_ns - before[0]) / 1e9, "loss": 0.0,
+                "samples": 2 * len(self._told["sizes"]) * self._told["repeats"],
+            }
+        )  # fmt: skip
+
+    def nothing_matched(self, why: str) -> str:
+        shown = " | ".join(self.seen) or "it printed nothing"
+        return f"{why}, and nccl-tests told no result; the last lines: {shown}"
+
+
+def main() -> None:
+    told = rank_settings.load()
+    end_on_signal()
+    passes = Passes(told) if os.environ["RANK"] == "0" else None
+    join(told["join_s"])
+    carry_out(told, passes)

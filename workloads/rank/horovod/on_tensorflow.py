@@ -1,0 +1,49 @@
+"""One rank of a Horovod training on TensorFlow; it needs Horovod's environment (HOROVOD_RANK and what goes with it).
+
+Where `config.json` has a `join_s` mpirun tells it who it is, within so many seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base.stepping import Step
+from ..base.worker import LEARNING_RATE, run
+from ..compute.pace import sharpen_timer
+from ..mpi.join import join
+
+
+def build(config: dict[str, Any], *, checksum: bool) -> Step:
+    """Meet the other ranks, and trace the step."""
+    if config["join_s"] is not None:
+        join(config["join_s"])
+    sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    from ..compute.emulated_tensorflow import Clockwork, EmulatedModel, plain_errors, set_threads, step_of
+
+    hvd.init()
+    set_threads(config["threads"])
+    clockwork = Clockwork(config["layers"], seed=config["seed"] + hvd.rank())
+    model = EmulatedModel(config["layers"], clockwork)
+    compression = hvd.Compression.fp16 if config["compression"] == "fp16" else hvd.Compression.none
+
+    def train() -> Any:
+        with tf.GradientTape() as tape:
+            values = [tf.convert_to_tensor(weight) for weight in model.weights]
+            loss = model.loss(tape, values, tf.constant(0.0))
+        tape = hvd.DistributedGradientTape(tape, compression=compression)
+        for weight, gradient in zip(model.weights, tape.gradient(loss, model.weights)):  # noqa: B905 - Python 3.9
+            weight.assign_sub(LEARNING_RATE * gradient)
+        return loss
+
+    with plain_errors():
+        hvd.broadcast_variables(model.weights, root_rank=0)
+        trained = tf.function(train, autograph=False).get_concrete_function()
+
+    return step_of(trained, model, clockwork, batch=config["batch"], checksum=checksum)
+
+
+def main() -> None:
+    run(build, framework="Horovod")

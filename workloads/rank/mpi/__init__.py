@@ -1,0 +1,1 @@
+"""Ranks of an Open MPI job, and what stands between them and mpirun."""

@@ -1,0 +1,137 @@
+"""Waits for the command line of mpirun's daemon on this host, and runs it.
+
+Its arguments are the address and the port at which `rsh_agent.py` calls. A command is taken from nobody who does not
+know the key of the run, MPI_RUN_KEY. Of the environment it needs what `stub.py` does, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import os
+import secrets
+import sys
+
+from .keep import environment, keep
+from .proof import proof
+
+TALK_S = 10.0  # for one who has called to say what it wants
+LONGEST = 1 << 18  # bytes of what it says: twice what the kernel takes as one argument of a command
+MOST = 128  # callers who are heard at a time, and as many who wait to be: a process may have 1024 descriptors
+TOLD = 20  # of those who were turned away; more are only counted
+
+
+class Door:
+    """Hears callers side by side until one proves that it knows the key.
+
+    When one more than MOST calls, the one who has said nothing for longest goes: the proof takes one round trip, so
+    a crowd delays who knows the key and cannot keep it out. Who had to go may call again.
+    """
+
+    def __init__(self, where: str, key: str) -> None:
+        self.where = where
+        self.key = key
+        self.command: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._callers: dict[Caller, None] = {}  # in the order in which they called
+        self._turned_away = 0
+
+    def enter(self, caller: Caller) -> None:
+        if len(self._callers) == MOST:
+            next(iter(self._callers)).turn_away(f"{MOST} others called while it said nothing")
+        self._callers[caller] = None
+
+    def leave(self, caller: Caller, why: str = "") -> None:
+        """`caller` is served, or, where there is a reason, turned away."""
+        del self._callers[caller]
+        if not why:
+            return
+        self._turned_away += 1
+        if self._turned_away <= TOLD:
+            print(f"a caller from {caller.address} was turned away: {why}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Nobody is heard any more."""
+        for caller in list(self._callers):
+            caller.turn_away("another one knew the key")
+        if self._turned_away > TOLD:
+            print(f"{self._turned_away - TOLD} more callers were turned away", file=sys.stderr, flush=True)
+
+
+class Caller(asyncio.Protocol):
+    """One who has called: it gets a number that is used once, and answers with a line, `PROOF JSON-OF-COMMAND`.
+
+    Nothing of the line is looked into before its proof is known to be right.
+    """
+
+    def __init__(self, door: Door) -> None:
+        self.address = ""
+        self._door = door
+        self._once = secrets.token_hex(16)
+        self._said = bytearray()
+        self._heard = False  # to the end
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what the server of a stream makes
+        self._transport = transport
+        self.address = transport.get_extra_info("peername")[0]
+        self._door.enter(self)
+        late = f"it said nothing within {TALK_S:g} s"
+        self._patience = asyncio.get_running_loop().call_later(TALK_S, self.turn_away, late)
+        transport.write(self._once.encode() + b"\n")
+
+    def data_received(self, data: bytes) -> None:
+        if self._heard or self._door.command.done():
+            return
+        self._said += data
+        if b"\n" in data:
+            self._answer(bytes(self._said).partition(b"\n")[0])
+        elif len(self._said) > LONGEST:
+            self.turn_away(f"it said more than {LONGEST} bytes")
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.turn_away("it hung up")
+
+    def turn_away(self, why: str) -> None:
+        """Without an answer: it may call again."""
+        if not self._heard:
+            self._over(why)
+            self._transport.abort()
+
+    def _answer(self, line: bytes) -> None:
+        given, _, text = line.partition(b" ")
+        expected = proof(self._door.key, door=self._door.where, once=self._once, text=text)
+        if hmac.compare_digest(given, expected.encode()):
+            self._over()
+            self._transport.write(b"ok\n")
+            self._door.command.set_result(json.loads(text))
+        else:
+            self._over("it does not know the key of the run")
+            self._transport.write(b"no\n")
+        self._transport.close()
+
+    def _over(self, why: str = "") -> None:
+        self._heard = True
+        self._patience.cancel()
+        self._door.leave(self, why)
+
+
+async def command_for(address: str, port: int, key: str) -> str:
+    """The command line of the first caller who knows the key."""
+    door = Door(f"{address}:{port}", key)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Caller(door), address, port, backlog=MOST)
+    try:
+        return await door.command
+    finally:
+        server.close()
+        door.close()
+
+
+def main() -> None:
+    address, port = sys.argv[1], int(sys.argv[2])
+    try:
+        command = asyncio.run(command_for(address, port, os.environ["MPI_RUN_KEY"]))
+    except OSError as error:
+        sys.exit(f"{address}:{port}: {os.strerror(error.errno or 0)}; mpirun asks there for its daemon")
+    keep(["/bin/sh", "-c", command], environment())  # mpirun made it for a remote shell

@@ -1,0 +1,45 @@
+"""How a rank that we started becomes a rank of an MPI job: it is told what mpirun tells those that it starts itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+
+from ..base.lifecycle import PEER_GRACE_S, fail, first_line
+from .door import door_of, only_ourselves
+
+LONGEST = 1 << 20  # bytes of what it is told
+
+
+def join(within_s: float) -> None:
+    """Wait until mpirun's stub has told this process, which is MPI_NAME, who it is in the job.
+
+    MPI may be initialized afterwards. What was in the environment before wins over what the stub tells. When the job
+    ends before this process does, it fails.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+        try:
+            door.bind(door_of(os.environ["MPI_NAME"]))
+            door.listen()
+            door.settimeout(within_s)
+            stub, _ = door.accept()
+            stub.settimeout(within_s)
+            only_ourselves(stub)
+            with stub.makefile("rb") as stream:
+                told = json.loads(stream.readline(LONGEST))
+        except TimeoutError:
+            fail(f"mpirun told it not within {within_s:g} s who it is in the job")
+        except (OSError, ValueError) as error:
+            fail(f"mpirun could not tell it who it is in the job: {first_line(error)}")
+    for name, value in told.items():
+        os.environ.setdefault(name, value)
+    stub.settimeout(None)
+    threading.Thread(target=_stay, args=(stub,), name="mpi-stub", daemon=True).start()
+
+
+def _stay(stub: socket.socket) -> None:
+    stub.recv(1)
+    threading.Event().wait(PEER_GRACE_S)
+    fail("the MPI job has ended: mpirun, its daemon on this host or another rank is gone")

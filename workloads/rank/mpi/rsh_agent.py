@@ -1,0 +1,49 @@
+"""What mpirun calls in place of ssh: `rsh_agent.py ADDRESS COMMAND...` hands the command to our program on that host.
+
+That program waits at MPI_DOOR_PORT, or will within MPI_MEET_S seconds, and wants proof that we know MPI_RUN_KEY.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+
+from .proof import proof
+
+AGAIN_S = 0.05
+TALK_S = 10.0
+LINE = 1000  # bytes of what it says
+
+
+def answer_of(address: str, port: int, *, key: str, command: str) -> str:
+    """What the program on that host says to the command: "ok", "no", or nothing, when others crowded us out.
+
+    OSError where it does not listen, or is gone.
+    """
+    with socket.create_connection((address, port), timeout=TALK_S) as host, host.makefile("rwb") as stream:
+        once = stream.readline(LINE).decode(errors="replace").strip()
+        text = json.dumps(command).encode()
+        stream.write(proof(key, door=f"{address}:{port}", once=once, text=text).encode() + b" " + text + b"\n")
+        stream.flush()
+        return stream.readline(LINE).decode(errors="replace").strip()
+
+
+def main() -> None:
+    address, command = sys.argv[1], " ".join(sys.argv[2:])
+    port, key = int(os.environ["MPI_DOOR_PORT"]), os.environ["MPI_RUN_KEY"]
+    ends = time.monotonic() + float(os.environ["MPI_MEET_S"])
+    while True:
+        try:
+            answer, why = answer_of(address, port, key=key, command=command), "it says nothing"
+        except OSError as error:
+            answer, why = "", str(error)
+        if answer == "ok":
+            return
+        if answer == "no":
+            sys.exit(f"{address}:{port} turned mpirun's daemon away")
+        if time.monotonic() > ends:
+            sys.exit(f"{address}:{port} does not answer, which is to start Open MPI's daemon there: {why}")
+        time.sleep(AGAIN_S)

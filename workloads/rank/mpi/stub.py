@@ -1,0 +1,42 @@
+"""What mpirun starts in place of a rank: it tells the rank, which runs already, who it is in the job, and ends with it.
+
+The rank's name is MPI_RANK and its number; it waits, or will within MPI_MEET_S seconds, at the door of that name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+
+from .door import door_of, only_ourselves
+
+AGAIN_S = 0.02
+
+
+def called(rank_name: str, *, within_s: float) -> socket.socket:
+    """A connection to the rank, which may not have started yet."""
+    ends = time.monotonic() + within_s
+    while True:
+        rank = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            rank.connect(door_of(rank_name))
+            only_ourselves(rank)
+        except OSError as error:
+            rank.close()
+            if time.monotonic() > ends:
+                sys.exit(f"{rank_name} is not there to be told who it is: {error}")
+            time.sleep(AGAIN_S)
+        else:
+            return rank
+
+
+def main() -> None:
+    number = os.environ["PMIX_RANK"]
+    told = {name: value for name, value in os.environ.items() if name.startswith(("OMPI_", "PMIX_", "ORTE_"))}
+    with called(os.environ["MPI_RANK"] + number, within_s=float(os.environ["MPI_MEET_S"])) as rank:
+        rank.sendall(json.dumps(told).encode() + b"\n")
+        print(f"rank {number} joined", flush=True)
+        rank.recv(1)  # returns when the rank has ended

@@ -1,0 +1,1 @@
+"""Ranks that train with TensorFlow alone."""

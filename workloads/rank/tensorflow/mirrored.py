@@ -1,0 +1,52 @@
+"""One rank of a TensorFlow training with MultiWorkerMirroredStrategy and its own training loop; needs TF_CONFIG."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..base.stepping import Step
+from ..base.worker import LEARNING_RATE, run
+from ..compute.pace import sharpen_timer
+
+
+def build(config: dict[str, Any], *, checksum: bool) -> Step:
+    """Meet the other ranks, and trace the step."""
+    sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
+    import tensorflow as tf
+
+    from ..compute.emulated_tensorflow import Clockwork, EmulatedModel, plain_errors, set_threads, step_of
+
+    set_threads(config["threads"])
+    options = tf.distribute.experimental.CommunicationOptions(
+        bytes_per_pack=config["pack_bytes"],
+        implementation=tf.distribute.experimental.CommunicationImplementation[config["communication"].upper()],
+        timeout_seconds=config["collective_s"],
+    )
+    with plain_errors():
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+        clockwork = Clockwork(config["layers"], seed=config["seed"] + int(os.environ["RANK"]))
+        with strategy.scope():
+            model = EmulatedModel(config["layers"], clockwork)
+
+    def update(_strategy: Any, gradients: list[Any]) -> None:
+        for weight, gradient in zip(model.weights, gradients):  # noqa: B905 - Python 3.9
+            strategy.extended.update(weight, lambda mine, g: mine.assign_sub(LEARNING_RATE * g), args=(gradient,))
+
+    def replica() -> Any:
+        with tf.GradientTape() as tape:
+            values = [tf.convert_to_tensor(weight) for weight in model.weights]
+            loss = model.loss(tape, values, tf.constant(0.0))
+        context = tf.distribute.get_replica_context()
+        gradients = tape.gradient(loss, model.weights)
+        context.merge_call(update, args=(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients, options),))
+        return loss
+
+    with plain_errors():
+        trained = tf.function(lambda: strategy.run(replica), autograph=False).get_concrete_function()
+
+    return step_of(trained, model, clockwork, batch=config["batch"], checksum=checksum)
+
+
+def main() -> None:
+    run(build, framework="TensorFlow")

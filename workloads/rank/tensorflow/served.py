@@ -1,0 +1,106 @@
+"""One task of a TensorFlow training with parameter servers: a server (`ps`) or a worker; needs TF_CONFIG.
+
+Each worker runs steps of its own accord, as TensorFlow calls between-graph replication: training is asynchronous. A
+step fetches all variables from the servers, computes, and sends the gradients there, where each is applied when it
+arrives. The first worker is the chief: it initializes the variables. SIGTERM ends each task.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any, NoReturn
+
+from ..base.lifecycle import end_on_signal, fail, first_line
+from ..base.scratch import own_scratch
+from ..base.stepping import Step, timed
+from ..base.worker import LEARNING_RATE, run
+from ..compute.pace import sharpen_timer
+
+_EVERY_S = 0.2
+
+
+def cluster() -> tuple[dict[str, list[str]], str, int]:
+    """The cluster's addresses, and this task's kind and number."""
+    told = json.loads(os.environ["TF_CONFIG"])
+    return told["cluster"], told["task"]["type"], told["task"]["index"]
+
+
+def serve() -> NoReturn:
+    """Be a parameter server for good."""
+    end_on_signal(own_scratch())
+    try:
+        import tensorflow as tf
+
+        addresses, kind, index = cluster()
+        tf.distribute.Server(addresses, job_name=kind, task_index=index, protocol="grpc").join()
+    except (ImportError, RuntimeError, tf.errors.OpError) as error:
+        fail(f"TensorFlow's parameter server did not start: {first_line(error)}")
+    raise AssertionError("a server never ends by itself")
+
+
+def build(config: dict[str, Any], *, checksum: bool) -> Step:  # noqa: ARG001
+    """Join the cluster, and lay the step out as a graph over the servers and this worker."""
+    sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
+    import tensorflow as tf
+
+    from ..compute.emulated_tensorflow import Clockwork, EmulatedModel, plain_errors
+
+    v1 = tf.compat.v1
+    v1.disable_eager_execution()
+    addresses, kind, index = cluster()
+    here = f"/job:{kind}/task:{index}"
+    session_config = v1.ConfigProto(
+        intra_op_parallelism_threads=config["threads"], device_filters=["/job:ps", here], allow_soft_placement=True
+    )
+    clockwork = Clockwork(config["layers"], seed=config["seed"] + index)
+    with plain_errors():
+        server = tf.distribute.Server(
+            addresses, job_name=kind, task_index=index, protocol="grpc", config=session_config
+        )
+        with v1.device(v1.train.replica_device_setter(worker_device=here, cluster=addresses)):
+            model = EmulatedModel(config["layers"], clockwork)
+            trained = step_over(model, tf)
+            initial, missing = v1.global_variables_initializer(), v1.report_uninitialized_variables()
+        manager = v1.train.SessionManager(ready_op=missing, recovery_wait_secs=_EVERY_S)
+        if index == 0:
+            session = manager.prepare_session(server.target, init_op=initial, config=session_config)
+        else:
+            session = manager.wait_for_session(server.target, config=session_config, max_wait_secs=config["meet_s"])
+    if session is None:
+        raise RuntimeError(f"the first worker has not initialized the variables within {config['meet_s']:g} s")
+
+    def step(_iteration: int) -> dict[str, Any]:
+        begin_ns = time.monotonic_ns()
+        with plain_errors():
+            loss = float(session.run(trained))
+        end_ns = time.monotonic_ns()
+        begun_ns = clockwork.begun_ns
+        fields = timed(begun_ns, clockwork.forward_ns, end_ns, wait_s=(end_ns - clockwork.last_gradient_ns) * 1e-9)
+        fields["wait_s"] = round(fields["wait_s"] + (begun_ns - begin_ns) * 1e-9, 9)
+        return fields | {"loss": loss, "samples": config["batch"]}
+
+    return step
+
+
+def step_over(model: Any, tf: Any) -> Any:
+    """The step's loss, once the servers have applied its gradients."""
+    with tf.GradientTape() as tape:
+        values = [weight.read_value() for weight in model.weights]
+        # The forward pass begins when all are there: each one's first value is looked at.
+        loss = model.loss(tape, values, tf.add_n([value[0] for value in values]))
+    gradients = tape.gradient(loss, model.weights)
+    applied = [
+        weight.assign_sub(LEARNING_RATE * gradient, read_value=False)
+        for weight, gradient in zip(model.weights, gradients)  # noqa: B905 - Python 3.9
+    ]
+    with tf.control_dependencies(applied):
+        return tf.identity(loss)
+
+
+def main() -> None:
+    if "--serve" in sys.argv[1:]:
+        serve()
+    run(build, framework="TensorFlow")

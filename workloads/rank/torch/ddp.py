@@ -1,0 +1,120 @@
+"""One rank of a PyTorch DistributedDataParallel training that iterates until it is told to end."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from ..base.stepping import Step, timed
+from ..compute import computing
+from .program import LEARNING_RATE, Join, Rank, run
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..base.trace import Trace
+    from ..compute.computing import Compute
+
+Hook = Any  # a communication hook of DDP: (state, bucket) -> future of the reduced bucket
+
+
+def traced(hook: Hook, trace: Trace, *, element_bytes: int) -> Hook:
+    """A hook that does what `hook` does and records when each bucket's communication begins and ends."""
+
+    # DDP refuses annotations that are not the types themselves, and torch is not imported yet where this is read.
+    def record(state, bucket):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        begin_ns = time.monotonic_ns()
+        what, size = f"bucket {bucket.index()}", bucket.buffer().numel() * element_bytes
+
+        def ended(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+            trace.communicated("all-reduce", begin_ns, size=size, what=what)
+            value = future.value()
+            return value[0] if isinstance(value, list) else value
+
+        return hook(state, bucket).then(ended)
+
+    return record
+
+
+def register_hook(model: torch.nn.parallel.DistributedDataParallel, rank: Rank) -> None:
+    """Have DDP reduce its buckets as configured: compressed or not, recorded or not."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    hooks = {
+        "none": (default_hooks.allreduce_hook, 4),
+        "fp16": (default_hooks.fp16_compress_hook, 2),
+        "bf16": (default_hooks.bf16_compress_hook, 2),
+    }
+    if rank.config["compression"] == "powersgd":
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power_sgd
+
+        state = power_sgd.PowerSGDState(
+            None, matrix_approximation_rank=rank.config["powersgd_rank"], start_powerSGD_iter=2
+        )
+        model.register_comm_hook(state, traced(power_sgd.powerSGD_hook, rank.trace, element_bytes=4))
+        return
+    hook, element_bytes = hooks[rank.config["compression"]]
+    if rank.config["compression"] != "none" or rank.config["trace"]:
+        model.register_comm_hook(None, traced(hook, rank.trace, element_bytes=element_bytes))
+
+
+def prepare(work: Compute, rank: Rank) -> Step:
+    """Wrap the model; what is given does one iteration."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    config, trace = rank.config, rank.trace
+    model = DistributedDataParallel(
+        work.module,
+        device_ids=[rank.device] if rank.device.type == "cuda" else None,
+        bucket_cap_mb=config["bucket_mib"],
+    )
+    register_hook(model, rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, fused=True)
+    passes = config["accumulate"]
+
+    def step(_iteration: int) -> dict[str, Any]:
+        begin_ns = time.monotonic_ns()
+        optimizer.zero_grad()
+        forward_s = backward_s = wait_s = 0.0
+        for number in range(passes):
+            part_ns = time.monotonic_ns()
+            last = number == passes - 1
+            with nullcontext() if last else model.no_sync():
+                loss = work.loss(model)
+                forward_ns = time.monotonic_ns()
+                (loss / passes if passes > 1 else loss).backward()
+            waited_s = work.waited_s()
+            backward_ns = time.monotonic_ns()
+            trace.computed("forward", part_ns, forward_ns)
+            trace.computed("backward", forward_ns, backward_ns - int(waited_s * 1e9))
+            spent = timed(part_ns, forward_ns, backward_ns, wait_s=waited_s)
+            forward_s += spent["forward_s"]
+            backward_s += spent["backward_s"]
+            wait_s += spent["wait_s"]
+        optimizer.step()
+        value = loss.item()
+        end_ns = time.monotonic_ns()
+        trace.computed("step", backward_ns, end_ns)
+        return {
+            "forward_s": round(forward_s, 9),
+            "backward_s": round(backward_s, 9),
+            "wait_s": round(wait_s, 9),
+            "step_s": round((end_ns - begin_ns) * 1e-9 - forward_s - backward_s - wait_s, 9),
+            "loss": value,
+            "samples": config["batch"] * passes,
+            **work.learned(),
+            **rank.checksum_of(work.module),
+        }
+
+    return step
+
+
+def build(rank: Rank) -> Join:
+    work = computing.build(rank.config, rank=rank.number, world=rank.world, device=rank.device)
+    return lambda: prepare(work, rank)
+
+
+def main() -> None:
+    run(build)

@@ -1,0 +1,118 @@
+"""One rank of a training with PyTorch's FSDP2 that iterates until it is told to end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..base.stepping import Step, timed
+from ..compute import computing
+from .program import LEARNING_RATE, Join, Rank, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import torch
+    import torch.distributed as dist
+
+    from ..base.trace import Trace
+    from ..compute.computing import Compute
+
+
+class Traced:
+    """A collective as FSDP2 calls the one that it is given: does what FSDP2's own does, and records when."""
+
+    def __init__(self, name: str, collective: Callable[..., None], *, unit: int, trace: Trace) -> None:
+        self._name, self._collective, self._trace = name, collective, trace
+        self._what = f"unit {unit}"
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        import torch
+
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup, **options: Any
+    ) -> None:
+        begin_ns = time.monotonic_ns()
+        # It ends before it returns, asked to or not: FSDP2 takes that as well, and on gloo never asks otherwise.
+        self._collective(output_tensor, input_tensor, group=group, **{**options, "async_op": False})
+        whole = max(output_tensor, input_tensor, key=lambda tensor: tensor.numel())
+        size = whole.numel() * whole.element_size()
+        self._trace.communicated(self._name, begin_ns, size=size, what=self._what)
+
+
+def record(unit: torch.nn.Module, number: int, trace: Trace) -> None:
+    """Have a sharded unit record its all-gathers and reduce-scatters."""
+    import torch.distributed as dist
+
+    # Torch 2.13 warns of the names that earlier ones know.
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    unit.set_custom_all_gather(Traced("all-gather", gather, unit=number, trace=trace))
+    unit.set_custom_reduce_scatter(Traced("reduce-scatter", scatter, unit=number, trace=trace))
+
+
+def units(module: torch.nn.Module, least_bytes: float) -> Iterator[list[torch.nn.Module]]:
+    """Consecutive blocks of at least so many bytes together; what is left in the end is a unit too."""
+    unit: list[torch.nn.Module] = []
+    size = 0
+    for block in module.blocks:
+        unit.append(block)
+        size += sum(weight.numel() * weight.element_size() for weight in block.parameters())
+        if size >= least_bytes:
+            yield unit
+            unit, size = [], 0
+    if size:
+        yield unit
+
+
+def prepare(work: Compute, rank: Rank) -> Step:
+    """Shard the model; what is given does one iteration."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    config, trace = rank.config, rank.trace
+    mesh = dist.init_device_mesh(rank.device.type, (rank.world,))
+    # A GPU runs behind the program, whose clock would tell only when it was given its work.
+    tells = config["trace"] and rank.device.type == "cpu"
+    for number, unit in enumerate(units(work.module, config["unit_bytes"])):
+        fully_shard(unit, mesh=mesh, reshard_after_forward=config["reshard"])
+        if tells:
+            record(unit[0], number, trace)
+    model = fully_shard(work.module, mesh=mesh, reshard_after_forward=config["reshard"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+
+    def step(_iteration: int) -> dict[str, Any]:
+        begin_ns = time.monotonic_ns()
+        optimizer.zero_grad()
+        loss = work.loss(model)
+        forward_ns = time.monotonic_ns()
+        loss.backward()
+        wait_s = work.waited_s()
+        backward_ns = time.monotonic_ns()
+        optimizer.step()
+        trace.computed("forward", begin_ns, forward_ns)
+        trace.computed("backward", forward_ns, backward_ns - int(wait_s * 1e9))
+        trace.computed("step", backward_ns, time.monotonic_ns())
+        fields = {
+            **timed(begin_ns, forward_ns, backward_ns, wait_s=wait_s),
+            "loss": loss.item(),
+            "samples": config["batch"],
+        }
+        if rank.checksum:  # of its shard: the sum over ranks is that of the model
+            shards = (weight.detach().to_local() for weight in model.parameters())
+            fields["checksum"] = sum(float(shard.double().sum()) for shard in shards)
+        return fields
+
+    return step
+
+
+def build(rank: Rank) -> Join:
+    work = computing.build(rank.config, rank=rank.number, world=rank.world, device=rank.device)
+    return lambda: prepare(work, rank)
+
+
+def main() -> None:
+    run(build)

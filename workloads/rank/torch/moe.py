@@ -1,0 +1,198 @@
+"""One rank of a mixture of experts: its gates are real and learn, its blocks sleep, its tokens travel all to all."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..base.iteration_log import IterationLog
+from ..base.stepping import Step
+from .program import LEARNING_RATE, Join, Rank, run
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Experts:
+    """The blocks of a model of which some have experts on all ranks, and what this rank sends to whom."""
+
+    def __init__(self, rank: Rank) -> None:
+        import torch
+
+        from ..compute.pace import Pace, sharpen_timer
+        from .gating import Gate, Tokens
+
+        config = rank.config
+        self._rank, self._config, self._trace = rank, config, rank.trace
+        self._pace = Pace()
+        self._precision = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[config["precision"]]
+        self.gates = torch.nn.ModuleList(
+            Gate(config["experts"], top=config["top"], seed=config["seed"] + block) if block in config["sparse"]
+            else torch.nn.Identity() for block in range(config["blocks"])
+        )  # fmt: skip
+        self._tokens = Tokens(config["tokens"], seed=config["seed"], rank=rank.number)
+        draw = torch.Generator().manual_seed(config["seed"] + rank.number)
+        self.dense = torch.nn.Parameter(torch.ones(config["dense"]))
+        self._noise = torch.randn(config["dense"], generator=draw).to(self._precision)
+        self._gradients = torch.empty_like(self._noise)
+        self._routes: dict[int, torch.Tensor] = {}
+        self._balance: list[torch.Tensor] = []
+        self._optimizer = torch.optim.SGD(self.gates.parameters(), lr=config["gate_rate"])
+        sharpen_timer()
+
+    def _compute(self, name: str, seconds: float, block: int) -> None:
+        begin_ns = time.monotonic_ns()
+        self._pace.start()
+        self._pace.sleep_until(seconds)
+        self._trace.computed(name, begin_ns, time.monotonic_ns(), what=f"block {block}")
+
+    def _route(self, block: int) -> None:
+        """Let the gate choose, and tell all ranks: copies of tokens from each rank (row) to each (column)."""
+        import torch
+        import torch.distributed as dist
+
+        begin_ns = time.monotonic_ns()
+        copies, balance = self.gates[block](self._tokens.next(), self._tokens.chance(self._config["top"]))
+        self._balance.append(balance)
+        mine = copies.view(self._rank.world, -1).sum(dim=1)
+        self._trace.computed("gate", begin_ns, time.monotonic_ns(), what=f"block {block}")
+        begin_ns = time.monotonic_ns()
+        self._routes[block] = torch.empty(self._rank.world, self._rank.world, dtype=torch.int64)
+        dist.all_gather(list(self._routes[block].unbind()), mine)
+        self._trace.communicated("all-gather", begin_ns, size=mine.numel() * 8, what=f"block {block}")
+
+    def _exchange(self, block: int, *, back: bool) -> None:
+        """Every rank sends every other the tokens of its experts, or gets back what became of them."""
+        import torch
+        import torch.distributed as dist
+
+        elements = self.elements(block)
+        if back:
+            elements = elements.T
+        out, into = elements[self._rank.number].tolist(), elements[:, self._rank.number].tolist()
+        sent, got = torch.zeros(sum(out), dtype=self._precision), torch.empty(sum(into), dtype=self._precision)
+        begin_ns = time.monotonic_ns()
+        dist.all_to_all_single(got, sent, into, out)
+        size = sent.numel() * sent.element_size()
+        self._trace.communicated("all-to-all", begin_ns, size=size, what=f"block {block}")
+
+    def elements(self, block: int) -> torch.Tensor:
+        """What a block's tokens are on the way to their experts, in elements from each rank to each."""
+        return self._routes[block] * self._config["hidden"] // self._config["scale"]
+
+    def _expert_s(self, block: int) -> float:
+        """The time of this rank's experts grows with the tokens that came; a dense block has the rank's own."""
+        return (
+            float(self._config["feed_forward_s"] * self._routes[block][:, self._rank.number].sum())
+            / self._config["tokens"]
+        )
+
+    def forward(self) -> None:
+        self._balance.clear()
+        for block in range(self._config["blocks"]):
+            self._compute("forward", self._config["attention_s"], block)
+            if block in self._config["sparse"]:
+                self._route(block)
+                self._exchange(block, back=False)
+                self._compute("forward", self._expert_s(block), block)
+                self._exchange(block, back=True)
+            else:
+                self._compute("forward", self._config["feed_forward_s"], block)
+        self._compute("forward", self._config["head_s"], self._config["blocks"])
+
+    def backward(self) -> None:
+        """The gradients of what came back go to the experts, those of what was sent come back."""
+        times = self._config["backward"]
+        self._compute("backward", self._config["head_s"] * times, self._config["blocks"])
+        for block in reversed(range(self._config["blocks"])):
+            if block in self._config["sparse"]:
+                self._exchange(block, back=False)
+                self._compute("backward", self._expert_s(block) * times, block)
+                self._exchange(block, back=True)
+            else:
+                self._compute("backward", self._config["feed_forward_s"] * times, block)
+            self._compute("backward", self._config["attention_s"] * times, block)
+        self._optimizer.zero_grad()
+        sum(self._balance, start=self._balance[0].new_zeros(())).backward()
+
+    def reduce(self) -> None:
+        """Average what all ranks hold: everything but the experts."""
+        import torch
+        import torch.distributed as dist
+
+        self._gradients.copy_(self._noise)
+        choosing = torch.cat([gate.grad.flatten() for gate in self.gates.parameters()])
+        for what, gradients in (("dense", self._gradients), ("gates", choosing)):
+            begin_ns = time.monotonic_ns()
+            dist.all_reduce(gradients)
+            size = gradients.numel() * gradients.element_size()
+            self._trace.communicated("all-reduce", begin_ns, size=size, what=what)
+        choosing /= self._rank.world
+        at = 0
+        for gate in self.gates.parameters():
+            gate.grad.copy_(choosing[at : at + gate.numel()].view_as(gate))
+            at += gate.numel()
+
+    def update(self) -> float:
+        """Plain gradient descent; gives the mean balancing loss of the gates: one when all is even."""
+        import torch
+
+        self._optimizer.step()
+        with torch.no_grad():
+            self.dense.add_(self._gradients, alpha=-LEARNING_RATE / self._rank.world)
+        return float(torch.stack(self._balance).detach().mean())
+
+    def told(self) -> dict[str, Any]:
+        """What went from each rank to each in the iteration: copies of tokens there, bytes in all four exchanges."""
+        import torch
+
+        copies = sum(self._routes.values())
+        there = sum(self.elements(block) for block in self._routes)
+        sent = 2 * (there + there.T) * torch.finfo(self._precision).bits // 8
+        others = sent[~torch.eye(self._rank.world, dtype=torch.bool)]
+        me = self._rank.number
+        return {
+            "copies": copies[me].tolist(),
+            "bytes": sent[me].tolist(),
+            "highest": int(others.max()),
+            "lowest": int(others.min()),
+        }
+
+
+def build(rank: Rank) -> Join:
+    experts = Experts(rank)
+    return lambda: prepare(experts, rank)
+
+
+def prepare(experts: Experts, rank: Rank) -> Step:
+    """What is given does one iteration and logs who got how much."""
+    log = IterationLog(Path("routing.jsonl"))
+
+    def step(iteration: int) -> dict[str, Any]:
+        begin_ns = time.monotonic_ns()
+        experts.forward()
+        forward_ns = time.monotonic_ns()
+        experts.backward()
+        backward_ns = time.monotonic_ns()
+        experts.reduce()
+        reduced_ns = time.monotonic_ns()
+        loss = experts.update()
+        log.write({"iteration": iteration, **experts.told()})
+        fields: dict[str, Any] = {
+            "forward_s": round((forward_ns - begin_ns) * 1e-9, 9),
+            "backward_s": round((backward_ns - forward_ns) * 1e-9, 9),
+            "wait_s": round((reduced_ns - backward_ns) * 1e-9, 9),
+            "loss": loss,
+            "samples": rank.config["batch"],
+        }
+        if rank.checksum:
+            shared = [experts.dense, *experts.gates.parameters()]
+            fields["checksum"] = sum(float(values.detach().double().sum()) for values in shared)
+        return fields
+
+    return step
+
+
+def main() -> None:
+    run(build)
