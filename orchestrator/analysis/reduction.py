@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis import homes
-from orchestrator.analysis.capture import captures, flowbins, flowtable
+from orchestrator.analysis.capture import captures, flowbins, flowtable, sightings
 from orchestrator.analysis.windows import windows
 from orchestrator.analysis.windows.gates import Tolerances
 from orchestrator.core.errors import CaptureError, OrchError
@@ -56,9 +56,7 @@ def reduce(folder: Path) -> dict[str, Any]:
             problems = [problem for home, result in pending for problem in _add_capture(writer, home, result)]
             for home, profile in profiles:
                 _add_profile(writer, home, profile)
-            for home, bins in fine:
-                if bins is not None:
-                    writer.add("flow_packets", bins.result(), node=home.node, launch=home.launch)
+            _add_fine(writer, fine, manifest)
     outcome = windows.measure(folder / "tables", manifest, tolerances=_tolerances(manifest), problems=problems)
     with TableWriter(folder / "tables", run=manifest["run"]) as writer:
         for name, columns in outcome.tables.items():
@@ -144,6 +142,18 @@ def _capture(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any])
         offset_ns=home.offset_ns,
         segment=int(manifest["topology"]["mtu"]),
     )
+
+
+def _add_fine(
+    writer: TableWriter, fine: Sequence[tuple[Home, Future[Any] | None]], manifest: Mapping[str, Any]
+) -> None:
+    seen = {}
+    for home, result in fine:
+        if result is not None:
+            columns, seen[home.node] = result.result()
+            writer.add("flow_packets", columns, node=home.node, launch=home.launch)
+    addresses = {node["name"]: node.get("address") or "" for node in manifest["topology"]["nodes"]}
+    writer.add("one_way", sightings.one_way(seen, addresses))
 
 
 def _fine(pool: ProcessPoolExecutor, home: Home, manifest: Mapping[str, Any]) -> Future[Any] | None:

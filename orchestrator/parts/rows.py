@@ -220,6 +220,14 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
         "payload_bytes": "int64",
         "repeated_bytes": "int64",
     },
+    "one_way": {  # packets of one node that another one captured too, of all that carry TCP payload an even sample
+        "src": "string",  # node names
+        "dst": "string",
+        "packets": "int64",
+        "early": "int64",  # that arrived before they were sent
+        "low_s": "float64",  # what all but a thousandth take at least
+        "p50_s": "float64",
+    },
     "windows": {
         "window_name": "string",
         "start_ns": "int64",  # of the first measured iteration of any job

@@ -13,7 +13,17 @@ import numpy as np
 from orchestrator.analysis.stats.iterations import JobSeries, series, spent
 from orchestrator.analysis.stats.steady import Drift, drift
 from orchestrator.analysis.traffic import throughput, trust
-from orchestrator.analysis.windows import course, gates, generated, portcounts, serving, steadiness, variation
+from orchestrator.analysis.windows import (
+    clocks,
+    conditions,
+    course,
+    gates,
+    generated,
+    portcounts,
+    serving,
+    steadiness,
+    variation,
+)
 from orchestrator.analysis.windows.gates import Evidence, Tolerances
 from orchestrator.analysis.windows.judgement import Gate
 from orchestrator.parts.rows import TABLES, Columns
@@ -43,6 +53,7 @@ class _Tables:
     jobs: Mapping[str, JobSeries]
     planned: tuple[trust.Planned, ...]
     delays: Any
+    one_way: Sequence[Mapping[str, Any]]
     served: serving.Samples
 
     def partial(self, node: str, device: str | None) -> bool:
@@ -72,6 +83,7 @@ def measure(
         {job["name"]: series(iterations, job["name"]) for job in manifest["jobs"]},
         trust.planned(manifest, tables.read(folder, "captures"), packets),
         tables.read(folder, "delays"),
+        tables.read(folder, "one_way").to_pylist(),
         serving.samples(counters, tables.read(folder, "tasks"), manifest),
     )  # fmt: skip
     rows: dict[str, list[Mapping[str, Any]]] = {"windows": [], "loads": [], "generated": [], "training": [],
@@ -226,7 +238,8 @@ def _evidence(
         jobs=jobs,
         drifts=tuple(steadiness.found(window, job, trend) for job, trend in drifts.items()),
         shared_hosts=tuple(trust.shared_hosts(manifest["jobs"])),
-        clock_uncertainty_s=tuple(_clocks(manifest)),
+        clocks=clocks.known(manifest),
+        one_way=tuple(clocks.OneWay(**{key: row[key] for key in TABLES["one_way"]}) for row in data.one_way),
         swapped_pages=tuple((node, _growth(data, node, _SWAP, span)) for node in taking_part),
         throttles=tuple((node, _growth(data, node, _THROTTLES, span)) for node in taking_part),
         free_disk_bytes=tuple((node, float(free)) for node, free in manifest.get("free_disk_bytes", {}).items()),
@@ -237,11 +250,11 @@ def _evidence(
         ),
         problems=tuple(problems),
         hits=tuple(
-            gates.Hits(name=one["name"], share=one["share"], seen=one["seen"], hit=one["hit"])
+            conditions.Hits(name=one["name"], share=one["share"], seen=one["seen"], hit=one["hit"])
             for one in manifest.get("hits", [])
         ),
         held=tuple(
-            gates.Held(
+            conditions.Held(
                 node=row["node"], requested_s=row["requested_s"], packets=row["packets"], dropped=row["dropped"],
                 p50_s=row["held_p50_s"], p99_s=row["held_p99_s"],
             )
@@ -266,22 +279,6 @@ def _captures(data: _Tables, manifest: Manifest, window: Mapping[str, Any]) -> t
             )
         )  # fmt: skip
     return tuple(found)
-
-
-def _clocks(manifest: Manifest) -> list[tuple[str, float]]:
-    """How far off a node's stamps may be at the run's end, in seconds; NaN when its clock was not measured before.
-
-    Every stamp is moved by the offset from before the run: what the offset moved by since then is error as a whole.
-    """
-    found = []
-    for node, clock in manifest.get("clocks", {}).items():
-        known = [clock[when] for when in ("before", "after") if clock.get(when)]
-        if not clock.get("before"):
-            found.append((node, math.nan))
-            continue
-        moved = abs(known[-1]["offset_ns"] - known[0]["offset_ns"])
-        found.append((node, (moved + max(entry["uncertainty_ns"] for entry in known)) / 1e9))
-    return found
 
 
 def _growth(data: _Tables, node: str, counters: Sequence[str], span: tuple[int, int]) -> float:

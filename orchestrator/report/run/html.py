@@ -164,13 +164,20 @@ def _nodes(run: Run) -> list[dict[str, str]]:
                 "congestion": str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or ""),
                 "offloads": _offloads(facts.get("offloads")),
                 "clock": ", ".join(
-                    f"{when} {entry['offset_ns'] / 1e3:+.0f} ± {entry['uncertainty_ns'] / 1e3:.0f} µs"
+                    f"{when} {entry['offset_ns'] / 1e3:+.0f} ± {entry['uncertainty_ns'] / 1e3:.0f} µs{_said(entry)}"
                     for when in ("before", "after")
                     if (entry := clock.get(when))
                 ),
             }
         )
     return found
+
+
+def _said(clock: Mapping[str, Any]) -> str:
+    """What the node's own synchronisation said of its clock."""
+    told = [f"{name} ± {clock[key] / 1e3:.3g} µs" for name, key in (("chrony", "chrony_ns"), ("PTP", "ptp_ns"))
+            if clock.get(key) is not None]  # fmt: skip
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _kernel(version: Any) -> str:
