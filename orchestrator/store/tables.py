@@ -62,23 +62,33 @@ def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
     if not path.exists():
         return empty.empty_table()
     try:
-        if pq.read_schema(path).names == renamed(pq.read_schema(path).names):
+        if pq.read_schema(path).names == empty.names:
             return pq.read_table(path, partitioning=None, filters=where)
-        return _of_an_older_version(path, where)
+        return _of_an_older_version(path, where, empty)
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
 
 
-def _of_an_older_version(path: Path, where: Any) -> pa.Table:
-    """A file whose columns have older names; filtered group by group, since `where` speaks of the names of today."""
+def _of_an_older_version(path: Path, where: Any, today: pa.Schema) -> pa.Table:
+    """A file whose columns have older names, or that lacks some of `today`, which are missing values then.
+
+    It is filtered group by group, since `where` speaks of the names of today.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    def of_today(rows: pa.Table) -> pa.Table:
+        rows = rows.rename_columns(renamed(rows.column_names))
+        for field in today:
+            if field.name not in rows.column_names:
+                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        return rows.select(today.names).replace_schema_metadata(today.metadata)
+
     with pq.ParquetFile(path) as file:
-        names = renamed(file.schema_arrow.names)
-        whole = file.schema_arrow.empty_table().rename_columns(names)
-        groups = (file.read_row_group(group).rename_columns(names) for group in range(file.num_row_groups))
-        return pa.concat_tables([whole, *(rows if where is None else rows.filter(where) for rows in groups)])
+        groups = (of_today(file.read_row_group(group)) for group in range(file.num_row_groups))
+        return pa.concat_tables(
+            [today.empty_table(), *(rows if where is None else rows.filter(where) for rows in groups)]
+        )
 
 
 class TableWriter:

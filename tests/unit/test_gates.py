@@ -8,6 +8,7 @@ import pytest
 from orchestrator.analysis.windows.clocks import Clock
 from orchestrator.analysis.windows.gates import Capture, Evidence, Job, Load, Tolerances, judge, reasons, valid
 from orchestrator.analysis.windows.portbytes import PortBytes
+from orchestrator.store.manifest import encoded
 
 GOOD = Evidence(
     window="w1",
@@ -120,7 +121,7 @@ def test_what_a_number_rests_on_is_not_taken_on_trust(evidence, gate, needed):
     (open_one,) = [g for g in gates if g.passed is None]
     assert open_one.name == gate
     assert valid(gates) is not needed
-    assert json.loads(json.dumps(open_one.as_data(), allow_nan=False))["measured"] is None
+    assert json.loads(encoded(open_one))["measured"] is None
 
 
 def test_a_load_taken_as_achieved_is_told_but_does_not_fail():

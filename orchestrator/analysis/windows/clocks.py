@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from orchestrator.analysis.windows.judgement import Gate, gate
+from orchestrator.analysis.windows.judgement import gate
 from orchestrator.remote import clocks
+from orchestrator.store.records import Gate, Manifest
 
 EARLY = 0.001  # largest share of packets that may arrive before they were sent
 
@@ -23,7 +23,6 @@ class Clock:
     node: str
     uncertainty_s: float
     moved_s: float = 0.0
-    run_s: float = math.nan
     kernel: str = ""
 
 
@@ -42,25 +41,21 @@ class OneWay:
     p50_s: float
 
 
-def known(manifest: Mapping[str, Any]) -> tuple[Clock, ...]:
+def known(manifest: Manifest) -> tuple[Clock, ...]:
     """Every node's clock as a manifest has it.
 
     Every stamp is moved by the offset from before the run: what the offset moved by since then is error as a whole.
     """
-    kernels = manifest.get("kernels") or {}
-    ended = manifest.get("ended_ns")
-    run_s = (ended - manifest["began_ns"]) / 1e9 if ended else math.nan
     found = []
-    for node, clock in manifest.get("clocks", {}).items():
-        entries = [clock[when] for when in ("before", "after") if clock.get(when)]
-        moved_s = (entries[-1]["offset_ns"] - entries[0]["offset_ns"]) / 1e9 if entries else 0.0
-        worst_s = max((entry["uncertainty_ns"] for entry in entries), default=0) / 1e9
-        found.append(
-            Clock(
-                node=node, uncertainty_s=abs(moved_s) + worst_s if clock.get("before") else math.nan, moved_s=moved_s,
-                run_s=run_s, kernel=kernels.get(node, node),
-            )
-        )  # fmt: skip
+    for node, clock in manifest.clocks.items():
+        kernel = manifest.kernels.nodes.get(node, node)
+        if clock.before is None:
+            found.append(Clock(node=node, uncertainty_s=math.nan, kernel=kernel))
+            continue
+        last = clock.after or clock.before
+        moved_ns = last.offset_ns - clock.before.offset_ns
+        unsure_ns = abs(moved_ns) + max(last.uncertainty_ns, clock.before.uncertainty_ns)
+        found.append(Clock(node=node, uncertainty_s=unsure_ns / 1e9, moved_s=moved_ns / 1e9, kernel=kernel))
     return tuple(found)
 
 

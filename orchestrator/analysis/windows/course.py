@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.traffic import throughput
-from orchestrator.analysis.windows.judgement import Gate, gate
+from orchestrator.analysis.windows.judgement import gate
+from orchestrator.parts.topology import Topology
+from orchestrator.store.records import Gate, Window
 
 Floats = npt.NDArray[np.float64]
 
@@ -87,25 +88,24 @@ def _longest_s(planned: Schedule | None, length_s: float) -> float:
 
 
 def courses(
-    packets: throughput.Kept, nodes: Mapping[str, Mapping[str, Any]], window: Mapping[str, Any], *,
+    packets: throughput.Kept, topology: Topology, window: Window, *,
     whole: Callable[[str, str | None], bool], schedules: Mapping[tuple[str, str], Schedule], iteration_s: float,
 ) -> tuple[Course, ...]:  # fmt: skip
-    """The course of every source at every receiver of a manifest's window whose capture is `whole`.
+    """The course of every source at every receiver of a window whose capture is `whole`.
 
-    `nodes` are the topology's by name; `schedules` by source and receiver's address; `iteration_s` is the mean time of
-    the slowest job.
+    `schedules` are by source and receiver's address; `iteration_s` is the mean time of the slowest job.
     """
-    span = (window["start_ns"], window["end_ns"])
     found = []
-    for source, dst in dict.fromkeys((load["source"], load["dst"]) for load in window["loads"]):
-        port = nodes[dst].get("device") or None
+    for source, dst in dict.fromkeys((load.source, load.dst) for load in window.loads):
+        node = topology.node(dst)
+        port = node.device or None
         if not whole(dst, port) or not throughput.captured(packets, node=dst, port=port):
             continue  # the gate of its load says so
         match = {"node": dst, "port": port, "direction": "in", "kind": "cross", "name": source}
-        schedule = schedules.get((source, nodes[dst]["address"]))
+        schedule = schedules.get((source, node.address))
         found.append(
             course(
-                source, dst, throughput.bins(packets, match), span, iteration_s=iteration_s, schedule=schedule
+                source, dst, throughput.bins(packets, match), window.span_ns, iteration_s=iteration_s, schedule=schedule
             )
         )  # fmt: skip
     return tuple(found)

@@ -10,10 +10,11 @@ from orchestrator.analysis.windows import portbytes
 from orchestrator.analysis.windows.clocks import Clock, OneWay, judge_clocks, judge_order
 from orchestrator.analysis.windows.conditions import Held, Hits, judge_held, judge_hits
 from orchestrator.analysis.windows.course import Course, judge_courses
-from orchestrator.analysis.windows.judgement import Gate, gate
+from orchestrator.analysis.windows.judgement import gate
 from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
 from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
+from orchestrator.store.records import Gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

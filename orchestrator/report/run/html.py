@@ -203,7 +203,7 @@ def _summary(run: Run) -> list[dict[str, Any]]:
             "valid": valid.get(row["window_name"]),
             "ranks": row["ranks"],
             "iterations": row["iterations"],
-            "left_out": row.get("left_out"),
+            "left_out": row["left_out"],
             "drift": _drift(row),
             "mean": _estimate(row, "mean"),
             "p50": _estimate(row, "p50"),
@@ -221,8 +221,8 @@ def _summary(run: Run) -> list[dict[str, Any]]:
 
 def _drift(row: Mapping[str, Any]) -> str:
     """The trend of the iteration time over the window; runs that were sealed before it was measured have none."""
-    share, low, high = (float(row.get(key, math.nan)) for key in ("drift", "drift_low", "drift_high"))
-    return "unknown" if math.isnan(share) else f"{percent(share)} ({percent(low)} to {percent(high)})"
+    share, low, high = (row[key] for key in ("drift", "drift_low", "drift_high"))
+    return "unknown" if share is None or math.isnan(share) else f"{percent(share)} ({percent(low)} to {percent(high)})"
 
 
 def _total_load(rows: Sequence[Mapping[str, Any]], scale: int) -> str:
