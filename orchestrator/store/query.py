@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 OF_MANIFESTS = ("runs", "windows")
 NAMES = (*OF_MANIFESTS, *(name for name in TABLES if name not in OF_MANIFESTS))
 FORMATS = ("csv", "parquet", "json")
+_SQL_TYPES = {"int64": "bigint", "double": "double", "string": "varchar", "bool": "boolean"}  # by those of pyarrow
 
 
 def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> duckdb.DuckDBPyConnection:
@@ -42,18 +43,22 @@ def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> 
         paths = [entry.path / "tables" / f"{name}.parquet" for entry in sealed]
         there = [re.sub(r"([*?\[])", r"[\1]", str(path)) for path in paths if path.exists()]  # each itself, no pattern
         if there:
-            _renamed(connection.read_parquet(there, union_by_name=True, hive_partitioning=False)).create_view(name)
+            stored = connection.read_parquet(there, union_by_name=True, hive_partitioning=False)
+            _current(name, stored).create_view(name)
         else:
             connection.register(name, tables.schema(name).empty_table())
     return connection
 
 
-def _renamed(files: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """The rows of files, some of which may be of an older version of the tables, by the column names of today."""
-    names: dict[str, list[str]] = {}
-    for old, new in zip(files.columns, tables.renamed(files.columns), strict=True):
-        names.setdefault(new, []).append(f'"{old}"')
-    return files.project(", ".join(f'coalesce({", ".join(old)}) as "{new}"' for new, old in names.items()))
+def _current(name: str, files: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The rows of a table's files, some of which may be of an older version, in the columns of today."""
+    older = {new: old for old, new in tables.RENAMED.items()}
+    there = set(files.columns)
+    columns = []
+    for field in tables.schema(name):
+        found = [f'"{known}"' for known in (field.name, older.get(field.name)) if known in there]
+        columns.append(f'coalesce({", ".join([*found, "null"])})::{_SQL_TYPES[str(field.type)]} as "{field.name}"')
+    return files.project(", ".join(columns))
 
 
 def asked(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
@@ -111,7 +116,7 @@ WINDOWS = {
     "valid": "bool", "reasons": "string", "scale": "int64", "requested_bps": "float64", "achieved_bps": "float64",
     "job": "string", "model": "string", "iterations": "int64", "mean_s": "float64", "p50_s": "float64",
     "p99_s": "float64", "sweep": "string", "sweep_name": "string", "sweep_point": "string", "repetition": "int64",
-    "fresh": "bool", "values": "string",
+    "recheck": "bool", "values": "string",
 }  # fmt: skip
 
 
@@ -137,7 +142,7 @@ def _window(entry: Entry, window: Mapping[str, Any]) -> list[dict[str, Any]]:
         "requested_bps": sum(load["requested_bps"] for load in window["loads"]) * float(scale),
         "achieved_bps": None if None in rates else sum(rates) * float(scale),
         "sweep": sweep.get("id"), "sweep_name": sweep.get("name"), "sweep_point": planned.get("point"),
-        "repetition": planned.get("repetition", manifest.get("repetition")), "fresh": planned.get("fresh", False),
+        "repetition": planned.get("repetition", manifest.get("repetition")), "recheck": planned.get("fresh", False),
         "values": json.dumps(planned["values"]) if planned else None,
     }  # fmt: skip
     jobs = window["training"] or [{}]

@@ -67,7 +67,8 @@ OLDER = (
 
 def test_tables_of_older_runs_answer_by_the_names_of_today(results, tmp_path):
     """Beside newer runs: one query over both, whichever file comes first."""
-    mixed = tmp_path / "results"
+    alone, mixed = tmp_path / "older", tmp_path / "mixed"
+    shutil.copytree(OLDER, alone)
     shutil.copytree(OLDER, mixed)
     shutil.copytree(next((results / "resnet-load").glob("*abc1")), mixed / "resnet-load" / "20261121T020001-abc1")
     found = rows(mixed, "select run, window_name, count(*) n from iterations group by all order by all")
@@ -75,12 +76,12 @@ def test_tables_of_older_runs_answer_by_the_names_of_today(results, tmp_path):
         ("", 20),
         ("w1", 160),
     ]
-    older = rows(OLDER, "select * from iterations order by rank, iteration")
+    older = rows(alone, "select * from iterations order by rank, iteration")
     assert [row for row in rows(mixed, "select * from iterations order by rank, iteration")
             if row["run"].startswith("20261122")] == older  # fmt: skip
     assert list(older[0]) == [field.name for field in tables.schema("iterations")]
     assert rows(mixed, "select window_name, others_wait_share < 1 as some from processors group by all order by all")
-    (delayed,) = rows(OLDER, "select requested_s, packets > 0 as some from delays")
+    (delayed,) = rows(alone, "select requested_s, packets > 0 as some from delays")
     assert delayed == {"requested_s": 0.01, "some": True}
 
 
