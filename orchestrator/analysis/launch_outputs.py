@@ -16,25 +16,26 @@ from orchestrator.core.errors import OrchError, StoreError
 from orchestrator.parts import registry
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.store import tables
+from orchestrator.store.records import Clock, Manifest, Window
 
 
-def located(folder: Path, manifest: Mapping[str, Any]) -> Iterable[tuple[str, LaunchOutput]]:
+def located(folder: Path, manifest: Manifest) -> Iterable[tuple[str, LaunchOutput]]:
     """Every launch of a run, with the part that reads it."""
-    for launch in manifest["launches"]:
-        place = safepath.under(folder / "hosts", f"{launch['node']}/{launch['name']}")
+    for launch in manifest.launches:
+        place = safepath.under(folder / "hosts", f"{launch.node}/{launch.name}")
         if place.is_dir():
-            clock = manifest["clocks"].get(launch["node"], {}).get("before", {})
+            clock = manifest.clocks.get(launch.node, Clock()).before
             yield (
-                launch["part"],
+                launch.part,
                 LaunchOutput(
                     folder=place,
-                    node=launch["node"],
-                    launch=launch["name"],
-                    job=launch["job"],
-                    rank=launch["rank"],
-                    window=launch["window"],
-                    source=launch["source"],
-                    offset_ns=int(clock.get("offset_ns", 0)),
+                    node=launch.node,
+                    launch=launch.name,
+                    job=launch.job,
+                    rank=launch.rank,
+                    window=launch.window,
+                    source=launch.source,
+                    offset_ns=0 if clock is None else clock.offset_ns,
                 ),
             )
 
@@ -52,21 +53,21 @@ def rows_of(part: str, output: LaunchOutput) -> Mapping[str, Columns]:
     return found
 
 
-def windows_of(columns: Columns, output: LaunchOutput, manifest: Mapping[str, Any]) -> Any:
+def windows_of(columns: Columns, output: LaunchOutput, manifest: Manifest) -> Any:
     """The window of each iteration of a rank, by the numbers that rank 0 set."""
     numbers = np.asarray(columns["iteration"])
     names = np.full(len(numbers), "", dtype=object)
-    for window in manifest["windows"]:
-        span = window["iterations"].get(output.job)
+    for window in manifest.windows:
+        span = window.iterations.get(output.job or "")
         if span:
-            names[(numbers >= span["first"]) & (numbers <= span["last"])] = window["window"]
+            names[(numbers >= span.first) & (numbers <= span.last)] = window.window
     return names.tolist()
 
 
-def settled(manifest: Mapping[str, Any], outputs: Sequence[tuple[str, LaunchOutput]]) -> list[dict[str, Any]]:
+def settled(manifest: Manifest, outputs: Sequence[tuple[str, LaunchOutput]]) -> tuple[Window, ...]:
     """The windows with their warm-up chosen, for which every rank's iterations are read first."""
-    if not any(steadiness.is_open(window) for window in manifest["windows"]):
-        return list(manifest["windows"])
+    if not any(map(steadiness.is_open, manifest.windows)):
+        return manifest.windows
     import pyarrow as pa
 
     logs = []
@@ -74,7 +75,7 @@ def settled(manifest: Mapping[str, Any], outputs: Sequence[tuple[str, LaunchOutp
         if output.rank is not None:
             with suppress(OrchError):  # told when its rows are written
                 columns = rows_of(part, output).get("iterations")
-                logs += [tables.batch("iterations", columns, run=manifest["run"])] if columns else []
+                logs += [tables.batch("iterations", columns, run=manifest.run)] if columns else []
     whole = pa.concat_tables(logs or [tables.schema("iterations").empty_table()])
-    logged = {job["name"]: series(whole, job["name"]) for job in manifest["jobs"]}
-    return [steadiness.settled(window, logged) for window in manifest["windows"]]
+    logged = {job.name: series(whole, job.name) for job in manifest.jobs}
+    return tuple(steadiness.settled(window, logged) for window in manifest.windows)

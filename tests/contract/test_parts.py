@@ -185,6 +185,8 @@ def test_it_imports_only_what_parts_may(kind, name):
             else:
                 continue
             for what in wanted:
+                if f"{what}.".startswith("workloads.rank."):  # which import-linter holds
+                    continue
                 if what == own or what.startswith(own + "."):
                     todo.append(what)
                     continue

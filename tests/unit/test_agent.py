@@ -211,7 +211,7 @@ def test_a_channel_without_an_agent_says_why(tmp_path, monkeypatch, late_s, read
     script.chmod(0o755)
     channel = LocalChannel(str(script))
     client = AgentClient(Node(name="n1", work=str(tmp_path)), channel, run="r", holder={}, on_event=lambda _: None)
-    with pytest.raises(TransportError, match="channel to the agent ended") as caught:
+    with pytest.raises(TransportError, match="its agent did not start: the channel to the agent ended") as caught:
         client.hello(soon())
     assert "sudo" in caught.value.hint
     assert "password is required" in caught.value.tail

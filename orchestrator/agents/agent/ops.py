@@ -68,6 +68,7 @@ class Agent:
             "ping": self.ping,
             "check": functools.partial(check, self.commands),
             "run_command": self.commands.run_command,
+            "run_commands": self.commands.run_commands,
             "read": self.files.read,
             "put": self.files.put,
             "start": self.launches.start,
@@ -225,6 +226,7 @@ class Agent:
         alive = descendants(process_table(), os.getpid())
         journal = self.changes.book()
         if alive or journal.pending:
-            raise Refusal("busy", "processes %s, changes %s" % (alive, list(journal.pending)))
+            left = ["process %d" % pid for pid in alive] + list(journal.pending)
+            raise Refusal("busy", "the run's folder stays, for what is left of the run: %s" % ", ".join(left))
         self.run_folder.leave()
         return {}
