@@ -169,7 +169,7 @@ class Measure(Model):
     """End the window after this many iterations of every job."""
     at_most: Duration | None = Field(default=None, gt=0)
     """End the window after this much time."""
-    stall: Duration = Field(default=60.0, gt=0)
+    stall_timeout: Duration = Field(default=60.0, gt=0)
     """Give the run up when no iteration of some job has ended for so long."""
 
     @model_validator(mode="after")

@@ -68,7 +68,7 @@ WINDOWS = Table(
         "sweep_name": Column("string", "name of that sweep"),
         "sweep_point": Column("string", "id of the sweep's point"),
         "repetition": Column("int64", "number of the repetition, from 1"),
-        "fresh": Column("bool", "whether it checks a point in a run of its own"),
+        "recheck": Column("bool", "whether it checks a point in a run of its own"),
         "axis_values": Column("string", "values of the sweep's axes, as JSON"),
     },
 )
@@ -144,7 +144,7 @@ def _window(entry: Entry, window: Mapping[str, Any]) -> list[dict[str, Any]]:
         "requested_bps": sum(load["requested_bps"] for load in window["loads"]) * float(scale),
         "achieved_bps": None if None in rates else sum(rates) * float(scale),
         "sweep": sweep.get("id"), "sweep_name": sweep.get("name"), "sweep_point": planned.get("point"),
-        "repetition": planned.get("repetition", manifest.get("repetition")), "fresh": planned.get("fresh", False),
+        "repetition": planned.get("repetition", manifest.get("repetition")), "recheck": planned.get("fresh", False),
         "axis_values": json.dumps(planned["values"]) if planned else None,
     }  # fmt: skip
     jobs = window["training"] or [{}]
