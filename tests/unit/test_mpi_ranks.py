@@ -325,7 +325,7 @@ def test_a_daemon_runs_the_command_of_who_knows_the_key_and_of_nobody_else(tmp_p
 
 ASKED_WHILE_IT_STARTS = """
 import os, signal, subprocess
-from workloads.rank.mpi import keep
+from workloads.rank.mpi import open_mpi
 start = subprocess.Popen
 def started_and_asked(*argv, **more):
     child = start(*argv, **more)
@@ -333,7 +333,7 @@ def started_and_asked(*argv, **more):
     os.kill(os.getpid(), signal.SIGTERM)
     return child
 subprocess.Popen = started_and_asked
-keep.keep(["sleep", "600"], {})
+open_mpi.keep(["sleep", "600"], {})
 """
 
 

@@ -13,7 +13,7 @@ import os
 import secrets
 import sys
 
-from .keep import environment, keep
+from .open_mpi import environment, keep
 from .proof import proof
 
 TALK_S = 10.0  # for one who has called to say what it wants
