@@ -37,6 +37,7 @@ OURS_ALLOWED = {
         "orchestrator.parts.launch",
         "orchestrator.parts.rows",
         "orchestrator.parts.protocols",
+        "orchestrator.parts.theory",
         "orchestrator.parts.topology",
     ),
     *(
