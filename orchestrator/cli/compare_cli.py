@@ -128,9 +128,9 @@ def judge(results: Path, a: str, b: str, *, rule: Rule, files: Files) -> Compari
     if files.junit:
         shown.write(files.junit, shown.junit(found))
     if files.html:
-        from orchestrator.report.compare import page
+        from orchestrator.report.compare import compare_page
 
-        page.render(found, files.html)
+        compare_page.render(found, files.html)
     return found
 
 

@@ -25,7 +25,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Mistake, Model, Share, rate_text
 from orchestrator.parts import registry
 from orchestrator.testbed.inventory import Inventory
-from orchestrator.testbed.local import Folder, ImageName, LocalTestbed, Program, RuntimeName
+from orchestrator.testbed.local_testbed import Folder, ImageName, LocalTestbed, Program, RuntimeName
 
 T = TypeVar("T", bound=BaseModel)
 

@@ -14,8 +14,8 @@ import numpy as np
 from orchestrator.analysis.compare import regression, selection
 from orchestrator.analysis.compare.regression import PointChange, Rule, RunSeries
 from orchestrator.analysis.compare.selection import Chosen
+from orchestrator.analysis.stats.level_steps import FEWEST_IN_ALL, Step, steps
 from orchestrator.analysis.stats.statistics import quantile
-from orchestrator.analysis.stats.steps import FEWEST_IN_ALL, Step, steps
 from orchestrator.core.exitcodes import Exit
 
 MOST_NIGHTS = 90

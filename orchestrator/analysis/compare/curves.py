@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.compare import settings
-from orchestrator.analysis.compare.settings import Setting
+from orchestrator.analysis.compare import window_settings
+from orchestrator.analysis.compare.window_settings import Setting
 from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
@@ -179,7 +179,7 @@ def _told_apart(keys: Sequence[_Key]) -> list[Kind]:
     texts = {
         (kind, setting): text
         for kind, found in of_kind.items()
-        for setting, text in zip(found, settings.differences(found), strict=True)
+        for setting, text in zip(found, window_settings.differences(found), strict=True)
     }
     return [replace(key[0], differs=texts[key]) for key in keys]
 
@@ -256,7 +256,7 @@ def places(entry: Entry) -> Iterator[Place]:
         return
     job, scale = jobs[0], int(manifest["scale"])
     planned = (manifest.get("sweep") or {}).get("points") or {}
-    set_to = settings.of_windows(entry)
+    set_to = window_settings.of_windows(entry)
     for record in valid:
         name = record["window"]
         loads = [load["achieved_bps"] for load in record["loads"]]
