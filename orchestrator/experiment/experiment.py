@@ -189,6 +189,8 @@ class Validity(Model):
 
     load: Share | Literal["as-achieved"] = 0.05
     """Largest difference between achieved and requested cross traffic; "as-achieved" takes it where it lands."""
+    load_course: Share | Literal["ignore"] = 0.2
+    """Largest departure of a load over time from its schedule, root mean square of its mean; "ignore" only tells it."""
     capture_drops: Share = 0.0001
     """Largest share of packets that a capture may have dropped."""
     capture_nic: Share = 0.02
