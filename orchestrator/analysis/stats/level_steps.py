@@ -1,7 +1,7 @@
 """Where a history of nights has moved to another level, and by how much.
 
 Nights follow one another: a bad one is often followed by another, without any step. So the t of a split is divided by
-the square root of how often each night repeats what others said (dependence.py, of the residuals about both levels), and
+the square root of how often each night repeats what others said (dependence.py, of residuals about both levels), and
 has the freedom of the nights that are left. The best of many splits is judged by Bonferroni's inequality, which needs
 no shuffling: its p is as small as the data make it, also over a hundred points.
 """
