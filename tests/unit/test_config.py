@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, IPERF, LOCAL, WORKLOAD, changed, orch
 
-from orchestrator.analysis.compare.settings import of_windows
+from orchestrator.analysis.compare.window_settings import of_windows
 from orchestrator.core.errors import shortened
 from orchestrator.experiment import loading
 from orchestrator.store.rundir import Entry
