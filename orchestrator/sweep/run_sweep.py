@@ -198,7 +198,7 @@ def _measure(this: _Sweeping, batch: Batch) -> Interrupted | None:
             "points": batch.about(),
         },
     }
-    outcome = execute.one(
+    outcome = execute.run_planned(
         batch.experiment, run, results=this.results, wait_s=this.wait_s, progress=this.progress,
         label=_label(this, batch), about=about, force=this.force, observer=this.observer,
     )  # fmt: skip
