@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.rows import TABLES, Columns
+from orchestrator.parts.schema.column import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +20,17 @@ OF_THE_RUN = frozenset({"windows", "loads", "generated", "training", "variation"
 # and queries see the names of today, whatever the version of a file.
 VERSION = 2
 RENAMED = {"window": "window_name", "asked_s": "requested_s", "kept_share": "others_wait_share"}  # of version 1
+_FRONT = {
+    "run": Column("string", "id of the run"),
+    "node": Column("string", "node that it is from"),
+    "launch": Column("string", "process that it is from"),
+}
 _ROWS_PER_GROUP = 1 << 18
+
+
+def front(name: str) -> Mapping[str, Column]:
+    """The columns that the store puts in front of those of a table."""
+    return _FRONT if name not in OF_THE_RUN else {"run": _FRONT["run"]}
 
 
 def schema(name: str) -> pa.Schema:
@@ -28,8 +40,7 @@ def schema(name: str) -> pa.Schema:
     if name not in TABLES:
         raise StoreError(f"there is no table {name!r}", hint="tables are " + ", ".join(TABLES))
     types = {"int64": pa.int64(), "float64": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
-    front = ["run"] if name in OF_THE_RUN else ["run", "node", "launch"]
-    fields = [pa.field(column, pa.string()) for column in front]
+    fields = [pa.field(column, pa.string()) for column in front(name)]
     fields += [pa.field(column, types[kind]) for column, kind in TABLES[name].items()]
     return pa.schema(fields, metadata={"orch.tables": str(VERSION)})
 
@@ -83,7 +94,7 @@ def _current(rows: pa.Table, expected: pa.Schema) -> pa.Table:
 class TableWriter:
     """Collects rows from many launches and writes one file a table; a context manager, whole once it has closed.
 
-    Rows are held back until there is a row group's worth of them, so that many small homes make few row groups and a
+    Rows are held back until there is a row group's worth of them, so that many small outputs make few row groups and a
     big one does not stay in memory.
     """
 

@@ -39,9 +39,10 @@ def cost_text(runs_s: float, measured_s: float) -> str:
     return f"the runs took {time_text(runs_s)}; {measured_s / runs_s:.1%} of it were measured windows"
 
 
-def resume_text(what: str, *, new: bool) -> str:
+def resume_text(what: str, done: int, total: int, *, new: bool) -> str:
     """How a sweep or a study that was interrupted is resumed."""
-    return f"{what} is interrupted; the same command" + (" without --new" if new else "") + " resumes it"
+    again = "the same command" + (" without --new" if new else "")
+    return f"{what} is interrupted: {done} of {total} measurements are done; {again} resumes it"
 
 
 def time_text(seconds: float) -> str:
