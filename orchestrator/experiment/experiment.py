@@ -116,7 +116,7 @@ def names_of(model: type[BaseModel]) -> list[str]:
 def _choice(title: str, kind: registry.Kind) -> type[Choice]:
     fields: dict[str, Any] = {
         name.replace("-", "_"): (part.Config | None, Field(default=None, alias=name))
-        for name, part in registry.found(kind).items()
+        for name, part in registry.parts_of(kind).items()
     }
     return create_model(title, __base__=Choice, **fields)
 
