@@ -10,7 +10,7 @@ from pydantic import Field
 from orchestrator.core.units import Duration
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, footprints, torch_ranks
@@ -21,6 +21,7 @@ from workloads.common.torch_ranks import TorchConfig
 from workloads.models import gpt
 from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape
+from workloads.rank.torch.moe import Settings
 from workloads.readers import lines
 from workloads.readers.iterations import read_training
 
@@ -118,7 +119,9 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     shape = gpt.shape_of(config.model)
     (whole,) = gpt.stages(shape, pipeline=1, tensor=1)
     second = config.compute_time * FORWARD_SHARE / whole.flops
-    told: dict[str, Any] = {
+    settled = config.model_copy(update={"backend": "gloo"})
+    settings: Settings = {
+        **torch_ranks.settings(settled, job, seed=seed),
         "blocks": shape.layers,
         "sparse": _sparse(config),
         "experts": config.experts,
@@ -135,10 +138,9 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "head_s": whole.head_flops * second,
         "backward": (1 - FORWARD_SHARE) / FORWARD_SHARE,
     }
-    settled = config.model_copy(update={"backend": "gloo"})
-    held = told["dense"] * BYTES_PER_PARAMETER
+    held = settings["dense"] * BYTES_PER_PARAMETER
     return torch_ranks.launches(
-        settled, job, topology, program="torch.moe", told=told, seed=seed,
+        settled, job, topology, program="torch.moe", settings=settings,
         footprint=footprints.emulated(held, compute_s=config.compute_time, ranks=len(job.ranks)),
     )  # fmt: skip
 
@@ -173,12 +175,12 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     return between.theory(job, between.summed(kinds.values()), parameters=moved, source=source)
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """The tables of a rank, and `routing`; damaged lines are left out."""
-    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window_name": ""}
-    rows = [{**who, **row} for record in lines.records(home.folder / LOG) for row in _rows(record)]
+    who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
+    rows = [{**who, **row} for record in lines.records(output.folder / LOG) for row in _rows(record)]
     return {
-        **read_training(home),
+        **read_training(output),
         "routing": {column: [row[column] for row in rows] for column in TABLES["routing"]},
     }
 

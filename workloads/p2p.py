@@ -10,12 +10,13 @@ from pydantic import Field
 from orchestrator.core.units import Size
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, model_training, modelled, torch_ranks
 from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
+from workloads.rank.torch.buckets import Settings
 from workloads.rank.torch.exchange import schedule
 from workloads.readers.iterations import read_training
 
@@ -83,8 +84,10 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    told = {
-        **model_training.told(config, topology),
+    settled = config.model_copy(update={"backend": "gloo"})
+    settings: Settings = {
+        **torch_ranks.settings(settled, job, seed=seed),
+        **model_training.settings(config, topology, seed=seed),
         "bucket_bytes": config.bucket / topology.scale,
         "strategy": config.strategy,
         "servers": config.servers,
@@ -92,9 +95,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "peers": config.peers,
         "hosts": _hosts(job),
     }
-    settled = config.model_copy(update={"backend": "gloo"})
     return torch_ranks.launches(
-        settled, job, topology, program="torch.p2p", told=told, seed=seed,
+        settled, job, topology, program="torch.p2p", settings=settings,
         footprint=model_training.footprint(settled, job, topology),
     )  # fmt: skip
 
@@ -122,8 +124,8 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     return between.theory(job, pairs, parameters=moved, source=source)
 
 
-def read(home: Home) -> Mapping[str, Columns]:
-    return read_training(home)
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
+    return read_training(output)
 
 
 def _hosts(job: Job) -> list[int]:

@@ -15,6 +15,8 @@ from orchestrator.experiment.plan import RunPlan
 from orchestrator.experiment.plandata import launch_data
 from orchestrator.run.measuring import Window
 from orchestrator.run.watch import Process
+from orchestrator.store.manifest import decoded, encoded
+from orchestrator.store.records import Reply
 from orchestrator.store.rundir import RunFolder
 
 REDUCE_S = 1800.0
@@ -81,12 +83,10 @@ class Reducer:
             self.close()
             raise StoreError(f"the tables of {folder.path} were not made within {REDUCE_S:.0f} s") from None
         crashed = process.returncode != 0 or not out.strip()
-        result: dict[str, Any] = {"error": "it crashed"} if crashed else json.loads(out)
-        if "ok" not in result:
-            raise StoreError(
-                f"the tables of {folder.path} could not be made: {result['error']}", tail=err, hint=result.get("hint")
-            )
-        folder.manifest.update(result["ok"])
+        reply = Reply(error="it crashed") if crashed else decoded(out.encode(), Reply)
+        if reply.ok is None:
+            raise StoreError(f"the tables of {folder.path} could not be made: {reply.error}", tail=err, hint=reply.hint)
+        folder.manifest.update(json.loads(encoded(reply.ok)))
 
     def close(self) -> None:
         """End the process, whatever it does."""

@@ -113,7 +113,7 @@ class Session:
                 raise
             self.clients[name] = client  # from here on it has a folder to remove
             self.kernels[name], self._folders[name] = greeting.boot, greeting.folder
-            if self.testbed.home_of(name) is None:
+            if self.testbed.local_folder(name) is None:
                 self.away.add(name)
             return client
 
@@ -489,7 +489,7 @@ class Session:
 
         def fetch(client: AgentClient) -> None:
             name = client.node.name
-            seen, home = self.testbed.home_of(name), run_folder / "hosts" / name
+            seen, home = self.testbed.local_folder(name), run_folder / "hosts" / name
             if seen is not None:
                 bring_up(seen / Path(client.node.folder(self.run)).name, home)
             elif isinstance(files := listed[name], OrchError):
@@ -498,10 +498,10 @@ class Session:
                 fetching.bring_home(client, files, home, deadline)
             self.away.discard(name)
 
-        there = [name for name in self.clients if name in listed or self.testbed.home_of(name) is not None]
+        there = [name for name in self.clients if name in listed or self.testbed.local_folder(name) is not None]
         self.each(there, fetch, what="fetching", seconds=FETCH_S)
         # An agent that was lost before its greeting has made no folder.
-        lost = [name for name in self.watch.lost if name in self.clients and self.testbed.home_of(name) is None]
+        lost = [name for name in self.watch.lost if name in self.clients and self.testbed.local_folder(name) is None]
         if lost:
             raise TransportError(f"what {', '.join(lost)} had of the run is not home: {self.watch.lost[lost[0]]}")
 

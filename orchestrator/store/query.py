@@ -1,50 +1,55 @@
-"""The tables of many runs as one: DuckDB over their Parquet files, and `runs` and `windows` made from manifests."""
+"""The tables of many runs as one: DuckDB over their Parquet files and manifests, with views of `views`."""
 
 from __future__ import annotations
 
-import json
 import re
 import stat
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.parts.rows import TABLES
-from orchestrator.store import index, remote, tables
+from orchestrator.parts.schema.column import Table
+from orchestrator.store import index, manifests, remote, tables, views
 from orchestrator.store.rundir import PARTIAL, Entry
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-OF_MANIFESTS = ("runs", "windows")
-NAMES = (*OF_MANIFESTS, *(name for name in TABLES if name not in OF_MANIFESTS))
+OF_MANIFESTS: Mapping[str, tuple[Table, Callable[[Sequence[Entry]], pa.Table]]] = {
+    "runs": (manifests.RUNS, manifests.runs_table),
+    "windows": (manifests.WINDOWS, manifests.windows_table),
+    "hosts": (manifests.HOSTS, manifests.hosts_table),
+}
 FORMATS = ("csv", "parquet", "json")
 
 
 def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> duckdb.DuckDBPyConnection:
-    """A connection in which every mentioned table is there, over all sealed runs of `entries`."""
+    """A connection with every table and view: those that are mentioned with the rows of `entries`, others empty.
+
+    Of unsealed runs there is a row in `runs`, and nothing else.
+    """
     import duckdb
 
     connection = duckdb.connect(":memory:")
+    wanted = views.needed(mentioned)
     sealed = [entry for entry in entries if entry.sealed]
-    wanted = [name for name in NAMES if name in set(mentioned)]
-    files = {f"tables/{name}.parquet" for name in wanted if name not in OF_MANIFESTS}
+    files = {f"tables/{views.file_of(name)}.parquet" for name in wanted if name in views.OF_FILES}
     if files:
         remote.fetch(results, [entry.path for entry in sealed], want=files.__contains__)
-    for name in wanted:
-        if name in OF_MANIFESTS:
-            rows = runs_table(entries) if name == "runs" else windows_table(sealed)
-            connection.register(name, rows)
-            continue
-        paths = [entry.path / "tables" / f"{name}.parquet" for entry in sealed]
+    for name, (_, rows) in OF_MANIFESTS.items():
+        connection.register(name, rows((entries if name == "runs" else sealed) if name in wanted else []))
+    for name in views.OF_FILES:
+        paths = [entry.path / "tables" / f"{views.file_of(name)}.parquet" for entry in sealed if name in wanted]
         there = [re.sub(r"([*?\[])", r"[\1]", str(path)) for path in paths if path.exists()]  # each itself, no pattern
         if there:
             _renamed(connection.read_parquet(there, union_by_name=True, hive_partitioning=False)).create_view(name)
         else:
-            connection.register(name, tables.schema(name).empty_table())
+            connection.register(name, tables.schema(views.file_of(name)).empty_table())
+    for name, view in views.VIEWS.items():
+        connection.execute(f"create view {name} as {view.sql}")
     return connection
 
 
@@ -65,119 +70,49 @@ def asked(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
         try:
             found = connection.sql(sql)
             if found is None:
-                raise ConfigError("the query gives nothing; accepted: a select")
+                raise ConfigError(
+                    "the statement gives no rows; accepted: select, show tables, describe TABLE, summarize TABLE"
+                )
             table = found.to_arrow_table()
             return table.rename_columns(_apart(table.column_names))
         except duckdb.Error as error:
             told = str(error)
-            hint = f"tables are {', '.join(NAMES)}" if "does not exist" in told else None
-            raise ConfigError(told, hint=hint) from None
+            raise ConfigError(told, hint=_hint(told, mentioned)) from None
 
 
-def _apart(names: Sequence[str]) -> list[str]:
+def _apart(columns: Sequence[str]) -> list[str]:
     """Names of columns, of which joined tables have some twice: the second `run` is `run_2`."""
     found: list[str] = []
-    for name in names:
+    for name in columns:
         other, number = name, 1
-        while other in found or (number > 1 and other in names):
+        while other in found or (number > 1 and other in columns):
             number += 1
             other = f"{name}_{number}"
         found.append(other)
     return found
 
 
-def runs_table(entries: Sequence[Entry]) -> pa.Table:
-    """A row a run, unsealed ones too; rates and sizes elsewhere are as on the wire: `scale` multiplies them back."""
-    import pyarrow as pa
-
-    rows = []
-    for entry in entries:
-        manifest = entry.manifest
-        job: Mapping[str, Any] = next(iter(manifest.get("jobs", [])), {})
-        sweep = manifest.get("sweep", {})
-        rows.append(
-            {
-                "run": entry.run, "experiment": manifest["experiment"], "outcome": entry.outcome,
-                "valid": bool(manifest.get("valid")), "reasons": "\n".join(manifest.get("reasons", [])),
-                "stage": manifest.get("stage"), "error": manifest.get("error"), "began_ns": manifest.get("began_ns"),
-                "ended_ns": manifest.get("ended_ns"), "point": manifest.get("point"),
-                "repetition": manifest.get("repetition"), "seed": manifest.get("seed"), "scale": manifest.get("scale"),
-                "workload": job.get("workload"), "model": job.get("model"), "ranks": len(job.get("ranks", [])),
-                "sweep": sweep.get("id"), "sweep_name": sweep.get("name"),
-                "git": (manifest.get("git") or {}).get("commit"),
-                "total_s": manifest.get("phases", {}).get("total"), "overhead_s": manifest.get("overhead_s"),
-                "path": str(entry.path),
-            }
-        )  # fmt: skip
-    return pa.Table.from_pylist(rows, schema=_schema(RUNS))
+def _hint(told: str, mentioned: Iterable[str]) -> str | None:
+    """What would help with an error of DuckDB's."""
+    if "does not exist" in told:
+        return f"tables are {', '.join(names())}"
+    if "not found in FROM clause" in told:
+        known = [name for name in names() if name in set(mentioned)]
+        return "; ".join(f"orch tables {name}" for name in known) or None
+    return None
 
 
-RUNS = {
-    "run": "string", "experiment": "string", "outcome": "string", "valid": "bool", "reasons": "string",
-    "stage": "string", "error": "string", "began_ns": "int64", "ended_ns": "int64", "point": "string",
-    "repetition": "int64", "seed": "int64", "scale": "int64", "workload": "string", "model": "string",
-    "ranks": "int64", "sweep": "string", "sweep_name": "string", "git": "string", "total_s": "float64",
-    "overhead_s": "float64", "path": "string",
-}  # fmt: skip
-WINDOWS = {
-    "run": "string", "experiment": "string", "window_name": "string", "start_ns": "int64", "end_ns": "int64",
-    "valid": "bool", "reasons": "string", "scale": "int64", "requested_bps": "float64", "achieved_bps": "float64",
-    "job": "string", "model": "string", "iterations": "int64", "mean_s": "float64", "p50_s": "float64",
-    "p99_s": "float64", "sweep": "string", "sweep_name": "string", "sweep_point": "string", "repetition": "int64",
-    "fresh": "bool", "values": "string",
-}  # fmt: skip
-
-
-def windows_table(entries: Sequence[Entry]) -> pa.Table:
-    """A row a measured window and job; loads are at full size, all sources together; `values` of a sweep as JSON."""
-    import pyarrow as pa
-
-    rows = [row for entry in entries for window in entry.manifest.get("windows", []) for row in _window(entry, window)]
-    return pa.Table.from_pylist(rows, schema=_schema(WINDOWS))
-
-
-def _window(entry: Entry, window: Mapping[str, Any]) -> list[dict[str, Any]]:
-    manifest = entry.manifest
-    scale = manifest.get("scale", 1)
-    models = {job["name"]: job.get("model") for job in manifest.get("jobs", [])}
-    sweep = manifest.get("sweep", {})
-    planned = sweep.get("points", {}).get(window["window"], {})
-    rates = [load["achieved_bps"] for load in window["loads"]]
-    common = {
-        "run": entry.run, "experiment": manifest["experiment"], "window_name": window["window"],
-        "start_ns": window["start_ns"], "end_ns": window["end_ns"], "valid": bool(window["valid"]),
-        "reasons": "\n".join(window["reasons"]), "scale": scale,
-        "requested_bps": sum(load["requested_bps"] for load in window["loads"]) * float(scale),
-        "achieved_bps": None if None in rates else sum(rates) * float(scale),
-        "sweep": sweep.get("id"), "sweep_name": sweep.get("name"), "sweep_point": planned.get("point"),
-        "repetition": planned.get("repetition", manifest.get("repetition")), "fresh": planned.get("fresh", False),
-        "values": json.dumps(planned["values"]) if planned else None,
-    }  # fmt: skip
-    jobs = window["training"] or [{}]
-    return [
-        {
-            **common,
-            "job": row.get("job"),
-            "model": models.get(row.get("job")),
-            **{key: row.get(key) for key in ("iterations", "mean_s", "p50_s", "p99_s")},
-        }
-        for row in jobs
-    ]
-
-
-def _schema(columns: Mapping[str, str]) -> pa.Schema:
-    import pyarrow as pa
-
-    types = {"int64": pa.int64(), "float64": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
-    return pa.schema([(name, types[kind]) for name, kind in columns.items()])
+def names() -> tuple[str, ...]:
+    """Every table and view that a query may name, those of manifests first."""
+    return (*OF_MANIFESTS, *views.NAMES)
 
 
 def export(results: str, entries: Sequence[Entry], name: str, output: Path) -> int:
     """Write a table over runs to a file, as its name ends, also one that is larger than memory; gives its rows."""
     import duckdb
 
-    if name not in NAMES:
-        raise ConfigError(f"{name}: no such table; accepted: {', '.join(NAMES)}")
+    if name not in names():
+        raise ConfigError(f"{name}: no such table; accepted: {', '.join(names())}")
     kind = output.suffix.removeprefix(".")
     if kind not in FORMATS:
         raise ConfigError(f"{output}: accepted: a name that ends in one of {', '.join('.' + each for each in FORMATS)}")

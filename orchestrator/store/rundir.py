@@ -18,11 +18,11 @@ from typing import Any
 from orchestrator.core import machine, safepath
 from orchestrator.core.errors import StoreError
 from orchestrator.store import shape
+from orchestrator.store.records import FORMAT
 
 MANIFEST = "manifest.json"
 PARTIAL = ".partial"
 PID_NAMESPACE = Path("/proc/self/ns/pid")
-FORMAT = 1
 SYNCED_BYTES = 16 << 20  # larger files (captures) are flushed by the kernel in its time; their hashes tell of a loss
 
 
@@ -220,9 +220,9 @@ def entry_at(folder: Path) -> Entry | None:
 def readable(entry: Entry) -> Entry:
     """The entry, if this version can read it; StoreError for one that a later version made."""
     found = entry.manifest.get("format", FORMAT)
-    if found != FORMAT:
+    if type(found) is not int or found > FORMAT:
         raise StoreError(
-            f"{entry.path / MANIFEST}: is of format {str(found)[:20]}, and this orch reads {FORMAT}",
+            f"{entry.path / MANIFEST}: is of format {str(found)[:20]}, and this orch reads formats up to {FORMAT}",
             hint="use the version of orch that made it, or a later one",
         )
     return entry

@@ -104,7 +104,9 @@ _JOB = record(
     {"name": text, "workload": text, "ranks": each(record({}, {"rank": whole, "node": text}))},
     {"model": maybe(text), "compute": maybe(text)},
 )
-_TOPOLOGY = record({}, {"kind": text, "nodes": each(record({"name": text, "kind": text}, {}))})
+_TOPOLOGY = record(
+    {}, {"kind": text, "nodes": each(record({"name": text, "kind": text}, {"address": text, "device": text}))}
+)
 _POINT = exactly({"point": text, "values": by_name(lambda _: True), "repetition": whole, "fresh": flag})
 _OWNER = record({}, {"host": text, "boot": text, "pids": text})
 

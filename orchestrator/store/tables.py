@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.rows import TABLES, Columns
+from orchestrator.parts.schema.column import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +20,17 @@ OF_THE_RUN = frozenset({"windows", "loads", "generated", "training", "variation"
 # and queries see the names of today, whatever the version of a file.
 VERSION = 2
 RENAMED = {"window": "window_name", "asked_s": "requested_s", "kept_share": "others_wait_share"}  # of version 1
+_FRONT = {
+    "run": Column("string", "id of the run"),
+    "node": Column("string", "node that it is from"),
+    "launch": Column("string", "process that it is from"),
+}
 _ROWS_PER_GROUP = 1 << 18
+
+
+def front(name: str) -> Mapping[str, Column]:
+    """The columns that the store puts in front of those of a table."""
+    return _FRONT if name not in OF_THE_RUN else {"run": _FRONT["run"]}
 
 
 def schema(name: str) -> pa.Schema:
@@ -29,8 +40,7 @@ def schema(name: str) -> pa.Schema:
     if name not in TABLES:
         raise StoreError(f"there is no table {name!r}", hint="tables are " + ", ".join(TABLES))
     types = {"int64": pa.int64(), "float64": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
-    front = ["run"] if name in OF_THE_RUN else ["run", "node", "launch"]
-    fields = [pa.field(column, pa.string()) for column in front]
+    fields = [pa.field(column, pa.string()) for column in front(name)]
     fields += [pa.field(column, types[kind]) for column, kind in TABLES[name].items()]
     return pa.schema(fields, metadata={"orch.tables": str(VERSION)})
 
@@ -63,10 +73,20 @@ def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
         return empty.empty_table()
     try:
         if pq.read_schema(path).names == renamed(pq.read_schema(path).names):
-            return pq.read_table(path, partitioning=None, filters=where)
-        return _of_an_older_version(path, where)
+            return _with_all(pq.read_table(path, partitioning=None, filters=where), empty)
+        return _with_all(_of_an_older_version(path, where), empty)
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
+
+
+def _with_all(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Rows with every column of today: those that a file has not, since it is older, are missing values."""
+    import pyarrow as pa
+
+    for field in columns:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
+    return rows.select([*columns.names, *(name for name in rows.column_names if name not in columns.names)])
 
 
 def _of_an_older_version(path: Path, where: Any) -> pa.Table:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ import numpy as np
 
 from orchestrator.analysis.windows import windows
 from orchestrator.analysis.windows.gates import Tolerances
-from orchestrator.analysis.windows.gates import reasons as reasons_of
-from orchestrator.analysis.windows.gates import valid as is_valid
 from orchestrator.parts.rows import TABLES
+from orchestrator.store.manifest import FILE, encoded, load
 from orchestrator.store.tables import TableWriter
 
 BEGAN_NS = 1_795_000_000_000_000_000
@@ -75,17 +73,16 @@ def make_run(  # noqa: C901
                 writer.add("sockets", _sockets(random, int(starts[0]), int(ends[-1])), node=host, launch="tcp")
         if "counters" not in skip:
             writer.add("counters", _queue(random, int(starts[0]), int(ends[-1])), node="switch", launch="qdisc")
-    outcome = windows.measure(path / "tables", manifest, tolerances={name: tolerances for name, *_ in spans})
+    file = path / FILE
+    file.write_text(json.dumps(manifest))
+    outcome = windows.measure(path / "tables", load(file), tolerances={name: tolerances for name, *_ in spans})
     with TableWriter(path / "tables", run=run) as writer:
         for name, columns in outcome.tables.items():
             writer.add(name, columns)
-    for window in manifest["windows"]:
-        gates = outcome.gates[window["window"]]
-        window |= {"gates": [gate.as_data() for gate in gates], "valid": is_valid(gates), "reasons": reasons_of(gates)}
-        window |= {table: _rows(outcome.tables[table], window["window"]) for table in ("loads", "training")}
-    manifest["valid"] = all(window["valid"] for window in manifest["windows"])
-    manifest["reasons"] = [f"{w['window']}: {why}" for w in manifest["windows"] for why in w["reasons"]]
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    manifest["windows"] = json.loads(encoded(outcome.windows))
+    manifest["valid"] = all(window.valid for window in outcome.windows)
+    manifest["reasons"] = [f"{window.window}: {why}" for window in outcome.windows for why in window.reasons]
+    file.write_text(json.dumps(manifest))
     for host in HOSTS:
         (path / "hosts" / host).mkdir(parents=True)
         (path / "hosts" / host / "before.json").write_text(json.dumps({
@@ -95,15 +92,6 @@ def make_run(  # noqa: C901
             "generic-receive-offload: on",
         }))  # fmt: skip
     return path
-
-
-def _rows(columns: Mapping[str, Any], window: str) -> list[dict[str, Any]]:
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    return [
-        {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
-        for row in rows
-        if row.pop("window_name") == window
-    ]
 
 
 def loose() -> Tolerances:
@@ -134,7 +122,7 @@ def _manifest(run, repetition, scale, spans, load_bps):
         "windows": [{"window": name, "start_ns": start, "end_ns": stop,
                      "iterations": {"training": {"first": first, "last": last}},
                      "loads": [{"source": "iperf0", "src": "h2", "dst": "h1", "requested_bps": load_bps}]
-                              if load_bps else []}
+                              if load_bps else [], "valid": False, "reasons": []}
                     for name, first, last, start, stop in spans],
         "launches": [{"name": "tcpdump", "node": host, "part": "collector.tcpdump", "role": "collector",
                       "argv": ["tcpdump", "-i", "eth0"],

@@ -285,21 +285,32 @@ def test_receivers_are_asked_at_once(session_of):
     assert landing.rates.keys() == {"h2", "h3"}
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.2])
-def test_preflight_tells_by_how_much_the_load_is_missed(session_of, share, monkeypatch):
-    monkeypatch.setattr(measuring, "STEADY_WITHIN_S", 0.1)
-    run = planned("{iterations: 5}", traffic=TRAFFIC)
-    session = session_of(run, {"h3": Counter(50e6 * share)})
-    got = {0.0: "0bit", 0.5: "250mbit", 1.2: "600mbit"}[share]
-    with pytest.raises(OrchError, match=f"preflight of window w1: .* h3 receives {got} of 500mbit") as caught:
-        preflight(run, run.windows[0], session)
-    assert "as-achieved" in str(caught.value.hint)
+class Within:
+    """A deadline on a counter's clock."""
+
+    def __init__(self, counter, seconds):
+        self.counter, self.ends_ns = counter, counter.now_ns + seconds * 1e9
+
+    @property
+    def expired(self):
+        return self.counter.now_ns >= self.ends_ns
 
 
 def told_by(counter, monkeypatch):
     """The counter, whose clock the waiting goes by, too."""
     monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: counter.now_ns / 1e9 - 1e9))
+    monkeypatch.setattr(measuring, "Deadline", SimpleNamespace(after=lambda seconds: Within(counter, seconds)))
     return counter
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.2])
+def test_preflight_tells_by_how_much_the_load_is_missed(session_of, share, monkeypatch):
+    run = planned("{iterations: 5}", traffic=TRAFFIC)
+    session = session_of(run, {"h3": told_by(Counter(50e6 * share), monkeypatch)})
+    got = {0.0: "0bit", 0.5: "250mbit", 1.2: "600mbit"}[share]
+    with pytest.raises(OrchError, match=f"preflight of window w1: .* h3 receives {got} of 500mbit") as caught:
+        preflight(run, run.windows[0], session)
+    assert "as-achieved" in str(caught.value.hint)
 
 
 def test_preflight_takes_the_load_as_achieved_where_that_is_said(session_of, monkeypatch):
@@ -311,7 +322,7 @@ def test_preflight_takes_the_load_as_achieved_where_that_is_said(session_of, mon
 def test_preflight_gives_up_at_once_on_a_load_that_stands_short_when_it_can_be_raised(session_of, monkeypatch):
     run = planned("{iterations: 5}", traffic=TRAFFIC)
     session = session_of(run, {"h3": told_by(Counter(30e6, step_ns=100 * MS), monkeypatch)})
-    landing = preflight(run, run.windows[0], session, raisable={"h3"})
+    landing = preflight(run, run.windows[0], session, escalatable={"h3"})
     assert landing.short == {"h3"}
     assert landing.text(10) == "h3 receives 300mbit of 500mbit"
 
@@ -322,7 +333,7 @@ def test_a_load_that_still_grows_is_not_raised_yet(session_of, monkeypatch):
     session = session_of(run, {"h3": counter})
     # Six seconds of the node's clock to get there.
     counter.grown = lambda seconds: (seconds**2 / 12 if seconds < 6 else seconds - 3) * 50e6 / 8
-    assert preflight(run, run.windows[0], session, raisable={"h3"}).short == frozenset()
+    assert preflight(run, run.windows[0], session, escalatable={"h3"}).short == frozenset()
 
 
 def test_preflight_judges_the_last_second_not_what_was_before(session_of):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import manifests
 import pytest
 
 from orchestrator.analysis import reduction
@@ -16,7 +17,7 @@ workload: {ddp: {model: resnet50, compute_time: 10ms, hosts: [h1, h2]}}
 measure: {iterations: 5}
 """
 MANIFEST = {"load": 0.05, "capture_drops": 0.1, "capture_nic": 0.1, "min_iterations": 5, "clock": 0.001}
-WINDOW = {"window": "w1", "wanted_iterations": 5}
+WINDOW = {**manifests.NOT_JUDGED, "window": "w1", "wanted_iterations": 5}
 
 
 def built(more=""):
@@ -50,9 +51,9 @@ def test_the_nodes_that_take_part_are_watched_and_no_others(more, nodes):
     [("", 0.05), ("validity: {processor: 12%}\n", 0.12), ("validity: {processor: ignore}\n", None)],
 )
 def test_the_limit_of_the_gate_is_what_the_experiment_says(more, limit):
-    manifest = {"validity": dict(built(more).validity), "windows": [WINDOW]}
+    manifest = manifests.made(validity=dict(built(more).validity), windows=[WINDOW])
     assert reduction._tolerances(manifest)["w1"].processor == limit
 
 
 def test_a_run_from_before_the_gate_is_judged_by_its_default():
-    assert reduction._tolerances({"validity": MANIFEST, "windows": [WINDOW]})["w1"].processor == 0.05
+    assert reduction._tolerances(manifests.made(validity=MANIFEST, windows=[WINDOW]))["w1"].processor == 0.05

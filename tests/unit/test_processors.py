@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import manifests
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ from orchestrator.analysis.windows import serving
 from orchestrator.analysis.windows.processors import NOTHING, Sampled, Series
 from orchestrator.analysis.windows.waiting import FULL, judge_waiting
 from orchestrator.parts.collectors import processor
-from orchestrator.parts.rows import Home
+from orchestrator.parts.rows import LaunchOutput
 
 DATA = Path(__file__).parents[1] / "data/processor"
 SECOND = 10**9
@@ -26,26 +27,26 @@ def recorded(name, without=""):
     """A recorded quickstart, judged: four ranks on h1 to h4, and h5 and a switch, all on two processors."""
     folder = DATA / name
     nodes = [path.name for path in sorted(folder.iterdir()) if path.is_dir()]
-    launches = [{"part": serving.PART, "node": node} for node in nodes if node != without]
+    launches = [manifests.launch(node=node, part=serving.PART) for node in nodes if node != without]
     tables = {"counters": [], "tasks": []}
     for node in [launch["node"] for launch in launches]:
-        home = Home(
+        output = LaunchOutput(
             folder=folder / node, node=node, launch="", job=None, rank=None, window=None, source=None, offset_ns=0
         )
-        for table, columns in processor.read(home).items():
+        for table, columns in processor.read(output).items():
             made = pa.table({key: pa.array(np.asarray(values).tolist()) for key, values in columns.items()})
             tables[table].append(made.append_column("node", pa.array([node] * len(made))))
     for rank in range(4):
         name = f"training-rank{rank}"
-        launches.append({"part": "workload.ddp", "node": f"h{rank + 1}", "name": name, "job": "training"})
-    manifest = {
-        "launches": launches,
-        "jobs": [{"name": "training"}],
-        "kernels": {"nodes": {launch["node"]: "one" for launch in launches}},
-    }
+        launches.append(manifests.launch(name, f"h{rank + 1}", job="training"))
+    manifest = manifests.made(
+        launches=launches,
+        jobs=[{"name": "training", "workload": "ddp", "ranks": []}],
+        kernels={"nodes": {launch["node"]: "one" for launch in launches}},
+    )
     samples = serving.samples(pa.concat_tables(tables["counters"]), pa.concat_tables(tables["tasks"]), manifest)
     about = json.loads((folder / "window.json").read_text())
-    return samples.window({"window": "w1", "start_ns": about["begin_ns"], "end_ns": about["end_ns"]})
+    return samples.window(manifests.window(start_ns=about["begin_ns"], end_ns=about["end_ns"]))
 
 
 def grown(rates):
@@ -72,7 +73,7 @@ def node(counters, **processes):
 
 def served(nodes, shared=None, seconds=10):
     ranks = tuple((name, process) for name, sampled in nodes.items() for process in sampled.wait)
-    window = {"window": "w1", "start_ns": BEGIN, "end_ns": BEGIN + seconds * SECOND}
+    window = manifests.window(start_ns=BEGIN, end_ns=BEGIN + seconds * SECOND)
     return serving.Samples(nodes, shared or {}, {"training": ranks}).window(window)
 
 
@@ -97,8 +98,8 @@ def test_a_run_beside_compilers_was_not_set_by_the_network_alone():
     assert (told.passed, told.required) == (False, True)
     assert f"for {training.kept:.1%} of the window its threads waited for processors" in told.message
     assert f"{training.process} on {training.node}" in told.message
-    assert {row["host"] for row in found.rows} == {"h1", "h2", "h3", "h4", "h5", "switch"}
-    assert sum(row["own_share"] for row in found.rows) + found.rows[0]["others_share"] < 1.0
+    assert {row.host for row in found.rows} == {"h1", "h2", "h3", "h4", "h5", "switch"}
+    assert sum(row.own_share for row in found.rows) + found.rows[0].others_share < 1.0
 
 
 def test_without_the_sampler_of_one_host_nobody_knows_what_was_others_work():
@@ -210,5 +211,5 @@ def test_what_is_ignored_is_told_and_does_not_fail():
 
 
 def test_a_run_from_before_processors_were_sampled_has_no_verdict_on_them():
-    manifest = {"launches": [{"part": "workload.ddp", "node": "h1", "name": "r", "job": "training"}], "jobs": []}
-    assert serving.samples(None, None, manifest).window({"window": "w1"}) == serving.Served((), (), ())
+    manifest = manifests.made(launches=[manifests.launch(job="training")])
+    assert serving.samples(None, None, manifest).window(manifests.window()) == serving.Served((), (), ())

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.run import recovery
-from orchestrator.store import rundir
+from orchestrator.store import records, rundir
 from orchestrator.store.rundir import Entry, RunFolder, entries, find, new_run_id, process_start
 
 
@@ -40,7 +40,12 @@ def test_a_visible_folder_is_a_complete_one(tmp_path):
     assert final == folder.path == tmp_path / "e/r1"
     assert not (tmp_path / "e/r1.partial").exists()
     manifest = json.loads((final / "manifest.json").read_text())
-    assert (manifest["format"], manifest["run"], manifest["seed"], manifest["outcome"]) == (1, "r1", 5, "completed")
+    assert (manifest["format"], manifest["run"], manifest["seed"], manifest["outcome"]) == (
+        records.FORMAT,
+        "r1",
+        5,
+        "completed",
+    )
     assert manifest["artifacts"] == [
         {"path": "hosts/h1/log", "bytes": 0, "sha256": hashlib.sha256(b"").hexdigest()},
         {"path": "tables/x.parquet", "bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()},
@@ -219,16 +224,18 @@ def test_ids_sort_by_time_and_name_the_point():
     assert ids == sorted(ids)
 
 
-@pytest.mark.parametrize("newer", [2, "2027.1", None, [1]])
+@pytest.mark.parametrize("newer", [records.FORMAT + 1, "2027.1", None, [1]])
 def test_what_a_later_version_made_is_refused_by_name_and_left_as_it_is(tmp_path, capsys, newer):
     folder = made(tmp_path, "r1")
     folder.save(format=newer, controller={**rundir.controller(), **GONE})
     before = (folder.path / "manifest.json").read_bytes()
-    with pytest.raises(StoreError, match=r"manifest\.json: is of format .*, and this orch reads 1") as caught:
+    with pytest.raises(
+        StoreError, match=r"manifest\.json: is of format .*, and this orch reads formats up to"
+    ) as caught:
         find(tmp_path, "r1")
     assert caught.value.hint == "use the version of orch that made it, or a later one"
     assert recovery.recover(tmp_path, []) == 1
-    assert "and this orch reads 1" in capsys.readouterr().out
+    assert "and this orch reads formats up to" in capsys.readouterr().out
     assert (folder.path / "manifest.json").read_bytes() == before
 
 

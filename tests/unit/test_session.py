@@ -70,7 +70,7 @@ class Here:
         for line in self._made:
             line.end()
 
-    def home_of(self, node):
+    def local_folder(self, node):
         return None
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import manifests
 import numpy as np
 import pytest
 from scipy import stats
 
-from orchestrator.analysis import homes
+from orchestrator.analysis import launch_outputs
 from orchestrator.analysis.stats.steady import BATCH, Drift, drift, truncation
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
+from orchestrator.store.records import Truncation
 
 NIGHTS = Path(__file__).parents[1] / "data/nights/iterations.csv"
 
@@ -152,13 +155,15 @@ def logs(folder, job, rank, node, took, *, begin_ns):
                     **dict.fromkeys(("forward_s", "backward_s", "wait_s"), 0.0)}) + "\n"
         for number, (start, end) in enumerate(zip(starts, ends, strict=True))
     ))  # fmt: skip
-    return starts, ends, {"name": place.name, "node": node, "part": "workload.ddp", "job": job, "rank": rank,
-                          "window": None, "source": None}  # fmt: skip
+    return starts, ends, manifests.launch(place.name, node, job=job, rank=rank)
 
 
 def manifest_of(jobs, launches, window):
-    return {"run": "r", "jobs": [{"name": job} for job in jobs], "launches": launches, "windows": [window],
-            "clocks": {launch["node"]: {"before": {"offset_ns": 1000}} for launch in launches}}  # fmt: skip
+    clock = {"before": {"offset_ns": 1000, "uncertainty_ns": 0}}
+    return manifests.made(
+        jobs=[{"name": job, "workload": "ddp", "ranks": []} for job in jobs], launches=launches,
+        windows=[{**manifests.NOT_JUDGED, **window}], clocks={launch["node"]: clock for launch in launches},
+    )  # fmt: skip
 
 
 def test_a_window_begins_where_the_logs_of_its_ranks_have_settled(tmp_path):
@@ -168,16 +173,16 @@ def test_a_window_begins_where_the_logs_of_its_ranks_have_settled(tmp_path):
     window = {"window": "w1", "start_ns": int(starts[20]), "end_ns": int(ends[-1]), "warmup": "auto",
               "earliest": {"a": 0}, "iterations": {"a": {"first": 20, "last": len(took) - 1}}}  # fmt: skip
     manifest = manifest_of(["a"], [one, other], window)
-    places = list(homes.places(tmp_path, manifest))
-    (found,) = homes.settled(manifest, places)
-    first = found["iterations"]["a"]["first"]
+    places = list(launch_outputs.located(tmp_path, manifest))
+    (found,) = launch_outputs.settled(manifest, places)
+    first = found.iterations["a"].first
     assert 7 <= first <= 12
-    assert (found["start_ns"], found["end_ns"]) == (starts[first], window["end_ns"])
-    assert found["mser"] == {"a": {"samples": len(took), "unbounded": first}}
+    assert found.span_ns == (starts[first], window["end_ns"])
+    assert found.mser == {"a": Truncation(samples=len(took), unbounded=first)}
     # The same again of what is sealed, and nothing where the number is the experiment's own.
-    assert homes.settled({**manifest, "windows": [found]}, places) == [found]
-    fixed = {**window, "warmup": 20}
-    assert homes.settled({**manifest, "windows": [fixed]}, places) == [fixed]
+    assert launch_outputs.settled(replace(manifest, windows=(found,)), places) == (found,)
+    fixed = replace(manifest.windows[0], warmup=20)
+    assert launch_outputs.settled(replace(manifest, windows=(fixed,)), places) == (fixed,)
 
 
 def test_jobs_of_one_window_begin_together_with_the_one_that_settles_last(tmp_path):
@@ -188,15 +193,15 @@ def test_jobs_of_one_window_begin_together_with_the_one_that_settles_last(tmp_pa
     window = {"window": "w1", "start_ns": int(late[20]), "end_ns": int(ends[-1]), "warmup": "auto",
               "earliest": {"a": 0, "b": 0}, "iterations": spans}  # fmt: skip
     manifest = manifest_of(["a", "b"], [one, two], window)
-    (found,) = homes.settled(manifest, list(homes.places(tmp_path, manifest)))
-    first = {job: span["first"] for job, span in found["iterations"].items()}
+    (found,) = launch_outputs.settled(manifest, list(launch_outputs.located(tmp_path, manifest)))
+    first = {job: span.first for job, span in found.iterations.items()}
     assert first["b"] == 10
     assert starts[first["a"] - 1] < late[10] <= starts[first["a"]]
-    assert found["start_ns"] == late[10]
+    assert found.start_ns == late[10]
 
 
 def test_a_job_that_logged_nothing_leaves_its_window_as_it_was(tmp_path):
     window = {"window": "w1", "start_ns": 1, "end_ns": 2, "warmup": "auto", "earliest": {"a": 0},
               "iterations": {"a": {"first": 20, "last": 40}}}  # fmt: skip
     manifest = manifest_of(["a"], [], window)
-    assert homes.settled(manifest, []) == [window]
+    assert launch_outputs.settled(manifest, []) == manifest.windows

@@ -140,7 +140,7 @@ def test_a_capture_that_never_began_gives_no_figures_and_only_fails_the_load_it_
 def test_jobs_that_share_a_pair_of_hosts_have_no_bytes_of_their_own(tmp_path, hosts, mixed):
     def add_job(manifest):
         ranks = [{"rank": rank, "node": host} for rank, host in enumerate(hosts)]
-        manifest["jobs"].append({"name": "other", "ranks": ranks})
+        manifest["jobs"].append({"name": "other", "workload": "ddp", "ranks": ranks})
 
     run = make_run(tmp_path, tolerances=loose(), change=add_job)
     one, other = tables.read(run / "tables", "training").to_pylist()

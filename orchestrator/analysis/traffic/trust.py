@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any, Literal
 
 from orchestrator.parts.collectors import tcpdump
+from orchestrator.store.records import Job, Manifest
 
 PART = "collector.tcpdump"
 State = Literal["complete", "ended early", "never began"]
@@ -24,7 +25,7 @@ class Planned:
     counts: Mapping[str, int] | None
 
 
-def planned(manifest: Mapping[str, Any], captures: Any, packets: Any) -> tuple[Planned, ...]:
+def planned(manifest: Manifest, captures: Any, packets: Any) -> tuple[Planned, ...]:
     """Every capture among a manifest's launches; `captures` and `packets` are the run's tables (pyarrow Tables).
 
     One whose process failed, or that was gone before it could say its counts, may lack any part of the run. One that
@@ -34,31 +35,31 @@ def planned(manifest: Mapping[str, Any], captures: Any, packets: Any) -> tuple[P
     heard = packets.select(["node", "launch"]).group_by(["node", "launch"], use_threads=False).aggregate([])
     began = {(row["node"], row["launch"]) for row in heard.to_pylist()} | said.keys()
     found = []
-    for launch in manifest["launches"]:
-        if launch["part"] != PART:
+    for launch in manifest.launches:
+        if launch.part != PART:
             continue
-        key = (launch["node"], launch["name"])
+        key = (launch.node, launch.name)
         counts = said.get(key)
         state: State = "never began" if key not in began else "complete"
-        if key in began and (launch.get("failed") or counts is None):
+        if key in began and (launch.failed or counts is None):
             state = "ended early"
         found.append(
             Planned(
-                node=launch["node"],
-                port=counts["port"] if counts else tcpdump.device(launch["argv"]),
+                node=launch.node,
+                port=counts["port"] if counts else tcpdump.device(launch.argv),
                 state=state,
-                why=launch.get("failed") or ("" if state == "complete" else "it left no counts"),
+                why=launch.failed or ("" if state == "complete" else "it left no counts"),
                 counts={name: counts[name] for name in ("captured", "received", "dropped")} if counts else None,
             )
         )
     return tuple(found)
 
 
-def shared_hosts(jobs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, tuple[str, ...]]]:
+def shared_hosts(jobs: Sequence[Job]) -> list[tuple[str, str, tuple[str, ...]]]:
     """Pairs of a manifest's jobs that talk between the same hosts, and those hosts.
 
     A training's flows are known by their pair of hosts alone, so that one job gets the bytes of both.
     """
-    nodes = {job["name"]: {rank["node"] for rank in job["ranks"]} for job in jobs}
+    nodes = {job.name: set(job.nodes) for job in jobs}
     common = [(one, other, tuple(sorted(nodes[one] & nodes[other]))) for one, other in combinations(nodes, 2)]
     return [entry for entry in common if len(entry[2]) > 1]

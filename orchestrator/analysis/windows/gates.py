@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.windows import portbytes
-from orchestrator.analysis.windows.judgement import Gate, gate
+from orchestrator.analysis.windows.judgement import gate
 from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
 from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
 from orchestrator.remote import clocks
+from orchestrator.store.records import Gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

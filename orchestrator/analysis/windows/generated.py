@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from orchestrator.analysis.windows import gates
 from orchestrator.store import tables
+from orchestrator.store.records import Manifest, Window
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -24,37 +24,37 @@ GAP_SLACK = 0.05
 SIZE_SLACK = 0.01  # whole bytes, and draws that were chosen for their sum
 
 
-def measured(folder: Path, manifest: Mapping[str, Any], window: Mapping[str, Any]) -> tuple[gates.Generated, ...]:
+def measured(folder: Path, manifest: Manifest, window: Window) -> tuple[gates.Generated, ...]:
     """What every generator of single flows did in a window; a flow belongs where its planned start lies."""
     import pyarrow.compute as pc
 
-    asked = tables.read(folder, "schedules", where=pc.field("window_name") == window["window"])
-    mine = (pc.field("window_name") == window["window"]) & pc.field("planned_bytes").is_valid()
+    asked = tables.read(folder, "schedules", where=pc.field("window_name") == window.window)
+    mine = (pc.field("window_name") == window.window) & pc.field("planned_bytes").is_valid()
     flows = tables.read(folder, "flows", where=mine)
     if not flows.num_rows:
         return ()
     counters = tables.read(
         folder, "counters", where=pc.match_substring_regex(pc.field("counter"), r"\.received_bytes$")
     )
-    mtu = int(manifest["topology"]["mtu"])
+    mtu = manifest.topology.mtu
     found = []
     for source in sorted(set(flows["source"].to_pylist())):
         rows = flows.filter(pc.equal(flows["source"], source))
         plan = asked.filter(pc.equal(asked["source"], source))
         sizes = tables.read(
-            folder, "sizes", where=(pc.field("source") == source) & (pc.field("window_name") == window["window"])
+            folder, "sizes", where=(pc.field("source") == source) & (pc.field("window_name") == window.window)
         )
-        received = counters.filter(pc.equal(counters["launch"], f"{window['window']}.{source}.sink"))
+        received = counters.filter(pc.equal(counters["launch"], f"{window.window}.{source}.sink"))
         found.append(_one(source, rows, plan=plan, sizes=sizes, received=received, window=window, mtu=mtu))
     return tuple(found)
 
 
-def sent(folder: Path, window: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, float]]:
+def sent(folder: Path, window: Window) -> dict[tuple[str, str], dict[str, float]]:
     """By source and receiver's address: the bytes that each sender's address had acknowledged in a window."""
     import pyarrow.compute as pc
 
-    ended = (pc.field("end_ns") >= window["start_ns"]) & (pc.field("end_ns") < window["end_ns"])
-    mine = (pc.field("window_name") == window["window"]) & pc.field("planned_bytes").is_valid() & ended
+    ended = (pc.field("end_ns") >= window.start_ns) & (pc.field("end_ns") < window.end_ns)
+    mine = (pc.field("window_name") == window.window) & pc.field("planned_bytes").is_valid() & ended
     rows = tables.read(folder, "flows", where=mine).select(["source", "dst", "src", "bytes"])
     found: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows.group_by(["source", "dst", "src"], use_threads=False).aggregate([("bytes", "sum")]).to_pylist():
@@ -62,10 +62,8 @@ def sent(folder: Path, window: Mapping[str, Any]) -> dict[tuple[str, str], dict[
     return found
 
 
-def _one(
-    source: str, flows: Any, *, plan: Any, sizes: Any, received: Any, window: Mapping[str, Any], mtu: int
-) -> gates.Generated:
-    begin, end = window["start_ns"], window["end_ns"]
+def _one(source: str, flows: Any, *, plan: Any, sizes: Any, received: Any, window: Window, mtu: int) -> gates.Generated:
+    begin, end = window.span_ns
     seconds = max((end - begin) / 1e9, 1e-9)
     planned, started = _ints(flows["planned_start_ns"]), _ints(flows["start_ns"])
     inside = (planned >= begin) & (planned < end)

@@ -14,14 +14,15 @@ job can have lost than to the least. The rest of what was waited is the run's ow
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.windows.waiting import Processors, Waiting
+from orchestrator.store.records import ProcessorShares, known
 
 STEP_NS = 1e9  # shorter ones would see the kernel's ticks of 10 ms
 COUNTERS = ("count", "busy_s", "interrupt_s", "steal_s", "own_s", "pressure_s", "throttled_s")
@@ -165,36 +166,36 @@ def waiting(job: str, processes: Sequence[Watched], kernel: Mapping[str, Kernel]
 
 def rows(
     nodes: Mapping[str, Sampled], kernel: Mapping[str, Kernel], processes: Sequence[Watched], steps: Steps
-) -> Iterator[dict[str, Any]]:
-    """Rows of the table `processors` but for the window's name; `processes` are those of jobs."""
+) -> Iterator[ProcessorShares]:
+    """Of each node; `processes` are those of jobs."""
     for node, sampled in nodes.items():
         there = kernel[node]
         time_s = there.count * steps.seconds
         mine = [one for one in processes if one.node == node]
         total = {name: float(steps.growth(sampled.counters.get(name, NOTHING)).sum()) for name in COUNTERS}
-        yield {
-            "host": node,
-            "count": there.count,
-            "own_share": total["own_s"] / time_s,
-            "others_share": float(there.others.sum()) / time_s,
-            "interrupt_share": float(there.interrupt.sum()) / time_s,
-            "steal_share": float(there.steal.sum()) / time_s,
-            "pressure_share": total["pressure_s"] / steps.seconds,
-            "throttled_share": total["throttled_s"] / steps.seconds,
-            "wait_share": max((float(one.waited.sum()) / steps.seconds for one in mine), default=np.nan),
-            "others_wait_share": max((float(one.kept.sum()) / steps.seconds for one in mine), default=np.nan),
-        }
+        yield ProcessorShares(
+            host=node,
+            count=there.count,
+            own_share=total["own_s"] / time_s,
+            others_share=float(there.others.sum()) / time_s,
+            interrupt_share=float(there.interrupt.sum()) / time_s,
+            steal_share=float(there.steal.sum()) / time_s,
+            pressure_share=total["pressure_s"] / steps.seconds,
+            throttled_share=total["throttled_s"] / steps.seconds,
+            wait_share=max((float(one.waited.sum()) / steps.seconds for one in mine), default=math.nan),
+            others_wait_share=max((float(one.kept.sum()) / steps.seconds for one in mine), default=math.nan),
+        )
 
 
-def shares(found: Sequence[Mapping[str, Any]], kernel: Mapping[str, Kernel]) -> Iterator[Processors]:
-    """What the processors of each kernel did, from rows of the table."""
+def shares(found: Sequence[ProcessorShares], kernel: Mapping[str, Kernel]) -> Iterator[Processors]:
+    """What the processors of each kernel did, from what those of its nodes did."""
     for members in dict.fromkeys(there.nodes for there in kernel.values()):
-        mine = [row for row in found if row["host"] in members]
-        stopped = sorted(mine, key=lambda row: np.nan_to_num(row["throttled_share"]), reverse=True)
+        mine = [row for row in found if row.host in members]
+        stopped = sorted(mine, key=lambda row: float(np.nan_to_num(known(row.throttled_share))), reverse=True)
         yield Processors(
-            nodes=tuple(row["host"] for row in stopped),
-            used=sum(row["own_share"] for row in mine) + mine[0]["interrupt_share"],
-            pressure=mine[0]["pressure_share"], throttled=stopped[0]["throttled_share"],
+            nodes=tuple(row.host for row in stopped),
+            used=sum(known(row.own_share) for row in mine) + known(mine[0].interrupt_share),
+            pressure=known(mine[0].pressure_share), throttled=known(stopped[0].throttled_share),
         )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from orchestrator.analysis.traffic import throughput
 from orchestrator.analysis.windows import processors
 from orchestrator.analysis.windows.processors import COUNTERS, Sampled, Series, Steps
 from orchestrator.analysis.windows.waiting import Processors, Waiting
+from orchestrator.store.records import Manifest, ProcessorShares, Window
 
 PART = "collector.processor"
 PREFIX = "processor."
@@ -24,7 +25,7 @@ class Served:
 
     waiting: tuple[Waiting, ...]
     processors: tuple[Processors, ...]
-    rows: tuple[Mapping[str, Any], ...]
+    rows: tuple[ProcessorShares, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,11 @@ class Samples:
     shared: Mapping[str, str]
     jobs: Mapping[str, tuple[tuple[str, str], ...]]
 
-    def window(self, window: Mapping[str, Any]) -> Served:
+    def window(self, window: Window) -> Served:
         """How processors served a window of the manifest; nothing of a run that was sealed before they were sampled."""
         if not self.nodes:
             return Served((), (), ())
-        steps = Steps.of(window["start_ns"], window["end_ns"])
+        steps = Steps.of(window.start_ns, window.end_ns)
         kernel = processors.kernels(self.nodes, self.shared, steps)
         watched = {
             job: tuple(processors.watched(self.nodes, kernel, steps, members)) for job, members in self.jobs.items()
@@ -49,23 +50,19 @@ class Samples:
         return Served(
             tuple(processors.waiting(job, members, kernel, steps) for job, members in watched.items() if members),
             tuple(processors.shares(rows, kernel)),
-            tuple({"window_name": window["window"], **row} for row in rows),
+            rows,
         )
 
 
-def samples(counters: Any, tasks: Any, manifest: Mapping[str, Any]) -> Samples:
+def samples(counters: Any, tasks: Any, manifest: Manifest) -> Samples:
     """Of the tables `counters` (or what keeps it) and `tasks`; of a node without a sampler nothing is known."""
-    launches = manifest["launches"]
-    if not any(launch["part"] == PART for launch in launches):
+    if not any(launch.part == PART for launch in manifest.launches):
         return Samples({}, {}, {})
-    jobs: dict[str, tuple[tuple[str, str], ...]] = {job["name"]: () for job in manifest["jobs"]}
-    for launch in launches:
-        if launch.get("job") in jobs:
-            jobs[launch["job"]] += ((launch["node"], launch["name"]),)
-    nodes = sorted({launch["node"] for launch in launches})
-    return Samples(
-        {node: _sampled(counters, tasks, node) for node in nodes}, manifest.get("kernels", {}).get("nodes", {}), jobs
-    )
+    jobs: dict[str, tuple[tuple[str, str], ...]] = {job.name: () for job in manifest.jobs}
+    for launch in manifest.launches:
+        if launch.job in jobs:
+            jobs[launch.job] += ((launch.node, launch.name),)
+    return Samples({node: _sampled(counters, tasks, node) for node in manifest.nodes}, manifest.kernels.nodes, jobs)
 
 
 def _sampled(counters: Any, tasks: Any, node: str) -> Sampled:

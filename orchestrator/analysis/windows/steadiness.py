@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.stats.steady import Drift, truncation
-from orchestrator.analysis.windows.judgement import Gate, gate
+from orchestrator.analysis.windows.judgement import gate
+from orchestrator.store.records import Gate, Truncation, Window
 
 AUTO = "auto"  # how an experiment has warm-up chosen from the data
 SIGNIFICANCE = 0.01
@@ -30,13 +30,12 @@ class Steadiness:
     unbounded: int | None = None
 
 
-def is_open(window: Mapping[str, Any]) -> bool:
+def is_open(window: Window) -> bool:
     """Whether the beginning of a manifest's window is to be chosen from the data, and can be."""
-    spans, earliest = window["iterations"], window.get("earliest") or {}
-    return window.get("warmup") == AUTO and bool(spans) and spans.keys() <= earliest.keys()
+    return window.warmup == AUTO and bool(window.iterations) and window.iterations.keys() <= window.earliest.keys()
 
 
-def settled(window: Mapping[str, Any], logged: Mapping[str, JobSeries]) -> dict[str, Any]:
+def settled(window: Window, logged: Mapping[str, JobSeries]) -> Window:
     """The window of a manifest, beginning where the first iterations of all its jobs have settled.
 
     The run has set it to begin after as many iterations as may be left out at most; those before, from `earliest` on,
@@ -44,39 +43,35 @@ def settled(window: Mapping[str, Any], logged: Mapping[str, JobSeries]) -> dict[
     which a job logged nothing, stays as it is.
     """
     if not is_open(window):
-        return dict(window)
-    spans, earliest = window["iterations"], window["earliest"]
-    parts = {job: logged[job].within(earliest[job], span["last"]) for job, span in spans.items()}
+        return window
+    spans, earliest = window.iterations, window.earliest
+    parts = {job: logged[job].within(earliest[job], span.last) for job, span in spans.items()}
     if not all(len(part.iteration) for part in parts.values()):
-        return dict(window)
-    cuts = {job: truncation(part.seconds, spans[job]["first"] - earliest[job]) for job, part in parts.items()}
+        return window
+    cuts = {job: truncation(part.seconds, spans[job].first - earliest[job]) for job, part in parts.items()}
     start_ns = max(int(part.start_ns[cuts[job].left_out]) for job, part in parts.items())
     firsts = {job: int((part.start_ns < start_ns).sum()) for job, part in parts.items()}
     if any(firsts[job] >= len(part.iteration) for job, part in parts.items()):
-        return dict(window)
-    return {
-        **window,
-        "start_ns": min(int(part.start_ns[firsts[job]]) for job, part in parts.items()),
-        "iterations": {
-            job: {**spans[job], "first": int(part.iteration[firsts[job]])} for job, part in parts.items()
-        },
-        "mser": {job: {"samples": cut.samples, "unbounded": cut.unbounded} for job, cut in cuts.items()},
-    }  # fmt: skip
+        return window
+    return replace(
+        window,
+        start_ns=min(int(part.start_ns[firsts[job]]) for job, part in parts.items()),
+        iterations={job: replace(spans[job], first=int(part.iteration[firsts[job]])) for job, part in parts.items()},
+        mser={job: Truncation(samples=cut.samples, unbounded=cut.unbounded) for job, cut in cuts.items()},
+    )
 
 
-def columns(window: Mapping[str, Any], job: str, drift: Drift) -> dict[str, Any]:
-    """What the table `training` says of it; nothing of warm-up where a window does not record its earliest."""
-    first, earliest = (window["iterations"].get(job) or {}).get("first"), (window.get("earliest") or {}).get(job)
-    return {
-        "left_out": None if first is None or earliest is None else first - earliest,
-        "drift": drift.share, "drift_low": drift.low, "drift_high": drift.high, "drift_p": drift.p,
-    }  # fmt: skip
+def left_out(window: Window, job: str) -> int | None:
+    """How many iterations under the window's traffic were warm-up; None where the window does not record it."""
+    if job not in window.iterations or job not in window.earliest:
+        return None
+    return window.iterations[job].first - window.earliest[job]
 
 
-def found(window: Mapping[str, Any], job: str, drift: Drift) -> Steadiness:
+def found(window: Window, job: str, drift: Drift) -> Steadiness:
     """What is known of a job in a window of a manifest."""
-    rule = (window.get("mser") or {}).get(job) or {}
-    return Steadiness(job=job, drift=drift, samples=rule.get("samples", 0), unbounded=rule.get("unbounded"))
+    rule = window.mser.get(job, Truncation())
+    return Steadiness(job=job, drift=drift, samples=rule.samples, unbounded=rule.unbounded)
 
 
 def judge_steadiness(jobs: Iterable[Steadiness], limit: float | None) -> Iterator[Gate]:

@@ -11,13 +11,14 @@ import numpy.typing as npt
 
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.stats.statistics import quantile
+from orchestrator.store.records import Variation
 
 Floats = npt.NDArray[np.float64]
 
 ALL_RANKS = -1
 
 
-def rows(part: JobSeries, tables: Mapping[str, Any], *, window: str) -> list[dict[str, Any]]:
+def rows(part: JobSeries, tables: Mapping[str, Any]) -> list[Variation]:
     """Rows of the table `variation`: the job as a whole, then each rank; `part` is what counts of the job's iterations.
 
     `tables` has `iterations`, `overlaps` and `spans` (pyarrow Tables). Times are in seconds, shares parts of 1, NaN
@@ -44,26 +45,50 @@ def rows(part: JobSeries, tables: Mapping[str, Any], *, window: str) -> list[dic
     }
     orders = _orders(part, tables["spans"])
     found = [
-        {
-            "rank": ALL_RANKS,
-            **_spread(part.seconds),
-            "straggler_share": _share(_longest(behind), part.seconds),
-            **_hidden(parts, seconds),
-            "orders": max(orders.values(), default=0),
-        }
+        _variation(
+            part.job,
+            ALL_RANKS,
+            part.seconds,
+            straggler_share=_share(_longest(behind), part.seconds),
+            hidden=_hidden(parts, seconds),
+            orders=max(orders.values(), default=0),
+        )
     ]
     for place, rank in enumerate(part.ranks):
         own = {name: values[place] for name, values in parts.items()}
         found.append(
-            {
-                "rank": rank,
-                **_spread(seconds[place]),
-                "straggler_share": _share(behind[place], seconds[place]),
-                **_hidden(own, seconds[place]),
-                "orders": orders.get(rank, 0),
-            }
+            _variation(
+                part.job,
+                rank,
+                seconds[place],
+                straggler_share=_share(behind[place], seconds[place]),
+                hidden=_hidden(own, seconds[place]),
+                orders=orders.get(rank, 0),
+            )
         )
-    return [{"window_name": window, "job": part.job, **row} for row in found]
+    return found
+
+
+def _variation(
+    job: str, rank: int, seconds: Floats, *, straggler_share: float, hidden: tuple[float, float], orders: int
+) -> Variation:
+    n = len(seconds)
+    mean = float(np.mean(seconds)) if n else math.nan
+    return Variation(
+        job=job,
+        rank=rank,
+        iterations=n,
+        mean_s=mean,
+        cv=float(np.std(seconds, ddof=1)) / mean if n > 1 and mean > 0 else math.nan,
+        p50_s=quantile(seconds, 0.5) if n else math.nan,
+        p95_s=quantile(seconds, 0.95) if n else math.nan,
+        p99_s=quantile(seconds, 0.99) if n else math.nan,
+        max_s=float(np.max(seconds)) if n else math.nan,
+        straggler_share=straggler_share,
+        efficiency=hidden[0],
+        overlapped=hidden[1],
+        orders=orders,
+    )
 
 
 def _matrix(part: JobSeries, table: Any, column: str) -> Floats:
@@ -82,20 +107,6 @@ def _matrix(part: JobSeries, table: Any, column: str) -> Floats:
     return found
 
 
-def _spread(seconds: Floats) -> dict[str, Any]:
-    n = len(seconds)
-    mean = float(np.mean(seconds)) if n else math.nan
-    return {
-        "iterations": n,
-        "mean_s": mean,
-        "cv": float(np.std(seconds, ddof=1)) / mean if n > 1 and mean > 0 else math.nan,
-        "p50_s": quantile(seconds, 0.5) if n else math.nan,
-        "p95_s": quantile(seconds, 0.95) if n else math.nan,
-        "p99_s": quantile(seconds, 0.99) if n else math.nan,
-        "max_s": float(np.max(seconds)) if n else math.nan,
-    }
-
-
 def _behind(compute: Floats) -> Floats:
     """By how much the slowest rank computes longer than each; NaN where that is unknown, or nobody else computes."""
     known = ~np.isnan(compute)
@@ -110,13 +121,12 @@ def _longest(behind: Floats) -> Floats:
     return longest
 
 
-def _hidden(parts: Mapping[str, Floats], seconds: Floats) -> dict[str, float]:
+def _hidden(parts: Mapping[str, Floats], seconds: Floats) -> tuple[float, float]:
+    """Efficiency of scheduling, and the share of communication that overlapped with computing."""
     compute, communication = parts["compute_s"], parts["communication_s"]
     spare = np.minimum(compute, communication)
-    return {
-        "efficiency": _share(compute + communication - seconds, spare),
-        "overlapped": _share(parts["overlap_s"], communication),
-    }
+    efficiency = _share(compute + communication - seconds, spare)
+    return efficiency, _share(parts["overlap_s"], communication)
 
 
 def _share(part: Floats, whole: Floats) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,11 @@ from orchestrator.analysis.stats.steady import Drift, drift
 from orchestrator.analysis.traffic import throughput, trust
 from orchestrator.analysis.windows import gates, generated, serving, steadiness, variation
 from orchestrator.analysis.windows.gates import Evidence, Tolerances
-from orchestrator.analysis.windows.judgement import Gate
 from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.parts.rows import TABLES, Columns
-from orchestrator.store import tables
+from orchestrator.store import records, tables
+from orchestrator.store.records import Manifest, Window
 
-Manifest = Mapping[str, Any]
 _NIC = {"in": "rx_bytes", "out": "tx_bytes"}
 _NIC_PACKETS = {"in": "rx_packets", "out": "tx_packets"}
 # Written with every sample, while a counter that stands still is kept at its turning points alone.
@@ -29,10 +28,10 @@ _THROTTLES = ("cpu.core_throttles", "cpu.package_throttles")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Columns of the tables that say what windows amount to, and the gates of each window by its id."""
+    """What the windows of a run amount to, as its manifest and as its tables say it."""
 
+    windows: tuple[Window, ...]
     tables: Mapping[str, Columns]
-    gates: Mapping[str, Sequence[Gate]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,8 @@ def measure(
 ) -> Outcome:
     """Judge every window of a run whose other tables lie in `folder`; `tolerances` by window.
 
-    Of the manifest it reads seed, topology, jobs, windows (without their verdicts), launches, clocks and, where they
-    are there, kernels and free_disk_bytes (of each node, the least seen). `problems` are those of reading captures, and
-    count against every window.
+    What the manifest says of a window's verdict is not looked at. `problems` are those of reading captures, and count
+    against every window.
     """
     import pyarrow.compute as pc
 
@@ -73,73 +71,83 @@ def measure(
         throughput.Kept(packets), tables.read(folder, "capture_flows"),
         counters,
         iterations,
-        {job["name"]: series(iterations, job["name"]) for job in manifest["jobs"]},
+        {job.name: series(iterations, job.name) for job in manifest.jobs},
         trust.planned(manifest, tables.read(folder, "captures"), packets),
         tables.read(folder, "delays"),
         serving.samples(counters, tables.read(folder, "tasks"), manifest),
     )  # fmt: skip
-    rows: dict[str, list[Mapping[str, Any]]] = {"windows": [], "loads": [], "generated": [], "training": [],
-                                             "variation": [], "processors": []}  # fmt: skip
     moved = tables.read(folder, "spans", where=pc.field("lane") == "communication")
     logged = {"iterations": iterations, "overlaps": tables.read(folder, "overlaps"), "spans": moved}
-    verdicts = {}
-    for window in manifest["windows"]:
-        sent = generated.sent(folder, window)
-        loads = _loads(data, manifest, window, sent)
-        rows["loads"] += [
-            {
-                "window_name": window["window"], "source": load.source, "src": load.src, "dst": load.dst,
-                "requested_bps": load.requested_bps, "achieved_bps": load.achieved_bps,
-            }
-            for load in loads
-        ]  # fmt: skip
+    measured: list[Window] = []
+    sent_by: list[Mapping[str, Any]] = []  # rows of `generated`
+    for window in manifest.windows:
+        loads = _loads(data, manifest, window, generated.sent(folder, window))
         made = generated.measured(folder, manifest, window)
-        rows["generated"] += [{"window_name": window["window"], **asdict(one)} for one in made]
+        sent_by += [{"window_name": window.window, **asdict(one)} for one in made]
         within = {job: _within(data.jobs[job], window) for job in data.jobs}
         sizes = {job: _sent(data, manifest, job, part) for job, part in within.items()}
         drifts = {job: drift(part.seconds) for job, part in within.items()}
-        rows["training"] += [
-            _training(manifest, window, part, sent=sizes[job][0], trend=drifts[job]) for job, part in within.items()
-        ]
-        rows["variation"] += [
-            row for part in within.values() for row in variation.rows(part, logged, window=window["window"])
-        ]
         jobs = tuple(_job(manifest, part, sizes[job]) for job, part in within.items())
         served = data.served.window(window)
-        rows["processors"] += served.rows
         evidence = _evidence(
             data, manifest, window, loads=loads, made=made, jobs=jobs, drifts=drifts, served=served, problems=problems
         )
-        judged = gates.judge(evidence, tolerances[window["window"]])
-        verdicts[window["window"]] = judged
-        rows["windows"].append(
+        judged = gates.judge(evidence, tolerances[window.window])
+        measured.append(
+            replace(
+                window,
+                loads=tuple(_load(load) for load in loads),
+                training=tuple(
+                    _training(manifest, window, part, sent=sizes[job][0], trend=drifts[job])
+                    for job, part in within.items()
+                ),
+                variation=tuple(row for part in within.values() for row in variation.rows(part, logged)),
+                processors=served.rows,
+                gates=tuple(judged),
+                valid=gates.valid(judged),
+                reasons=tuple(gates.reasons(judged)),
+            )
+        )
+    return Outcome(windows=tuple(measured), tables=_columns(measured, sent_by))
+
+
+def _columns(measured: Sequence[Window], sent_by: Sequence[Mapping[str, Any]]) -> dict[str, Columns]:
+    """The columns of the tables that say what windows amount to."""
+    rows: dict[str, list[Mapping[str, Any]]] = {
+        "windows": [
             {
-                "window_name": window["window"], "start_ns": window["start_ns"], "end_ns": window["end_ns"],
-                "valid": gates.valid(judged), "reasons": "\n".join(gates.reasons(judged)),
+                "window_name": window.window, "start_ns": window.start_ns, "end_ns": window.end_ns,
+                "valid": window.valid, "reasons": "\n".join(window.reasons),
             }
-        )  # fmt: skip
-    columns = {name: {column: [row[column] for row in rows[name]] for column in TABLES[name]} for name in rows}
-    return Outcome(tables=columns, gates=verdicts)
+            for window in measured
+        ],
+        "generated": list(sent_by),
+    }  # fmt: skip
+    for name in ("loads", "training", "variation", "processors"):
+        rows[name] = [
+            {"window_name": window.window, **asdict(row)} for window in measured for row in getattr(window, name)
+        ]
+    return {name: {column: [row[column] for row in found] for column in TABLES[name]} for name, found in rows.items()}
 
 
-def _within(whole: JobSeries, window: Mapping[str, Any]) -> JobSeries:
-    span = window["iterations"].get(whole.job)
-    return whole.within(span["first"], span["last"]) if span else whole.within(0, -1)
+def _within(whole: JobSeries, window: Window) -> JobSeries:
+    span = window.iterations.get(whole.job)
+    return whole.within(span.first, span.last) if span else whole.within(0, -1)
 
 
 def _loads(
-    data: _Tables, manifest: Manifest, window: Mapping[str, Any], sent: Mapping[tuple[str, str], Mapping[str, float]]
+    data: _Tables, manifest: Manifest, window: Window, sent: Mapping[tuple[str, str], Mapping[str, float]]
 ) -> tuple[gates.Load, ...]:
-    nodes = {node["name"]: node for node in manifest["topology"]["nodes"]}
-    begin, end = window["start_ns"], window["end_ns"]
+    nodes = {node.name: node for node in manifest.topology.nodes}
+    begin, end = window.span_ns
     found = []
-    for load in window["loads"]:
-        source, src, dst = load["source"], load["src"], load["dst"]
-        port = nodes[dst].get("device") or None
+    for load in window.loads:
+        source, src, dst = load.source, load.src, load.dst
+        port = nodes[dst].device or None
         achieved = throughput.achieved_bps(
             data.packets, data.capture_flows, source=source, dst=dst, port=port,
-            src_address=nodes[src]["address"], begin_ns=begin, end_ns=end,
-            sent=sent.get((source, nodes[dst]["address"])),
+            src_address=nodes[src].address, begin_ns=begin, end_ns=end,
+            sent=sent.get((source, nodes[dst].address)),
         )  # fmt: skip
         if data.partial(dst, port):
             achieved = math.nan
@@ -148,92 +156,85 @@ def _loads(
         )
         found.append(
             gates.Load(
-                source=source, src=src, dst=dst, requested_bps=load["requested_bps"], achieved_bps=achieved,
+                source=source, src=src, dst=dst, requested_bps=load.requested_bps, achieved_bps=achieved,
                 longest_gap_s=arrived.longest_gap_s(begin, end),
             )
         )  # fmt: skip
     return tuple(found)
 
 
+def _load(load: gates.Load) -> records.Load:
+    return records.Load(
+        source=load.source, src=load.src, dst=load.dst, requested_bps=load.requested_bps,
+        achieved_bps=load.achieved_bps,
+    )  # fmt: skip
+
+
 def _sent(data: _Tables, manifest: Manifest, name: str, part: JobSeries) -> tuple[float, float]:
     """What a rank sent in an iteration, and the share of it that the window's ends leave open; NaN when not known."""
-    ranks = _planned_job(manifest, name)["ranks"]
-    nodes = [rank["node"] for rank in ranks]
-    devices = {node["name"]: node["device"] for node in manifest["topology"]["nodes"] if node.get("device")}
+    job = manifest.job(name)
+    devices = {node.name: node.device for node in manifest.topology.nodes if node.device}
     span = part.span_ns
-    mixed = any(name in pair for *pair, _ in trust.shared_hosts(manifest["jobs"]))
-    if span is None or mixed or any(data.partial(node, devices.get(node)) for node in nodes):
+    mixed = any(name in pair for *pair, _ in trust.shared_hosts(manifest.jobs))
+    if span is None or mixed or any(data.partial(node, devices.get(node)) for node in job.nodes):
         return math.nan, 0.0
     done = spent(data.iterations, name, span)
     usual = sum(done.values()) / len(done)  # of ranks that do not log
     return throughput.sent_bytes(
-        data.packets, job=name, nodes=nodes, ports=devices, span_ns=span,
-        iterations=[done.get(rank["rank"], usual) for rank in ranks],
+        data.packets, job=name, nodes=job.nodes, ports=devices, span_ns=span,
+        iterations=[done.get(rank.rank, usual) for rank in job.ranks],
     )  # fmt: skip
-
-
-def _planned_job(manifest: Manifest, name: str) -> Mapping[str, Any]:
-    (job,) = (job for job in manifest["jobs"] if job["name"] == name)
-    found: Mapping[str, Any] = job
-    return found
-
-
-def _theory(job: Mapping[str, Any]) -> float:
-    return float((job.get("theory") or {}).get("bytes_per_iteration", math.nan))
 
 
 def _job(manifest: Manifest, part: JobSeries, sent: tuple[float, float]) -> gates.Job:
-    job = _planned_job(manifest, part.job)
-    logging = sum(rank.get("logs", True) for rank in job["ranks"])
+    job = manifest.job(part.job)
     return gates.Job(
-        name=part.job, iterations=len(part.iteration), incomplete=part.incomplete, ranks=logging,
-        ranks_seen=len(part.ranks), sent_bytes=sent[0], theory_bytes=_theory(job), edges=sent[1],
+        name=part.job, iterations=len(part.iteration), incomplete=part.incomplete,
+        ranks=sum(rank.logs for rank in job.ranks), ranks_seen=len(part.ranks), sent_bytes=sent[0],
+        theory_bytes=job.theory_bytes, edges=sent[1],
     )  # fmt: skip
 
 
-def _training(
-    manifest: Manifest, window: Mapping[str, Any], part: JobSeries, *, sent: float, trend: Drift
-) -> dict[str, Any]:
-    job = _planned_job(manifest, part.job)
-    summary = part.summary(seed=manifest["seed"])
-    row: dict[str, Any] = {
-        "window_name": window["window"], "job": part.job, "ranks": len(job["ranks"]), "iterations": len(part.iteration),
-        "sent_bytes": sent, "theory_bytes": _theory(job), **steadiness.columns(window, part.job, trend),
-    }  # fmt: skip
-    for key, estimate in (("mean", summary.mean), ("p50", summary.p50), ("p99", summary.p99)):
-        row |= {f"{key}_s": estimate.value, f"{key}_low_s": estimate.low, f"{key}_high_s": estimate.high}
-    return row
+def _training(manifest: Manifest, window: Window, part: JobSeries, *, sent: float, trend: Drift) -> records.Training:
+    job = manifest.job(part.job)
+    summary = part.summary(seed=manifest.seed or 0)
+    return records.Training(
+        job=part.job, ranks=len(job.ranks), iterations=len(part.iteration),
+        mean_s=summary.mean.value, mean_low_s=summary.mean.low, mean_high_s=summary.mean.high,
+        p50_s=summary.p50.value, p50_low_s=summary.p50.low, p50_high_s=summary.p50.high,
+        p99_s=summary.p99.value, p99_low_s=summary.p99.low, p99_high_s=summary.p99.high,
+        sent_bytes=sent, theory_bytes=job.theory_bytes, left_out=steadiness.left_out(window, part.job),
+        drift=trend.share, drift_low=trend.low, drift_high=trend.high, drift_p=trend.p,
+    )  # fmt: skip
 
 
 def _evidence(
-    data: _Tables, manifest: Manifest, window: Mapping[str, Any], *, loads: tuple[gates.Load, ...],
+    data: _Tables, manifest: Manifest, window: Window, *, loads: tuple[gates.Load, ...],
     made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...], drifts: Mapping[str, Drift],
     served: serving.Served, problems: Sequence[str],
 ) -> Evidence:  # fmt: skip
-    span = (window["start_ns"], window["end_ns"])
-    taking_part = sorted({launch["node"] for launch in manifest["launches"]})
+    span = window.span_ns
     return Evidence(
-        window=window["window"],
+        window=window.window,
         loads=loads,
         generated=made,
         captures=_captures(data, manifest, window),
         port_bytes=_port_bytes(data, span),
         jobs=jobs,
         drifts=tuple(steadiness.found(window, job, trend) for job, trend in drifts.items()),
-        shared_hosts=tuple(trust.shared_hosts(manifest["jobs"])),
+        shared_hosts=tuple(trust.shared_hosts(manifest.jobs)),
         clock_uncertainty_s=tuple(_clocks(manifest)),
-        swapped_pages=tuple((node, _growth(data, node, _SWAP, span)) for node in taking_part),
-        throttles=tuple((node, _growth(data, node, _THROTTLES, span)) for node in taking_part),
-        free_disk_bytes=tuple((node, float(free)) for node, free in manifest.get("free_disk_bytes", {}).items()),
+        swapped_pages=tuple((node, _growth(data, node, _SWAP, span)) for node in manifest.nodes),
+        throttles=tuple((node, _growth(data, node, _THROTTLES, span)) for node in manifest.nodes),
+        free_disk_bytes=tuple((node, float(free)) for node, free in manifest.free_disk_bytes.items()),
         failed_collectors=tuple(
-            (f"{launch['name']} on {launch['node']}", launch["failed"], launch.get("required", True))
-            for launch in manifest["launches"]
-            if launch["role"] == "collector" and launch.get("failed")
+            (f"{launch.name} on {launch.node}", launch.failed, launch.required)
+            for launch in manifest.launches
+            if launch.role == "collector" and launch.failed
         ),
         problems=tuple(problems),
         hits=tuple(
-            gates.Hits(name=one["name"], share=one["share"], seen=one["seen"], hit=one["hit"])
-            for one in manifest.get("hits", [])
+            gates.Hits(name=one.name, share=one.share, seen=one.seen, hit=one.hit) for one in manifest.hits
         ),
         held=tuple(
             gates.Held(
@@ -247,9 +248,8 @@ def _evidence(
     )  # fmt: skip
 
 
-def _captures(data: _Tables, manifest: Manifest, window: Mapping[str, Any]) -> tuple[gates.Capture, ...]:
-    measured_at = {rank["node"] for job in manifest["jobs"] for rank in job["ranks"]}
-    measured_at |= {load["dst"] for load in window["loads"]}
+def _captures(data: _Tables, manifest: Manifest, window: Window) -> tuple[gates.Capture, ...]:
+    measured_at = {node for job in manifest.jobs for node in job.nodes} | {load.dst for load in window.loads}
     found = []
     for one in data.planned:
         counts = one.counts or {}
@@ -294,13 +294,13 @@ def _clocks(manifest: Manifest) -> list[tuple[str, float]]:
     Every stamp is moved by the offset from before the run: what the offset moved by since then is error as a whole.
     """
     found = []
-    for node, clock in manifest.get("clocks", {}).items():
-        known = [clock[when] for when in ("before", "after") if clock.get(when)]
-        if not clock.get("before"):
+    for node, clock in manifest.clocks.items():
+        if clock.before is None:
             found.append((node, math.nan))
             continue
-        moved = abs(known[-1]["offset_ns"] - known[0]["offset_ns"])
-        found.append((node, (moved + max(entry["uncertainty_ns"] for entry in known)) / 1e9))
+        last = clock.after or clock.before
+        moved = abs(last.offset_ns - clock.before.offset_ns)
+        found.append((node, (moved + max(last.uncertainty_ns, clock.before.uncertainty_ns)) / 1e9))
     return found
 
 

@@ -1,0 +1,121 @@
+"""Reads and writes manifests: the one place where the records of `store.records` are JSON.
+
+A store may be somebody else's, or damaged: whatever is read is of the type that its record says, or refused with file
+and field.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from orchestrator.core import safepath
+from orchestrator.core.errors import StoreError, UnsafePath
+from orchestrator.store.records import FORMAT, Manifest, Summary
+
+FILE = "manifest.json"
+RENAMED = {"kept_share": "others_wait_share"}  # fields of windows, in format 1
+
+S = TypeVar("S", bound=Summary)
+T = TypeVar("T")
+
+
+def load(path: Path) -> Manifest:
+    """The manifest in a file; StoreError where it cannot be read, is damaged, or was made by a later version."""
+    return _checked(path, Manifest)
+
+
+def summary(path: Path) -> Summary:
+    """The same, as far as listings need it: quicker, and what else the file says is not looked at."""
+    return _checked(path, Summary)
+
+
+def text(manifest: Manifest) -> bytes:
+    """A manifest as JSON; what is not a finite number becomes null."""
+    return encoded(manifest, indent=1) + b"\n"
+
+
+def encoded(value: object, *, indent: int = 0) -> bytes:
+    """Records as JSON; numbers of numpy too."""
+    plain = msgspec.json.encode(value, enc_hook=_plain)
+    return msgspec.json.format(plain, indent=indent) if indent else plain
+
+
+def decoded(data: bytes, kind: type[T]) -> T:
+    """Records from JSON; ValueError, with the field, where they are none."""
+    return msgspec.json.decode(data, type=kind)
+
+
+def _checked(path: Path, kind: type[S]) -> S:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}", hint="orch ls") from None
+    version = _format(data)
+    if type(version) is not int or version > FORMAT:
+        raise StoreError(
+            f"{path}: is of format {str(version)[:20]}, and this orch reads formats up to {FORMAT}",
+            hint="use the version of orch that made it, or a later one",
+        )
+    try:
+        found = decoded(data, kind) if version == FORMAT else _of_an_older_version(data, kind)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path}: {_explained(error)}", hint=_DAMAGED) from None
+    for field in ("run", "experiment"):
+        try:
+            safepath.segment(getattr(found, field))
+        except UnsafePath as error:
+            raise StoreError(f"{path}: {field}: {error.message}", hint=_DAMAGED) from None
+    return found
+
+
+_DAMAGED = "it is damaged: restore it from a copy; other runs can be read all the same"
+
+
+class _Version(msgspec.Struct):
+    format: Any = FORMAT
+
+
+def _format(data: bytes) -> object:
+    try:
+        return decoded(data, _Version).format
+    except (ValueError, RecursionError):
+        return FORMAT
+
+
+def _of_an_older_version(data: bytes, kind: type[S]) -> S:
+    """A manifest whose fields have older names, by those of today; what is written again is of today's format."""
+    if kind is Summary:  # it has none of them
+        return replace(decoded(data, kind), format=FORMAT)
+    found = msgspec.json.decode(data)
+    if isinstance(found, dict):
+        found |= {"windows": _renamed(found.get("windows", [])), "format": FORMAT}
+    return msgspec.convert(found, kind)
+
+
+def _renamed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_renamed(one) for one in value]
+    if isinstance(value, dict):
+        return {RENAMED.get(key, key): _renamed(one) for key, one in value.items()}
+    return value
+
+
+def _explained(error: Exception) -> str:
+    """Where a manifest is not what it should be: "windows[0].start_ns: expected `int`, got `str`"."""
+    told = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    what, _, where = told.partition(" - at `$")
+    what = what[:1].lower() + what[1:] if re.match(r"[A-Z][a-z]", what) else what
+    return f"{where.strip('.`')}: {what}" if where else what
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as one of Python."""
+    try:
+        return value.item()
+    except AttributeError:
+        raise TypeError(f"{type(value).__name__} cannot be written into a manifest") from None

@@ -1,0 +1,470 @@
+"""What a manifest says of a run, as typed records; `store.manifest` reads and writes them as JSON.
+
+A field is called in the JSON as it is here. Instants are nanoseconds since the epoch in the controller's time base,
+rates layer-2 bit/s and sizes bytes, both as on the wire: a run's `scale` multiplies them back. A figure that is not
+known is None; one that has just been worked out may be NaN, which is written as null.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from orchestrator.parts.launch import Flow, Role
+from orchestrator.parts.theory import Theory
+from orchestrator.parts.topology import Topology
+
+FORMAT = 2  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
+
+# A manifest may be somebody else's: whole numbers fit the tables, and sums and products of others are numbers still.
+Whole = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Real = Annotated[float, Meta(gt=-1e300, lt=1e300)]
+
+Outcome = Literal["running", "completed", "failed", "interrupted", "lost"]
+
+
+def known(value: float | None) -> float:
+    """The figure; NaN where it is not known."""
+    return math.nan if value is None else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """Who runs: enough for another `orch` to tell whether this one still lives, also once the machine is renamed.
+
+    `boot` and `pids` are the kernel's boot and the PID namespace, in which `pid` counts; `start` is when the process
+    started, in clock ticks since boot.
+    """
+
+    host: str = "another machine"
+    boot: str | None = None
+    pids: str | None = None
+    pid: Whole | None = None
+    start: Whole | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Git:
+    """The commit of the source tree that ran, and whether the tree was changed since."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """A rank of a job; `logs` says whether it logs its iterations."""
+
+    rank: Whole
+    node: str
+    logs: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A training; `theory` is what a rank sends in an iteration by a model, where there is one."""
+
+    name: str
+    workload: str
+    model: str | None = None
+    compute: str | None = None
+    ranks: tuple[Rank, ...]
+    theory: Theory | None = None
+
+    @property
+    def nodes(self) -> list[str]:
+        """The node of each rank."""
+        return [rank.node for rank in self.ranks]
+
+    @property
+    def theory_bytes(self) -> float:
+        """What a rank sends in an iteration by theory; NaN without one."""
+        return math.nan if self.theory is None else self.theory.bytes_per_iteration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The first and last iteration of a job that a window counts."""
+
+    first: Whole
+    last: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Cross traffic of a source from one host to another in a window."""
+
+    source: str
+    src: str
+    dst: str
+    requested_bps: Real
+    achieved_bps: Real | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """A job's iterations in a window, seconds with 95 % intervals.
+
+    `sent_bytes` is the TCP payload of a rank in an iteration, `theory_bytes` the same by theory; `left_out` counts the
+    iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left.
+    """
+
+    job: str
+    ranks: Whole = 0
+    iterations: Whole
+    mean_s: Real | None
+    mean_low_s: Real | None = None
+    mean_high_s: Real | None = None
+    p50_s: Real | None
+    p50_low_s: Real | None = None
+    p50_high_s: Real | None = None
+    p99_s: Real | None
+    p99_low_s: Real | None = None
+    p99_high_s: Real | None = None
+    sent_bytes: Real | None = None
+    theory_bytes: Real | None = None
+    left_out: Whole | None = None
+    drift: Real | None = None
+    drift_low: Real | None = None
+    drift_high: Real | None = None
+    drift_p: Real | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """How much the iterations of a rank vary in a window (-1: of the job); `parts.rows` has what the shares are of."""
+
+    job: str
+    rank: Whole
+    iterations: Whole
+    mean_s: Real | None = None
+    cv: Real | None
+    p50_s: Real | None
+    p95_s: Real | None
+    p99_s: Real | None
+    max_s: Real | None
+    straggler_share: Real | None
+    efficiency: Real | None
+    overlapped: Real | None
+    orders: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorShares:
+    """Whose work the processors of a node's kernel did in a window; `parts.rows` has what the shares are of."""
+
+    host: str
+    count: Real | None
+    own_share: Real | None
+    others_share: Real | None
+    interrupt_share: Real | None
+    steal_share: Real | None
+    pressure_share: Real | None
+    throttled_share: Real | None
+    wait_share: Real | None
+    others_wait_share: Real | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """One judgement: `passed` is None where it could not be made; a `required` gate must pass for a window to be valid.
+
+    `measured` and `limit` are in the unit that the message says.
+    """
+
+    name: str
+    passed: bool | None
+    required: bool = True
+    measured: Real | None = None
+    limit: Real | None = None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSummary:
+    """A measured window, as far as listings and sweeps need it; `iterations` are those that count, by job."""
+
+    window: str
+    start_ns: Whole
+    end_ns: Whole
+    iterations: Mapping[str, Span] = field(default_factory=dict)
+    loads: tuple[Load, ...] = ()
+    training: tuple[Training, ...] = ()
+    valid: bool
+    reasons: tuple[str, ...]
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        return self.start_ns, self.end_ns
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e9
+
+    @property
+    def requested_bps(self) -> float:
+        """All loads together, scaled; 0 without cross traffic."""
+        return sum(load.requested_bps for load in self.loads)
+
+    @property
+    def achieved_bps(self) -> float | None:
+        """The same as it arrived; None where that is not known of one of them."""
+        rates = [load.achieved_bps for load in self.loads]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if len(known) == len(rates) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """How warm-up was chosen: of so many samples MSER-5 without a bound would have left out `unbounded`."""
+
+    samples: Whole = 0
+    unbounded: Whole | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window(WindowSummary):
+    """A measured window and what it amounts to.
+
+    `earliest` is the first iteration of each job under the window's traffic. Where `warmup` is to be chosen from the
+    data, a run sets `iterations` to begin after the most that may be left out, and `mser` says how it was chosen.
+    """
+
+    wanted_iterations: Whole | None = None
+    warmup: Whole | Literal["auto"] | None = None
+    earliest: Mapping[str, Whole] = field(default_factory=dict)
+    mser: Mapping[str, Truncation] = field(default_factory=dict)
+    variation: tuple[Variation, ...] = ()
+    processors: tuple[ProcessorShares, ...] = ()
+    gates: tuple[Gate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A process as it was planned; of its files the sizes."""
+
+    name: str
+    node: str
+    part: str
+    role: Role
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    env_from: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, Whole] = field(default_factory=dict)
+    privileged: bool = False
+    required: bool = True
+    job: str | None = None
+    rank: Whole | None = None
+    window: str | None = None
+    source: str | None = None
+    flows: tuple[Flow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process(Launch):
+    """A process as it was: its exit status, and why it counts as failed."""
+
+    status: Whole | None = None
+    failed: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """A node's clock: controller minus node, and how far off that may be."""
+
+    offset_ns: Whole
+    uncertainty_ns: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """A node's clock before and after what is measured; None where it could not be read."""
+
+    before: Offset | None = None
+    after: Offset | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """On which kernel (by its boot) each node and the controller ran."""
+
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    controller: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """How many packets a condition that hits them at random saw and hit; `share` was asked for."""
+
+    node: str
+    name: str
+    share: Real
+    seen: Whole
+    hit: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validity:
+    """What a window had to keep to (shares of 1, seconds); a word switches a gate off.
+
+    None where the run is older than the gate.
+    """
+
+    load: Real | str = 0.05
+    capture_drops: Real = 0.0001
+    capture_nic: Real = 0.02
+    min_iterations: Whole = 20
+    clock: Real = 0.001
+    drift: Real | str | None = None
+    processor: Real | str | None = None
+    launch_late: Real | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureCounts:
+    """Packets of all captures together, as their tool counted them."""
+
+    captured: Whole
+    received: Whole
+    dropped: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A file of the run's folder."""
+
+    path: str
+    bytes: Count
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned(Artifact):
+    """A capture that was dropped, or compressed `into` another file."""
+
+    what: Literal["compress", "drop"]
+    why: str
+    when_ns: Whole
+    into: Artifact | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Which measurement of a sweep a window is; `fresh`: the check of a window in a run of its own."""
+
+    point: str
+    values: Mapping[str, Any]
+    repetition: Whole
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfSweep:
+    """Which sweep a run is of, and which measurement each of its windows is."""
+
+    id: str
+    name: str
+    definition: str = ""
+    mode: str = ""
+    points: Mapping[str, Point]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A run, as far as listings, filters and sweeps need it.
+
+    `began_ns` and `ended_ns` are by the controller's clock, `phases` and `overhead_s` seconds. `unreached` says why the
+    load of a window was not to be had, `given_up` which hosts' files were.
+    """
+
+    format: int = FORMAT
+    run: str
+    experiment: str
+    outcome: Outcome
+    stage: str | None = None
+    error: str | None = None
+    failed_node: str | None = None
+    controller: Controller | None = None
+    began_ns: Whole
+    ended_ns: Whole | None = None
+    valid: bool = False
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    point: str | None = None
+    repetition: Whole | None = None
+    seed: Whole | None = None
+    scale: Whole = 1
+    git: Git | None = None
+    phases: Mapping[str, Real] = field(default_factory=dict)
+    overhead_s: Real | None = None
+    capture: CaptureCounts | None = None
+    unreached: Mapping[str, str] = field(default_factory=dict)
+    given_up: tuple[str, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    sweep: OfSweep | None = None
+    windows: tuple[WindowSummary, ...] = ()
+
+    def job(self, name: str) -> Job:
+        """The job of this name; KeyError for another."""
+        for job in self.jobs:
+            if job.name == name:
+                return job
+        raise KeyError(name)
+
+    @property
+    def points(self) -> Mapping[str, Point]:
+        """Which measurement of its sweep each window is; empty for a run of none."""
+        return {} if self.sweep is None else self.sweep.points
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest(Summary):
+    """Everything that is recorded of a run but its files.
+
+    `preflight` has the rates at which cross traffic arrived alone on the links, by window and receiver, `testbed` what
+    ran hosts of this machine, `forced` why they were too small, `free_disk_bytes` the least that was seen on each node.
+    """
+
+    windows: tuple[Window, ...] = ()
+    argv: tuple[str, ...] = ()
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+    topology: Topology
+    validity: Validity = Validity()
+    testbed: Mapping[str, str] = field(default_factory=dict)
+    kernels: Kernels = Kernels()
+    clocks: Mapping[str, Clock] = field(default_factory=dict)
+    free_disk_bytes: Mapping[str, Whole] = field(default_factory=dict)
+    forced: tuple[str, ...] = ()
+    preflight: Mapping[str, Mapping[str, Real]] = field(default_factory=dict)
+    hits: tuple[Hits, ...] = ()
+    launches: tuple[Process, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    pruned: tuple[Pruned, ...] = ()
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes on which processes were to run, in order of their names."""
+        return sorted({launch.node for launch in self.launches})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduced:
+    """What a manifest gains when the run's tables have been made."""
+
+    windows: tuple[Window, ...]
+    capture: CaptureCounts | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What the process that makes tables says when it is done: what it found, or why it could not."""
+
+    ok: Reduced | None = None
+    error: str | None = None
+    hint: str | None = None

@@ -1,0 +1,39 @@
+"""Manifests that tests start from: what matters to each as plain data, through the reader that the store has."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from orchestrator.store import manifest
+from orchestrator.store.records import Manifest, Process, Window
+
+BARE: dict[str, Any] = {
+    "run": "r1", "experiment": "e", "outcome": "completed", "began_ns": 1_795_000_000_000_000_000,
+    "topology": {"kind": "local", "nodes": [], "links": []},
+}  # fmt: skip
+NOT_JUDGED = {"start_ns": 1, "end_ns": 2, "valid": False, "reasons": []}
+
+
+def made(**more: Any) -> Manifest:
+    """A manifest that says this beside the least that there is."""
+    return _read({**BARE, **more}, Manifest)
+
+
+def window(name: str = "w1", **more: Any) -> Window:
+    """A window of a manifest."""
+    return _read({"window": name, **NOT_JUDGED, **more}, Window)
+
+
+def launch(name: str = "p", node: str = "h1", **more: Any) -> dict[str, Any]:
+    """A process of a manifest, as plain data."""
+    return {"name": name, "node": node, "part": "workload.ddp", "role": "rank", "argv": [], **more}
+
+
+def process(name: str = "p", node: str = "h1", **more: Any) -> Process:
+    """The same as its record."""
+    return _read(launch(name, node, **more), Process)
+
+
+def _read(data: dict[str, Any], kind: type[Any]) -> Any:
+    return manifest.decoded(json.dumps(data).encode(), kind)
