@@ -144,7 +144,7 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
     found: list[Located] = []
 
     def ask(kind: registry.Kind, choice: Choice, *path: str | int) -> None:
-        part = registry.found(kind)[choice.name]
+        part = registry.parts_of(kind)[choice.name]
         found.extend(((*path, choice.name, *p.at), p) for p in part.problems(choice.config, topology))
 
     for i, choice in enumerate(experiment.conditions):
