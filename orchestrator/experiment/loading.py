@@ -46,5 +46,5 @@ def inventory_or_experiment(path: Path) -> Inventory | Experiment:
     needs = f"{config.INVENTORY_NEEDS} (an inventory), or {config.EXPERIMENT_NEEDS} (an experiment)"
     document = documents.load(path, needs=needs)
     if "testbed" in document.data:
-        return config.experiment_of(document, path)[0]
+        return config.experiment_of(document, [path.parent])[0]
     return config.validate(document, Inventory)
