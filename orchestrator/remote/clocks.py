@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from orchestrator.core.units import span_text
 from orchestrator.remote.answers import ClockSample
 
 
 def doubts(uncertainties_s: Mapping[str, float], limit_s: float) -> list[str]:
     """A sentence for each node whose clock is not known well enough, with what to do."""
     return [
-        f"{node}: its clock is known to {uncertainty * 1e3:.3g} ms, not to {limit_s * 1e3:.3g} ms: half the round trip"
+        f"{node}: its clock is known to {span_text(uncertainty)}, not to {span_text(limit_s)}: half the round trip"
         f" of its connection. Run orch nearer to it, or allow it with `validity: {{clock: {allowed(uncertainty)}}}`"
         for node, uncertainty in uncertainties_s.items()
         if uncertainty > limit_s

@@ -11,6 +11,7 @@ from orchestrator.analysis.windows.judgement import gate
 from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
 from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
+from orchestrator.core.units import span_text
 from orchestrator.remote import clocks
 from orchestrator.store.records import Gate
 
@@ -251,10 +252,10 @@ def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Itera
         yield gate("flows", share <= limit and not made.shed, text, measured=share, limit=limit)
         if not made.flows:
             continue
-        text = f"{made.source}: flows started {made.late_p50_s * 1e6:.3g} us late (p50), {made.late_p99_s * 1e6:.4g} us"
-        text += f" (p99), {made.late_max_s * 1e6:.4g} us at most"
+        late, late_p99, latest = map(span_text, (made.late_p50_s, made.late_p99_s, made.late_max_s))
+        text = f"{made.source}: flows started {late} late (p50), {late_p99} (p99), {latest} at most"
         punctual = made.late_p99_s <= tolerances.launch_late_s
-        text += "" if punctual else f"; the p99 is above {tolerances.launch_late_s * 1e6:.4g} us"
+        text += "" if punctual else f"; the p99 is above {span_text(tolerances.launch_late_s)}"
         yield gate("launch", punctual, text, measured=made.late_p99_s, limit=tolerances.launch_late_s)
         for name, what, distance, most in (
             ("flow-sizes", "their sizes are off their distribution", made.size_distance, made.size_limit),
@@ -298,7 +299,7 @@ def _clocks(nodes: Iterable[tuple[str, float]], tolerances: Tolerances) -> Itera
         if math.isnan(uncertainty):
             yield gate("clock", None, f"{node}: its clock was not measured", measured=math.nan, limit=limit)
             continue
-        known = f"known to {uncertainty * 1e3:.3g} ms" if uncertainty else "the controller's own"
+        known = f"known to {span_text(uncertainty)}" if uncertainty else "the controller's own"
         (text,) = clocks.doubts({node: uncertainty}, limit) or [f"{node}: its clock is {known}"]
         yield gate("clock", uncertainty <= limit, text, measured=uncertainty, limit=limit)
 
@@ -306,7 +307,7 @@ def _clocks(nodes: Iterable[tuple[str, float]], tolerances: Tolerances) -> Itera
 def _hosts(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
     for node, pages in evidence.swapped_pages:
         if math.isnan(pages):
-            text = f"{node}: not known whether it swapped (collect its CPU counters)"
+            text = f"{node}: not known whether it swapped (the collector `cpu` counts it)"
             yield gate("swap", None, text, measured=pages, limit=0, required=False)
         else:
             text = f"{node}: swapped {pages:.0f} pages in the window" if pages > 0 else f"{node}: did not swap"
@@ -348,8 +349,8 @@ def _hits(conditions: Iterable[Hits]) -> Iterator[Gate]:
 
 def _held(conditions: Iterable[Held]) -> Iterator[Gate]:
     for one in conditions:
-        text = f"packets to {one.node} were held {one.p50_s * 1e3:.3g} ms (99 %: at most {one.p99_s * 1e3:.3g} ms)"
-        text += f", {one.requested_s * 1e3:.3g} ms asked"
+        text = f"packets to {one.node} were held {span_text(one.p50_s)} (99 %: at most {span_text(one.p99_s)})"
+        text += f", {span_text(one.requested_s)} requested"
         if one.dropped:
             text += f"; {one.dropped} of {one.packets + one.dropped} were dropped: more came than can be held"
         passed = not one.dropped and abs(one.p50_s - one.requested_s) <= HELD_S + HELD_SHARE * one.requested_s
