@@ -279,7 +279,7 @@ class Run:
         least.update({node: min(free, least.get(node, free)) for node, free in disks.items()})
         recorded = self.folder.manifest.setdefault("clocks", {})
         for node, clock in found_clocks.items():
-            recorded.setdefault(node, {})[when] = clock
+            recorded.setdefault(node, {})[when] = {**clock, **clocks.said(found.get(node, {}))}
 
     def _restore(self) -> None:
         with self.phase("restore"):

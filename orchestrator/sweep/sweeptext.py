@@ -66,9 +66,10 @@ def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate
     """Every run of a sweep and what each measures."""
     file = definition.file
     measurements = sum(len(batch.windows) for batch in found)
+    rechecks = sum(key[2] for batch in found for key in batch.windows.values())
     lines = [
         f"sweep {file.name}: {len(definition.points)} points, {_times(definition.repetitions)} each"
-        + (f", and {sum(b.windows[w][2] for b in found for w in b.windows)} again in fresh runs" if file.fresh else ""),
+        + (f", and {rechecks} again in fresh runs" if file.recheck else ""),
         f"  {measurements} measurements in {len(found)} runs ({file.mode} mode, {file.order} order, seed {file.seed}); "
         f"each tried {_times(file.attempts)} at most",
         f"  {estimate_text(estimate)}"
