@@ -13,6 +13,7 @@ from typing import Any
 from orchestrator.analysis.stats.statistics import is_maximum
 from orchestrator.analysis.windows.variation import ALL_RANKS
 from orchestrator.core.errors import StoreError
+from orchestrator.core.units import span_text
 from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, share, size
 from orchestrator.report.run import timeline
@@ -280,7 +281,7 @@ def _collectives(run: Run) -> list[dict[str, Any]]:
             "operation": one.operation,
             "size": size(one.bytes),
             "count": one.count,
-            "time": f"{one.seconds * 1e3:.4g} ms",
+            "time": span_text(one.seconds),
             "algorithm": rate(one.algorithm_bps),
             "bus": rate(one.bus_bps),
             "utilization": f"{one.utilization:.1%}",
