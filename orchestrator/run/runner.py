@@ -145,7 +145,7 @@ class Run:
             session.start(plan.collectors, what="starting collectors")
         ranks = [launch for job in plan.jobs for launch in job.launches]
         with self.phase("ranks"):
-            self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop"))
+            self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop ranks"))
             session.start(ranks, what="starting ranks")
         with self.phase("preflight"):
             self._check_loads()
@@ -223,7 +223,7 @@ class Run:
 
     def _traffic_down(self, launches: Sequence[Launch]) -> None:
         if self.session.up(launches):
-            self._stop(launches, phase="stop")
+            self._stop(launches, phase="stop traffic")
 
     # Measured
 
@@ -232,7 +232,7 @@ class Run:
         windows = self._to_measure()
         for number, window in enumerate(windows, start=1):
             if len(windows) > 1:
-                self.progress.say(f"  window {number} of {len(windows)}: {window.name}")
+                self.progress.window(number, len(windows), window.name)
             with self.phase("warm-up"):
                 # The first window's traffic stood before the ranks began, a later one's stands from here on.
                 since_ns = steady_ns = 0
@@ -335,7 +335,7 @@ def run(
     with Interrupts() as interrupts, _locked(plan, run_id):
         progress.run(f"{label}: {run_id}")
         folder = RunFolder.create(
-            results, experiment=plan.experiment, run=run_id, manifest={**provenance.of(plan, sys.argv), **about}
+            results, experiment=plan.experiment, run=run_id, manifest={**provenance.collect(plan, sys.argv), **about}
         )
         try:
             (folder.path / "experiment.yaml").write_text(resolved, encoding="utf-8")

@@ -13,6 +13,7 @@ from typing import Any
 from orchestrator.analysis.stats.statistics import is_maximum
 from orchestrator.analysis.windows.variation import ALL_RANKS
 from orchestrator.core.errors import StoreError
+from orchestrator.core.units import span_text
 from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, share, size
 from orchestrator.report.run import drawn_from, timeline
@@ -215,6 +216,7 @@ def _summary(run: Run) -> list[dict[str, Any]]:
             "valid": valid.get(row["window_name"]),
             "ranks": row["ranks"],
             "iterations": row["iterations"],
+            "effective": _effective(row["effective_iterations"]),
             "left_out": row["left_out"],
             "drift": _drift(row),
             "mean": _estimate(row, "mean"),
@@ -229,6 +231,10 @@ def _summary(run: Run) -> list[dict[str, Any]]:
         }
         for row in run.rows("training")
     ]
+
+
+def _effective(size: float | None) -> str:
+    return "unknown" if size is None or math.isnan(size) else f"{size:.0f}"
 
 
 def _drift(row: Mapping[str, Any]) -> str:
@@ -287,7 +293,7 @@ def _collectives(run: Run) -> list[dict[str, Any]]:
             "operation": one.operation,
             "size": size(one.bytes),
             "count": one.count,
-            "time": f"{one.seconds * 1e3:.4g} ms",
+            "time": span_text(one.seconds),
             "algorithm": rate(one.algorithm_bps),
             "bus": rate(one.bus_bps),
             "utilization": f"{one.utilization:.1%}",
@@ -330,10 +336,7 @@ def _estimate(row: Mapping[str, Any], key: str) -> dict[str, str]:
         return {"value": "none", "interval": ""}
     width = high - low
     digits = 1 if math.isnan(width) or width <= 0 else max(0, min(3, 1 - math.floor(math.log10(width))))
-    bounds = [f"{bound:.{digits}f}" if not math.isnan(bound) else "" for bound in (low, high)]
-    interval = ""
-    if any(bounds):
-        interval = f"{bounds[0] or 'unknown'} to {bounds[1] or 'unknown'}"
+    interval = "unknown" if math.isnan(width) else f"{low:.{digits}f} to {high:.{digits}f}"
     return {"value": f"{value:.{digits}f}", "interval": interval}
 
 
