@@ -23,7 +23,7 @@ from workloads.common import between, shipping
 from workloads.common.placement import WorkloadConfig, placement_problems
 from workloads.common.variables import Recorded
 from workloads.rank.external.command import Settings
-from workloads.readers.iterations import LOG, read_iterations
+from workloads.readers.iteration_logs import LOG, read_iterations
 
 NAME = "command"
 

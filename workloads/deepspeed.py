@@ -22,7 +22,7 @@ from workloads.common.placement import placement_problems, ranks
 from workloads.common.torch_ranks import TorchConfig
 from workloads.models import catalog
 from workloads.readers.communication import read_communication
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import read_training
 
 if TYPE_CHECKING:
     from workloads.rank.deepspeed import engine, pipeline, zero  # of which some need torch

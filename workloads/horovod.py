@@ -29,7 +29,7 @@ from workloads.common.emulated_training import EmulatedConfig
 from workloads.common.mpi_ranks import Mpi
 from workloads.rank.horovod.on_torch import Settings
 from workloads.readers.horovod_timeline import read_timeline
-from workloads.readers.iterations import LOG, read_iterations
+from workloads.readers.iteration_logs import LOG, read_iterations
 
 NAME = "horovod"
 

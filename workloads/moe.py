@@ -23,7 +23,7 @@ from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape
 from workloads.rank.torch.moe import Settings
 from workloads.readers import lines
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import read_training
 
 NAME = "moe"
 

@@ -27,7 +27,7 @@ from workloads.models.gpt import GptName, Shape, Stage
 from workloads.rank.torch import parallel
 from workloads.rank.torch.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
 from workloads.rank.torch.ptd import Settings, StagePlan
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import read_training
 
 NAME = "ptd"
 

@@ -21,7 +21,7 @@ from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
 from orchestrator.testbed import inventory as inventory_testbed
 from orchestrator.testbed import netns
-from orchestrator.testbed.local import NAMESPACES, LocalTestbed
+from orchestrator.testbed.local_testbed import NAMESPACES, LocalTestbed
 from orchestrator.testbed.netns_setup import Containers
 from workloads.common import placement
 
@@ -144,7 +144,7 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
     found: list[Located] = []
 
     def ask(kind: registry.Kind, choice: Choice, *path: str | int) -> None:
-        part = registry.found(kind)[choice.name]
+        part = registry.parts_of(kind)[choice.name]
         found.extend(((*path, choice.name, *p.at), p) for p in part.problems(choice.config, topology))
 
     for i, choice in enumerate(experiment.conditions):

@@ -26,7 +26,7 @@ from orchestrator.experiment.experiment import Experiment
 from orchestrator.run import runner, session
 from orchestrator.run.observers.observing import Observer
 from orchestrator.run.observers.progress import Progress
-from orchestrator.testbed.local import LocalTestbed
+from orchestrator.testbed.local_testbed import LocalTestbed
 from orchestrator.testbed.netns import NetnsTestbed
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ def run_file(
     about = beforehand.settle(runs[:1], force=force, say=progress.say)
     for run in runs:
         label = f"run {run.repetition} of {experiment.repeat}"
-        outcome = one(
+        outcome = run_planned(
             experiment, run, results=results, wait_s=wait_s, progress=progress, label=label, about=about,
             force=force, observer=observer,
         )  # fmt: skip
@@ -79,7 +79,7 @@ def run_file(
     return exitcodes.gravest(map(_code, outcomes))
 
 
-def one(
+def run_planned(
     experiment: Experiment,
     run: plan.RunPlan,
     *,

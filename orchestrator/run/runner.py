@@ -232,7 +232,7 @@ class Run:
         windows = self._to_measure()
         for number, window in enumerate(windows, start=1):
             if len(windows) > 1:
-                self.progress.say(f"  window {number} of {len(windows)}: {window.name}")
+                self.progress.window(number, len(windows), window.name)
             with self.phase("warm-up"):
                 # The first window's traffic stood before the ranks began, a later one's stands from here on.
                 since_ns = steady_ns = 0
@@ -279,7 +279,7 @@ class Run:
         least.update({node: min(free, least.get(node, free)) for node, free in disks.items()})
         recorded = self.folder.manifest.setdefault("clocks", {})
         for node, clock in found_clocks.items():
-            recorded.setdefault(node, {})[when] = clock
+            recorded.setdefault(node, {})[when] = {**clock, **clocks.said(found.get(node, {}))}
 
     def _restore(self) -> None:
         with self.phase("restore"):
@@ -335,7 +335,7 @@ def run(
     with Interrupts() as interrupts, _locked(plan, run_id):
         progress.run(f"{label}: {run_id}")
         folder = RunFolder.create(
-            results, experiment=plan.experiment, run=run_id, manifest={**provenance.of(plan, sys.argv), **about}
+            results, experiment=plan.experiment, run=run_id, manifest={**provenance.collect(plan, sys.argv), **about}
         )
         try:
             (folder.path / "experiment.yaml").write_text(resolved, encoding="utf-8")

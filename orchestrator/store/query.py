@@ -24,6 +24,7 @@ OF_MANIFESTS: Mapping[str, tuple[Table, Callable[[Sequence[Entry]], pa.Table]]] 
     "hosts": (manifests.HOSTS, manifests.hosts_table),
 }
 FORMATS = ("csv", "parquet", "json")
+_SQL_TYPES = {"int64": "bigint", "double": "double", "string": "varchar", "bool": "boolean"}  # by those of pyarrow
 
 
 def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> duckdb.DuckDBPyConnection:
@@ -45,7 +46,8 @@ def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> 
         paths = [entry.path / "tables" / f"{views.file_of(name)}.parquet" for entry in sealed if name in wanted]
         there = [re.sub(r"([*?\[])", r"[\1]", str(path)) for path in paths if path.exists()]  # each itself, no pattern
         if there:
-            _renamed(connection.read_parquet(there, union_by_name=True, hive_partitioning=False)).create_view(name)
+            stored = connection.read_parquet(there, union_by_name=True, hive_partitioning=False)
+            _current(views.file_of(name), stored).create_view(name)
         else:
             connection.register(name, tables.schema(views.file_of(name)).empty_table())
     for name, view in views.VIEWS.items():
@@ -53,15 +55,18 @@ def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> 
     return connection
 
 
-def _renamed(files: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """The rows of files, some of which may be of an older version of the tables, by the column names of today."""
-    names: dict[str, list[str]] = {}
-    for old, new in zip(files.columns, tables.renamed(files.columns), strict=True):
-        names.setdefault(new, []).append(f'"{old}"')
-    return files.project(", ".join(f'coalesce({", ".join(old)}) as "{new}"' for new, old in names.items()))
+def _current(name: str, files: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The rows of a table's files, some of which may be of an older version, in the columns of today."""
+    older = {new: old for old, new in tables.RENAMED.items()}
+    there = set(files.columns)
+    columns = []
+    for field in tables.schema(name):
+        found = [f'"{known}"' for known in (field.name, older.get(field.name)) if known in there]
+        columns.append(f'coalesce({", ".join([*found, "null"])})::{_SQL_TYPES[str(field.type)]} as "{field.name}"')
+    return files.project(", ".join(columns))
 
 
-def asked(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
+def select(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
     """What a query gives, each column with a name of its own; ConfigError with DuckDB's words where it takes none."""
     import duckdb
 
@@ -147,7 +152,7 @@ def zipped(results: str, entry: Entry, output: Path) -> int:
 
 def chosen(results: str, runs: Sequence[str]) -> list[Entry]:
     """All runs of a store, or those that are named by id, part of one, or `last`."""
-    found = index.entries(remote.here(results))
+    found = index.entries(remote.mirrored(results))
     if not runs:
         return found
     picked = []

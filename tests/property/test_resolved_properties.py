@@ -19,7 +19,7 @@ from orchestrator.experiment import config, documents, loading, plan
 from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.experiment import on_this_machine
 from orchestrator.experiment.plandata import plan_data
-from orchestrator.parts.registry import FOLDERS, found
+from orchestrator.parts.registry import FOLDERS, parts_of
 
 ROOT = Path(__file__).parents[2]
 PLAYBOOKS = sorted((ROOT / "playbooks/experiments").rglob("*.yaml"))
@@ -139,7 +139,7 @@ def test_the_schema_refuses_a_key_that_nobody_knows_anywhere(path):
 def test_the_schema_knows_every_part_and_tells_of_every_key():
     text = json.dumps(schema().schema)
     for kind in FOLDERS:
-        for name in found(kind):
+        for name in parts_of(kind):
             assert f'"{name}"' in text
     for title, model in schema().schema["$defs"].items():
         for key, field in model.get("properties", {}).items():

@@ -28,10 +28,10 @@ class Testbed:
     def __init__(self, monkeypatch, fate):
         self.fate = fate
         self.runs = []
-        monkeypatch.setattr(execute, "one", self.one)
+        monkeypatch.setattr(execute, "run_planned", self.run_planned)
         monkeypatch.setattr(recovery, "seal", self.seal)
 
-    def one(self, experiment, run, *, results, about, **_):
+    def run_planned(self, experiment, run, *, results, about, **_):
         names = [planned.name for planned in run.windows]
         self.runs.append([about["sweep"]["points"][name]["values"] for name in names])
         return self.fate(results, about["sweep"], names)
@@ -256,7 +256,7 @@ def test_a_check_in_a_fresh_run_is_held_against_the_windows(tmp_path, monkeypatc
         return ended(leave(results, about, windows=[window(name, mean_s=0.103 if fresh else 0.1) for name in names]))
 
     Testbed(monkeypatch, fate)
-    path = str(write(tmp_path, mode="windows", fresh="1"))
+    path = str(write(tmp_path, mode="windows", recheck="1"))
     status, out, _ = orch("sweep", path, "--results", str(tmp_path / "r"), "--where", "model=vgg16")
     assert status == 0
     (line,) = [line for line in out.splitlines() if line.startswith("check: ")]

@@ -164,13 +164,20 @@ def _nodes(run: Run) -> list[dict[str, str]]:
                 "congestion": str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or ""),
                 "offloads": _offloads(facts.get("offloads")),
                 "clock": ", ".join(
-                    f"{when} {entry['offset_ns'] / 1e3:+.0f} ± {entry['uncertainty_ns'] / 1e3:.0f} µs"
+                    f"{when} {entry['offset_ns'] / 1e3:+.0f} ± {entry['uncertainty_ns'] / 1e3:.0f} µs{_said(entry)}"
                     for when in ("before", "after")
                     if (entry := clock.get(when))
                 ),
             }
         )
     return found
+
+
+def _said(clock: Mapping[str, Any]) -> str:
+    """What the node's own synchronisation said of its clock."""
+    told = [f"{name} ± {clock[key] / 1e3:.3g} µs" for name, key in (("chrony", "chrony_ns"), ("PTP", "ptp_ns"))
+            if clock.get(key) is not None]  # fmt: skip
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _kernel(version: Any) -> str:
@@ -196,7 +203,8 @@ def _summary(run: Run) -> list[dict[str, Any]]:
             "valid": valid.get(row["window_name"]),
             "ranks": row["ranks"],
             "iterations": row["iterations"],
-            "left_out": row.get("left_out"),
+            "effective": _effective(row["effective_iterations"]),
+            "left_out": row["left_out"],
             "drift": _drift(row),
             "mean": _estimate(row, "mean"),
             "p50": _estimate(row, "p50"),
@@ -212,10 +220,14 @@ def _summary(run: Run) -> list[dict[str, Any]]:
     ]
 
 
+def _effective(size: float | None) -> str:
+    return "unknown" if size is None or math.isnan(size) else f"{size:.0f}"
+
+
 def _drift(row: Mapping[str, Any]) -> str:
     """The trend of the iteration time over the window; runs that were sealed before it was measured have none."""
-    share, low, high = (float(row.get(key, math.nan)) for key in ("drift", "drift_low", "drift_high"))
-    return "unknown" if math.isnan(share) else f"{percent(share)} ({percent(low)} to {percent(high)})"
+    share, low, high = (row[key] for key in ("drift", "drift_low", "drift_high"))
+    return "unknown" if share is None or math.isnan(share) else f"{percent(share)} ({percent(low)} to {percent(high)})"
 
 
 def _total_load(rows: Sequence[Mapping[str, Any]], scale: int) -> str:
@@ -311,10 +323,7 @@ def _estimate(row: Mapping[str, Any], key: str) -> dict[str, str]:
         return {"value": "none", "interval": ""}
     width = high - low
     digits = 1 if math.isnan(width) or width <= 0 else max(0, min(3, 1 - math.floor(math.log10(width))))
-    bounds = [f"{bound:.{digits}f}" if not math.isnan(bound) else "" for bound in (low, high)]
-    interval = ""
-    if any(bounds):
-        interval = f"{bounds[0] or 'unknown'} to {bounds[1] or 'unknown'}"
+    interval = "unknown" if math.isnan(width) else f"{low:.{digits}f} to {high:.{digits}f}"
     return {"value": f"{value:.{digits}f}", "interval": interval}
 
 
