@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from orchestrator.store import manifest
@@ -33,6 +34,13 @@ def launch(name: str = "p", node: str = "h1", **more: Any) -> dict[str, Any]:
 def process(name: str = "p", node: str = "h1", **more: Any) -> Process:
     """The same as its record."""
     return _read(launch(name, node, **more), Process)
+
+
+def left(folder: Path, **more: Any) -> Path:
+    """Leave such a manifest in a run's folder, which is made if need be; gives the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / manifest.FILE).write_text(json.dumps({**BARE, **more}))
+    return folder
 
 
 def _read(data: dict[str, Any], kind: type[Any]) -> Any:
