@@ -19,7 +19,7 @@ from orchestrator.core.errors import StoreError
 from orchestrator.core.units import Model, rate_text
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem, Source
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
 AGENTS = Path(__file__).parent / "agents"
@@ -193,15 +193,15 @@ def _sender(
 # What came home
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `flows`, `schedules` and `sizes` from a sender, of `counters` from a sink; none when it never began."""
     found: dict[str, Columns] = {}
-    logs = [log for log in sorted(home.folder.glob("flows.*.bin")) if log.stat().st_size >= flow_sender.HEAD.size]
-    spec = _spec(home.folder / "spec.json")
+    logs = [log for log in sorted(output.folder.glob("flows.*.bin")) if log.stat().st_size >= flow_sender.HEAD.size]
+    spec = _spec(output.folder / "spec.json")
     if logs and spec is not None:
-        found.update(_sent(home, logs, spec))
-    if any(home.folder.glob("received.*.csv")):
-        found["counters"] = _received(home)
+        found.update(_sent(output, logs, spec))
+    if any(output.folder.glob("received.*.csv")):
+        found["counters"] = _received(output)
     return {name: columns for name, columns in found.items() if len(next(iter(columns.values())))}
 
 
@@ -233,17 +233,17 @@ def error_text(code: int) -> str:
     return "" if code == 0 else _ERRORS.get(code) or os.strerror(code)
 
 
-def _sent(home: Home, logs: Sequence[Path], spec: Mapping[str, Any]) -> dict[str, Columns]:
+def _sent(output: LaunchOutput, logs: Sequence[Path], spec: Mapping[str, Any]) -> dict[str, Columns]:
     read = [records(log) for log in logs]
-    zero_ns = read[0][0] + home.offset_ns
+    zero_ns = read[0][0] + output.offset_ns
     rows = np.concatenate([part for _, part in read])
     rows = rows[np.argsort(rows["number"], kind="stable")]
     count = len(rows)
     sinks = [sink["address"] for sink in spec["sinks"]]
     words = {int(code): error_text(int(code)) for code in np.unique(rows["error"])}
     flows: Columns = {
-        "source": [home.source or ""] * count,
-        "window_name": [home.window or ""] * count,
+        "source": [output.source or ""] * count,
+        "window_name": [output.window or ""] * count,
         "flow": rows["number"],
         "src": [spec["source"]] * count,
         "dst": [sinks[sink] for sink in rows["sink"].tolist()],
@@ -259,21 +259,21 @@ def _sent(home: Home, logs: Sequence[Path], spec: Mapping[str, Any]) -> dict[str
         "retransmits": rows["retransmits"].astype(np.int64),
         "error": [words[code] for code in rows["error"].tolist()],
     }
-    return {"flows": flows, **_planned(home, spec, sinks, zero_ns)}
+    return {"flows": flows, **_planned(output, spec, sinks, zero_ns)}
 
 
 def _instants(values: Any, zero_ns: int) -> list[int | None]:
     return [value + zero_ns if value >= 0 else None for value in values.tolist()]
 
 
-def _planned(home: Home, spec: Mapping[str, Any], sinks: Sequence[str], zero_ns: int) -> dict[str, Columns]:
+def _planned(output: LaunchOutput, spec: Mapping[str, Any], sinks: Sequence[str], zero_ns: int) -> dict[str, Columns]:
     """The schedule as it was asked for."""
     streams = spec["streams"]
     bursts = [stream["burst"] or {} for stream in streams]
     count = len(streams)
     schedules: Columns = {
-        "source": [home.source or ""] * count,
-        "window_name": [home.window or ""] * count,
+        "source": [output.source or ""] * count,
+        "window_name": [output.window or ""] * count,
         "dst": [sinks[stream["sink"]] for stream in streams],
         "zero_ns": [zero_ns] * count,
         "load_bps": [float(stream["load_bps"]) for stream in streams],
@@ -285,25 +285,25 @@ def _planned(home: Home, spec: Mapping[str, Any], sinks: Sequence[str], zero_ns:
     }
     points = schedule.size_points(streams[0]) if streams and not bursts[0] else []
     sizes: Columns = {
-        "source": [home.source or ""] * len(points),
-        "window_name": [home.window or ""] * len(points),
+        "source": [output.source or ""] * len(points),
+        "window_name": [output.window or ""] * len(points),
         "bytes": [float(size) for size, _ in points],
         "cdf": [float(share) for _, share in points],
     }
     return {"schedules": schedules, "sizes": sizes}
 
 
-def _received(home: Home) -> Columns:
+def _received(output: LaunchOutput) -> Columns:
     names: list[str] = []
     times: list[int] = []
     values: list[float] = []
-    for log in sorted(home.folder.glob("received.*.csv")):
+    for log in sorted(output.folder.glob("received.*.csv")):
         port = log.name.split(".")[1]
         for cells in _lines(log):
             at, *counts = cells
             for what, value in zip(("bytes", "flows", "open", "refused"), counts, strict=True):
-                names.append(f"{home.source}.{port}.received_{what}")
-                times.append(at + home.offset_ns)
+                names.append(f"{output.source}.{port}.received_{what}")
+                times.append(at + output.offset_ns)
                 values.append(float(value))
     return {"port": [""] * len(names), "time_ns": times, "counter": names, "value": values}
 

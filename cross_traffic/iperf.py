@@ -12,8 +12,8 @@ from pydantic import Field
 from orchestrator.core import packages
 from orchestrator.core.units import Model, Rate, Size, rate_text
 from orchestrator.parts.launch import Flow, Launch, Line, Listening, Requirement, Stop
-from orchestrator.parts.protocols import Demand, Problem, Raised, Source
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import TCP_IPV4_HEADER_BYTES, Topology, wire_per_payload
 
 NAME = "iperf"
@@ -91,11 +91,11 @@ def demands(config: Config) -> list[Demand]:
     return [Demand(src=config.src, dst=config.to, rate=config.load)]
 
 
-def raised(config: Config) -> Raised | None:
+def escalate(config: Config) -> Escalation | None:
     streams = min(2 * config.streams, config.most_streams)
     if streams <= config.streams:
         return None
-    return Raised(config=config.model_copy(update={"streams": streams}), means=f"{streams} streams")
+    return Escalation(config=config.model_copy(update={"streams": streams}), text=f"{streams} streams")
 
 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
@@ -152,20 +152,20 @@ def block_bytes(config: Config, topology: Topology) -> int:
     return max(1, round(wanted / segment)) * segment
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `flows`, one a stream, from the client's reports; nothing from the server, or when none was made.
 
     The sum of the reports stands even if the client was killed. `bytes` is what was handed to TCP, to the precision of
     the reports (1 kbit/s, and 10 ms of the whole); `start_ns` is true to the second, `end_ns` as many seconds later as
     iperf3 sent.
     """
-    path = home.folder / "stdout"
+    path = output.folder / "stdout"
     text = path.read_text(errors="replace") if path.is_file() else ""
     began = _TIME.search(text)
     if "Connecting to host" not in text or began is None:
         return {}
     try:
-        start_ns = int(parsedate_to_datetime(began[1]).timestamp()) * 1_000_000_000 + home.offset_ns
+        start_ns = int(parsedate_to_datetime(began[1]).timestamp()) * 1_000_000_000 + output.offset_ns
     except ValueError:
         return {}
     ends = {int(match[1]): match.groups()[1:] for match in _STREAM.finditer(text)}
@@ -181,8 +181,8 @@ def read(home: Home) -> Mapping[str, Columns]:
     count = len(ends)
     return {
         "flows": {
-            "source": [home.source or ""] * count,
-            "window_name": [home.window or ""] * count,
+            "source": [output.source or ""] * count,
+            "window_name": [output.window or ""] * count,
             "flow": list(range(count)),
             "src": [end[0] for end in ends.values()],
             "dst": [end[2] for end in ends.values()],

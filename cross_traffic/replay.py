@@ -15,8 +15,8 @@ from cross_traffic.agents import flow_schedule
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Demand, Problem, Raised, Source
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
 NAME = "replay"
@@ -99,7 +99,7 @@ def demands(config: Config) -> list[Demand]:
     ]  # fmt: skip
 
 
-def raised(config: Config) -> Raised | None:  # noqa: ARG001 - it opens a connection a flow from the first
+def escalate(config: Config) -> Escalation | None:  # noqa: ARG001 - it opens a connection a flow from the first
     return None
 
 
@@ -123,6 +123,6 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
     return generator.launches(config, source, topology, senders=[sender], receiving=receiving)
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `flows`, one a flow; from the sinks rows of `counters`."""
-    return generator.read(home)
+    return generator.read(output)

@@ -14,8 +14,8 @@ from cross_traffic.schedule import Arrivals, BurstShape
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Model, Rate
 from orchestrator.parts.launch import Launch, Requirement
-from orchestrator.parts.protocols import Demand, Problem, Raised, Source
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
 NAME = "websearch"
@@ -116,7 +116,7 @@ def demands(config: Config) -> list[Demand]:
     return [Demand(src=src, dst=dst, rate=rate, over_s=flow_schedule.BLOCK_S) for (src, dst), rate in total.items()]
 
 
-def raised(config: Config) -> Raised | None:  # noqa: ARG001 - it opens a connection a flow from the first
+def escalate(config: Config) -> Escalation | None:  # noqa: ARG001 - it opens a connection a flow from the first
     return None
 
 
@@ -172,6 +172,6 @@ def _sender(
     return generator.Sender(host=host, sinks=sinks, what={"streams": specs}, rate=rate, files={})
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `flows`, one a flow, and what was planned; from the sinks rows of `counters`."""
-    return generator.read(home)
+    return generator.read(output)

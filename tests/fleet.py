@@ -61,16 +61,23 @@ class Fleet:
     testbed: NetnsTestbed
     folder: Path
     hosts: tuple[str, ...]
-    door: Path
+    proxy: Path
 
     def on_controller(self, argv: Sequence[str]) -> list[str]:
         """What runs a command on `ctl`, as root there, in the root folder of this repository."""
         words = shlex.join(["env", f"PATH={search_path()}", f"PYTHONPATH={ROOT}", *map(str, argv)])
-        return ["ssh", "-T", "-F", str(self.door / "ssh_config"), CONTROLLER, f"cd {shlex.quote(str(ROOT))} && {words}"]
+        return [
+            "ssh",
+            "-T",
+            "-F",
+            str(self.proxy / "ssh_config"),
+            CONTROLLER,
+            f"cd {shlex.quote(str(ROOT))} && {words}",
+        ]
 
     def silence(self, host: str) -> None:
         """Take away the only network that leads to a host; what runs there goes on."""
-        argv = ["ssh", "-F", str(self.door / "ssh_config"), host, "ip link set eth0 down"]
+        argv = ["ssh", "-F", str(self.proxy / "ssh_config"), host, "ip link set eth0 down"]
         subprocess.run(argv, check=True, stdin=subprocess.DEVNULL, timeout=UP_WITHIN_S)
 
     def ssh_config(self, *, jump: bool) -> Path:
@@ -149,7 +156,7 @@ class Fleet:
         )  # fmt: skip
         config = self.folder / "gate.config"
         config.write_text("\n".join(lines) + "\n")
-        argv = ["ssh", "-tt", "-F", str(self.door / "ssh_config"), GATE]
+        argv = ["ssh", "-tt", "-F", str(self.proxy / "ssh_config"), GATE]
         line = shlex.join([str(find_program("sshd")), "-D", "-e", "-f", str(config)])
         with (self.folder / "gate.log").open("wb") as log:
             sshd = subprocess.Popen(
@@ -176,7 +183,7 @@ def fleet(hosts: int, folder: Path, *, rate_bps: float = math.inf, startups: str
     folder.mkdir(parents=True, exist_ok=True)
     try:
         testbed.open(folder / "nodes", Deadline.after(UP_WITHIN_S))
-        made = Fleet(testbed=testbed, folder=folder, hosts=names, door=testbed.front_door().folder)
+        made = Fleet(testbed=testbed, folder=folder, hosts=names, proxy=testbed.ssh_proxy().folder)
         made._write()
         with made._gate(startups):
             yield made

@@ -12,7 +12,7 @@ from pydantic import Field
 from orchestrator.core.units import Size
 from orchestrator.parts.launch import Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads import nccl_tests
@@ -260,15 +260,15 @@ def _whole(size: float, world: int) -> int:
     return 4 * world * max(1, math.ceil(max(1, round(size)) / (4 * world)))
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """The tables of a rank, and `collectives`; damaged lines are left out."""
     rows = [
-        {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window_name": "", **row}
-        for row in map(_row, lines.records(home.folder / LOG))
+        {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": "", **row}
+        for row in map(_row, lines.records(output.folder / LOG))
         if row is not None
     ]
     return {
-        **read_training(home),
+        **read_training(output),
         "collectives": {column: [row[column] for row in rows] for column in TABLES["collectives"]},
     }
 

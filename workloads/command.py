@@ -16,7 +16,7 @@ from orchestrator.core import secret_looks
 from orchestrator.core.units import Duration, Mistake, Model
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from workloads.common import between, shipping
@@ -259,5 +259,5 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:  # no
     return None
 
 
-def read(home: Home) -> Mapping[str, Columns]:
-    return read_iterations(home, unknown=_UNKNOWN)
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
+    return read_iterations(output, unknown=_UNKNOWN)

@@ -11,7 +11,7 @@ from pydantic import Field
 from orchestrator.core.units import Duration, Size
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, deepspeed_stages, environments, modelled, torch_ranks
@@ -196,8 +196,8 @@ def _zero(config: Config, job: Job, topology: Topology, *, element_bytes: int) -
     return pairs, moved, f"{source}, (N-1)/N x parameters x {element_bytes} bytes for each share"
 
 
-def read(home: Home) -> Mapping[str, Columns]:
-    return {**read_training(home), **read_communication(home)}
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
+    return {**read_training(output), **read_communication(output)}
 
 
 def _python(config: Config, node: str, topology: Topology) -> str:

@@ -12,7 +12,7 @@ from pydantic import Field
 from orchestrator.core.units import Duration, Size
 from orchestrator.parts.launch import Launch, Line, Listening, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from workloads.common import (
@@ -310,9 +310,9 @@ def _between_hosts(job: Job, algorithm: mpi_ranks.Algorithm, size: float) -> Pai
     )
 
 
-def read(home: Home) -> Mapping[str, Columns]:
-    tables = read_iterations(home)
-    return {**tables, **read_timeline(home, TIMELINE, tables["iterations"])}
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
+    tables = read_iterations(output)
+    return {**tables, **read_timeline(output, TIMELINE, tables["iterations"])}
 
 
 def _python(config: Config, node: str, topology: Topology) -> str:

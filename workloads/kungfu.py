@@ -11,7 +11,7 @@ from pydantic import Field
 
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology
 from workloads.common import between, emulated_training, environments, modelled, shipping
@@ -136,5 +136,5 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     )
 
 
-def read(home: Home) -> Mapping[str, Columns]:
-    return read_iterations(home)
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
+    return read_iterations(output)

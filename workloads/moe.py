@@ -10,7 +10,7 @@ from pydantic import Field
 from orchestrator.core.units import Duration
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, footprints, torch_ranks
@@ -173,12 +173,12 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     return between.theory(job, between.summed(kinds.values()), parameters=moved, source=source)
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """The tables of a rank, and `routing`; damaged lines are left out."""
-    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window_name": ""}
-    rows = [{**who, **row} for record in lines.records(home.folder / LOG) for row in _rows(record)]
+    who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
+    rows = [{**who, **row} for record in lines.records(output.folder / LOG) for row in _rows(record)]
     return {
-        **read_training(home),
+        **read_training(output),
         "routing": {column: [row[column] for row in rows] for column in TABLES["routing"]},
     }
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from orchestrator.core.units import Size
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, model_training, modelled, torch_ranks
@@ -122,8 +122,8 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     return between.theory(job, pairs, parameters=moved, source=source)
 
 
-def read(home: Home) -> Mapping[str, Columns]:
-    return read_training(home)
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
+    return read_training(output)
 
 
 def _hosts(job: Job) -> list[int]:

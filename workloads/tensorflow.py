@@ -14,7 +14,7 @@ from pydantic import Field
 from orchestrator.core.units import Size
 from orchestrator.parts.launch import Launch, Line, Listening, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TASK_PORT, Job, Topology
 from workloads.common import between, emulated_training, environments, modelled, shipping
@@ -245,8 +245,8 @@ def _served(config: Config, job: Job, topology: Topology) -> Theory:
     )
 
 
-def read(home: Home) -> Mapping[str, Columns]:
-    return read_iterations(home)
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
+    return read_iterations(output)
 
 
 def _python(config: Config, node: str, topology: Topology) -> str:

@@ -5,7 +5,7 @@ a descriptor, one end of a SOCK_SEQPACKET pair whose other end only the owner ho
 
     owner:   {"files": {path: text}, "bind": [[source, target]], "limit_s": seconds, "neighbours": {address: mac},
               "switch": {"ip": [line], "tc": [line], "plain": [device]},
-              "nodes": [{"name", "device", "home", "work", "links": [line], "ip": [line], "tc": [line],
+              "nodes": [{"name", "device", "folder", "work", "links": [line], "ip": [line], "tc": [line],
                          "plain": [device], "sysctls": {name: value}, "files": {path: [mode, text]}, "sshd": [word],
                          "joins": whether it is a container's}]}
              and for each node that is a container's its network and its mount namespace as ancillary data
@@ -192,12 +192,12 @@ def private_files(files: Dict[str, str], binds: Sequence[Sequence[str]]) -> None
 
 def node_files(node: Dict[str, Any]) -> None:
     """A node's own /run, /dev/shm, /proc and /sys, and the run's folder of the node where the owner sees it too."""
-    home = os.open(node["home"], os.O_PATH)
+    shared = os.open(node["folder"], os.O_PATH)
     mount("tmpfs", "/run", "tmpfs", flags=MS_NOSUID | MS_NODEV, data="mode=755")
     for folder in ("/run/sshd", "/run/lock", node["work"]):
         Path(folder).mkdir(mode=0o755, parents=True)
-    mount("/proc/self/fd/%d" % home, node["work"], flags=MS_BIND)
-    os.close(home)
+    mount("/proc/self/fd/%d" % shared, node["work"], flags=MS_BIND)
+    os.close(shared)
     if Path("/dev/shm").is_dir():
         mount("tmpfs", "/dev/shm", "tmpfs", flags=MS_NOSUID | MS_NODEV, data="mode=1777")
     for name, (mode, text) in node["files"].items():

@@ -1,7 +1,7 @@
-"""Turns what came home into tables and verdicts; needs the run's folder alone, and runs as a process of its own.
+"""Turns the output of launches into tables and verdicts; needs the run's folder alone; a process of its own.
 
 The controller starts it while captures still drain, so that its imports cost nothing, and sends the folder's path when
-everything is home: its memory goes when it is done, and a crash in it cannot take the run along.
+everything is output: its memory goes when it is done, and a crash in it cannot take the run along.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import homes
+from orchestrator.analysis import launch_outputs
 from orchestrator.analysis.capture import captures, flowbins, flowtable
 from orchestrator.analysis.windows import windows
 from orchestrator.analysis.windows.gates import Tolerances
 from orchestrator.core.errors import CaptureError, OrchError
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import tcpdump
-from orchestrator.parts.rows import TABLES, Home
+from orchestrator.parts.rows import TABLES, LaunchOutput
 from orchestrator.store import tables
 from orchestrator.store.manifest import FILE, encoded, load
 from orchestrator.store.records import CaptureCounts, Manifest, Reduced, Reply
@@ -39,25 +39,29 @@ PROFILE_NS = 1_000_000  # what shows a burst of a millisecond
 def reduce(folder: Path) -> Reduced:
     """Write the tables of a run and give what its manifest gains: windows with their verdicts, captures, notes."""
     manifest = load(folder / FILE)
-    home_list = list(homes.places(folder, manifest))
-    manifest = replace(manifest, windows=homes.settled(manifest, home_list))
+    outputs = list(launch_outputs.located(folder, manifest))
+    manifest = replace(manifest, windows=launch_outputs.settled(manifest, outputs))
     notes: list[str] = []
     # Forked before anything else starts a thread: the compiled capture reader is shared, not loaded again.
     with ProcessPoolExecutor(
         os.cpu_count() or 1, mp_context=multiprocessing.get_context("fork"), initializer=_die_with_parent
     ) as pool:
-        pending = [(home, _capture(pool, home, manifest)) for part, home in home_list if part == "collector.tcpdump"]
-        profiles = [(home, _profile(pool, home, manifest)) for part, home in home_list if part == "collector.tcpdump"]
-        fine = [(home, _fine(pool, home, manifest)) for part, home in home_list if part == "collector.tcpdump"]
+        pending = [
+            (output, _capture(pool, output, manifest)) for part, output in outputs if part == "collector.tcpdump"
+        ]
+        profiles = [
+            (output, _profile(pool, output, manifest)) for part, output in outputs if part == "collector.tcpdump"
+        ]
+        fine = [(output, _fine(pool, output, manifest)) for part, output in outputs if part == "collector.tcpdump"]
         with TableWriter(folder / "tables", run=manifest.run) as writer:
-            for part, home in home_list:
-                _add_home(writer, part, home, manifest, notes)
-            problems = [problem for home, result in pending for problem in _add_capture(writer, home, result)]
-            for home, profile in profiles:
-                _add_profile(writer, home, profile)
-            for home, bins in fine:
+            for part, output in outputs:
+                _add_output(writer, part, output, manifest, notes)
+            problems = [problem for output, result in pending for problem in _add_capture(writer, output, result)]
+            for output, profile in profiles:
+                _add_profile(writer, output, profile)
+            for output, bins in fine:
                 if bins is not None:
-                    writer.add("flow_packets", bins.result(), node=home.node, launch=home.launch)
+                    writer.add("flow_packets", bins.result(), node=output.node, launch=output.launch)
     outcome = windows.measure(folder / "tables", manifest, tolerances=_tolerances(manifest), problems=problems)
     with TableWriter(folder / "tables", run=manifest.run) as writer:
         for name, columns in outcome.tables.items():
@@ -65,21 +69,21 @@ def reduce(folder: Path) -> Reduced:
     return Reduced(windows=outcome.windows, capture=_capture_counts(folder), notes=(*manifest.notes, *notes))
 
 
-def _add_home(writer: TableWriter, part: str, home: Home, manifest: Manifest, notes: list[str]) -> None:
+def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: Manifest, notes: list[str]) -> None:
     try:
-        for table, columns in homes.brought(part, home).items():
+        for table, columns in launch_outputs.rows_of(part, output).items():
             rows = {**columns}
             if {"window_name", "iteration"} <= set(columns):
-                rows["window_name"] = homes.windows_of(columns, home, manifest)
-            writer.add(table, rows, node=home.node, launch=home.launch)
+                rows["window_name"] = launch_outputs.windows_of(columns, output, manifest)
+            writer.add(table, rows, node=output.node, launch=output.launch)
     except OrchError as error:
-        notes.append(f"{home.node}: {home.launch}: {error.message}")
+        notes.append(f"{output.node}: {output.launch}: {error.message}")
 
 
-def _profile(pool: ProcessPoolExecutor, home: Home, manifest: Manifest) -> Future[Any] | None:
+def _profile(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Manifest) -> Future[Any] | None:
     """The capture of a host that a flow generator's own traffic passes, once more in short bins."""
-    found = tcpdump.captured(home)
-    address = manifest.topology.node(home.node).address
+    found = tcpdump.captured(output)
+    address = manifest.topology.node(output.node).address
     flows = [
         flow
         for launch in manifest.launches
@@ -96,13 +100,13 @@ def _profile(pool: ProcessPoolExecutor, home: Home, manifest: Manifest) -> Futur
         port=port,
         addresses=[address] if address else [],
         flows=flows,
-        offset_ns=home.offset_ns,
+        offset_ns=output.offset_ns,
         bin_ns=PROFILE_NS,
         segment=manifest.topology.mtu,
     )
 
 
-def _add_profile(writer: TableWriter, home: Home, pending: Future[Any] | None) -> None:
+def _add_profile(writer: TableWriter, output: LaunchOutput, pending: Future[Any] | None) -> None:
     if pending is None:
         return
     try:
@@ -111,20 +115,20 @@ def _add_profile(writer: TableWriter, home: Home, pending: Future[Any] | None) -
         return  # the capture itself was read as well, and says so
     cross = [place for place, kind in enumerate(columns["kind"]) if kind == "cross"]
     picked = {name: np.asarray(columns[name])[cross] for name in TABLES["cross_packets"]}
-    writer.add("cross_packets", picked, node=home.node, launch=home.launch)
+    writer.add("cross_packets", picked, node=output.node, launch=output.launch)
 
 
-def _capture(pool: ProcessPoolExecutor, home: Home, manifest: Manifest) -> Future[Any] | None:
-    found = tcpdump.captured(home)
+def _capture(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Manifest) -> Future[Any] | None:
+    found = tcpdump.captured(output)
     if found is None:
         return None
     port, files = found
     topology = manifest.topology
-    address = topology.node(home.node).address
+    address = topology.node(output.node).address
     peers = [
         topology.node(link.host).address
         for link in topology.links
-        if (link.switch, link.switch_port) == (home.node, port)
+        if (link.switch, link.switch_port) == (output.node, port)
     ]
     flows = [flow for launch in manifest.launches for flow in launch.flows]
     flows.sort(key=lambda flow: flow.port is None)  # a training names hosts alone, and cross traffic may join the same
@@ -135,29 +139,29 @@ def _capture(pool: ProcessPoolExecutor, home: Home, manifest: Manifest) -> Futur
         addresses=[address] if address else [],
         peers=peers,
         flows=flows,
-        offset_ns=home.offset_ns,
+        offset_ns=output.offset_ns,
         segment=manifest.topology.mtu,
     )
 
 
-def _fine(pool: ProcessPoolExecutor, home: Home, manifest: Manifest) -> Future[Any] | None:
-    found = tcpdump.captured(home)
+def _fine(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Manifest) -> Future[Any] | None:
+    found = tcpdump.captured(output)
     if found is None:
         return None
     port, files = found
-    return pool.submit(flowbins.reduce, files, port=port, offset_ns=home.offset_ns, segment=manifest.topology.mtu)
+    return pool.submit(flowbins.reduce, files, port=port, offset_ns=output.offset_ns, segment=manifest.topology.mtu)
 
 
-def _add_capture(writer: TableWriter, home: Home, pending: Future[Any] | None) -> list[str]:
+def _add_capture(writer: TableWriter, output: LaunchOutput, pending: Future[Any] | None) -> list[str]:
     if pending is None:
         return []  # it never began: its launch says so
     try:
         capture_flows, packets, problems = pending.result()
     except CaptureError as error:
-        return [f"{home.node}: {home.launch}: {error.message}"]
-    writer.add("capture_flows", capture_flows, node=home.node, launch=home.launch)
-    writer.add("packets", packets, node=home.node, launch=home.launch)
-    return [f"{home.node}: {problem}" for problem in problems]
+        return [f"{output.node}: {output.launch}: {error.message}"]
+    writer.add("capture_flows", capture_flows, node=output.node, launch=output.launch)
+    writer.add("packets", packets, node=output.node, launch=output.launch)
+    return [f"{output.node}: {problem}" for problem in problems]
 
 
 def _tolerances(manifest: Manifest) -> dict[str, Tolerances]:

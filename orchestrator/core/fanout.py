@@ -21,14 +21,15 @@ _WAKE_S = 0.5  # how often a waiting main thread lets a signal handler run
 
 
 def each(
-    items: Iterable[T], action: Callable[[T], R], *, deadline: Deadline, what: str, together: bool = False
-) -> dict[T, R]:
+    items: Iterable[T], action: Callable[[T], R], *, deadline: Deadline, what: str, together: bool = False,
+    apart: bool = True,
+) -> dict[T, R]:  # fmt: skip
     """Call `action` for every item in threads of their own and give the results in the items' order.
 
-    At most MOST_AT_ONCE go on at a time; all of them where they wait for each other (`together`). When some fail, the
-    first error in the items' order is raised and the others are its notes. Past the deadline, DeadlineExceeded names
-    the items that have not answered: their threads are left behind as daemons, and no other one begins. Where this
-    machine lets no more threads start, the rest is done here, one after the other, unless they wait for each other.
+    At most MOST_AT_ONCE go on at a time, or all of them (`together`). When some fail, the first error in the items'
+    order is raised and the others are its notes. Past the deadline, DeadlineExceeded names the items that have not
+    answered: their threads are left behind as daemons, and no other one begins. Where this machine lets no more threads
+    start, the rest is done here, one after the other, unless they wait for each other and cannot be done `apart`.
     """
     todo = list(items)
     if len(todo) == 1:
@@ -48,7 +49,7 @@ def each(
 
     threads = [threading.Thread(target=work, args=(item,), name=f"{what} {item}", daemon=True) for item in todo]
     try:
-        _without_threads(todo[_started(threads) :], work, deadline=deadline, what=what, together=together)
+        _without_threads(todo[_started(threads) :], work, deadline=deadline, what=what, apart=apart)
         return _collected(todo, done, deadline=deadline, what=what)
     except Interrupted:
         # What is under way gets a moment to end, so that what is put back is not what is still being done.
@@ -73,12 +74,10 @@ def _started(threads: list[threading.Thread]) -> int:
     return len(threads)
 
 
-def _without_threads(
-    items: list[T], work: Callable[[T], None], *, deadline: Deadline, what: str, together: bool
-) -> None:
+def _without_threads(items: list[T], work: Callable[[T], None], *, deadline: Deadline, what: str, apart: bool) -> None:
     """Do here, one after the other, what no thread started for."""
-    if items and together:
-        raise OrchError(f"{what}: no thread starts for {items[0]}", hint=MORE_THREADS)
+    if items and not apart:
+        raise OrchError(f"{what}: no thread starts for {_told(items[0])}", hint=MORE_THREADS)
     for item in items:
         if not deadline.expired:
             work(item)
@@ -94,7 +93,7 @@ def _collected(
             item, result, error = done.get(timeout=min(_WAKE_S, deadline.remaining) or 0.001)
         except queue.Empty:
             if deadline.expired:
-                late = ", ".join(str(item) for item in todo if item not in results and item not in errors)
+                late = ", ".join(_told(item) for item in todo if item not in results and item not in errors)
                 raise DeadlineExceeded(f"gave up waiting for {what}: no answer from {late}") from None
             continue
         if error is not None:
@@ -104,6 +103,11 @@ def _collected(
     if errors:
         raise _joined([errors[item] for item in todo if item in errors])
     return {item: results[item] for item in todo}  # type: ignore[misc]
+
+
+def _told(item: object) -> str:
+    """An item in words: a node, or a node and what is on it."""
+    return " ".join(map(str, item)) if isinstance(item, tuple) else str(item)
 
 
 def _joined(errors: list[Exception]) -> Exception:

@@ -1,6 +1,6 @@
 """What is printed of what others said: a terminal obeys control characters, so they are spelled out.
 
-`guarded` is the one door: within it, whatever goes to standard output and standard error is spelled out. What takes
+`guarded` is the one way out: within it, whatever goes to standard output and standard error is spelled out. What takes
 less (names, cells of tables) or more (the live line) calls `escaped` itself and says which lines are meant.
 """
 

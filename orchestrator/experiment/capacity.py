@@ -119,4 +119,4 @@ def _ranks(wanted: Need) -> str:
 
 
 def _standing(plan: RunPlan) -> list[Launch]:
-    return [*plan.keepers(), *plan.collectors, *(launch for job in plan.jobs for launch in job.launches)]
+    return [*plan.helper_processes(), *plan.collectors, *(launch for job in plan.jobs for launch in job.launches)]

@@ -44,10 +44,10 @@ class PlannedJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RaisedSource:
+class EscalatedSource:
     """What a traffic source starts instead when its load was not reached by what came before."""
 
-    means: str
+    text: str
     launches: tuple[Launch, ...]
 
 
@@ -60,7 +60,7 @@ class PlannedSource:
     shape: str
     launches: tuple[Launch, ...]
     demands: tuple[Demand, ...]
-    raised: tuple[RaisedSource, ...]  # in the order in which they are tried
+    escalations: tuple[EscalatedSource, ...]  # in the order in which they are tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +90,17 @@ class RunPlan:
 
     def launches(self) -> Iterator[Launch]:
         """Every process that the run may start."""
-        yield from self.keepers()
+        yield from self.helper_processes()
         yield from self.collectors
         for job in self.jobs:
             yield from job.launches
         for window in self.windows:
             for source in window.sources:
                 yield from source.launches
-                for stronger in source.raised:
+                for stronger in source.escalations:
                     yield from stronger.launches
 
-    def keepers(self) -> Iterator[Launch]:
+    def helper_processes(self) -> Iterator[Launch]:
         """The processes of changes."""
         yield from (change.process for change in self.changes if change.process is not None)
 
@@ -314,7 +314,7 @@ def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[
                     shape=f"{choice.name} {choice.config.model_dump_json(exclude={'load'})}",
                     launches=_traffic(choice, choice.config, source, topology),
                     demands=tuple(module.demands(choice.config)),
-                    raised=tuple(_raised(choice, source, topology)),
+                    escalations=tuple(_escalations(choice, source, topology)),
                 )
             )
         yield PlannedWindow(name=window.name, measure=measure, sources=tuple(sources))
@@ -327,16 +327,16 @@ def _traffic(choice: Choice, config: Any, source: Source, topology: Topology) ->
     )
 
 
-def _raised(choice: Choice, source: Source, topology: Topology) -> Iterator[RaisedSource]:
+def _escalations(choice: Choice, source: Source, topology: Topology) -> Iterator[EscalatedSource]:
     module = registry.traffic(choice.name)
-    stronger = module.raised(choice.config)
+    stronger = module.escalate(choice.config)
     for step in itertools.count(1):
         if stronger is None:
             return
         launches = _traffic(choice, stronger.config, source, topology)
-        named = (dataclasses.replace(launch, name=f"{launch.name}.raised{step}") for launch in launches)
-        yield RaisedSource(means=stronger.means, launches=tuple(named))
-        stronger = module.raised(stronger.config)
+        named = (dataclasses.replace(launch, name=f"{launch.name}.escalated{step}") for launch in launches)
+        yield EscalatedSource(text=stronger.text, launches=tuple(named))
+        stronger = module.escalate(stronger.config)
 
 
 def _requirements(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> tuple[Requirement, ...]:

@@ -41,9 +41,9 @@ def plan_data(plan: RunPlan) -> dict[str, Any]:
                         "part": source.part,
                         "demands": [dataclasses.asdict(demand) for demand in source.demands],
                         "launches": [launch_data(launch) for launch in source.launches],
-                        "raised": [
-                            {"means": raised.means, "launches": [launch_data(one) for one in raised.launches]}
-                            for raised in source.raised
+                        "escalations": [
+                            {"text": step.text, "launches": [launch_data(launch) for launch in step.launches]}
+                            for step in source.escalations
                         ],
                     }
                     for source in window.sources

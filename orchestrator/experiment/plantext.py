@@ -40,7 +40,7 @@ def plan_text(runs: Sequence[RunPlan], *, verbose: bool = False, width: int | No
     _testbed(text, first, len(runs))
     for line in _changes(first.changes, verbose=verbose):
         text.add(line)
-    _processes(text, [*first.keepers(), *first.collectors], first.topology, verbose=verbose)
+    _processes(text, [*first.helper_processes(), *first.collectors], first.topology, verbose=verbose)
     for job in first.jobs:
         _job(text, job, first.topology, verbose=verbose)
     _windows(text, first, verbose=verbose)
@@ -117,8 +117,8 @@ def _windows(text: _Text, run: RunPlan, *, verbose: bool) -> None:
         for sources in zip(*(window.sources for window in group), strict=True):
             for line in _demands(sources, run.topology.scale):
                 text.add(line, deep=1)
-            if raised := [one.means for one in sources[0].raised]:
-                text.add(f"if it does not reach this load alone on the link: {', then '.join(raised)}", deep=2)
+            if escalations := [step.text for step in sources[0].escalations]:
+                text.add(f"if it does not reach this load alone on the link: {', then '.join(escalations)}", deep=2)
     launches = [launch for window in run.windows for source in window.sources for launch in source.launches]
     _processes(text, launches, run.topology, verbose=verbose)
 

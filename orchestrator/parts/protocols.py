@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.units import Model
 from orchestrator.parts.launch import Change, Launch, Requirement
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 
@@ -52,11 +52,11 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raised:
-    """What a traffic source can still do to reach its load: `means` says it to people ("8 streams")."""
+class Escalation:
+    """What a traffic source can still do to reach its load; `text` says it to people ("8 streams")."""
 
     config: Any
-    means: str
+    text: str
 
 
 class Part(Protocol):
@@ -77,7 +77,7 @@ class Workload(Part, Protocol):
 
     def theory(self, config: Any, job: Job, topology: Topology) -> Theory | None: ...
 
-    def read(self, home: Home) -> Mapping[str, Columns]: ...
+    def read(self, output: LaunchOutput) -> Mapping[str, Columns]: ...
 
 
 class Traffic(Part, Protocol):
@@ -89,10 +89,10 @@ class Traffic(Part, Protocol):
 
     def demands(self, config: Any) -> list[Demand]: ...
 
-    def raised(self, config: Any) -> Raised | None:
-        """The same load by stronger means, for when it is not reached; None when there are none left."""
+    def escalate(self, config: Any) -> Escalation | None:
+        """The same load from more resources, for when it is not reached; None when there is nothing left to try."""
 
-    def read(self, home: Home) -> Mapping[str, Columns]: ...
+    def read(self, output: LaunchOutput) -> Mapping[str, Columns]: ...
 
 
 class Collector(Part, Protocol):
@@ -102,11 +102,11 @@ class Collector(Part, Protocol):
 
     def requirements(self, config: Any, topology: Topology) -> list[Requirement]: ...
 
-    def read(self, home: Home) -> Mapping[str, Columns]: ...
+    def read(self, output: LaunchOutput) -> Mapping[str, Columns]: ...
 
 
 class Condition(Part, Protocol):
-    """Reversible changes to nodes. One whose changes have processes also reads what they bring home, as others do."""
+    """Reversible changes to nodes. One whose changes have processes also reads their output, as others do."""
 
     def changes(self, config: Any, topology: Topology) -> list[Change]: ...
 
@@ -143,7 +143,7 @@ class Testbed(Protocol):
     def connect(self, node: str, deadline: Deadline) -> Channel:
         """A byte stream to a fresh agent on the node."""
 
-    def home_of(self, node: str) -> Path | None:
+    def local_folder(self, node: str) -> Path | None:
         """Where the controller sees the run's folder of the node without copying; None when it must be fetched."""
 
     def about(self) -> Mapping[str, str]:

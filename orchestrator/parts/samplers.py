@@ -17,7 +17,7 @@ from orchestrator.parts.protocols import Problem
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from orchestrator.parts.rows import Columns, Home
+    from orchestrator.parts.rows import Columns, LaunchOutput
     from orchestrator.parts.topology import Node, Topology
 
 AGENTS = Path(__file__).parents[1] / "agents"
@@ -94,11 +94,11 @@ def device_requirements(chosen: Mapping[str, Sequence[str]], needed_by: str) -> 
     ]
 
 
-def csv_tables(home: Home) -> Iterator[tuple[str, pa.Table]]:
+def csv_tables(output: LaunchOutput) -> Iterator[tuple[str, pa.Table]]:
     """Stem and content of each CSV file of a sampler; a last line that was cut short is left out."""
     from pyarrow import csv, float64, int64, string
 
-    for path in sorted(home.folder.glob("*.csv")):
+    for path in sorted(output.folder.glob("*.csv")):
         data = path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
         if whole.count(b"\n") < 2:
@@ -114,19 +114,21 @@ def floats(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def counters(home: Home) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+def counters(output: LaunchOutput) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     """Column ("PORT|COUNTER"), instants and values of every counter that a sampler wrote; see `series`."""
-    for stem, table in csv_tables(home):
-        yield from series(stem, table, home)
+    for stem, table in csv_tables(output):
+        yield from series(stem, table, output)
 
 
-def series(stem: str, table: pa.Table, home: Home) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+def series(
+    stem: str, table: pa.Table, output: LaunchOutput
+) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     """Column, instants and values of every counter in one file of a sampler.
 
     Instants are int64 nanoseconds in the controller's time base, values float64 without gaps. How late samples were
     comes as the counter "sampler.FILE.late_s" of the node as a whole.
     """
-    instants = table.column("time_ns").to_numpy() + home.offset_ns
+    instants = table.column("time_ns").to_numpy() + output.offset_ns
     yield f"|sampler.{stem}.late_s", instants, floats(table.column("late_ns")) / 1e9
     for name in table.column_names[2:]:
         values = floats(table.column(name))

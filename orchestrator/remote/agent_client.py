@@ -32,6 +32,7 @@ from orchestrator.remote.answers import (
     Texts,
 )
 from orchestrator.remote.connection import Connection
+from orchestrator.remote.replies import Fields
 
 CLOSE_S = 15.0
 ENDING_S = 15.0  # for an agent that has lost its controller to put everything down
@@ -136,7 +137,15 @@ class AgentClient:
         """Run a short command to its end, with the agent's own rights unless not `privileged`."""
         values = {"argv": list(argv), "timeout_s": deadline.remaining, "privileged": privileged}
         reply = self._connection.ask("run_command", deadline, values, payload=stdin, late_s=ANSWER_S, argv=argv).fields
-        return Completed(reply.integer("status"), reply.text("stdout"), reply.text("stderr"))
+        return _completed(reply)
+
+    def run_all(self, lines: Sequence[Sequence[str]], deadline: Deadline, *, each_s: float) -> list[Completed | None]:
+        """Run short commands one after the other by one request; None for one that cannot start or takes too long."""
+        values = {"lines": [list(argv) for argv in lines], "each_s": each_s, "timeout_s": deadline.remaining}
+        found = self._connection.ask("run_commands", deadline, values, late_s=ANSWER_S).fields.each_or_none("done")
+        if len(found) != len(lines):
+            raise BadAnswer(f"asked for {len(lines)} commands, its agent has run {len(found)}", node=self.node.name)
+        return [None if one is None else _completed(one) for one in found]
 
     def read(self, paths: Sequence[str], deadline: Deadline, *, globs: Sequence[str] = ()) -> Texts:
         """Small files such as counters, all in one go; of each at most its last 256 KiB.
@@ -286,6 +295,10 @@ def come_back(reach: Callable[[], AgentClient], deadline: Deadline) -> AgentClie
             time.sleep(AGAIN_S)
         else:
             return client
+
+
+def _completed(reply: Fields) -> Completed:
+    return Completed(reply.integer("status"), reply.text("stdout"), reply.text("stderr"))
 
 
 def _launch_error(launch: Launch, error: OrchError | OSError) -> LaunchError:

@@ -184,7 +184,8 @@ class Connection:
             )
             self._end(TransportError(message, hint="measure again"), time.monotonic())
             return
-        message = "its agent is gone: the channel to the agent ended" + (f": {reason}" if reason else "")
+        what = "its agent is gone" if self._greeted else "its agent did not start"
+        message = f"{what}: the channel to the agent ended" + (f": {reason}" if reason else "")
         error = TransportError(message, node=self.node)
         try:
             said = self._channel.diagnosis()

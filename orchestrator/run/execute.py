@@ -196,7 +196,7 @@ def _hold(local: LocalTestbed) -> None:
     testbed = NetnsTestbed(plan.local_spec(local), run_id)
     with Interrupts(), lock.machine(lock.local_testbed(), session.holder(run_id)):
         try:
-            folder = testbed.front_door().folder  # it goes when this process does, or when the next one comes
+            folder = testbed.ssh_proxy().folder  # it goes when this process does, or when the next one comes
             testbed.open(folder / "nodes", Deadline.after(runner.OPEN_S))
             for host in testbed.topology.hosts:
                 print(f"{host.name}  {host.address}  ssh -F {folder}/ssh_config {host.name}")

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import AgentError, DeadlineExceeded
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
+from orchestrator.remote.answers import Completed
 
 COMMAND_S = 10.0
 
@@ -54,21 +54,21 @@ def commands(node: Node) -> Mapping[str, tuple[str, ...]]:
 
 
 def gather(client: AgentClient, node: Node, deadline: Deadline) -> dict[str, Any]:
-    """Every fact of a node: text as it was printed, JSON parsed, and null for what it does not have."""
+    """Every fact of a node: text as it was printed, JSON parsed, and null for what it does not have.
+
+    Null as well for the output of a program that it lacks, or that hangs.
+    """
     texts = client.read(FILES, deadline).texts
     facts: dict[str, Any] = {path: text.strip() if text is not None else None for path, text in texts.items()}
-    for name, argv in commands(node).items():
-        try:
-            done = client.run(argv, deadline.sooner(COMMAND_S))
-        except (AgentError, DeadlineExceeded):
-            facts[name] = None  # a node without the program, or one on which it hangs
-        else:
-            facts[name] = _parsed(done.stdout) if done.status == 0 else None
-    return facts
+    wanted = commands(node)
+    done = client.run_all(list(wanted.values()), deadline, each_s=COMMAND_S)
+    return {**facts, **{name: _parsed(one) for name, one in zip(wanted, done, strict=True)}}
 
 
-def _parsed(output: str) -> Any:
+def _parsed(done: Completed | None) -> Any:
+    if done is None or done.status != 0:
+        return None
     try:
-        return json.loads(output)
+        return json.loads(done.stdout)
     except (ValueError, RecursionError):
-        return output.strip()
+        return done.stdout.strip()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import StoreError, UnsafePath
+from orchestrator.core.errors import OrchError, StoreError, UnsafePath
 from orchestrator.remote import transfers
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import RemoteFile
@@ -27,6 +27,14 @@ def refuse_without_room(folder: Path, listed: Mapping[str, Sequence[RemoteFile]]
             f"the files of {told} are {promised} bytes, and {folder} has room for {free}; nothing of them was fetched",
             hint="make room, then `orch recover`",
         )
+
+
+def listed(client: AgentClient) -> list[RemoteFile] | OrchError:
+    """The files of the run's folder on a node, or why it does not say which there are."""
+    try:
+        return client.files(Deadline.after(LIST_S))
+    except OrchError as error:
+        return error
 
 
 def fetch_all(client: AgentClient, home: Path, deadline: Deadline) -> None:

@@ -53,11 +53,11 @@ class Landing:
         return ", ".join(f"{host} receives {rate_text(got)} of {rate_text(rate)}" for host, got, rate in told)
 
 
-def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, raisable: Collection[str] = ()) -> Landing:
+def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, escalatable: Collection[str] = ()) -> Landing:
     """With the traffic of a window alone on the links, wait until every receiver gets what is asked.
 
     ShortOfLoad when it is not reached, unless the experiment takes the load as achieved. Where a receiver is
-    `raisable`, by stronger means that its sources have left, a load that has stopped growing is given at once, as
+    `escalatable`, by stronger means that its sources have left, a load that has stopped growing is given at once, as
     short.
     """
     receivers = Receivers(session, [demand for source in window.sources for demand in source.demands])
@@ -75,7 +75,7 @@ def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, raisabl
             if _reached(rates, receivers.wanted, tolerance):
                 return landing
             if time.monotonic() >= compare_at:
-                takes_it = isinstance(tolerance, str) or not short.isdisjoint(raisable)
+                takes_it = isinstance(tolerance, str) or not short.isdisjoint(escalatable)
                 if takes_it and _stands(rates, before):
                     return landing
                 before, compare_at = rates, time.monotonic() + STEADY_OVER_S

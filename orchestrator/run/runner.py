@@ -32,7 +32,7 @@ from orchestrator.parts.launch import Launch
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
 from orchestrator.run import provenance, routes, sealing
-from orchestrator.run.means import Means, asked_of, covers, first_means, preflight_of
+from orchestrator.run.load_escalation import LoadEscalation, covers, preflight_of, requested_bps, unescalated
 from orchestrator.run.measuring import Measurement, Window, preflight
 from orchestrator.run.observers.events import EventLog
 from orchestrator.run.observers.observing import Observer
@@ -83,7 +83,7 @@ class Run:
     phases: dict[str, float] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
     preflights: dict[str, Mapping[str, float]] = field(default_factory=dict)
-    means: dict[str, Means] = field(default_factory=dict)
+    traffic: dict[str, LoadEscalation] = field(default_factory=dict)
     unreached: dict[str, str] = field(default_factory=dict)  # window -> why its load is not to be had
     standing: PlannedWindow | None = None  # the window whose traffic is up
     measured_until: float = field(default_factory=time.monotonic)
@@ -135,9 +135,9 @@ class Run:
         with self.phase("conditions"):
             self.unwind.push("conditions", self._restore)
             session.apply(plan.changes)
-            keepers = list(plan.keepers())
-            self.unwind.push("conditions' processes", lambda: self._stop(keepers, phase=None))
-            session.start(keepers, what="starting what conditions need")
+            helpers = list(plan.helper_processes())
+            self.unwind.push("conditions' processes", lambda: self._stop(helpers, phase=None))
+            session.start(helpers, what="starting what conditions need")
         self._facts("before")
         self.unwind.push("facts", lambda: self._facts("after"))
         with self.phase("collectors"):
@@ -151,7 +151,7 @@ class Run:
             self._check_loads()
             first = self._to_measure()[0]
             if self.standing is None:
-                self._traffic_up(first, self.means[first.name].launches)
+                self._traffic_up(first, self.traffic[first.name].launches)
             session.go(ranks)
 
     def _check_room(self) -> None:
@@ -169,17 +169,17 @@ class Run:
             self.record(forced=room.refused)
 
     def _check_loads(self) -> None:
-        """See that the load of every window can be had, and by which means; of several, one that cannot is left out.
+        """See that the load of each window can be had, escalated if need be; of several, one that cannot is left out.
 
         What reaches a load reaches a smaller one of the same shape: only the largest of each is tried.
         """
         windows, several = self.plan.windows, len(self.plan.windows) > 1
         reached: list[PlannedWindow] = []
-        for window in sorted(windows, key=asked_of, reverse=True):
-            self.means[window.name] = first_means(window)
+        for window in sorted(windows, key=requested_bps, reverse=True):
+            self.traffic[window.name] = unescalated(window)
             larger = next((other for other in reached if covers(other, window)), None)
             if larger is not None:
-                self.means[window.name] = self.means[larger.name].alike(window)
+                self.traffic[window.name] = self.traffic[larger.name].alike(window)
             elif window.sources:
                 try:
                     self._preflight(window, stays=not several)
@@ -188,7 +188,7 @@ class Run:
                     self.unreached[window.name] = error.message
                     if len(self.unreached) == len(windows):
                         raise
-                    self._stop(self.means[window.name].rehearsal, phase=None)
+                    self._stop(self.traffic[window.name].rehearsal, phase=None)
         if self.unreached:
             self.record(unreached=self.unreached)
 
@@ -196,19 +196,19 @@ class Run:
         return [window for window in self.plan.windows if window.name not in self.unreached]
 
     def _preflight(self, window: PlannedWindow, *, stays: bool) -> None:
-        """Find the means by which a window's traffic reaches its load; leave it running where it `stays`."""
+        """Escalate a window's traffic until it reaches its load; leave it running where it `stays`."""
         while True:
-            tried = self.means[window.name]
+            tried = self.traffic[window.name]
             launches = tried.launches if stays else tried.rehearsal
             self._traffic_up(window, launches)
-            landing = preflight(self.plan, window, self.session, raisable=tried.raisable)
+            landing = preflight(self.plan, window, self.session, escalatable=tried.escalatable)
             self.preflights[window.name] = landing.rates
-            stronger = tried.raised(landing.short)
+            stronger = tried.escalated(landing.short)
             if stronger is None:
                 break
             self._stop(launches, phase=None)
             self.watch.set_aside(launches, window=preflight_of(window))
-            self.means[window.name] = stronger
+            self.traffic[window.name] = stronger
             note = f"window {window.name}: {landing.text(self.plan.topology.scale)}: raised to {stronger.text}"
             self.watch.notes.append(note)
             self.progress.say(f"    {note}")
@@ -238,7 +238,7 @@ class Run:
                 since_ns = steady_ns = 0
                 if window is not windows[0]:
                     since_ns = time.time_ns()
-                    self._traffic_up(window, self.means[window.name].launches)
+                    self._traffic_up(window, self.traffic[window.name].launches)
                     steady_ns = time.time_ns()
                 measurement = Measurement(
                     self.plan, window, self.session, self.progress, since_ns=since_ns, steady_ns=steady_ns
@@ -252,7 +252,7 @@ class Run:
             self.events.write("window", name=measured.name, start_ns=measured.start_ns, end_ns=measured.end_ns)
             if window is not windows[-1]:
                 with self.phase("warm-up"):
-                    self._stop(self.means[window.name].launches, phase=None)
+                    self._stop(self.traffic[window.name].launches, phase=None)
 
     # Down
 

@@ -113,7 +113,7 @@ class Session:
                 raise
             self.clients[name] = client  # from here on it has a folder to remove
             self.kernels[name], self._folders[name] = greeting.boot, greeting.folder
-            if self.testbed.home_of(name) is None:
+            if self.testbed.local_folder(name) is None:
                 self.away.add(name)
             return client
 
@@ -259,13 +259,22 @@ class Session:
         def undo_all(client: AgentClient) -> None:
             problems = Unwind()
             for change, old in self._applied[client.node.name]:
-                problems.push(change.name, partial(self._undo, client, change, old))
+                problems.push(change.name, partial(self._taken_back, client, change, old))
             error = combined(problems.run())
             if error is not None:
                 raise error
 
         total = sum(len(applied) for applied in self._applied.values())
         self.each(self._applied, undo_all, what="restoring conditions", seconds=CALL_S * (1 + total))
+
+    def _taken_back(self, client: AgentClient, change: Change, old: str) -> None:
+        try:
+            self._undo(client, change, old)
+        except OrchError as error:
+            lost = isinstance(error, TransportError)  # which is told as it is of everything on that host
+            if not lost and change.name not in error.message:
+                error.message = f"{change.name} could not be taken back: {error.message}"
+            raise
 
     def _undo(self, client: AgentClient, change: Change, old: str) -> None:
         changed = self._state(client, change) != old
@@ -313,7 +322,9 @@ class Session:
                 self.watch.add(launch)
             within = Deadline.after(max(launch.ready_within_s for launch in batch) + CALL_S)
             # Ranks are ready when all have met, so the last one must not wait for the others to be ready.
-            fanout.each(batch_keys(batch), self._start_one(batch), deadline=within, what=what, together=True)
+            fanout.each(
+                batch_keys(batch), self._start_one(batch), deadline=within, what=what, together=True, apart=False
+            )
 
     def _start_one(self, batch: Sequence[Launch]) -> Callable[[tuple[str, str]], None]:
         by_key = {(launch.node, launch.name): launch for launch in batch}
@@ -367,7 +378,7 @@ class Session:
                     lambda key, by_key=by_key: self._stop_one(by_key[key]),  # type: ignore[misc]
                     deadline=Deadline.after(patience + CALL_S),
                     what="stopping",
-                    together=True,  # ranks of some frameworks end when all have been asked to
+                    together=True,  # ranks of some frameworks end by themselves when all have been asked to
                 )
             except Interrupted:
                 raise
@@ -466,25 +477,31 @@ class Session:
         return [f"{name}: process {pid}" for pid in swept.left] + [f"{name}: {what}" for what in swept.failed]
 
     def fetch(self, run_folder: Path) -> None:
-        """Bring every file of the run home, and remove the run's folders from the nodes; an error names who is lost."""
+        """Bring every file of the run home, and remove the run's folders from the nodes; an error names who is lost.
+
+        A node that does not say what it has keeps nobody from bringing home what the others have.
+        """
         deadline = Deadline.after(FETCH_S)
-        listed = self.each(
-            sorted(self.away), lambda client: client.files(Deadline.after(CALL_S)), what="listing files", seconds=CALL_S
+        listed = self.each(sorted(self.away), fetching.listed, what="listing files", seconds=2 * fetching.LIST_S)
+        fetching.refuse_without_room(
+            run_folder, {name: files for name, files in listed.items() if not isinstance(files, OrchError)}
         )
-        fetching.refuse_without_room(run_folder, listed)
 
         def fetch(client: AgentClient) -> None:
             name = client.node.name
-            seen, home = self.testbed.home_of(name), run_folder / "hosts" / name
+            seen, home = self.testbed.local_folder(name), run_folder / "hosts" / name
             if seen is not None:
                 bring_up(seen / Path(client.node.folder(self.run)).name, home)
+            elif isinstance(files := listed[name], OrchError):
+                raise files
             else:
-                fetching.bring_home(client, listed[name], home, deadline)
+                fetching.bring_home(client, files, home, deadline)
             self.away.discard(name)
 
-        self.each(self.clients, fetch, what="fetching", seconds=FETCH_S)
+        there = [name for name in self.clients if name in listed or self.testbed.local_folder(name) is not None]
+        self.each(there, fetch, what="fetching", seconds=FETCH_S)
         # An agent that was lost before its greeting has made no folder.
-        lost = [name for name in self.watch.lost if name in self.clients and self.testbed.home_of(name) is None]
+        lost = [name for name in self.watch.lost if name in self.clients and self.testbed.local_folder(name) is None]
         if lost:
             raise TransportError(f"what {', '.join(lost)} had of the run is not home: {self.watch.lost[lost[0]]}")
 

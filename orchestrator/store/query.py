@@ -57,7 +57,7 @@ def _renamed(files: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def asked(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
-    """What a query gives; ConfigError with DuckDB's own words for one that it does not take."""
+    """What a query gives, each column with a name of its own; ConfigError with DuckDB's words where it takes none."""
     import duckdb
 
     mentioned = set(re.findall(r"[a-z_]+", sql.lower()))
@@ -66,11 +66,24 @@ def asked(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
             found = connection.sql(sql)
             if found is None:
                 raise ConfigError("the query gives nothing; accepted: a select")
-            return found.to_arrow_table()
+            table = found.to_arrow_table()
+            return table.rename_columns(_apart(table.column_names))
         except duckdb.Error as error:
             told = str(error)
             hint = f"tables are {', '.join(NAMES)}" if "does not exist" in told else None
             raise ConfigError(told, hint=hint) from None
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """Names of columns, of which joined tables have some twice: the second `run` is `run_2`."""
+    found: list[str] = []
+    for name in names:
+        other, number = name, 1
+        while other in found or (number > 1 and other in names):
+            number += 1
+            other = f"{name}_{number}"
+        found.append(other)
+    return found
 
 
 def runs_table(entries: Sequence[Entry]) -> pa.Table:

@@ -54,10 +54,10 @@ class ContainerHosts:
         self.about: dict[str, str] = {}
         self._closing = ExitStack()
 
-    def open(self, homes: Mapping[str, Path], deadline: Deadline) -> dict[str, tuple[int, int]]:
+    def open(self, folders: Mapping[str, Path], deadline: Deadline) -> dict[str, tuple[int, int]]:
         """Start them; each host's network and mount namespace as descriptors, which last until `close`.
 
-        `homes` are the folders of this machine that lie at every host's work folder.
+        `folders` are the folders of this machine that lie at every host's work folder.
         """
         runtime = runtimes.able(self.spec.runtime)
         missing = [path for path in self.spec.mounts if not Path(path).is_dir()]
@@ -80,7 +80,7 @@ class ContainerHosts:
         common = ["--label", f"{OWNER}={own.path}", *runtimes.mount(str(shared), _DOOR, writable=True)]
 
         def start(name: str) -> tuple[int, int]:
-            options = [*common, *runtimes.mount(str(homes[name]), WORK, writable=True)]
+            options = [*common, *runtimes.mount(str(folders[name]), WORK, writable=True)]
             self._start(runtime, image, name, options, deadline=deadline)
             return self._joined(runtime, name, shared, deadline)
 

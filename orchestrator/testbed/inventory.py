@@ -256,7 +256,7 @@ class InventoryTestbed:
         self._channels.append(channel)
         return channel
 
-    def home_of(self, node: str) -> Path | None:  # noqa: ARG002 - the protocol's
+    def local_folder(self, node: str) -> Path | None:  # noqa: ARG002 - the protocol's
         return None
 
     def about(self) -> dict[str, str]:

@@ -17,12 +17,12 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, TestbedError
-from orchestrator.testbed import netns_door, netns_needs, runtimes
+from orchestrator.testbed import netns_needs, runtimes
 from orchestrator.testbed.containers import ContainerHosts
 from orchestrator.testbed.local import NAMESPACES
-from orchestrator.testbed.netns_door import ssh_config_text
 from orchestrator.testbed.netns_needs import requirements_problems
 from orchestrator.testbed.netns_setup import LocalSpec, new_keys, setup_document, topology
+from orchestrator.testbed.ssh_proxy import SshProxy, ssh_config_text
 
 if TYPE_CHECKING:
     from orchestrator.parts.protocols import Channel
@@ -50,13 +50,13 @@ class NetnsTestbed:
         self.topology = topology(spec)
         self.keys = new_keys()
         self.up_s = math.nan  # how long the sandbox took to come up
-        self._homes: dict[str, Path] = {}
+        self._folders: dict[str, Path] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._said: IO[bytes] | None = None
         self._lock = threading.Lock()
         self._key: int | None = None
-        self._door: netns_door.Door | None = None
+        self._ssh_proxy: SshProxy | None = None
         addresses = {host.name: host.address for host in self.topology.hosts}
         self._containers = ContainerHosts(spec.containers, addresses, run_id) if spec.containers else None
 
@@ -67,15 +67,15 @@ class NetnsTestbed:
         sshd = netns_needs.find_program("sshd")
         if sshd is None or netns_needs.missing_programs():
             raise _lacking(netns_needs.missing_programs())
-        self._homes = {node.name: run_folder.resolve() / "hosts" / node.name for node in self.topology.nodes}
-        for home in self._homes.values():
-            home.parent.mkdir(parents=True, exist_ok=True)
-            home.mkdir(mode=0o755, exist_ok=True)  # where others may write no agent works
+        self._folders = {node.name: run_folder.resolve() / "hosts" / node.name for node in self.topology.nodes}
+        for folder in self._folders.values():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o755, exist_ok=True)  # where others may write no agent works
         document = setup_document(
-            self.spec, keys=self.keys, homes=self._homes, sshd=sshd, limit_s=max(1.0, deadline.remaining)
+            self.spec, keys=self.keys, folders=self._folders, sshd=sshd, limit_s=max(1.0, deadline.remaining)
         )
         try:
-            joined = self._containers.open(self._homes, deadline) if self._containers else {}
+            joined = self._containers.open(self._folders, deadline) if self._containers else {}
             self._start()
             self._set_up(document, [number for pair in joined.values() for number in pair], deadline)
         except BaseException:
@@ -197,23 +197,23 @@ class NetnsTestbed:
                 os.write(self._key, self.keys.user_private.encode())
             return self._key
 
-    def home_of(self, node: str) -> Path | None:
-        return self._homes.get(node)
+    def local_folder(self, node: str) -> Path | None:
+        return self._folders.get(node)
 
     def about(self) -> Mapping[str, str]:
         return self._containers.about if self._containers else {"runtime": NAMESPACES}
 
-    def front_door(self) -> netns_door.Door:
+    def ssh_proxy(self) -> SshProxy:
         """A folder through which other programs reach the hosts by SSH, until the testbed is closed."""
-        if self._door is None:
-            self._door = netns_door.Door(self)
-        return self._door
+        if self._ssh_proxy is None:
+            self._ssh_proxy = SshProxy(self)
+        return self._ssh_proxy
 
     def close(self) -> None:
         """Put everything down; a second call does nothing."""
-        if self._door is not None:
-            self._door.close()
-            self._door = None
+        if self._ssh_proxy is not None:
+            self._ssh_proxy.close()
+            self._ssh_proxy = None
         if self._control is not None:
             self._control.close()
             self._control = None

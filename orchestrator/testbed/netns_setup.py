@@ -136,7 +136,7 @@ def as_paramiko(private: str) -> paramiko.PKey:
 
 
 def setup_document(
-    spec: LocalSpec, *, keys: Keys, homes: Mapping[str, Path], sshd: str, limit_s: float
+    spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], sshd: str, limit_s: float
 ) -> dict[str, Any]:
     """Everything that the sandbox does to bring the testbed up, as its module's docstring says."""
     plan = topology(spec)
@@ -154,7 +154,7 @@ def setup_document(
         told: dict[str, Any] = {
             "name": node.name,
             "device": node.device,
-            "home": str(homes[node.name]),
+            "folder": str(folders[node.name]),
             "work": node.work,
         }
         told |= {"links": [], "ip": [], "tc": [], "plain": [], "sysctls": {}}

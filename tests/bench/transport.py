@@ -15,21 +15,21 @@ from tests.bench import local
 from tests.bench.commands import ROOT, call
 from tests.bench.figure import Figure, Settings
 
-NODE, OTHER = "h1", "h2"  # one reached through the front door, one directly
+NODE, OTHER = "h1", "h2"  # one reached through the SSH proxy, one directly
 FETCH_S = 300.0
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    """A file that does not compress from a host of a local testbed: through the front door all alike, then directly."""
+    """A file that does not compress from a host of a local testbed: through the SSH proxy all alike, then directly."""
     size = settings.times(256, 64) << 20
     folder = settings.scratch / "transport"
     with local.machine_to_ourselves(), local.up(local.made(2), folder) as testbed:
-        door = testbed.front_door().folder
-        target = ssh.SshTarget(name=NODE, host=NODE, config=door / "ssh_config")
+        proxy = testbed.ssh_proxy().folder
+        target = ssh.SshTarget(name=NODE, host=NODE, config=proxy / "ssh_config")
         deadline = Deadline.after(local.CALL_S)
         python = testbed.topology.node(NODE).python
         with (
-            local.client(testbed, NODE, ssh.connect(target, python=python, deadline=deadline)) as through_door,
+            local.client(testbed, NODE, ssh.connect(target, python=python, deadline=deadline)) as through_proxy,
             local.client(testbed, OTHER) as direct,
         ):
             names = {name: Path(testbed.topology.node(name).folder(testbed.run_id)).name for name in (NODE, OTHER)}
@@ -41,15 +41,17 @@ def measure(settings: Settings) -> Iterator[Figure]:
                 size,
                 settings,
                 ways={
-                    "agent, through the front door": lambda to: _fetch(through_door, to),
+                    "agent, through the SSH proxy": lambda to: _fetch(through_proxy, to),
                     "agent, direct": lambda to: _fetch(direct, to),
-                    "scp": lambda to: _copy(["scp", "-q", "-F", str(door / "ssh_config"), f"{NODE}:{remote}", str(to)]),
+                    "scp": lambda to: _copy(
+                        ["scp", "-q", "-F", str(proxy / "ssh_config"), f"{NODE}:{remote}", str(to)]
+                    ),
                     "sftp": lambda to: _copy(
-                        ["sftp", "-q", "-F", str(door / "ssh_config"), f"{NODE}:{remote}", str(to)]
+                        ["sftp", "-q", "-F", str(proxy / "ssh_config"), f"{NODE}:{remote}", str(to)]
                     ),
                 },
             )
-            yield from _round_trips(direct, door, settings)
+            yield from _round_trips(direct, proxy, settings)
 
 
 def _throughput(size: int, settings: Settings, *, ways: dict[str, Callable[[Path], None]]) -> Iterator[Figure]:
@@ -66,18 +68,18 @@ def _throughput(size: int, settings: Settings, *, ways: dict[str, Callable[[Path
     yield Figure(what="fetch by an agent, direct", unit="MB/s", values=tuple(rates["agent, direct"]))
     for peer in ("scp", "sftp"):
         yield Figure(
-            what="fetch by an agent, through the front door",
+            what="fetch by an agent, through the SSH proxy",
             unit="MB/s",
-            values=tuple(rates["agent, through the front door"]),
+            values=tuple(rates["agent, through the SSH proxy"]),
             against=peer,
             reference=tuple(rates[peer]),
         )
 
 
-def _round_trips(client: AgentClient, door: Path, settings: Settings) -> Iterator[Figure]:
+def _round_trips(client: AgentClient, proxy: Path, settings: Settings) -> Iterator[Figure]:
     """A question to an agent against the same by a command over a connection that is open already."""
     asked = [_timed(lambda: client.disk(Deadline.after(local.CALL_S))) for _ in range(settings.times(300, 100))]
-    argv = ["ssh", "-F", str(door / "ssh_config"), "-o", f"ControlPath={door}/mux"]
+    argv = ["ssh", "-F", str(proxy / "ssh_config"), "-o", f"ControlPath={proxy}/mux"]
     master = subprocess.Popen(
         [*argv, "-M", "-N", NODE],
         stdin=subprocess.DEVNULL,
@@ -87,7 +89,7 @@ def _round_trips(client: AgentClient, door: Path, settings: Settings) -> Iterato
         cwd=ROOT,
     )
     try:
-        Deadline.after(local.CALL_S).poll((door / "mux").exists, every_s=0.01, waiting_for="ssh's connection")
+        Deadline.after(local.CALL_S).poll((proxy / "mux").exists, every_s=0.01, waiting_for="ssh's connection")
         commands = [_timed(lambda: call([*argv, NODE, "df /run"], cwd=ROOT)) for _ in range(settings.times(30, 10))]
     finally:
         master.terminate()

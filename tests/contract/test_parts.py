@@ -1,7 +1,7 @@
 """What every workload, traffic source, collector and condition must keep to; a new one is found and held to it.
 
 A part called NAME has a folder `tests/data/NAME` with real samples of what it reads, and `example.yaml`: `config` is a
-minimal configuration for a testbed with the hosts h1 to h4 ("{here}" in it is that folder), and `home`, where it is
+minimal configuration for a testbed with the hosts h1 to h4 ("{here}" in it is that folder), and `output`, where it is
 given, says under which names the samples lie in the folder that a launch brings home (else under their own).
 """
 
@@ -23,7 +23,7 @@ from orchestrator.core.units import Model
 from orchestrator.parts import registry
 from orchestrator.parts.launch import Change, Launch, Listening, Requirement
 from orchestrator.parts.protocols import Demand, Problem, Source
-from orchestrator.parts.rows import TABLES, Home
+from orchestrator.parts.rows import TABLES, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import KNOWN_PORTS, Job
 from orchestrator.testbed import inventory, netns
@@ -334,8 +334,10 @@ def test_changes_are_named_and_read_by_a_command(name, topology):
             change.parse("what no tool prints {")
 
 
-def home(folder):
-    return Home(folder=folder, node="h1", launch="x", job="training", rank=0, window="w1", source="s0", offset_ns=5_000)
+def output(folder):
+    return LaunchOutput(
+        folder=folder, node="h1", launch="x", job="training", rank=0, window="w1", source="s0", offset_ns=5_000
+    )
 
 
 def samples(name):
@@ -351,19 +353,19 @@ def test_there_are_real_samples(kind, name):
 @pytest.mark.parametrize(("kind", "name"), READING, ids=[name for _, name in READING])
 def test_nothing_brought_home_gives_no_rows(kind, name, tmp_path):
     part = registry.found(kind)[name]
-    assert all(len(next(iter(columns.values()))) == 0 for columns in part.read(home(tmp_path)).values())
+    assert all(len(next(iter(columns.values()))) == 0 for columns in part.read(output(tmp_path)).values())
     for file in ("stdout", "stderr"):
         (tmp_path / file).write_bytes(b"")
-    assert all(len(next(iter(columns.values()))) == 0 for columns in part.read(home(tmp_path)).values())
+    assert all(len(next(iter(columns.values()))) == 0 for columns in part.read(output(tmp_path)).values())
 
 
 @pytest.mark.parametrize(("kind", "name"), READING, ids=[name for _, name in READING])
 def test_samples_become_rows_of_known_tables(kind, name, tmp_path):
     part = registry.found(kind)[name]
-    names = example(name).get("home") or {path.name: path.name for path in samples(name)}
+    names = example(name).get("output") or {path.name: path.name for path in samples(name)}
     for at_home, sample in names.items():
         shutil.copy(folder_of(name) / sample, tmp_path / at_home)
-    tables = part.read(home(tmp_path))
+    tables = part.read(output(tmp_path))
     assert tables, "nothing was read from the samples"
     for table, columns in tables.items():
         assert set(columns) == set(TABLES[table]), table
@@ -381,11 +383,11 @@ def test_samples_become_rows_of_known_tables(kind, name, tmp_path):
 @pytest.mark.parametrize("cut", [1, 7, 50])
 def test_what_was_cut_short_is_read_as_far_as_it_goes(kind, name, cut, tmp_path):
     part = registry.found(kind)[name]
-    names = example(name).get("home") or {path.name: path.name for path in samples(name)}
+    names = example(name).get("output") or {path.name: path.name for path in samples(name)}
     for at_home, sample in names.items():
         whole = (folder_of(name) / sample).read_bytes()
         (tmp_path / at_home).write_bytes(whole[: max(0, len(whole) - cut)])
-    part.read(home(tmp_path))
+    part.read(output(tmp_path))
 
 
 @pytest.mark.parametrize("name", registry.found("condition"))

@@ -20,6 +20,13 @@ def kill(pids: Collection[int], number: int = signal.SIGKILL) -> None:
         os.kill(pid, number)
 
 
+def kill_all(pids: Collection[int]) -> None:
+    """Kill processes of which some may be ending."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def die_together(run: Controller) -> None:
     """Kill a controller and all its agents at once: nobody takes anything back."""
     agents = {run.agent(f"tcpdump.{host}") for host in run.scene.rack.names}

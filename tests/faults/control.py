@@ -12,6 +12,7 @@ from tests.faults.scene import Scene
 from tests.testbed.orch_runs import wait_for
 
 SILENCE_S = 120  # after which an agent that hears nothing puts everything down by itself
+TCP_S = 150  # for sshd to learn by TCP, which tries again every two minutes at most, that its connection is gone
 
 
 @row(12, "the controller is stopped for 150 s (SIGSTOP), and goes on", on=(INVENTORY,), about_s=190)
@@ -31,6 +32,7 @@ def control_cut(scene: Scene) -> None:
         run.must_end(1, told="h2: nothing was heard of it", within_s=90)
         wait_for(lambda: not run.processes_on("h2"), SILENCE_S + 60, "the end of what runs on h2")
     run.must_be_safe("failed", iterations=6)
+    wait_for(lambda: not scene.rack.below("h2") - scene.running, TCP_S, "the end of sshd's lost session on h2")
 
 
 @row(14, "the control network of a host is cut, and heals after 90 s", on=(INVENTORY,), about_s=120)

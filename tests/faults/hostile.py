@@ -6,6 +6,7 @@ import sys
 from functools import partial
 from typing import Any
 
+from orchestrator.remote.transport import bootstrap
 from tests.faults import checks
 from tests.faults.checks import LINE
 from tests.faults.matrix import INVENTORY, row
@@ -18,29 +19,33 @@ SAID = {
     "noise": b"Welcome!\n" * 20000,
 }
 # In place of a host's Python. The first says this to whoever wants an agent, and stays; the second takes the agent's
-# source as Python would, and becomes an agent that lists a file which it has not.
+# source as Python would, and becomes another agent.
 SPEAKING = """\
 import sys
 sys.stdout.buffer.write({said!r})
 sys.stdout.flush()
 sys.stdin.buffer.read()
 """
-LISTING = """\
-import os, sys
+BECOMING = """\
+import os, sys, zlib
 if "-c" not in sys.argv[1:3]:  # a rank
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 stream = sys.stdin.buffer
-source = stream.read(int(stream.readline())).decode()
-start = 'importlib.import_module(PACKAGE + ".main").main()'
-assert start in source
-exec(compile(source.replace(start, '''
-    main = importlib.import_module(PACKAGE + ".main")
-    Files = sys.modules[PACKAGE + ".files"].Files
-    listing = Files.listing
-    Files.listing = lambda self: {{"files": [*listing(self)["files"], {{"path": {path!r}, "bytes": 3}}]}}
-    main.main()
-'''.strip()), "orch-agent", "exec"))
+stream.read(int(stream.readline()))
+exec(compile(zlib.decompress({source!r}), "orch-agent", "exec"))
 """
+LISTING = """
+_listing = Files.listing
+Files.listing = lambda self: {{"files": [*_listing(self)["files"], {{"path": {path!r}, "bytes": 3}}]}}
+"""
+
+
+def listing(path: str) -> str:
+    """What becomes an agent that lists a file which it has not."""
+    modules = bootstrap.agent_modules()
+    modules["files"] += LISTING.format(path=path)
+    source = bootstrap.packed(modules).partition(b"\n")[2]
+    return BECOMING.format(python=sys.executable, source=source)
 
 
 def with_python(scene: Scene, program: str) -> dict[str, Any]:
@@ -66,9 +71,7 @@ for _variant, _said in SAID.items():
 @row(36, "a host's agent lists a file outside of its folder", variant="paths", on=(INVENTORY,), about_s=15)
 def paths(scene: Scene) -> None:
     """All else comes home, nothing is written elsewhere; what the host keeps is given up by name."""
-    run = scene.measuring(
-        scene.path(testbed=with_python(scene, LISTING.format(python=sys.executable, path="../../../../escaped")))
-    )
+    run = scene.measuring(scene.path(testbed=with_python(scene, listing("../../../../escaped"))))
     run.interrupt()
     run.must_end(1, told="still on its hosts: stopped by SIGINT", within_s=60)
     scene.held(LINE, checks.line(run.said(), "h2: .*escaped", begins="  also: putting back fetch: "))

@@ -36,7 +36,7 @@ def sudo_use_pty(scene: Scene) -> None:
 def sudo_refuses(scene: Scene, rules: Sequence[str], remedy: str) -> None:
     scene.users.hosts.sudo(*rules)
     run = scene.run()
-    run.must_end(1, told="[ab]: the channel to the agent ended", within_s=60)
+    run.must_end(1, told="[ab]: its agent did not start: the channel to the agent ended", within_s=60)
     scene.held(LINE, checks.line(run.said(), remedy, begins="  remedy: "))
     run.must_be_home("failed")
 

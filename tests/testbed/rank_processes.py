@@ -15,7 +15,7 @@ from warm import Warm
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.parts.launch import Launch
-from orchestrator.parts.rows import Home
+from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Link, Node, Topology
 from tests import machine
 from workloads.common.placement import ranks
@@ -103,7 +103,7 @@ class Ranks:
 
     def read(self, workload: Any, rank: int, table: str = "iterations") -> dict[str, list[Any]]:
         launch = self.launches[rank]
-        home = Home(
+        output = LaunchOutput(
             folder=self.folders[rank],
             node=launch.node,
             launch=launch.name,
@@ -113,7 +113,7 @@ class Ranks:
             source=None,
             offset_ns=0,
         )
-        return dict(workload.read(home)[table])
+        return dict(workload.read(output)[table])
 
 
 @contextmanager

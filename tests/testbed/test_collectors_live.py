@@ -19,7 +19,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.parts.collectors import nic, qdisc, tcp, tcpdump
 from orchestrator.parts.launch import Launch, Line
 from orchestrator.parts.protocols import Source
-from orchestrator.parts.rows import Home
+from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Link, Node, Topology
 
 pytestmark = [
@@ -67,7 +67,7 @@ class Pair:
         self.started.append(process)
         return process
 
-    def launch(self, launch: Launch) -> tuple[subprocess.Popen, Home]:
+    def launch(self, launch: Launch) -> tuple[subprocess.Popen, LaunchOutput]:
         """Start it in a folder with its files, and wait until it is ready by its own condition."""
         folder = self.folder / launch.name
         folder.mkdir()
@@ -84,10 +84,10 @@ class Pair:
             return f":{launch.ready.port} " in self.do(launch.node, "ss", "-Htln")
 
         Deadline.after(launch.ready_within_s).poll(ready, every_s=0.01, waiting_for=launch.name)
-        return process, self.home(launch)
+        return process, self.output(launch)
 
-    def home(self, launch: Launch) -> Home:
-        return Home(
+    def output(self, launch: Launch) -> LaunchOutput:
+        return LaunchOutput(
             folder=self.folder / launch.name,
             node=launch.node,
             launch=launch.name,
@@ -148,18 +148,18 @@ def last(columns, port: str) -> dict[str, float]:
 def test_every_packet_is_in_the_capture_after_the_drain(pair, options, count, files):
     config = tcpdump.Config.model_validate({"hosts": ["h2"], "filter": "udp port 9", **options})
     launch = tcpdump.launches(config, TOPOLOGY)[0]
-    process, home = pair.launch(launch)
+    process, output = pair.launch(launch)
     pair.do("h1", "python3", "-I", "-S", "-c", SEND_UDP, str(count), "50000")
     time.sleep(launch.stop.drain_s)  # the drain itself, as the runner gives it
     pair.stop(process, launch)
-    captures = tcpdump.read(home)["captures"]
+    captures = tcpdump.read(output)["captures"]
     assert captures["port"] == ["eb"]
     assert captures["captured"] == captures["received"] == [count]
     assert captures["dropped"] == [0]
     assert captures["files"] == [files]
     frames = sum(
         len(subprocess.run(["tcpdump", "-nr", path], capture_output=True, check=True, text=True).stdout.splitlines())
-        for path in tcpdump.capture_files(home.folder)
+        for path in tcpdump.capture_files(output.folder)
     )
     assert frames == count
 
@@ -185,11 +185,11 @@ def test_the_whole_capture_agrees_with_the_devices_counters(pair):
 def test_queue_counters_equal_those_of_tc(pair):
     shape(pair, rate="10kbit", limit="60kb")  # a queue for most of a minute, so that a late sample meets it too
     launch = qdisc.launches(qdisc.Config(hosts=("h1",)), TOPOLOGY)[0]
-    process, home = pair.launch(launch)
+    process, output = pair.launch(launch)
     pair.do("h1", "python3", "-I", "-S", "-c", SEND_UDP, "1000", "20000")
 
     def longest() -> float:
-        columns = qdisc.read(home)["counters"]
+        columns = qdisc.read(output)["counters"]
         return max(columns["value"][columns["counter"] == "qdisc.tbf.backlog_bytes"])
 
     Deadline.after(60).poll(lambda: longest() > 50_000, every_s=0.1, waiting_for="a sample of the queue")
@@ -198,7 +198,7 @@ def test_queue_counters_equal_those_of_tc(pair):
     Deadline.after(60).poll(lambda: drained()["backlog"] == 0, every_s=0.01, waiting_for="an empty queue")
     pair.stop(process, launch)
     said = drained()
-    columns = qdisc.read(home)["counters"]
+    columns = qdisc.read(output)["counters"]
     counted = last(columns, "ea")
     assert said["drops"] > 100
     for ours, theirs in (
@@ -218,11 +218,11 @@ def test_children_are_counted_when_asked(pair):
     pair.do("h1", "tc", "qdisc", "add", "dev", "ea", "parent", "1:1", "pfifo", "limit", "40")
     for children, kinds in ((False, {"tbf"}), (True, {"tbf", "pfifo@1:1"})):
         launch = qdisc.launches(qdisc.Config(hosts=("h1",), children=children), TOPOLOGY)[0]
-        process, home = pair.launch(launch)
+        process, output = pair.launch(launch)
         pair.stop(process, launch)
-        names = {str(name) for name in last(qdisc.read(home)["counters"], "ea")}
+        names = {str(name) for name in last(qdisc.read(output)["counters"], "ea")}
         assert {name.removeprefix("qdisc.").rpartition(".")[0] for name in names} == kinds
-        shutil.rmtree(home.folder)
+        shutil.rmtree(output.folder)
 
 
 def test_sockets_equal_those_of_ss(pair):
@@ -246,10 +246,10 @@ def test_sockets_equal_those_of_ss(pair):
     said = lambda: pair.do("h1", "ss", "-Htin", "dst", "10.77.0.2")  # noqa: E731
     Deadline.after(60).poll(lambda: "bytes_acked:3000001" in said(), every_s=0.02, waiting_for="all acknowledged")
     launch = tcp.launches(tcp.Config(hosts=("h1",)), TOPOLOGY)[0]
-    process, home = pair.launch(launch)
+    process, output = pair.launch(launch)
     pair.stop(process, launch)
     text = said()
-    columns = tcp.read(home)["sockets"]
+    columns = tcp.read(output)["sockets"]
     assert len(set(columns["src_port"])) == 1
     assert f"10.77.0.1:{columns['src_port'][-1]}" in text
     assert (columns["dst"][-1], columns["dst_port"][-1]) == ("10.77.0.2", 5000)
@@ -276,9 +276,9 @@ def test_only_the_data_planes_sockets_are_kept(pair):
     )
     holder = pair.popen("h1", "python3", "-c", code, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout.readline() == "up\n"
-    process, home = pair.launch(launch)
+    process, output = pair.launch(launch)
     pair.stop(process, launch)
-    columns = tcp.read(home)["sockets"]
+    columns = tcp.read(output)["sockets"]
     assert set(columns["src"]) == {"10.77.0.1"}
     first = columns["time_ns"] == columns["time_ns"][0]
     assert sum(first) == 4  # both ends of the IPv4 connection and of the one through a mapped address
@@ -288,15 +288,15 @@ def test_a_device_that_vanishes_is_said_and_the_rest_goes_on(pair):
     pair.do("h1", "ip", "link", "add", "ex", "type", "veth", "peer", "name", "ey")
     launch = nic.launches(nic.Config(hosts=("h1",)), TOPOLOGY)[0]
     launch = Launch(**{**{f: getattr(launch, f) for f in launch.__slots__}, "argv": (*launch.argv, "ex")})
-    process, home = pair.launch(launch)
-    said = (home.folder / "stderr").read_text
+    process, output = pair.launch(launch)
+    said = (output.folder / "stderr").read_text
     pair.do("h1", "ip", "link", "del", "ex")
     Deadline.after(60).poll(lambda: "nic: ex: No such device" in said(), every_s=0.01, waiting_for="a complaint")
     assert process.poll() is None
     pair.do("h1", "ip", "link", "del", "ea")
     assert process.wait(60) == 1
     assert "Traceback" not in said()
-    columns = nic.read(home)["counters"]
+    columns = nic.read(output)["counters"]
     latest = {port: columns["time_ns"][columns["port"] == port].max() for port in ("ea", "ex")}
     assert latest["ex"] < latest["ea"]
 
@@ -334,12 +334,12 @@ def test_iperf_puts_the_load_on_the_wire_and_leaves_its_rows_when_stopped(pair, 
     source = Source(name="iperf0", window="w1", port=15201, duration_s=3000, seed=1)
     server, client = iperf.launches(config, source, TOPOLOGY)
     serving, server_home = pair.launch(server)
-    sending, home = pair.launch(client)
+    sending, output = pair.launch(client)
     exact = lambda: received_bps(pair) == pytest.approx(80e6, rel=0.01)  # noqa: E731
     Deadline.after(60).poll(exact, every_s=0, waiting_for="two seconds at the rate asked for")
     pair.stop(sending, client)
     pair.stop(serving, server)
-    flows = iperf.read(home)["flows"]
+    flows = iperf.read(output)["flows"]
     assert len(flows["flow"]) == streams
     seconds = (flows["end_ns"][0] - flows["start_ns"][0]) / 1e9
     assert seconds > 2.4
@@ -354,10 +354,10 @@ def test_an_iperf_client_that_was_killed_leaves_what_it_reported(pair):
     source = Source(name="iperf0", window="w1", port=15201, duration_s=3000, seed=1)
     server, client = iperf.launches(config, source, TOPOLOGY)
     pair.launch(server)
-    sending, home = pair.launch(client)
+    sending, output = pair.launch(client)
     sending.send_signal(signal.SIGKILL)
     sending.wait(60)
-    flows = iperf.read(home)["flows"]
+    flows = iperf.read(output)["flows"]
     assert len(flows["flow"]) == 4
     assert sum(flows["bytes"]) * 8 / 0.5 == pytest.approx(10e6 * 1448 / 1514, rel=0.5)
 

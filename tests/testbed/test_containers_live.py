@@ -47,7 +47,7 @@ def test_hosts_of_our_image_have_this_machines_programs_and_networks_of_their_ow
     assert "198.18.0.1" in said
     assert said.endswith("seen\n")
     on(testbed, "h3", "echo hi > /run/orch/f")
-    assert (testbed.home_of("h3") / "f").read_text() == "hi\n"
+    assert (testbed.local_folder("h3") / "f").read_text() == "hi\n"
     assert on(testbed, "h1", f"{sys.executable} -c 'import sys; print(sys.prefix)'").strip() == sys.prefix
     on(testbed, "h1", f"! touch /usr/file && ! touch {tmp_path}/data/file && touch /tmp/file")
 
@@ -67,7 +67,7 @@ def test_a_host_may_change_its_network_and_nothing_of_this_machine(up, on, runti
 
 def test_what_is_started_on_a_host_is_told_how_it_ends_and_reads_what_it_is_sent(up, runtime):
     testbed = up(2, containers=Containers(runtime=runtime))
-    config = testbed.front_door().folder / "ssh_config"
+    config = testbed.ssh_proxy().folder / "ssh_config"
 
     def ssh(command, text=""):
         return subprocess.run(
@@ -93,7 +93,7 @@ def test_an_agent_works_there(up, runtime):
     client = AgentClient(testbed.topology.node("h2"), channel, run="a-run", holder={}, on_event=lambda _: None)
     try:
         client.hello(soon())
-        assert [entry.name for entry in testbed.home_of("h2").iterdir()] == ["a-run.h2"]
+        assert [entry.name for entry in testbed.local_folder("h2").iterdir()] == ["a-run.h2"]
     finally:
         client.close(soon())
 

@@ -15,7 +15,7 @@ from netns_help import carries, processes_of, serve_once
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.testbed import netns, netns_door, netns_needs
+from orchestrator.testbed import netns, netns_needs, ssh_proxy
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
 from orchestrator.testbed.netns_setup import setup_document
 
@@ -50,7 +50,7 @@ def test_hosts_reach_one_another_by_name_and_data_lie_on_the_controllers_disk(up
     fetch = "import urllib.request as u; print(u.urlopen('http://h3:8000/f', timeout=30).read().decode())"
     again = 'for i in $(seq 600); do python3 -c "$0" 2>/dev/null && exit; sleep 0.1; done; exit 1'
     assert on(testbed, "h1", f"bash -c '{again}' \"{fetch}\"").strip() == "hi"
-    seen = testbed.home_of("h3") / "f"
+    seen = testbed.local_folder("h3") / "f"
     assert seen.read_text() == "hi\n"
     assert seen.stat().st_uid == os.geteuid()
     assert on(testbed, "h1", "cat /sys/class/net/eth0/mtu").strip() == "4000"
@@ -110,7 +110,7 @@ def test_two_testbeds_do_not_meet(up, on):
     assert "UP" in on(other, "h1", "ip -o link show dev eth0")
     one.close()
     assert on(other, "h3", "hostname").strip() == "h3"
-    assert not (other.home_of("h1") / "mark").exists()
+    assert not (other.local_folder("h1") / "mark").exists()
 
 
 def test_long_names_of_hosts(up, on):
@@ -134,11 +134,11 @@ names = ("h1", "h2", "h3")
 testbed = NetnsTestbed(LocalSpec(hosts=names, rates=dict.fromkeys(names, 1e8)), sys.argv[1])
 print("opening", flush=True)
 testbed.open(Path(sys.argv[2]), Deadline.after(120))
-door = testbed.front_door()
+proxy = testbed.ssh_proxy()
 sys.path.insert(0, sys.argv[3])
 from netns_help import run_on
 run_on(testbed, "h1", "setsid sleep 1000 >/dev/null 2>&1 & echo kept > /run/orch/data")
-print("open", door.folder, flush=True)
+print("open", proxy.folder, flush=True)
 time.sleep(600)
 """
 
@@ -186,8 +186,8 @@ def test_kill_9_of_the_controller_leaves_nothing_but_data(up, tmp_path):
     run_id = f"killed-{os.getpid()}"
     with controller(run_id, tmp_path / "run") as process:
         assert process.stdout.readline() == "opening\n"
-        word, door = process.stdout.readline().split()
-        assert (word, Path(door).exists()) == ("open", True)
+        word, proxy = process.stdout.readline().split()
+        assert (word, Path(proxy).exists()) == ("open", True)
         pids = processes_of(run_id)
         commands = list(command_lines(pids))
         assert any(b"sleep 1000" in command for command in commands)
@@ -197,8 +197,8 @@ def test_kill_9_of_the_controller_leaves_nothing_but_data(up, tmp_path):
         gone(run_id, pids)
     assert this_machine() == before
     assert (tmp_path / "run/hosts/h1/data").read_text() == "kept\n"
-    up(2).front_door().close()
-    assert not Path(door).exists()
+    up(2).ssh_proxy().close()
+    assert not Path(proxy).exists()
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.01, 0.02, 0.03, 0.05])
@@ -239,13 +239,13 @@ def test_a_bad_sysctl_names_itself_and_its_host(up, tmp_path):
     assert error.node == "h1"
 
 
-@pytest.mark.parametrize("broken", ["home", "config", "program"])
+@pytest.mark.parametrize("broken", ["folder", "config", "program"])
 def test_a_node_that_fails_to_start_is_named_with_what_it_printed(up, tmp_path, monkeypatch, broken):
     def breaking(*arguments, **named):
         document = setup_document(*arguments, **named)
         node = document["nodes"][1]
-        if broken == "home":
-            node["home"] = "/no/such/folder"
+        if broken == "folder":
+            node["folder"] = "/no/such/folder"
         elif broken == "config":
             node["files"]["/run/orch-sshd/config"][1] += "NoSuchWord yes\n"
         else:
@@ -255,7 +255,7 @@ def test_a_node_that_fails_to_start_is_named_with_what_it_printed(up, tmp_path, 
     monkeypatch.setattr(netns, "setup_document", breaking)
     error = refused(spec_of(), tmp_path)
     assert error.node == "h2"
-    assert {"home": "/no/such/folder", "config": "NoSuchWord", "program": "/no/such/sshd"}[broken] in error.render()
+    assert {"folder": "/no/such/folder", "config": "NoSuchWord", "program": "/no/such/sshd"}[broken] in error.render()
 
 
 @pytest.mark.parametrize(("program", "package"), [("tc", "iproute2"), ("sshd", "openssh-server")])
@@ -275,7 +275,7 @@ def test_a_missing_program_is_named_with_its_package(up, tmp_path, monkeypatch, 
 
 def test_a_host_whose_sshd_has_ended_says_so(up, on):
     testbed = up(2)
-    (first,) = [pid for pid in processes_of(testbed.run_id) if is_home(pid, testbed.home_of("h2"))]
+    (first,) = [pid for pid in processes_of(testbed.run_id) if is_home(pid, testbed.local_folder("h2"))]
     os.kill(first, signal.SIGKILL)
     Deadline.after(60).poll(lambda: answers_no(testbed, "h2"), every_s=0.05, waiting_for="the error")
     assert on(testbed, "h1", "hostname").strip() == "h1"
@@ -298,11 +298,11 @@ def answers_no(testbed, node):
     return False
 
 
-def test_ssh_reaches_a_host_through_the_front_door(up):
-    door = up(2).front_door()
-    assert door.folder.stat().st_mode & 0o077 == 0
+def test_ssh_reaches_a_host_through_the_ssh_proxy(up):
+    proxy = up(2).ssh_proxy()
+    assert proxy.folder.stat().st_mode & 0o077 == 0
     said = subprocess.run(
-        ["ssh", "-F", str(door.folder / "ssh_config"), "h2", "hostname; cat"],
+        ["ssh", "-F", str(proxy.folder / "ssh_config"), "h2", "hostname; cat"],
         input="through",
         capture_output=True,
         text=True,
@@ -311,12 +311,12 @@ def test_ssh_reaches_a_host_through_the_front_door(up):
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
     ).stdout
     assert said == "h2\nthrough"
-    argv = netns_door.connect_command(door.folder / "socket", "nobody")
+    argv = ssh_proxy.connect_command(proxy.folder / "socket", "nobody")
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
     assert done.returncode == 1
     assert "nobody: no such node" in done.stderr
-    door.close()
-    assert not door.folder.exists()
+    proxy.close()
+    assert not proxy.folder.exists()
 
 
 def test_an_agent_makes_the_runs_folder_where_the_controller_sees_it(up):
@@ -326,6 +326,6 @@ def test_an_agent_makes_the_runs_folder_where_the_controller_sees_it(up):
         client = AgentClient(testbed.topology.node(name), channel, run="a-run", holder={}, on_event=lambda _: None)
         try:
             client.hello(Deadline.after(60))
-            assert [entry.name for entry in testbed.home_of(name).iterdir()] == [f"a-run.{name}"]
+            assert [entry.name for entry in testbed.local_folder(name).iterdir()] == [f"a-run.{name}"]
         finally:
             client.close(Deadline.after(60))

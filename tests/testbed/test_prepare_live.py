@@ -22,7 +22,7 @@ def inventory(tmp_path):
     names = ("h1", "h2")
     testbed = NetnsTestbed(LocalSpec(hosts=names, rates=dict.fromkeys(names, 100e6)), f"prepare-{os.getpid()}")
     try:
-        config = testbed.front_door().folder / "ssh_config"
+        config = testbed.ssh_proxy().folder / "ssh_config"
         testbed.open(tmp_path / "nodes", Deadline.after(120))
         yield {
             "link": "100mbit",

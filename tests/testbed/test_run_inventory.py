@@ -215,7 +215,7 @@ def test_streams_are_raised_until_the_load_is_reached_and_the_record_says_so(hos
     flows = pq.read_table(tables / "flows.parquet").to_pylist()
     kept = [flow for flow in flows if flow["window_name"] == "w1"]
     assert len(kept) >= 8
-    assert {flow["launch"] for flow in kept} <= {f"w1.iperf0.client.raised{step}" for step in (3, 4)}
+    assert {flow["launch"] for flow in kept} <= {f"w1.iperf0.client.escalated{step}" for step in (3, 4)}
     assert {flow["window_name"] for flow in flows if flow["launch"] == "w1.iperf0.client"} == {"preflight of w1"}
     assert run["windows"][0]["cross_traffic"][0]["achieved_bps"] == pytest.approx(30e6, rel=0.2)
 

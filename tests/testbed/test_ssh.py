@@ -254,7 +254,7 @@ def test_an_inventory_leads_there(server, tmp_path):
     testbed.open(tmp_path, soon())
     try:
         assert greets(testbed.connect("h1", soon()), tmp_path)
-        assert testbed.home_of("h1") is None
+        assert testbed.local_folder("h1") is None
     finally:
         testbed.close()
         testbed.close()

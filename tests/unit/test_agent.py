@@ -21,8 +21,8 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.agents.agent import checks, children, commands, launches
-from orchestrator.agents.agent.home import Home
 from orchestrator.agents.agent.proc import Row
+from orchestrator.agents.agent.run_folder import RunFolder
 from orchestrator.agents.agent.steps import Refusal
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, TransportError
@@ -211,7 +211,7 @@ def test_a_channel_without_an_agent_says_why(tmp_path, monkeypatch, late_s, read
     script.chmod(0o755)
     channel = LocalChannel(str(script))
     client = AgentClient(Node(name="n1", work=str(tmp_path)), channel, run="r", holder={}, on_event=lambda _: None)
-    with pytest.raises(TransportError, match="channel to the agent ended") as caught:
+    with pytest.raises(TransportError, match="its agent did not start: the channel to the agent ended") as caught:
         client.hello(soon())
     assert "sudo" in caught.value.hint
     assert "password is required" in caught.value.tail
@@ -287,7 +287,7 @@ def test_a_command_that_the_kernel_holds_is_given_up(monkeypatch):
     monkeypatch.setattr(commands, "hit", lambda pids, number: None)
     monkeypatch.setattr(commands, "KILL_S", 0.1)
     with selectors.DefaultSelector() as selector:
-        family = children.Children(Home())
+        family = children.Children(RunFolder())
         try:
             made = commands.Commands(family, selector)
             with pytest.raises(Refusal, match=r"process \d+ was killed and has not ended: the kernel holds it"):

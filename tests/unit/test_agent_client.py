@@ -66,6 +66,21 @@ def test_a_command_gives_status_output_and_takes_input(connect_agent):
     assert (done.status, done.stdout, done.stderr) == (3, "in", "bad\n")
 
 
+def test_commands_of_one_request_are_all_tried(connect_agent):
+    """One that is missing, fails or hangs keeps no other from being run."""
+    client = connect_agent()
+    done = client.run_all(
+        [["echo", "one"], ["no-such-program"], ["sh", "-c", "echo x; exit 3"], ["echo", "last"]], soon(), each_s=60
+    )
+    assert [None if one is None else (one.status, one.stdout) for one in done] == [
+        (0, "one\n"), None, (3, "x\n"), (0, "last\n"),
+    ]  # fmt: skip
+    assert client.run_all([["sleep", "600"], ["sleep", "600"]], soon(), each_s=0.1) == [None, None]
+    late = client.run_all([["sleep", "600"], ["touch", str(folder(client) / "late")]], Deadline.after(1), each_s=60)
+    assert late == [None, None]
+    assert not (folder(client) / "late").exists()
+
+
 def test_output_that_is_no_utf8_and_too_long_is_cut_not_fatal(connect_agent):
     client = connect_agent()
     assert client.run(["printf", r"a\377b"], soon()).stdout == "a\N{REPLACEMENT CHARACTER}b"
@@ -465,7 +480,7 @@ def test_remove_deletes_the_folder_once_nothing_runs(connect_agent):
     client = connect_agent()
     started = shell("sleep 600")
     client.start(started, soon())
-    with pytest.raises(AgentError, match="processes"):
+    with pytest.raises(AgentError, match="process "):
         client.remove(soon())
     client.stop(started, soon())
     client.remove(soon())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.parts.rows import Home
+from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import collective
 from workloads.common.placement import ranks
@@ -59,8 +59,10 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
             "link_bps": 16e6}  # fmt: skip
     lines = [good, {**good, "seconds": 0.0}, {**good, "bytes": "1"}, [], {**good, "iteration": 1}]
     (tmp_path / "collectives.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"iter')
-    home = Home(folder=tmp_path, node="h1", launch="x", job="j", rank=1, window=None, source=None, offset_ns=0)
-    table = collective.read(home)["collectives"]
+    output = LaunchOutput(
+        folder=tmp_path, node="h1", launch="x", job="j", rank=1, window=None, source=None, offset_ns=0
+    )
+    table = collective.read(output)["collectives"]
     assert table["iteration"] == [0, 1]
     assert table["algorithm_bps"] == [pytest.approx(8e6)] * 2
     assert table["bus_bps"] == [pytest.approx(12e6)] * 2

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.parts import samplers
 from orchestrator.parts.collectors import cpu, nic, qdisc, tcp, tcpdump
 from orchestrator.parts.launch import Line
-from orchestrator.parts.rows import TABLES, Home
+from orchestrator.parts.rows import TABLES, LaunchOutput
 from orchestrator.parts.topology import Link, Node, Topology
 
 DATA = Path(__file__).parent.parent / "data"
@@ -31,8 +31,8 @@ TOPOLOGY = Topology(
 )
 
 
-def home(folder: Path, offset_ns: int = 0) -> Home:
-    return Home(
+def output(folder: Path, offset_ns: int = 0) -> LaunchOutput:
+    return LaunchOutput(
         folder=folder, node="h1", launch="x", job=None, rank=None, window=None, source=None, offset_ns=offset_ns
     )
 
@@ -49,7 +49,7 @@ def raw(name: str, column: str) -> tuple[list[int], list[int]]:
 
 
 def test_nic_counters_come_back_whole_from_the_rows_that_were_kept():
-    columns = nic.read(home(DATA / "nic", offset_ns=1_000_000_007))["counters"]
+    columns = nic.read(output(DATA / "nic", offset_ns=1_000_000_007))["counters"]
     for counter in nic_counters():
         times, values = raw("nic/nic.csv", f"ea|{counter}")
         kept_times, kept = series(columns, "ea", counter)
@@ -65,7 +65,7 @@ def nic_counters() -> list[str]:
 
 
 def test_nic_reads_every_file_and_the_lateness_of_its_samples():
-    columns = nic.read(home(DATA / "nic"))["counters"]
+    columns = nic.read(output(DATA / "nic"))["counters"]
     assert series(columns, "ea", "ethtool.peer_ifindex")[1][0] == 2
     times, values = series(columns, "", "sampler.nic.late_s")
     assert len(times) > 50
@@ -74,7 +74,7 @@ def test_nic_reads_every_file_and_the_lateness_of_its_samples():
 
 @pytest.mark.parametrize("module", PARTS)
 def test_rows_have_exactly_the_columns_of_their_table(module):
-    for table, columns in module.read(home(DATA / module.NAME)).items():
+    for table, columns in module.read(output(DATA / module.NAME)).items():
         assert set(columns) == set(TABLES[table])
         assert len({len(values) for values in columns.values()}) == 1
         for name, kind in TABLES[table].items():
@@ -84,22 +84,22 @@ def test_rows_have_exactly_the_columns_of_their_table(module):
 
 @pytest.mark.parametrize("module", PARTS)
 def test_a_folder_with_nothing_in_it_gives_no_rows(module, tmp_path):
-    assert module.read(home(tmp_path)) == {}
+    assert module.read(output(tmp_path)) == {}
 
 
 def test_a_line_cut_short_by_a_crash_is_left_out(tmp_path):
     whole = (DATA / "qdisc/qdisc.csv").read_bytes()
     (tmp_path / "qdisc.csv").write_bytes(whole[:-5])
-    short = qdisc.read(home(tmp_path))["counters"]
-    full = qdisc.read(home(DATA / "qdisc"))["counters"]
+    short = qdisc.read(output(tmp_path))["counters"]
+    full = qdisc.read(output(DATA / "qdisc"))["counters"]
     assert short["time_ns"].max() < full["time_ns"].max()
     (tmp_path / "qdisc.csv").write_bytes(whole[:40])
-    assert qdisc.read(home(tmp_path)) == {}
+    assert qdisc.read(output(tmp_path)) == {}
 
 
 def test_a_value_that_could_not_be_read_gives_no_row(tmp_path):
     (tmp_path / "nic.csv").write_text("time_ns,late_ns,eth0|rx_bytes\n10,0,5\n20,0,\n30,0,9\n")
-    times, values = series(nic.read(home(tmp_path))["counters"], "eth0", "rx_bytes")
+    times, values = series(nic.read(output(tmp_path))["counters"], "eth0", "rx_bytes")
     assert list(times) == [10, 30]
     assert list(values) == [5, 9]
 
@@ -107,11 +107,11 @@ def test_a_value_that_could_not_be_read_gives_no_row(tmp_path):
 def test_instants_keep_their_nanoseconds(tmp_path):
     stamp = 1_795_227_571_387_910_577
     (tmp_path / "nic.csv").write_text(f"time_ns,late_ns,eth0|rx_bytes\n{stamp},0,5\n")
-    assert series(nic.read(home(tmp_path, offset_ns=-77))["counters"], "eth0", "rx_bytes")[0][0] == stamp - 77
+    assert series(nic.read(output(tmp_path, offset_ns=-77))["counters"], "eth0", "rx_bytes")[0][0] == stamp - 77
 
 
 def test_qdisc_saw_the_queue_fill_and_drop():
-    columns = qdisc.read(home(DATA / "qdisc"))["counters"]
+    columns = qdisc.read(output(DATA / "qdisc"))["counters"]
     backlog = series(columns, "ea", "qdisc.tbf.backlog_bytes")[1]
     assert backlog[0] == 0
     assert 30_000 < backlog.max() < 62_000  # the limit, and the packet whose turn it is
@@ -119,7 +119,7 @@ def test_qdisc_saw_the_queue_fill_and_drop():
 
 
 def test_cpu_shares_and_memory():
-    columns = cpu.read(home(DATA / "cpu"))["counters"]
+    columns = cpu.read(output(DATA / "cpu"))["counters"]
     assert set(columns["port"]) == {""}
     for kind in ("busy", "steal"):
         values = series(columns, "", f"cpu.{kind}_share")[1]
@@ -132,14 +132,14 @@ def test_cpu_shares_and_memory():
 def test_cpu_share_is_of_the_time_since_the_sample_before(tmp_path):
     header = "time_ns,late_ns,|cpu.busy_ticks,|cpu.steal_ticks,|cpu.total_ticks\n"
     (tmp_path / "cpu.csv").write_text(header + "1,0,100,0,1000\n2,0,105,1,1020\n3,0,105,1,1020\n4,0,125,1,1040\n")
-    columns = cpu.read(home(tmp_path))["counters"]
+    columns = cpu.read(output(tmp_path))["counters"]
     times, values = series(columns, "", "cpu.busy_share")
     assert list(times) == [2, 4]
     assert list(values) == [0.25, 1.0]
 
 
 def test_sockets_of_the_streams_and_of_the_control_connection():
-    columns = tcp.read(home(DATA / "tcp"))["sockets"]
+    columns = tcp.read(output(DATA / "tcp"))["sockets"]
     assert set(columns["src"]) == {"10.77.0.1"}
     assert set(columns["dst_port"]) == {15201}
     assert len(set(columns["src_port"])) == 5
@@ -153,7 +153,7 @@ def test_a_socket_of_which_an_old_kernel_tells_nothing_is_left_out(tmp_path):
     (tmp_path / "tcp.csv").write_text(
         header + "\n5,0,10.0.0.1,1,10.0.0.2,2,cubic,,,,,\n6,0,10.0.0.1,1,10.0.0.2,2,,7,8,9,10,11\n"
     )
-    columns = tcp.read(home(tmp_path))["sockets"]
+    columns = tcp.read(output(tmp_path))["sockets"]
     assert list(columns["time_ns"]) == [6]
     assert list(columns["retransmits"]) == [9]
 
@@ -162,7 +162,7 @@ def test_capture_counts_and_files_in_order(tmp_path):
     shutil.copy(DATA / "tcpdump/stderr", tmp_path / "stderr")
     for number in ("", "1", "2", "10"):
         (tmp_path / f"capture.pcap{number}").write_bytes(b"x" * 100)
-    columns = tcpdump.read(home(tmp_path))["captures"]
+    columns = tcpdump.read(output(tmp_path))["captures"]
     assert columns == {
         "port": ["ea"],
         "captured": [9561],
@@ -178,7 +178,7 @@ def test_capture_counts_and_files_in_order(tmp_path):
 def test_a_tcpdump_that_was_killed_says_no_counts(tmp_path):
     said = (DATA / "tcpdump/stderr").read_text().splitlines()[0]
     (tmp_path / "stderr").write_text(said + "\n")
-    assert tcpdump.read(home(tmp_path)) == {}
+    assert tcpdump.read(output(tmp_path)) == {}
 
 
 def test_by_default_hosts_are_captured_and_switch_ports_are_counted():

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.agents import cpu_source, nic_source
 from orchestrator.parts.collectors import cpu, nic
-from orchestrator.parts.rows import Home
+from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.samplers import AGENTS
 
 
@@ -33,8 +33,10 @@ def sampled(folder: Path, *argv: str, seconds: float = 0.1) -> tuple[int, str]:
 
 
 def columns(folder: Path, module):
-    home = Home(folder=folder, node="h1", launch="x", job=None, rank=None, window=None, source=None, offset_ns=0)
-    return module.read(home)["counters"]
+    output = LaunchOutput(
+        folder=folder, node="h1", launch="x", job=None, rank=None, window=None, source=None, offset_ns=0
+    )
+    return module.read(output)["counters"]
 
 
 def test_samples_keep_to_absolute_deadlines_and_end_with_a_last_one(tmp_path):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.parts.rows import Home
+from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import command
 from workloads.common.placement import ranks
@@ -118,10 +118,10 @@ class Ran:
         return err
 
     def rows(self) -> dict[str, Any]:
-        home = Home(
+        output = LaunchOutput(
             folder=self.folder, node="h1", launch="x", job="j", rank=0, window=None, source=None, offset_ns=0
         )  # fmt: skip
-        return dict(command.read(home)["iterations"])
+        return dict(command.read(output)["iterations"])
 
 
 def test_times_that_a_line_tells_are_taken(tmp_path: Path) -> None:

@@ -109,10 +109,10 @@ def test_an_image_of_ones_own_brings_its_own_python_and_frameworks():
 
 
 def test_only_hosts_that_are_containers_are_entered_through_their_first_process():
-    homes = {name: Path("/x") / name for name in ("h1", "h2", "switch")}
+    folders = {name: Path("/x") / name for name in ("h1", "h2", "switch")}
 
     def entered(containers):
-        told = setup_document(spec(containers=containers), keys=new_keys(), homes=homes, sshd="/sshd", limit_s=1.0)
+        told = setup_document(spec(containers=containers), keys=new_keys(), folders=folders, sshd="/sshd", limit_s=1.0)
         return [(node["joins"], "ForceCommand" in node["files"]["/run/orch-sshd/config"][1]) for node in told["nodes"]]
 
     assert entered(Containers(runtime="podman")) == [(True, True), (True, True), (False, False)]

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator.parts.launch import Flow, Line
-from orchestrator.parts.rows import TABLES, Home
+from orchestrator.parts.rows import TABLES, LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import ddp, p2p
 from workloads.common.placement import ranks
@@ -224,15 +224,15 @@ def test_requirements() -> None:
     assert "torchvision" in {need.what for need in ddp.requirements(real, job(real, where), where)}
 
 
-def home(folder: Path, *, offset_ns: int = 0) -> Home:
-    return Home(
+def output(folder: Path, *, offset_ns: int = 0) -> LaunchOutput:
+    return LaunchOutput(
         folder=folder, node="h1", launch="job0-rank1", job="job0", rank=1, window=None, source=None, offset_ns=offset_ns
     )
 
 
 def test_read_a_real_log(tmp_path: Path) -> None:
     (tmp_path / "iterations.jsonl").write_bytes(SAMPLE.read_bytes())
-    table = ddp.read(home(tmp_path, offset_ns=-1000))["iterations"]
+    table = ddp.read(output(tmp_path, offset_ns=-1000))["iterations"]
     assert list(table) == list(TABLES["iterations"])
     first = json.loads(SAMPLE.read_text().splitlines()[0])
     assert table["iteration"] == list(range(12))
@@ -249,7 +249,7 @@ def test_read_a_real_log(tmp_path: Path) -> None:
 def test_a_cut_last_line_is_left_out(cut: int, tmp_path: Path) -> None:
     (tmp_path / "iterations.jsonl").write_bytes(SAMPLE.read_bytes()[:-cut])
     kept = 12 if cut == 1 else 11  # without its line end alone a record is whole
-    assert ddp.read(home(tmp_path))["iterations"]["iteration"] == list(range(kept))
+    assert ddp.read(output(tmp_path))["iterations"]["iteration"] == list(range(kept))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_a_corrupt_line_leaves_a_gap(damaged: bytes, tmp_path: Path) -> None:
     lines = SAMPLE.read_bytes().splitlines()
     lines[4] = damaged
     (tmp_path / "iterations.jsonl").write_bytes(b"\n".join(lines) + b"\n")
-    assert ddp.read(home(tmp_path))["iterations"]["iteration"] == [0, 1, 2, 3, *range(5, 12)]
+    assert ddp.read(output(tmp_path))["iterations"]["iteration"] == [0, 1, 2, 3, *range(5, 12)]
 
 
 def test_damaged_times_are_left_out_and_an_overflowed_loss_is_kept(tmp_path: Path) -> None:
@@ -280,9 +280,9 @@ def test_damaged_times_are_left_out_and_an_overflowed_loss_is_kept(tmp_path: Pat
     records[1]["wait_s"] = float("inf")
     records[2]["start_ns"] = 10**30
     (tmp_path / "iterations.jsonl").write_text("\n".join(map(json.dumps, records)))
-    assert ddp.read(home(tmp_path))["iterations"]["iteration"] == [0]
+    assert ddp.read(output(tmp_path))["iterations"]["iteration"] == [0]
 
 
 def test_without_a_log_there_are_no_rows(tmp_path: Path) -> None:
-    table = ddp.read(home(tmp_path))["iterations"]
+    table = ddp.read(output(tmp_path))["iterations"]
     assert {name: list(column) for name, column in table.items()} == {name: [] for name in TABLES["iterations"]}

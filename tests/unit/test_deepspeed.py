@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from orchestrator.parts.rows import Home
+from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import deepspeed
 from workloads.common import deepspeed_stages
@@ -173,8 +173,10 @@ def test_damaged_lines_of_the_log_are_left_out(tmp_path: Path) -> None:
            {"iteration": 2, "operations": [["all_reduce", 1, 2, float("nan"), 1.0, 2.0]]},
            {"iteration": "2", "operations": []}, {"iteration": 2, "operations": [[1]]}, []]  # fmt: skip
     (tmp_path / communication.LOG).write_text("\n".join(map(json.dumps, [good, *bad])) + '\n{"iteration": 3, "oper')
-    home = Home(folder=tmp_path, node="h1", launch="j-rank0", job="j", rank=0, window=None, source=None, offset_ns=0)
-    table = communication.read_communication(home)["communication"]
+    output = LaunchOutput(
+        folder=tmp_path, node="h1", launch="j-rank0", job="j", rank=0, window=None, source=None, offset_ns=0
+    )
+    table = communication.read_communication(output)["communication"]
     assert {name: list(values) for name, values in table.items()} == {
         "job": ["j"], "rank": [0], "window_name": [""], "iteration": [1], "operation": ["all_reduce"], "bytes": [400],
         "count": [2], "seconds": [0.5], "algorithm_bps": [1.0], "bus_bps": [2.0],

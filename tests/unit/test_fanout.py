@@ -178,6 +178,10 @@ def test_past_the_deadline_no_other_one_begins_without_a_thread_either(few_threa
 
 
 def test_those_who_wait_for_each_other_need_their_threads(few_threads):
-    with pytest.raises(OrchError, match="no thread starts for b") as caught:
-        each(["a", "b", "c"], str.upper, together=True)
+    with pytest.raises(OrchError, match="no thread starts for h1 b") as caught:
+        each([("h1", "a"), ("h1", "b"), ("h1", "c")], str, together=True, apart=False)
     assert "ulimit -u" in caught.value.hint
+
+
+def test_those_who_are_better_done_together_can_do_without_threads(few_threads):
+    assert each(["a", "b", "c"], str.upper, together=True) == {"a": "A", "b": "B", "c": "C"}

@@ -9,14 +9,14 @@ import struct
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.analysis.homes import brought
+from orchestrator.analysis.launch_outputs import rows_of
 from orchestrator.core.errors import StoreError, TransportError
 from orchestrator.experiment.sweepfile import Axis
-from orchestrator.parts.rows import Home
+from orchestrator.parts.rows import LaunchOutput
 from orchestrator.remote.transport import certificates, settings, tokens
 from orchestrator.remote.transport.settings import Hop
 from orchestrator.remote.transport.target import SshTarget
-from tests.fuzz.targets import TARGETS, files, homes, ssh, store
+from tests.fuzz.targets import TARGETS, files, outputs, ssh, store
 
 
 def framed(text: bytes) -> bytes:
@@ -28,7 +28,7 @@ def of_command(number: int, **changes: object) -> bytes:
 
 
 def of_part(label: str, at: int, content: bytes) -> bytes:
-    return bytes(([name for name, _ in homes._homes()].index(label), at)) + content
+    return bytes(([name for name, _ in outputs._outputs()].index(label), at)) + content
 
 
 def of_window(number: int, **changes: object) -> bytes:
@@ -57,19 +57,19 @@ FOUND = [
     ("manifest", of_command(7, error={})), ("manifest", of_command(11, controller=7)),
     ("manifest", of_window(3, loads=[{"requested_bps": []}])), ("manifest", of_window(4, training=[{}])),
     ("manifest", of_command(4, scale=None)), ("manifest", of_command(11, controller={"pid": "\0"})),
-    ("homes", of_part("workload.ddp", 0, b'{"iteration": 1, "start_ns": 1, "end_ns": 2, ' + PASS + b"}\n")),
-    ("homes", of_part("workload.ddp", 0, b"{" + TIMES + b", " + PASS + b', "loss": ' + HUGE + b"}\n")),
-    ("homes", of_part("workload.collective", 0, b'{"iteration": 1, "bytes": 1, "repeats": 1, "world": 0, "seconds": 1.0'
-                      b', "link_bps": 1}\n')),
-    ("homes", of_part("workload.collective", 0, b'{"iteration": ' + HUGE + b', "bytes": 1, "repeats": 1, "world": 2, '
+    ("outputs", of_part("workload.ddp", 0, b'{"iteration": 1, "start_ns": 1, "end_ns": 2, ' + PASS + b"}\n")),
+    ("outputs", of_part("workload.ddp", 0, b"{" + TIMES + b", " + PASS + b', "loss": ' + HUGE + b"}\n")),
+    ("outputs", of_part("workload.collective", 0, b'{"iteration": 1, "bytes": 1, "repeats": 1, "world": 0, "seconds": '
+                        b'1.0, "link_bps": 1}\n')),
+    ("outputs", of_part("workload.collective", 0, b'{"iteration": ' + HUGE + b', "bytes": 1, "repeats": 1, "world": 2, '
                       b'"seconds": 1.0, "link_bps": 1}\n')),
-    ("homes", of_part("collector.cpu", 0, b"time_ns,late_ns,\xfc\n1,2,3\n")),
-    ("homes", of_part("collector.cpu", 0, b"time_ns,late_ns,x\n1,2\n")),
+    ("outputs", of_part("collector.cpu", 0, b"time_ns,late_ns,\xfc\n1,2,3\n")),
+    ("outputs", of_part("collector.cpu", 0, b"time_ns,late_ns,x\n1,2\n")),
     ("sweep", files.SWEEP.replace(b"to: 4", b"to: .inf")),
     ("sweep", files.SWEEP.replace(b"vgg16]", b"x" * 5000 + b"]")),
     ("sweep", b"name: s\naxes: {repeat: [1]}\nexperiment: " + b"x" * 5000 + b"\n"),
     ("study", files.STUDY[0].replace(b"s.yaml", b"x" * 5000)), ("option", b"collect.0=" + b"x" * 5000),
-    ("homes", of_part("traffic.websearch", 1, b"[" * 100_000)),
+    ("outputs", of_part("traffic.websearch", 1, b"[" * 100_000)),
     ("settings", b"user a\nhostname h\nport 22\nproxyjump j:" + HUGE * 20 + b"\n"),
     ("argument", b"\0" + HUGE + b"d"), ("argument", b"\6" + b"x" * 300), ("argument", b"\6" + b"x" * 5000),
     ("option", b"name" + b"x" * 9000 + b"={}"), ("option", b"x" * 9000),
@@ -103,9 +103,11 @@ def test_the_home_of_nobody_and_another_ssh_are_told():
 
 def test_what_a_host_cannot_have_written_is_told_and_no_more(tmp_path):
     (tmp_path / "cpu.csv").write_bytes(b"time_ns,late_ns,x\n1,2\n")
-    home = Home(folder=tmp_path, node="h1", launch="cpu.h1", job=None, rank=None, window=None, source=None, offset_ns=0)
-    with pytest.raises(StoreError, match="what it brought home cannot be read: CSV parse error"):
-        brought("collector.cpu", home)
+    output = LaunchOutput(
+        folder=tmp_path, node="h1", launch="cpu.h1", job=None, rank=None, window=None, source=None, offset_ns=0
+    )
+    with pytest.raises(StoreError, match="its output cannot be read: CSV parse error"):
+        rows_of("collector.cpu", output)
 
 
 @pytest.mark.parametrize(

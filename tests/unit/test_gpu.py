@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from orchestrator.parts.collectors import gpu
-from orchestrator.parts.rows import Home
+from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.samplers import AGENTS
 from orchestrator.parts.topology import Link, Node, Topology
 
@@ -37,8 +37,10 @@ def test_every_gpu_tells_what_it_can_in_si_units(library, tmp_path):
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (0, "")
-    home = Home(folder=tmp_path, node="h1", launch="x", job=None, rank=None, window=None, source=None, offset_ns=0)
-    rows = gpu.read(home)["counters"]
+    output = LaunchOutput(
+        folder=tmp_path, node="h1", launch="x", job=None, rank=None, window=None, source=None, offset_ns=0
+    )
+    rows = gpu.read(output)["counters"]
     first = {
         (port, name): value for port, name, value in zip(rows["port"], rows["counter"], rows["value"], strict=True)
     }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.parts.rows import TABLES, Home
+from orchestrator.parts.rows import TABLES, LaunchOutput
 from workloads import horovod
 
 SAMPLE = (
@@ -15,11 +15,11 @@ SAMPLE = (
 
 
 def read(folder: Path, *, offset_ns: int = 0):
-    home = Home(
+    output = LaunchOutput(
         folder=folder, node="h1", launch="training-rank0", job="training", rank=0, window=None, source=None,
         offset_ns=offset_ns,
     )  # fmt: skip
-    return horovod.read(home)
+    return horovod.read(output)
 
 
 def test_tensors_that_were_fused_are_one_span_of_each_kind():

@@ -10,7 +10,7 @@ import pytest
 from cross_traffic import iperf
 from orchestrator.parts.launch import Flow, Line, Listening
 from orchestrator.parts.protocols import Demand, Source
-from orchestrator.parts.rows import TABLES, Home
+from orchestrator.parts.rows import TABLES, LaunchOutput
 from orchestrator.parts.topology import Link, Node, Topology, wire_per_payload
 
 DATA = Path(__file__).parent.parent / "data/iperf"
@@ -31,9 +31,11 @@ def config(**options: object) -> iperf.Config:
     return iperf.Config.model_validate({"from": "h1", "to": "h2", "load": "8gbit", **options})
 
 
-def home(tmp_path: Path, sample: str) -> Home:
+def output(tmp_path: Path, sample: str) -> LaunchOutput:
     shutil.copy(DATA / sample, tmp_path / "stdout")
-    return Home(folder=tmp_path, node="h1", launch="x", job=None, rank=None, window="w1", source="iperf0", offset_ns=7)
+    return LaunchOutput(
+        folder=tmp_path, node="h1", launch="x", job=None, rank=None, window="w1", source="iperf0", offset_ns=7
+    )
 
 
 def option(argv: tuple[str, ...], name: str) -> str:
@@ -86,7 +88,7 @@ def test_the_client_is_ready_when_it_reports_traffic_and_not_before():
 
 
 def test_one_row_a_stream_that_agrees_with_the_tools_own_summary(tmp_path):
-    flows = iperf.read(home(tmp_path, "interrupted.txt"))["flows"]
+    flows = iperf.read(output(tmp_path, "interrupted.txt"))["flows"]
     assert set(flows) == set(TABLES["flows"])
     summary = re.findall(
         r"^\[ *(\d+)\] .* (\d+) Kbits/sec +\d+ +sender", (DATA / "interrupted.txt").read_text(), re.MULTILINE
@@ -107,21 +109,21 @@ def test_one_row_a_stream_that_agrees_with_the_tools_own_summary(tmp_path):
 
 def test_retransmissions_are_added_up(tmp_path):
     text = (DATA / "loss.txt").read_text()
-    flows = iperf.read(home(tmp_path, "loss.txt"))["flows"]
+    flows = iperf.read(output(tmp_path, "loss.txt"))["flows"]
     summary = re.findall(r"^\[ *\d+\] .* Kbits/sec +(\d+) +sender", text, re.MULTILINE)
     assert flows["retransmits"] == [int(count) for count in summary]
     assert sum(flows["retransmits"]) > 0
 
 
 def test_a_client_that_was_killed_is_read_up_to_its_last_report(tmp_path):
-    flows = iperf.read(home(tmp_path, "killed.txt"))["flows"]
+    flows = iperf.read(output(tmp_path, "killed.txt"))["flows"]
     assert flows["end_ns"][0] - flows["start_ns"][0] == 1_000_000_000
     assert flows["bytes"][0] == pytest.approx(5004e3 / 8, rel=0.001)
 
 
 @pytest.mark.parametrize("size", range(0, 3400, 37))
 def test_any_beginning_of_the_output_can_be_read(tmp_path, size):
-    place = home(tmp_path, "interrupted.txt")
+    place = output(tmp_path, "interrupted.txt")
     (tmp_path / "stdout").write_text((DATA / "interrupted.txt").read_text()[:size])
     for columns in iperf.read(place).values():
         assert len({len(values) for values in columns.values()}) == 1
@@ -129,11 +131,11 @@ def test_any_beginning_of_the_output_can_be_read(tmp_path, size):
 
 @pytest.mark.parametrize("sample", ["server.txt", "refused.txt"])
 def test_a_server_or_a_refused_client_has_no_flows(tmp_path, sample):
-    assert iperf.read(home(tmp_path, sample)) == {}
+    assert iperf.read(output(tmp_path, sample)) == {}
 
 
 def test_nothing_came_home(tmp_path):
-    place = home(tmp_path, "server.txt")
+    place = output(tmp_path, "server.txt")
     (tmp_path / "stdout").unlink()
     assert iperf.read(place) == {}
 

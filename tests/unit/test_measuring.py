@@ -311,7 +311,7 @@ def test_preflight_takes_the_load_as_achieved_where_that_is_said(session_of, mon
 def test_preflight_gives_up_at_once_on_a_load_that_stands_short_when_it_can_be_raised(session_of, monkeypatch):
     run = planned("{iterations: 5}", traffic=TRAFFIC)
     session = session_of(run, {"h3": told_by(Counter(30e6, step_ns=100 * MS), monkeypatch)})
-    landing = preflight(run, run.windows[0], session, raisable={"h3"})
+    landing = preflight(run, run.windows[0], session, escalatable={"h3"})
     assert landing.short == {"h3"}
     assert landing.text(10) == "h3 receives 300mbit of 500mbit"
 
@@ -322,7 +322,7 @@ def test_a_load_that_still_grows_is_not_raised_yet(session_of, monkeypatch):
     session = session_of(run, {"h3": counter})
     # Six seconds of the node's clock to get there.
     counter.grown = lambda seconds: (seconds**2 / 12 if seconds < 6 else seconds - 3) * 50e6 / 8
-    assert preflight(run, run.windows[0], session, raisable={"h3"}).short == frozenset()
+    assert preflight(run, run.windows[0], session, escalatable={"h3"}).short == frozenset()
 
 
 def test_preflight_judges_the_last_second_not_what_was_before(session_of):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.parts.rows import Home
+from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import moe
 from workloads.common.placement import ranks
@@ -72,8 +72,10 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
         {**good, "iteration": 1},
     ]
     (tmp_path / moe.LOG).write_text("\n".join(map(json.dumps, lines)) + '\n{"iterat')
-    home = Home(folder=tmp_path, node="h1", launch="x", job="j", rank=1, window=None, source=None, offset_ns=0)
-    found = moe.read(home)["routing"]
+    output = LaunchOutput(
+        folder=tmp_path, node="h1", launch="x", job="j", rank=1, window=None, source=None, offset_ns=0
+    )
+    found = moe.read(output)["routing"]
     assert found["iteration"] == [0, 0, 1, 1]
     assert found["peer"] == [0, 1, 0, 1]
     assert found["bytes"] == [50, 60, 50, 60]

@@ -18,8 +18,8 @@ def spec(hosts=("h1", "h2", "h3"), rate=25e9, **more):
 
 
 def document(local):
-    homes = {node.name: Path("/x/hosts") / node.name for node in topology(local).nodes}
-    return setup_document(local, keys=new_keys(), homes=homes, sshd="/usr/sbin/sshd", limit_s=1.0)
+    folders = {node.name: Path("/x/hosts") / node.name for node in topology(local).nodes}
+    return setup_document(local, keys=new_keys(), folders=folders, sshd="/usr/sbin/sshd", limit_s=1.0)
 
 
 def test_the_topology_is_known_without_a_network():

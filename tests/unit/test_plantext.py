@@ -36,7 +36,7 @@ def test_verbose_lists_each_process(tmp_path):
     (run,) = planned(tmp_path, GOOD)
     text = plantext.plan_text([run], verbose=True)
     for launch in run.launches():
-        if "raised" not in launch.name:
+        if "escalated" not in launch.name:
             assert f"{launch.name} on {launch.node}: " in text
     assert text.count(" WORLD_SIZE=3 ") == 3
     assert "<" not in text
@@ -47,7 +47,7 @@ def test_every_process_of_a_playbook_is_in_some_line(path):
     run = plan.build(loading.checked(path, [], local=True)[0])[0]
     lines = plantext.plan_text([run]).splitlines()
     shown = [line.strip().partition(": ") for line in lines if re.match(r"  \S.* on .*: ", line)]
-    launches = [launch for launch in run.launches() if "raised" not in launch.name]
+    launches = [launch for launch in run.launches() if "escalated" not in launch.name]
     nodes = sum(_count(head.rpartition(" on ")[2]) for head, _, _ in shown)
     assert nodes == len({(launch.name, launch.node) for launch in launches})
     programs = {rest.split()[0] for _, _, rest in shown}

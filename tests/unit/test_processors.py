@@ -15,7 +15,7 @@ from orchestrator.analysis.windows import serving
 from orchestrator.analysis.windows.processors import NOTHING, Sampled, Series
 from orchestrator.analysis.windows.waiting import FULL, judge_waiting
 from orchestrator.parts.collectors import processor
-from orchestrator.parts.rows import Home
+from orchestrator.parts.rows import LaunchOutput
 
 DATA = Path(__file__).parents[1] / "data/processor"
 SECOND = 10**9
@@ -30,10 +30,10 @@ def recorded(name, without=""):
     launches = [manifests.launch(node=node, part=serving.PART) for node in nodes if node != without]
     tables = {"counters": [], "tasks": []}
     for node in [launch["node"] for launch in launches]:
-        home = Home(
+        output = LaunchOutput(
             folder=folder / node, node=node, launch="", job=None, rank=None, window=None, source=None, offset_ns=0
         )
-        for table, columns in processor.read(home).items():
+        for table, columns in processor.read(output).items():
             made = pa.table({key: pa.array(np.asarray(values).tolist()) for key, values in columns.items()})
             tables[table].append(made.append_column("node", pa.array([node] * len(made))))
     for rank in range(4):

@@ -102,6 +102,13 @@ def test_text_and_csv(results):
     assert ask(results, "query", "select 1 as a, 'x,y' as b", "--csv") == 'a,b\n1,"x,y"\n'
 
 
+def test_columns_of_one_name_are_named_apart(results):
+    sql = "select 1 as a, 2 as a, 3 as a_2, 4 as a"
+    assert ask(results, "query", sql).splitlines()[0].split() == ["a", "a_3", "a_2", "a_4"]
+    assert json.loads(ask(results, "query", sql, "--json")) == {"a": 1, "a_3": 2, "a_2": 3, "a_4": 4}
+    assert ask(results, "query", sql, "--csv") == "a,a_3,a_2,a_4\n1,2,3,4\n"
+
+
 @pytest.mark.parametrize(
     ("sql", "told"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -29,3 +31,24 @@ def test_one_that_could_not_be_started_early_is_started_late(tmp_path, monkeypat
     with pytest.raises(StoreError, match="could not be made"):  # there is no experiment in the folder: it was asked
         reducer.reduce(folder)
     reducer.close()
+
+
+def test_one_that_is_ended_while_it_warms_up_leaves_no_file(tmp_path):
+    """It writes none: it may be killed at any moment."""
+    program = """
+import sys
+from orchestrator.analysis.capture import flowtable
+def told(event, arguments):
+    if event == "open" and isinstance(arguments[2], int) and arguments[2] & 0o100:  # O_CREAT
+        print(arguments[0])
+sys.addaudithook(told)
+flowtable.warm()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert str(tmp_path) not in done.stdout

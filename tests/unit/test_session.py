@@ -18,12 +18,13 @@ from half_open import Cuttable
 
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import LockedError, OrchError, StoreError, TransportError
+from orchestrator.core.errors import DeadlineExceeded, LockedError, OrchError, StoreError, TransportError
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.parts.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.parts.topology import Node, Topology
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.transport.local import LocalChannel
+from orchestrator.run import session as running
 from orchestrator.run.observers.events import EventLog
 from orchestrator.run.session import Session
 from orchestrator.run.watch import Watch
@@ -69,7 +70,7 @@ class Here:
         for line in self._made:
             line.end()
 
-    def home_of(self, node):
+    def local_folder(self, node):
         return None
 
 
@@ -237,6 +238,27 @@ def test_without_room_for_the_files_of_all_hosts_none_is_fetched(session_on, tmp
     assert session.away == set()
 
 
+def test_a_host_that_does_not_say_what_it_has_keeps_nobody_from_coming_home(session_on, tmp_path, monkeypatch):
+    session = session_on("n1", "n2", "n3")
+    for client in session.clients.values():
+        client.put("data", b"x", Deadline.after(PATIENCE_S))
+    files = AgentClient.files
+
+    def silent(client, deadline):
+        if client.node.name == "n2":
+            raise DeadlineExceeded("gave up waiting for the agent to answer 'files'", node="n2")
+        return files(client, deadline)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AgentClient, "files", silent)
+        with pytest.raises(DeadlineExceeded, match="n2: gave up"):
+            session.fetch(tmp_path / "results")
+    assert sorted(path.parent.name for path in (tmp_path / "results").rglob("data")) == ["n1", "n3"]
+    assert session.away == {"n2"}
+    session.fetch(tmp_path / "results")
+    assert session.away == set()
+
+
 def test_a_host_that_is_reached_again_is_swept_and_brought_home(session_on, tmp_path):
     session = session_on("n1", "n2")
     stays = Launch(name="p", node="n2", role="rank", argv=("sh", "-c", "echo ready; sleep 600"), ready=Line("ready"))
@@ -275,6 +297,20 @@ def limit(node, file):
         apply=lambda _: said("new"), undo=said, expect=lambda _: "new",
         sign=lambda _: Sign(read=("cat", str(file)), pattern="^new$"),
     )  # fmt: skip
+
+
+def test_a_change_whose_state_cannot_be_read_any_more_is_told_by_its_name(session_on, tmp_path, monkeypatch):
+    session = session_on("n1")
+    file = tmp_path / "limit"
+    session.apply([limit("n1", file)])
+    file.unlink()
+    os.mkfifo(file)  # on which `cat` waits for ever
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "CALL_S", 0.5)
+        with pytest.raises(OrchError, match=r"n1: limit of n1 could not be taken back: "):
+            session.undo_changes()
+    file.unlink()
+    file.write_text("new\n")
 
 
 def test_putting_back_waits_for_no_host_that_is_silent(session_on, tmp_path):

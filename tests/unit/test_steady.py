@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from orchestrator.analysis import homes
+from orchestrator.analysis import launch_outputs
 from orchestrator.analysis.stats.steady import BATCH, Drift, drift, truncation
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
 from orchestrator.store.records import Truncation
@@ -173,16 +173,16 @@ def test_a_window_begins_where_the_logs_of_its_ranks_have_settled(tmp_path):
     window = {"window": "w1", "start_ns": int(starts[20]), "end_ns": int(ends[-1]), "warmup": "auto",
               "earliest": {"a": 0}, "iterations": {"a": {"first": 20, "last": len(took) - 1}}}  # fmt: skip
     manifest = manifest_of(["a"], [one, other], window)
-    places = list(homes.places(tmp_path, manifest))
-    (found,) = homes.settled(manifest, places)
+    places = list(launch_outputs.located(tmp_path, manifest))
+    (found,) = launch_outputs.settled(manifest, places)
     first = found.iterations["a"].first
     assert 7 <= first <= 12
     assert found.span_ns == (starts[first], window["end_ns"])
     assert found.mser == {"a": Truncation(samples=len(took), unbounded=first)}
     # The same again of what is sealed, and nothing where the number is the experiment's own.
-    assert homes.settled(replace(manifest, windows=(found,)), places) == (found,)
+    assert launch_outputs.settled(replace(manifest, windows=(found,)), places) == (found,)
     fixed = replace(manifest.windows[0], warmup=20)
-    assert homes.settled(replace(manifest, windows=(fixed,)), places) == (fixed,)
+    assert launch_outputs.settled(replace(manifest, windows=(fixed,)), places) == (fixed,)
 
 
 def test_jobs_of_one_window_begin_together_with_the_one_that_settles_last(tmp_path):
@@ -193,7 +193,7 @@ def test_jobs_of_one_window_begin_together_with_the_one_that_settles_last(tmp_pa
     window = {"window": "w1", "start_ns": int(late[20]), "end_ns": int(ends[-1]), "warmup": "auto",
               "earliest": {"a": 0, "b": 0}, "iterations": spans}  # fmt: skip
     manifest = manifest_of(["a", "b"], [one, two], window)
-    (found,) = homes.settled(manifest, list(homes.places(tmp_path, manifest)))
+    (found,) = launch_outputs.settled(manifest, list(launch_outputs.located(tmp_path, manifest)))
     first = {job: span.first for job, span in found.iterations.items()}
     assert first["b"] == 10
     assert starts[first["a"] - 1] < late[10] <= starts[first["a"]]
@@ -204,4 +204,4 @@ def test_a_job_that_logged_nothing_leaves_its_window_as_it_was(tmp_path):
     window = {"window": "w1", "start_ns": 1, "end_ns": 2, "warmup": "auto", "earliest": {"a": 0},
               "iterations": {"a": {"first": 20, "last": 40}}}  # fmt: skip
     manifest = manifest_of(["a"], [], window)
-    assert homes.settled(manifest, []) == manifest.windows
+    assert launch_outputs.settled(manifest, []) == manifest.windows

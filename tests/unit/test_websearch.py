@@ -15,7 +15,7 @@ from orchestrator.analysis.windows.gates import Evidence, Generated, Tolerances,
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.launch import Line
 from orchestrator.parts.protocols import Source
-from orchestrator.parts.rows import Home
+from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Link, Node, Topology
 
 HOSTS = ("h1", "h2", "h3", "h4")
@@ -155,9 +155,11 @@ def test_the_record_of_the_agent_is_what_is_read():
 def test_a_log_of_something_else_is_refused(tmp_path):
     (tmp_path / "flows.0.bin").write_bytes(b"x" * 200)
     (tmp_path / "spec.json").write_text("{}")
-    home = Home(folder=tmp_path, node="h4", launch="x", job=None, rank=None, window="w1", source="s", offset_ns=0)
+    output = LaunchOutput(
+        folder=tmp_path, node="h4", launch="x", job=None, rank=None, window="w1", source="s", offset_ns=0
+    )
     with pytest.raises(StoreError, match="no log of flows"):
-        generator.read(home)
+        generator.read(output)
 
 
 def test_instants_are_in_the_controllers_time_and_absent_where_nothing_happened(tmp_path):
@@ -167,8 +169,10 @@ def test_instants_are_in_the_controllers_time_and_absent_where_nothing_happened(
     good = flow_sender.RECORD.pack(0, 100, 150, 200, 250, 300, 7, 16, 0, 40000, 15217, 0, 2)
     shed = flow_sender.RECORD.pack(1, 110, 160, -1, -1, -1, 9, 0, 0, 0, 0, flow_sender.SHED, 0)
     (tmp_path / "flows.0.bin").write_bytes(head + shed + good + good[:30])
-    home = Home(folder=tmp_path, node="h4", launch="x", job=None, rank=None, window="w1", source="s", offset_ns=50)
-    flows = generator.read(home)["flows"]
+    output = LaunchOutput(
+        folder=tmp_path, node="h4", launch="x", job=None, rank=None, window="w1", source="s", offset_ns=50
+    )
+    flows = generator.read(output)["flows"]
     assert list(flows["flow"]) == [0, 1]
     assert list(flows["planned_start_ns"]) == [1_000_150, 1_000_160]
     assert flows["end_ns"] == [1_000_350, None]

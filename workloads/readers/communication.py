@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from workloads.readers import lines
 
 LOG = "communication.jsonl"
@@ -13,13 +13,13 @@ LOG = "communication.jsonl"
 _TYPES = (str, int, int, float, float, float)  # operation, bytes, count, seconds, algorithm and bus in bit/s
 
 
-def read_communication(home: Home) -> Mapping[str, Columns]:
+def read_communication(output: LaunchOutput) -> Mapping[str, Columns]:
     """The table `communication` of one rank; damaged lines are left out."""
-    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window_name": ""}
+    who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
     names = ("operation", "bytes", "count", "seconds", "algorithm_bps", "bus_bps")
     rows = [
         {**who, "iteration": record["iteration"], **dict(zip(names, operation, strict=True))}
-        for record in filter(_is_whole, lines.records(home.folder / LOG))
+        for record in filter(_is_whole, lines.records(output.folder / LOG))
         for operation in record["operations"]
     ]
     return {"communication": {column: [row[column] for row in rows] for column in TABLES["communication"]}}

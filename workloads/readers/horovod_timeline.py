@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from workloads.readers.spans import overlap
 
 _BACKENDS = ("GLOO_", "MPI_", "NCCL_")
@@ -34,13 +34,13 @@ class _Span:
     tensors: int = 1
 
 
-def read_timeline(home: Home, name: str, iterations: Columns) -> Mapping[str, Columns]:
+def read_timeline(output: LaunchOutput, name: str, iterations: Columns) -> Mapping[str, Columns]:
     """The tables `spans` and `overlaps` of the iterations that the file tells of; tensors that were fused are one span.
 
     The overlap is that of communication with the passes of the iteration log. A file that was cut off, or is damaged,
     counts as far as it can be read; without one there are no rows.
     """
-    path = home.folder / name
+    path = output.folder / name
     text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
     events = list(_events(text))
     origin_us = next((began for event in events if (began := _origin(event)) is not None), None)
@@ -49,7 +49,7 @@ def read_timeline(home: Home, name: str, iterations: Columns) -> Mapping[str, Co
     if origin_us is not None and len(starts):
         inside: dict[int, list[tuple[_Span, int, int]]] = {}
         for span in _fused(_spans(events)):
-            begin, end = ((origin_us + at) * 1000 + home.offset_ns for at in (span.begin, span.end))
+            begin, end = ((origin_us + at) * 1000 + output.offset_ns for at in (span.begin, span.end))
             place = bisect_right(starts, begin) - 1
             if place >= 0 and begin < ends[place]:
                 inside.setdefault(place, []).append((span, begin, end))

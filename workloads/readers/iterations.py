@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from workloads.readers import lines
 from workloads.readers.spans import read_spans
 
@@ -15,7 +15,7 @@ _WHOLE = ("iteration", "start_ns", "end_ns", "mono_start_ns", "mono_end_ns", "sa
 _REAL = ("forward_s", "backward_s", "wait_s")
 
 
-def read_iterations(home: Home, *, unknown: frozenset[str] = frozenset()) -> Mapping[str, Columns]:
+def read_iterations(output: LaunchOutput, *, unknown: frozenset[str] = frozenset()) -> Mapping[str, Columns]:
     """The table `iterations` of one rank; instants are moved to the controller's time base.
 
     `unknown` are the fields that a program need not tell; they are missing in the table then.
@@ -24,13 +24,13 @@ def read_iterations(home: Home, *, unknown: frozenset[str] = frozenset()) -> Map
     column `iteration` tells of one in the middle. Without a log there are no rows. `window_name` is for the caller to
     fill.
     """
-    records = [whole for record in lines.records(home.folder / LOG) if (whole := _whole(record, unknown)) is not None]
+    records = [whole for record in lines.records(output.folder / LOG) if (whole := _whole(record, unknown)) is not None]
     columns: dict[str, list[Any]] = {
-        "job": [home.job or ""] * len(records),
-        "rank": [home.rank if home.rank is not None else -1] * len(records),
+        "job": [output.job or ""] * len(records),
+        "rank": [output.rank if output.rank is not None else -1] * len(records),
         "window_name": [""] * len(records),
-        "start_ns": [record["start_ns"] + home.offset_ns for record in records],
-        "end_ns": [record["end_ns"] + home.offset_ns for record in records],
+        "start_ns": [record["start_ns"] + output.offset_ns for record in records],
+        "end_ns": [record["end_ns"] + output.offset_ns for record in records],
         "seconds": [(record["mono_end_ns"] - record["mono_start_ns"]) * 1e-9 for record in records],
     }
     for name in ("iteration", "samples", *_REAL, "loss", "accuracy"):
@@ -38,9 +38,9 @@ def read_iterations(home: Home, *, unknown: frozenset[str] = frozenset()) -> Map
     return {"iterations": {name: columns[name] for name in TABLES["iterations"]}}
 
 
-def read_training(home: Home) -> Mapping[str, Columns]:
+def read_training(output: LaunchOutput) -> Mapping[str, Columns]:
     """The tables of a rank that also traces: `iterations`, `spans`, `overlaps`."""
-    return {**read_iterations(home), **read_spans(home)}
+    return {**read_iterations(output), **read_spans(output)}
 
 
 def _whole(record: dict[str, Any], unknown: frozenset[str]) -> dict[str, Any] | None:

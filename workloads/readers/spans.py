@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from workloads.readers import lines
 
 TRACE = "trace.jsonl"
@@ -15,12 +15,12 @@ Interval = tuple[int, int]
 _TYPES = (str, str, str, int, int, int, int)  # lane, span, what, peer, bytes, begin and end by the monotonic clock
 
 
-def read_spans(home: Home) -> Mapping[str, Columns]:
+def read_spans(output: LaunchOutput) -> Mapping[str, Columns]:
     """The tables `spans` and `overlaps` of one rank, in the controller's time base; damaged lines are left out."""
     tables: dict[str, list[dict[str, Any]]] = {"spans": [], "overlaps": []}
-    who = {"job": home.job or "", "rank": home.rank if home.rank is not None else -1, "window_name": ""}
-    for record in filter(_is_whole, lines.records(home.folder / TRACE)):
-        shift = record["start_ns"] - record["mono_start_ns"] + home.offset_ns
+    who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
+    for record in filter(_is_whole, lines.records(output.folder / TRACE)):
+        shift = record["start_ns"] - record["mono_start_ns"] + output.offset_ns
         where = {**who, "iteration": record["iteration"]}
         tables["spans"] += [
             {

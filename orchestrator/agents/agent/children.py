@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .folders import O_PATH, Folder
 from .guard import capabilities, stand_guard
-from .home import Home
+from .run_folder import RunFolder
 from .steps import Refusal, Steps
 
 KILL_S = 3.0  # how long to go on killing what will not die
@@ -108,8 +108,8 @@ def ladder(find: Callable[[], List[int]], signals: List[Tuple[int, float]]) -> S
 class Children:
     """All that this agent has started and not yet reaped."""
 
-    def __init__(self, home: Home) -> None:
-        self.home = home
+    def __init__(self, run_folder: RunFolder) -> None:
+        self.run_folder = run_folder
         self.living: Dict[int, Child] = {}
 
     def spawn(self, argv: List[str], folder: Optional[Folder], *, privileged: bool, **more: Any) -> Child:
@@ -122,7 +122,7 @@ class Children:
             raise ValueError("not an argument list: %r" % (argv,))
         program = find_program(argv[0], folder)
         agent = os.getpid()
-        user = None if privileged else self.home.user
+        user = None if privileged else self.run_folder.user
         groups = os.getgrouplist(user.pw_name, user.pw_gid) if user else []
         forgotten = capabilities(program) and (user or os.geteuid())  # by the kernel, to be killed with its parent
         pipe = os.pipe() if forgotten else ()
@@ -163,12 +163,12 @@ class Children:
     def environment(self, launch: str, more: Dict[str, str], *, privileged: bool) -> Dict[str, str]:
         """The agent's own, without sudo's traces for a user, then `more`, then the tags by which strays are known."""
         env = dict(os.environ)
-        user = None if privileged else self.home.user
+        user = None if privileged else self.run_folder.user
         if user:
             env = {key: value for key, value in env.items() if not key.startswith("SUDO_")}
             env.update(HOME=user.pw_dir, USER=user.pw_name, LOGNAME=user.pw_name)
         env.update(more)
-        env.update(ORCH_RUN=self.home.run, ORCH_NODE=self.home.node, ORCH_LAUNCH=launch)
+        env.update(ORCH_RUN=self.run_folder.run, ORCH_NODE=self.run_folder.node, ORCH_LAUNCH=launch)
         return env
 
     def reap(self) -> None:

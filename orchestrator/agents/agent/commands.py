@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -165,3 +166,16 @@ class Commands:
         if done.timed_out:
             raise Refusal("timeout", "ran longer than %g s" % timeout_s, argv=argv, tail=done.stdout + done.stderr)
         return {"status": done.status, "stdout": done.stdout, "stderr": done.stderr}
+
+    def run_commands(self, *, lines: List[List[str]], each_s: float, timeout_s: float) -> Steps[Reply]:
+        """Run commands one after the other, all within a time; null for one that cannot start or does not end."""
+        until = time.monotonic() + timeout_s
+        found: List[Optional[Dict[str, Any]]] = []
+        for argv in argvs(lines):
+            done = None
+            with contextlib.suppress(OSError, Refusal, subprocess.SubprocessError):
+                if time.monotonic() < until:
+                    done = yield from self.command(argv, min(each_s, until - time.monotonic()))
+            ended = done and {"status": done.status, "stdout": done.stdout, "stderr": done.stderr}
+            found.append(None if done is None or done.timed_out else ended)
+        return {"done": found}

@@ -9,7 +9,7 @@ import zlib
 from typing import Any, Dict, List, Optional
 
 from .frames import Wire
-from .home import MARKER, Home
+from .run_folder import MARKER, RunFolder
 from .steps import Refusal, Steps
 
 READ_LIMIT = 1 << 18  # of a file asked for by `read`
@@ -21,8 +21,8 @@ CHUNK = 1 << 18
 class Files:
     """The requests that read and write files."""
 
-    def __init__(self, home: Home, wire: Wire) -> None:
-        self.home = home
+    def __init__(self, run_folder: RunFolder, wire: Wire) -> None:
+        self.run_folder = run_folder
         self.wire = wire
 
     def read(self, *, paths: List[str], globs: List[str]) -> Dict[str, Any]:
@@ -51,9 +51,9 @@ class Files:
         """A descriptor of a file of the node, or of the run's folder when its path is relative."""
         if path.startswith("/"):
             return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        folders, name = self.home.inside(path)
-        with self.home.below(folders) as folder:
-            return folder.open(name, os.O_RDONLY, self.home.whose)
+        folders, name = self.run_folder.inside(path)
+        with self.run_folder.below(folders) as folder:
+            return folder.open(name, os.O_RDONLY, self.run_folder.whose)
 
     def put(
         self, *, path: str, mode: int, payload: bytes, append: bool = False, privileged: bool = False
@@ -66,9 +66,9 @@ class Files:
             content = zlib.decompress(payload)
         except zlib.error as error:
             raise ValueError("what is to be written is not compressed: %s" % error) from None
-        whose = self.home.agents if privileged else self.home.whose
-        folders, name = self.home.inside(path)
-        with self.home.below(folders, whose) as folder:
+        whose = self.run_folder.agents if privileged else self.run_folder.whose
+        folders, name = self.run_folder.inside(path)
+        with self.run_folder.below(folders, whose) as folder:
             fd = folder.open(name, os.O_WRONLY | os.O_APPEND, whose) if append else folder.replace(name, mode, whose)
         with open(fd, "wb") as file:
             file.write(content)
@@ -76,11 +76,11 @@ class Files:
 
     def listing(self) -> Dict[str, Any]:
         files = []
-        for path, status in self.home.folder.files():
-            if path != MARKER and self.home.whose.take(status):
+        for path, status in self.run_folder.folder.files():
+            if path != MARKER and self.run_folder.whose.take(status):
                 files.append({"path": path, "bytes": status.st_size})
             if len(files) > MOST_FILES:
-                raise Refusal("too-many", "more than %d files in %s" % (MOST_FILES, self.home.folder.path))
+                raise Refusal("too-many", "more than %d files in %s" % (MOST_FILES, self.run_folder.folder.path))
         return {"files": sorted(files, key=lambda file: str(file["path"]))}
 
     def fetch(self, *, path: str, offset: int, most: int, request: Any) -> Steps[Dict[str, Any]]:
@@ -88,7 +88,7 @@ class Files:
         import hashlib  # here, because it is slow to import and an agent starts without it
 
         digest = hashlib.sha256()
-        self.home.inside(path)  # an absolute one is for `read` alone
+        self.run_folder.inside(path)  # an absolute one is for `read` alone
         with open(self.opened(path), "rb") as file:
             size = min(most, os.fstat(file.fileno()).st_size)
             at = 0
@@ -105,5 +105,5 @@ class Files:
         return {"sha256": digest.hexdigest(), "size": size}
 
     def disk(self, *, path: Optional[str] = None) -> Dict[str, Any]:
-        free = os.statvfs(path or self.home.folder.fd)
+        free = os.statvfs(path or self.run_folder.folder.fd)
         return {"free_bytes": free.f_bavail * free.f_frsize, "total_bytes": free.f_blocks * free.f_frsize}

@@ -11,8 +11,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from .commands import argvs
 from .folders import Folder
-from .home import JOURNAL
 from .proc import elsewhere, here, identity
+from .run_folder import JOURNAL
 from .steps import Refusal
 from .whose import Whose
 

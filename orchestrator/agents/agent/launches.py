@@ -12,10 +12,10 @@ from typing import Any, Dict, List, Optional, Set
 from .children import KILL_S, Child, Children, ladder
 from .folders import Folder
 from .frames import BACKLOG
-from .home import Home
 from .loop import Loop, Task
 from .output import Lines, last_words
 from .proc import command_line, descendants, listening, process_table, tags
+from .run_folder import RunFolder
 from .steps import Refusal, Steps
 
 FOLLOW_S = 0.05
@@ -36,9 +36,9 @@ class Process:
 class Launches:
     """Everything that was started by name, and the requests about it."""
 
-    def __init__(self, loop: Loop, home: Home, children: Children) -> None:
+    def __init__(self, loop: Loop, run_folder: RunFolder, children: Children) -> None:
         self.loop = loop
-        self.home = home
+        self.run_folder = run_folder
         self.children = children
         self.processes: Dict[str, Process] = {}
         self.called_off: Set[str] = set()  # asked to end before they were asked to start
@@ -55,10 +55,10 @@ class Launches:
             raise Refusal("bad-request", "was asked to end before it was started")
         if ready["kind"] == "listening" and listening(ready["port"]):
             raise Refusal("port", "something listens on TCP port %d already" % ready["port"])
-        whose = self.home.agents if privileged else self.home.whose
+        whose = self.run_folder.agents if privileged else self.run_folder.whose
         pattern = re.compile(ready["pattern"]) if ready["kind"] == "line" else None
         with contextlib.ExitStack() as opened:
-            folder = opened.enter_context(self.home.below(name, whose))
+            folder = opened.enter_context(self.run_folder.below(name, whose))
             streams = {
                 stream: opened.enter_context(open(folder.append(stream, 0o644, whose), "ab"))
                 for stream in ("stdout", "stderr")
@@ -74,10 +74,10 @@ class Launches:
         return {"pid": child.pid, "started_ns": started_ns, "ready_ns": time.time_ns()}
 
     def lines(self, process: Process, name: str) -> Lines:
-        return Lines(process.folder, name, self.home.whose)
+        return Lines(process.folder, name, self.run_folder.whose)
 
     def words(self, process: Process) -> str:
-        return last_words(process.folder, self.home.whose)
+        return last_words(process.folder, self.run_folder.whose)
 
     def await_ready(
         self, process: Process, ready: Dict[str, Any], pattern: Optional[re.Pattern[str]], within_s: float
@@ -200,13 +200,16 @@ class Launches:
 
     def list_processes(self) -> Dict[str, Any]:
         """Processes of this run: everything below this agent, and what carries its tag."""
-        home = self.home
+        run_folder = self.run_folder
         table = process_table()
         mine = set(descendants(table, os.getpid()))
         found = []
         for pid in sorted(table):
             tag = tags(pid)
-            tagged = bool(home.run) and (tag.get("ORCH_RUN"), tag.get("ORCH_NODE")) == (home.run, home.node)
+            tagged = bool(run_folder.run) and (tag.get("ORCH_RUN"), tag.get("ORCH_NODE")) == (
+                run_folder.run,
+                run_folder.node,
+            )
             if pid != os.getpid() and (pid in mine or tagged):
                 found.append({"pid": pid, "argv": command_line(pid), "name": tag.get("ORCH_LAUNCH", "")})
         return {"processes": found}

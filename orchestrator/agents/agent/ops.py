@@ -19,13 +19,13 @@ from .children import KILL_S, Children, adopt, ladder
 from .commands import COMMAND_S, Commands
 from .files import Files
 from .folders import Folder
-from .home import MARKER, Home
 from .journal import Journal, about_of
 from .launches import Launches
 from .locks import Locks
 from .loop import Loop, Task
 from .proc import descendants, elsewhere, identity, process_table
 from .pulse import speak_when_busy
+from .run_folder import MARKER, RunFolder
 from .steps import Refusal, Steps
 from .sweep import Sweep
 
@@ -53,13 +53,13 @@ class Agent:
 
     def __init__(self, fds: Tuple[int, int], early: bytes) -> None:
         self.loop = Loop(fds, early, self.handle)
-        self.home = Home()
+        self.run_folder = RunFolder()
         self.locks = Locks(self.loop.selector)
-        self.children = Children(self.home)
+        self.children = Children(self.run_folder)
         self.commands = Commands(self.children, self.loop.selector)
-        self.launches = Launches(self.loop, self.home, self.children)
+        self.launches = Launches(self.loop, self.run_folder, self.children)
         self.changes = Changes(self.commands)
-        self.files = Files(self.home, self.loop.wire)
+        self.files = Files(self.run_folder, self.loop.wire)
         self.marker = -1
         self.farewell: Any = None
         self.ops: Dict[str, Callable[..., Any]] = {
@@ -68,6 +68,7 @@ class Agent:
             "ping": self.ping,
             "check": functools.partial(check, self.commands),
             "run_command": self.commands.run_command,
+            "run_commands": self.commands.run_commands,
             "read": self.files.read,
             "put": self.files.put,
             "start": self.launches.start,
@@ -121,7 +122,7 @@ class Agent:
     def carry_out(self, op: Any, values: Dict[str, Any]) -> Steps[Any]:
         if not isinstance(op, str) or op not in self.ops:
             raise Refusal("bad-request", "no request named %r" % (op,))
-        if not self.home.run and op in ("put", "start", "change", "undo", "files", "fetch", "remove"):
+        if not self.run_folder.run and op in ("put", "start", "change", "undo", "files", "fetch", "remove"):
             raise Refusal("bad-request", "%s before hello" % op)
         try:
             result = self.ops[op](**values)
@@ -130,7 +131,7 @@ class Agent:
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            place = error.filename or (self.home.open.path if self.home.open else values.get("folder"))
+            place = error.filename or (self.run_folder.open.path if self.run_folder.open else values.get("folder"))
             raise Refusal("full", "%s at %s" % (FULL[error.errno], place)) from None
         return result
 
@@ -151,13 +152,13 @@ class Agent:
     def hello(
         self, *, node: str, run: str, folder: str, holder: Dict[str, Any], silence_s: float = 0.0, proof: str = ""
     ) -> Steps[Dict[str, Any]]:
-        home = self.home
-        if home.run:
+        run_folder = self.run_folder
+        if run_folder.run:
             raise Refusal("bad-request", "hello was said before")
         if not folder.startswith("/") or "/" in run + node or not run or not node:
             raise ValueError("a run, a node, or a folder that is not absolute: %r %r %r" % (run, node, folder))
-        home.node, self.locks.holder = node, holder
-        made = home.settle(folder)
+        run_folder.node, self.locks.holder = node, holder
+        made = run_folder.settle(folder)
         self.marker = self.mark(made)
         lock = "orch-run-%s/%s" % (run, node)
         yield from self.succeed(lock, proof)
@@ -165,14 +166,14 @@ class Agent:
         if not locked(self.marker):
             raise Refusal("locked", "another agent works in %s" % made.path, holder={})
         before = said_in(self.marker)
-        self.inherit(Journal(made, home.agents, before), before)
+        self.inherit(Journal(made, run_folder.agents, before), before)
         about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid(), proof=proof)
         text = json.dumps(about).encode() + b"\n"
         os.pwrite(self.marker, text, 0)  # over what it said before: at no instant it says nothing
         os.ftruncate(self.marker, len(text))
-        home.run, home.open, self.loop.silence_s = run, made, silence_s
+        run_folder.run, run_folder.open, self.loop.silence_s = run, made, silence_s
         return {
-            "pid": os.getpid(), "uid": os.geteuid(), "user": home.user.pw_name if home.user else None,
+            "pid": os.getpid(), "uid": os.geteuid(), "user": run_folder.user.pw_name if run_folder.user else None,
             "folder": made.path, "python": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable,
             "hostname": socket.gethostname(),
             "boot": about["boot"], "wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns(),
@@ -181,9 +182,9 @@ class Agent:
     def mark(self, folder: Folder) -> int:
         """A descriptor of the file that says whose folder it is."""
         try:
-            return folder.create(MARKER, os.O_RDWR, 0o600, self.home.agents)
+            return folder.create(MARKER, os.O_RDWR, 0o600, self.run_folder.agents)
         except FileExistsError:
-            return folder.open(MARKER, os.O_RDWR, self.home.whose)
+            return folder.open(MARKER, os.O_RDWR, self.run_folder.whose)
 
     def succeed(self, lock: str, proof: str) -> Steps[None]:
         """End the agent of this run before us, which our controller has lost: only they share the proof.
@@ -209,8 +210,10 @@ class Agent:
         return {"wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
 
     def sweep(self, *, work: str, keep_data: bool, forget: str = "") -> Steps[Dict[str, Any]]:
-        place = self.home.place(work)
-        report = yield from Sweep(self.home, self.commands, work=place, keep_data=keep_data, forget=forget).carry_out()
+        place = self.run_folder.place(work)
+        report = yield from Sweep(
+            self.run_folder, self.commands, work=place, keep_data=keep_data, forget=forget
+        ).carry_out()
         journal = self.changes.journal
         if journal is not None:
             taken = yield from take_back(journal, self.commands, self.changes.inherited)
@@ -223,6 +226,7 @@ class Agent:
         alive = descendants(process_table(), os.getpid())
         journal = self.changes.book()
         if alive or journal.pending:
-            raise Refusal("busy", "processes %s, changes %s" % (alive, list(journal.pending)))
-        self.home.leave()
+            left = ["process %d" % pid for pid in alive] + list(journal.pending)
+            raise Refusal("busy", "the run's folder stays, for what is left of the run: %s" % ", ".join(left))
+        self.run_folder.leave()
         return {}

@@ -11,9 +11,9 @@ from .changes import take_back
 from .children import ladder
 from .commands import Commands
 from .folders import Folder, drop, reach
-from .home import MARKER, Home
 from .journal import Journal, about_of
 from .proc import command_line, descendants, elsewhere, process_table, tags
+from .run_folder import MARKER, RunFolder
 from .steps import Refusal, Steps
 
 
@@ -37,8 +37,8 @@ class Sweep:
     What a journal of the run `forget` still says once that was tried is forgotten.
     """
 
-    def __init__(self, home: Home, commands: Commands, *, work: str, keep_data: bool, forget: str) -> None:
-        self.home = home
+    def __init__(self, run_folder: RunFolder, commands: Commands, *, work: str, keep_data: bool, forget: str) -> None:
+        self.run_folder = run_folder
         self.commands = commands
         self.work = work
         self.keep_data = keep_data
@@ -61,7 +61,7 @@ class Sweep:
                 with work:
                     for one in self.left:
                         yield from self.sweep_folder(work, one)
-                drop(work.path, self.home.whose)
+                drop(work.path, self.run_folder.whose)
         finally:
             for one in self.left:
                 one.close()
@@ -70,7 +70,7 @@ class Sweep:
     def look(self) -> Optional[Folder]:
         """The work folder, if there is one; the folders of dead agents in it are then known, and locked."""
         try:
-            work = reach(self.work, self.home.whose)
+            work = reach(self.work, self.run_folder.whose)
         except FileNotFoundError:
             return None
         for name in work.names():
@@ -78,7 +78,7 @@ class Sweep:
                 folder = work.enter(name)
             except (OSError, Refusal):
                 continue  # no folder, or not ours to look into
-            if not self.home.whose.mine(folder.status()) or not self.take(folder, name):
+            if not self.run_folder.whose.mine(folder.status()) or not self.take(folder, name):
                 folder.close()
         return work
 
@@ -92,7 +92,7 @@ class Sweep:
             if "ORCH_RUN" not in tag or "ORCH_NODE" not in tag:
                 continue
             run, node = tag["ORCH_RUN"], tag["ORCH_NODE"]
-            if (run, node) == (self.home.run, self.home.node):
+            if (run, node) == (self.run_folder.run, self.run_folder.node):
                 found.append(pid)
             elif (run, node) not in self.alive:
                 try:  # as seen from the process's own network namespace, where its agent would be
@@ -107,7 +107,7 @@ class Sweep:
     def take(self, folder: Folder, name: str) -> bool:
         """Lock a run's folder whose agent is gone, and note it; False for any other, of which the living are noted."""
         try:
-            fd = folder.open(MARKER, os.O_RDWR, self.home.whose)
+            fd = folder.open(MARKER, os.O_RDWR, self.run_folder.whose)
         except (OSError, Refusal):
             return False
         try:
@@ -128,7 +128,7 @@ class Sweep:
         """Sweep one folder, and tell what went wrong with it: that keeps nobody from the next one."""
         path = left.folder.path
         try:
-            safe = yield from self.sweep_journal(left, Journal(left.folder, self.home.agents, left.about))
+            safe = yield from self.sweep_journal(left, Journal(left.folder, self.run_folder.agents, left.about))
             if safe and not self.keep_data:
                 work.remove(left.name)
         except (OSError, Refusal) as error:

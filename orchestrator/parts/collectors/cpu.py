@@ -17,7 +17,7 @@ from orchestrator.core.units import Duration, Model
 from orchestrator.parts import samplers
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
 NAME = "cpu"
@@ -51,15 +51,15 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
     ]
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `counters`, with port ""."""
-    return samplers.counter_rows(_in_units(home))
+    return samplers.counter_rows(_in_units(output))
 
 
-def _in_units(home: Home) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+def _in_units(output: LaunchOutput) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     """Ticks as shares of the time since the sample before, KiB as bytes, the rest as it is."""
     ticks: dict[str, np.ndarray[Any, Any]] = {}
-    for name, instants, values in samplers.counters(home):
+    for name, instants, values in samplers.counters(output):
         if name.endswith("_ticks"):
             ticks[name] = values
             if name == "|cpu.total_ticks":

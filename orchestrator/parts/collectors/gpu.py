@@ -17,7 +17,7 @@ from orchestrator.core.units import Duration, Model
 from orchestrator.parts import samplers
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
 NAME = "gpu"
@@ -75,13 +75,13 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
     ]
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `counters`, the port being the GPU."""
-    return samplers.counter_rows(_in_units(home))
+    return samplers.counter_rows(_in_units(output))
 
 
-def _in_units(home: Home) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    for name, instants, values in samplers.counters(home):
+def _in_units(output: LaunchOutput) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    for name, instants, values in samplers.counters(output):
         if "|gpu.pcie_" in name:
             yield name, instants, unrolled(values)
             continue

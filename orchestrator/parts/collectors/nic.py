@@ -13,7 +13,7 @@ from orchestrator.core.units import Duration, Model
 from orchestrator.parts import samplers
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
 NAME = "nic"
@@ -54,6 +54,6 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
     ]
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `counters`; values are the counters' own, cumulative."""
-    return samplers.counter_rows(samplers.counters(home))
+    return samplers.counter_rows(samplers.counters(output))

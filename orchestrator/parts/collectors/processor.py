@@ -19,7 +19,7 @@ from orchestrator.core.units import Duration, Model
 from orchestrator.parts import samplers
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
 NAME = "processor"
@@ -53,19 +53,19 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
     ]
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `counters`, with port "", and of `tasks`: one a launch and sample."""
     found: dict[str, Columns] = {}
     series: list[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
-    for stem, table in samplers.csv_tables(home):
+    for stem, table in samplers.csv_tables(output):
         if stem == "tasks":
             found["tasks"] = {
-                "time_ns": table.column("time_ns").to_numpy() + home.offset_ns,
+                "time_ns": table.column("time_ns").to_numpy() + output.offset_ns,
                 "process": table.column("process").to_numpy(zero_copy_only=False),
                 "threads": table.column("threads").to_numpy(zero_copy_only=False).astype(np.int64),
                 "run_s": samplers.floats(table.column("run_ns")) / 1e9,
                 "wait_s": samplers.floats(table.column("wait_ns")) / 1e9,
             }
         else:
-            series += samplers.series(stem, table, home)
+            series += samplers.series(stem, table, output)
     return {**found, **samplers.counter_rows(iter(series))}

@@ -10,7 +10,7 @@ from orchestrator.core.units import Duration, Model
 from orchestrator.parts import samplers
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
 NAME = "tcp"
@@ -46,13 +46,13 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
     ]
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `sockets`: one a connection and sample, `src` being the node's end."""
-    for _, table in samplers.csv_tables(home):
+    for _, table in samplers.csv_tables(output):
         known = ~np.isnan(samplers.floats(table.column("rtt_us")))  # a kernel before 4.1 tells too little
         texts = {name: table.column(name).to_numpy(zero_copy_only=False)[known] for name in TEXTS}
         whole = {name: samplers.floats(table.column(name))[known].astype(np.int64) for name in WHOLE}
-        instants = (table.column("time_ns").to_numpy() + home.offset_ns)[known]
+        instants = (table.column("time_ns").to_numpy() + output.offset_ns)[known]
         rtt_s = samplers.floats(table.column("rtt_us"))[known] / 1e6
         return {"sockets": {"time_ns": instants, **texts, "rtt_s": rtt_s, **whole}}
     return {}

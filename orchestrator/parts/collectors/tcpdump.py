@@ -13,7 +13,7 @@ from orchestrator.core.units import Model, Size, size_text
 from orchestrator.parts import samplers
 from orchestrator.parts.launch import Footprint, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
 NAME = "tcpdump"
@@ -103,14 +103,14 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
     ]
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """One row of `captures`; none when tcpdump was killed before it could say its counts."""
-    said = (home.folder / "stderr").read_text(errors="replace") if (home.folder / "stderr").is_file() else ""
+    said = (output.folder / "stderr").read_text(errors="replace") if (output.folder / "stderr").is_file() else ""
     listening = _LISTENING.search(said)
     counts = {name: pattern.search(said) for name, pattern in _COUNTS}
     if listening is None or not all(counts.values()):
         return {}
-    files = capture_files(home.folder)
+    files = capture_files(output.folder)
     return {
         "captures": {
             "port": [listening[1]],
@@ -121,11 +121,11 @@ def read(home: Home) -> Mapping[str, Columns]:
     }
 
 
-def captured(home: Home) -> tuple[str, list[Path]] | None:
+def captured(output: LaunchOutput) -> tuple[str, list[Path]] | None:
     """The device that was captured and its files; None when tcpdump never began."""
-    said = (home.folder / "stderr").read_text(errors="replace") if (home.folder / "stderr").is_file() else ""
+    said = (output.folder / "stderr").read_text(errors="replace") if (output.folder / "stderr").is_file() else ""
     listening = _LISTENING.search(said)
-    return (listening[1], capture_files(home.folder)) if listening else None
+    return (listening[1], capture_files(output.folder)) if listening else None
 
 
 def device(argv: Sequence[str]) -> str:

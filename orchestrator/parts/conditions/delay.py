@@ -18,7 +18,7 @@ from orchestrator.core.remedies import ROOT
 from orchestrator.core.units import Duration, Model
 from orchestrator.parts.launch import Change, Launch, Line, Requirement, Sign
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import TABLES, Columns, Home
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from orchestrator.parts.samplers import AGENTS
 from orchestrator.parts.topology import Node, Topology
 
@@ -137,10 +137,10 @@ def parse(output: str) -> str:
     return _held_from(sources) if mine else ABSENT
 
 
-def read(home: Home) -> Mapping[str, Columns]:
+def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `delays`: one, or none where the process did not come to its end."""
     try:
-        told = json.loads((home.folder / FILE).read_bytes())
+        told = json.loads((output.folder / FILE).read_bytes())
         row = {
             name: {"int64": int, "float64": float}[kind](told[name]) for name, kind in TABLES[TABLE].items()
         }  # fmt: skip

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import captures, channel, files, homes, journal, ssh, store
+from tests.fuzz.targets import captures, channel, files, journal, outputs, ssh, store
 
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        *files.TARGETS, *channel.TARGETS, *journal.TARGETS, *store.TARGETS, *captures.TARGETS, *homes.TARGETS,
+        *files.TARGETS, *channel.TARGETS, *journal.TARGETS, *store.TARGETS, *captures.TARGETS, *outputs.TARGETS,
         *ssh.TARGETS,
     )
 }  # fmt: skip

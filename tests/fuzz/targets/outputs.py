@@ -1,4 +1,4 @@
-"""What launches bring home from hosts (iteration logs, traces, counters, iperf3's words): rows of tables come out."""
+"""What launches write on hosts (iteration logs, traces, counters, iperf3's words): rows of tables come out."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import yaml
 
-from orchestrator.analysis import homes
+from orchestrator.analysis import launch_outputs
 from orchestrator.core.errors import OrchError
 from orchestrator.parts import registry
-from orchestrator.parts.rows import Home
+from orchestrator.parts.rows import LaunchOutput
 from orchestrator.store.tables import TableWriter
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
@@ -23,8 +23,8 @@ DATA = Path(__file__).parents[2] / "data"
 
 
 @functools.cache
-def _homes() -> tuple[tuple[str, Mapping[str, bytes]], ...]:
-    """Label of each part that reads, and the files that its launches bring home."""
+def _outputs() -> tuple[tuple[str, Mapping[str, bytes]], ...]:
+    """Label of each part that reads, and the files that its launches write."""
     found = []
     for kind in registry.FOLDERS:
         for name, part in registry.found(kind).items():
@@ -36,14 +36,14 @@ def _homes() -> tuple[tuple[str, Mapping[str, bytes]], ...]:
 def _samples(folder: Path) -> dict[str, bytes]:
     example = yaml.safe_load((folder / "example.yaml").read_text())
     there = [path.name for path in sorted(folder.iterdir()) if path.is_file() and path.name != "example.yaml"]
-    names = example.get("home") or {name: name for name in there}
-    return {at_home: (folder / sample).read_bytes()[:20_000] for at_home, sample in names.items()}
+    names = example.get("output") or {name: name for name in there}
+    return {name: (folder / sample).read_bytes()[:20_000] for name, sample in names.items()}
 
 
 def _made(source: random.Random) -> bytes:
     """Which part and which of its files, in two bytes, and what that holds."""
-    place = source.randrange(len(_homes()))
-    files = list(_homes()[place][1].values())
+    place = source.randrange(len(_outputs()))
+    files = list(_outputs()[place][1].values())
     at = source.randrange(len(files))
     data = files[at]
     if b"\0" not in data and source.random() < 0.5:
@@ -64,21 +64,23 @@ def _line(source: random.Random, line: bytes) -> bytes:
 
 
 def _read(data: bytes, folder: Path) -> None:
-    label, files = _homes()[(data[0] if data else 0) % len(_homes())]
-    shutil.rmtree(folder / "home", ignore_errors=True)
-    (folder / "home").mkdir()
+    label, files = _outputs()[(data[0] if data else 0) % len(_outputs())]
+    shutil.rmtree(folder / "output", ignore_errors=True)
+    (folder / "output").mkdir()
     for at, (name, content) in enumerate(files.items()):
         hit = at == (data[1] if len(data) > 1 else 0) % len(files)
-        (folder / "home" / name).write_bytes(data[2:] if hit else content)
-    home = Home(folder=folder / "home", node="h1", launch="x", job="training", rank=0, window="w1", source="s0",
-                offset_ns=5_000)  # fmt: skip
+        (folder / "output" / name).write_bytes(data[2:] if hit else content)
+    output = LaunchOutput(
+        folder=folder / "output", node="h1", launch="x", job="training", rank=0, window="w1", source="s0",
+        offset_ns=5_000,
+    )  # fmt: skip
     try:
         with TableWriter(folder / "tables", run="r") as writer:
-            for table, columns in homes.brought(label, home).items():
+            for table, columns in launch_outputs.rows_of(label, output).items():
                 writer.add(table, columns, node="h1", launch="x")
     except OrchError:
         if label.startswith("workload."):  # a damaged line of a log is left out, and the others count
             raise
 
 
-TARGETS = (Target(name="homes", make=_made, read=_read, ours=(), share=100),)
+TARGETS = (Target(name="outputs", make=_made, read=_read, ours=(), share=100),)

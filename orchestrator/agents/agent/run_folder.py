@@ -15,7 +15,7 @@ JOURNAL = "undo.jsonl"
 TRIES = 5  # at a work folder that another agent removes, empty, each time it was made
 
 
-class Home:
+class RunFolder:
     """What this agent works for: a run, a node, a user, and their folder; without names until the greeting."""
 
     def __init__(self) -> None:

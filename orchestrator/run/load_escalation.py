@@ -1,4 +1,4 @@
-"""By which means a window's traffic reaches its load: what each source starts, and what it can start instead."""
+"""How a window's traffic reaches its load: what each source starts, and what more when that is too little."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from orchestrator.parts.launch import Launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """How often each source of a window was raised; 0 is what the experiment asks for."""
+class LoadEscalation:
+    """How often each source of a window was escalated; 0 is what the experiment requests."""
 
     window: PlannedWindow
     steps: tuple[int, ...]
@@ -23,7 +23,7 @@ class Means:
         return tuple(
             launch
             for source, step in zip(self.window.sources, self.steps, strict=True)
-            for launch in (source.raised[step - 1].launches if step else source.launches)
+            for launch in (source.escalations[step - 1].launches if step else source.launches)
         )
 
     @property
@@ -35,39 +35,39 @@ class Means:
         )
 
     @property
-    def raisable(self) -> frozenset[str]:
-        """The receivers of sources that have stronger means left."""
+    def escalatable(self) -> frozenset[str]:
+        """The receivers of sources that can be escalated further."""
         sources = zip(self.window.sources, self.steps, strict=True)
         return frozenset(
-            demand.dst for source, step in sources if step < len(source.raised) for demand in source.demands
+            demand.dst for source, step in sources if step < len(source.escalations) for demand in source.demands
         )
 
-    def raised(self, short: Collection[str]) -> Means | None:
-        """Stronger means for every source of a receiver that gets too little; None when none is left."""
+    def escalated(self, short: Collection[str]) -> LoadEscalation | None:
+        """The next step of every source of a receiver that gets too little; None when none has one."""
         steps = tuple(
-            step + (step < len(source.raised) and _reaches(source, short))
+            step + (step < len(source.escalations) and _reaches(source, short))
             for source, step in zip(self.window.sources, self.steps, strict=True)
         )
         return None if steps == self.steps else dataclasses.replace(self, steps=steps)
 
-    def alike(self, window: PlannedWindow) -> Means:
-        """The same means for another window of the same traffic."""
-        steps = (min(step, len(source.raised)) for step, source in zip(self.steps, window.sources, strict=True))
-        return Means(window=window, steps=tuple(steps))
+    def alike(self, window: PlannedWindow) -> LoadEscalation:
+        """The same steps for another window of the same traffic."""
+        steps = (min(step, len(source.escalations)) for step, source in zip(self.steps, window.sources, strict=True))
+        return LoadEscalation(window=window, steps=tuple(steps))
 
     @property
     def text(self) -> str:
-        """What was raised, for people: "iperf0 with 8 streams"; empty when nothing was."""
-        told = zip(self.window.sources, self.steps, strict=True)
-        return ", ".join(f"{source.name} with {source.raised[step - 1].means}" for source, step in told if step)
+        """What was escalated, for people: "iperf0 with 8 streams"; empty when nothing was."""
+        sources = zip(self.window.sources, self.steps, strict=True)
+        return ", ".join(f"{source.name} with {source.escalations[step - 1].text}" for source, step in sources if step)
 
 
-def first_means(window: PlannedWindow) -> Means:
-    """A window's traffic as the experiment asks for it."""
-    return Means(window=window, steps=(0,) * len(window.sources))
+def unescalated(window: PlannedWindow) -> LoadEscalation:
+    """A window's traffic as the experiment requests it."""
+    return LoadEscalation(window=window, steps=(0,) * len(window.sources))
 
 
-def asked_of(window: PlannedWindow) -> float:
+def requested_bps(window: PlannedWindow) -> float:
     """Everything that a window's traffic is to send, bit/s, unscaled."""
     return sum(demand.rate for source in window.sources for demand in source.demands)
 

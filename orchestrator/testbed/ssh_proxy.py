@@ -26,7 +26,7 @@ CHUNK = 65536
 
 
 class Reachable(Protocol):
-    """A testbed as its door needs it: `socket_to` gives a TCP connection to the sshd of a node."""
+    """A testbed as its proxy needs it: `socket_to` gives a TCP connection to the sshd of a node."""
 
     keys: Keys
 
@@ -36,12 +36,12 @@ class Reachable(Protocol):
     def socket_to(self, node: str, deadline: Deadline, /) -> socket.socket: ...
 
 
-class Door:
+class SshProxy:
     """A private folder with a socket, a key, a known_hosts file and an ssh_config; gone after `close`."""
 
     def __init__(self, testbed: Reachable) -> None:
         self._testbed = testbed
-        self._own = PrivateFolder("door-")
+        self._own = PrivateFolder("ssh-proxy-")
         self.folder = self._own.path
         hosts = ",".join(node.name for node in testbed.topology.nodes)
         self._own.write("key", testbed.keys.user_private)
@@ -50,7 +50,7 @@ class Door:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(self.folder / "socket"))
         self._listener.listen(128)
-        self._thread = threading.Thread(target=self._serve, name="front door", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="ssh proxy", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
@@ -86,7 +86,7 @@ class Door:
 
 
 def ssh_config_text(testbed: Reachable, *, folder: Path) -> str:
-    """What `ssh -F` needs in order to log in to every node by its name, through the door in `folder`."""
+    """What `ssh -F` needs in order to log in to every node by its name, through the proxy in `folder`."""
     return "\n".join(
         line
         for node in testbed.topology.nodes
@@ -106,16 +106,16 @@ def ssh_config_text(testbed: Reachable, *, folder: Path) -> str:
 
 def connect_command(path: Path, node: str) -> list[str]:
     """What joins its standard input and output to the node's sshd, through the socket at `path`."""
-    return [sys.executable, "-m", "orchestrator.testbed.netns_door", "connect", str(path), node]
+    return [sys.executable, "-m", "orchestrator.testbed.ssh_proxy", "connect", str(path), node]
 
 
 def main(argv: Sequence[str]) -> int:
     """`connect SOCKET NODE`: carry bytes between standard input and output and the node's sshd until one side ends."""
     if len(argv) != 3 or argv[0] != "connect":
-        print("usage: python -m orchestrator.testbed.netns_door connect SOCKET NODE", file=sys.stderr)
+        print("usage: python -m orchestrator.testbed.ssh_proxy connect SOCKET NODE", file=sys.stderr)
         return 2
     try:
-        with _through_door(argv[1], argv[2]) as remote:
+        with _through_proxy(argv[1], argv[2]) as remote:
             _pump(remote)
     except (OrchError, OSError) as error:
         print(error, file=sys.stderr)
@@ -123,12 +123,12 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _through_door(path: str, node: str) -> socket.socket:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
-        door.settimeout(ANSWER_LIMIT_S)
-        door.connect(path)
-        door.send(node.encode())
-        said, descriptors, _, _ = socket.recv_fds(door, CHUNK, 1)
+def _through_proxy(path: str, node: str) -> socket.socket:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as proxy:
+        proxy.settimeout(ANSWER_LIMIT_S)
+        proxy.connect(path)
+        proxy.send(node.encode())
+        said, descriptors, _, _ = socket.recv_fds(proxy, CHUNK, 1)
     if not descriptors:
         raise TestbedError(said.decode(errors="replace") or "the local testbed has gone", node=node)
     return socket.socket(fileno=descriptors[0])

@@ -1,4 +1,4 @@
-"""What the launches of a run brought home: where it lies, what the parts read from it, and the window of each row."""
+"""The output of a run's launches: where it lies, what the parts read from it, and the window of each row."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from orchestrator.analysis.windows import steadiness
 from orchestrator.core import safepath
 from orchestrator.core.errors import OrchError, StoreError
 from orchestrator.parts import registry
-from orchestrator.parts.rows import Columns, Home
+from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.store import tables
 from orchestrator.store.records import Clock, Manifest, Window
 
 
-def places(folder: Path, manifest: Manifest) -> Iterable[tuple[str, Home]]:
+def located(folder: Path, manifest: Manifest) -> Iterable[tuple[str, LaunchOutput]]:
     """Every launch of a run, with the part that reads it."""
     for launch in manifest.launches:
         place = safepath.under(folder / "hosts", f"{launch.node}/{launch.name}")
@@ -27,7 +27,7 @@ def places(folder: Path, manifest: Manifest) -> Iterable[tuple[str, Home]]:
             clock = manifest.clocks.get(launch.node, Clock()).before
             yield (
                 launch.part,
-                Home(
+                LaunchOutput(
                     folder=place,
                     node=launch.node,
                     launch=launch.name,
@@ -40,41 +40,41 @@ def places(folder: Path, manifest: Manifest) -> Iterable[tuple[str, Home]]:
             )
 
 
-def brought(part: str, home: Home) -> Mapping[str, Columns]:
-    """The rows that a part reads from what a launch brought home; StoreError where it cannot have written that.
+def rows_of(part: str, output: LaunchOutput) -> Mapping[str, Columns]:
+    """The rows that a part reads from the output of a launch; StoreError where it cannot have written that.
 
     A host that writes nonsense loses its own rows, and nobody else's.
     """
     try:
-        found: Mapping[str, Columns] = registry.by_label(part).read(home)
+        found: Mapping[str, Columns] = registry.by_label(part).read(output)
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # pyarrow's own are of these kinds too
         told = str(error).partition("\n")[0][:200]
-        raise StoreError(f"what it brought home cannot be read: {told or type(error).__name__}") from None
+        raise StoreError(f"its output cannot be read: {told or type(error).__name__}") from None
     return found
 
 
-def windows_of(columns: Columns, home: Home, manifest: Manifest) -> Any:
+def windows_of(columns: Columns, output: LaunchOutput, manifest: Manifest) -> Any:
     """The window of each iteration of a rank, by the numbers that rank 0 set."""
     numbers = np.asarray(columns["iteration"])
     names = np.full(len(numbers), "", dtype=object)
     for window in manifest.windows:
-        span = window.iterations.get(home.job or "")
+        span = window.iterations.get(output.job or "")
         if span:
             names[(numbers >= span.first) & (numbers <= span.last)] = window.window
     return names.tolist()
 
 
-def settled(manifest: Manifest, home_list: Sequence[tuple[str, Home]]) -> tuple[Window, ...]:
+def settled(manifest: Manifest, outputs: Sequence[tuple[str, LaunchOutput]]) -> tuple[Window, ...]:
     """The windows with their warm-up chosen, for which every rank's iterations are read first."""
     if not any(map(steadiness.is_open, manifest.windows)):
         return manifest.windows
     import pyarrow as pa
 
     logs = []
-    for part, home in home_list:
-        if home.rank is not None:
+    for part, output in outputs:
+        if output.rank is not None:
             with suppress(OrchError):  # told when its rows are written
-                columns = brought(part, home).get("iterations")
+                columns = rows_of(part, output).get("iterations")
                 logs += [tables.batch("iterations", columns, run=manifest.run)] if columns else []
     whole = pa.concat_tables(logs or [tables.schema("iterations").empty_table()])
     logged = {job.name: series(whole, job.name) for job in manifest.jobs}
