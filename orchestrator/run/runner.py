@@ -7,10 +7,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Literal
 
 from orchestrator.core import lock, machine
 from orchestrator.core.deadline import Deadline
@@ -31,6 +30,7 @@ from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
+from orchestrator.remote.answers import ClockSample
 from orchestrator.run import provenance, routes, sealing
 from orchestrator.run.load_escalation import LoadEscalation, covers, preflight_of, requested_bps, unescalated
 from orchestrator.run.measuring import Measurement, Window, preflight
@@ -40,7 +40,9 @@ from orchestrator.run.observers.progress import Progress
 from orchestrator.run.sealing import Reducer
 from orchestrator.run.session import Session, holder
 from orchestrator.run.watch import Watch
-from orchestrator.store.rundir import PARTIAL, RunFolder, new_run_id, write_json
+from orchestrator.store.atomic import write_json
+from orchestrator.store.records import Clock, Kernels, Manifest, Offset, OfSweep
+from orchestrator.store.rundir import PARTIAL, RunFolder, new_run_id
 
 OPEN_S = 60.0
 
@@ -53,12 +55,12 @@ class Outcome:
     """How a run ended and where its results are."""
 
     path: Path
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     error: Exception | None
 
     @property
     def valid(self) -> bool:
-        return bool(self.manifest["valid"])
+        return self.manifest.valid
 
     @property
     def sealed(self) -> bool:
@@ -90,6 +92,10 @@ class Run:
     stage: str = "start"
     unfetched: bool = False
 
+    @property
+    def manifest(self) -> Manifest:
+        return self.folder.manifest
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Tell, record and time a phase; phases of one name add up."""
@@ -97,17 +103,17 @@ class Run:
         self.progress.phase(name)
         self.watch.observer.phase(name)
         self.events.write("phase", name=name)
-        self.record(stage=name)
+        self.record(replace(self.manifest, stage=name))
         began = time.monotonic()
         try:
             yield
         finally:
             self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - began
 
-    def record(self, **changes: Any) -> None:
-        """Save the manifest; a disk that is full ends the measurement, but not the putting back."""
+    def record(self, manifest: Manifest) -> None:
+        """Save a manifest; a disk that is full ends the measurement, but not the putting back."""
         try:
-            self.folder.save(**changes)
+            self.folder.save(manifest)
             trouble = self.events.failed
         except OSError as error:
             trouble = error
@@ -126,8 +132,8 @@ class Run:
             self.unwind.push("fetch", self._fetch)
             self.unwind.push("residue", self._residue)
             session.open(plan.nodes())
-            kernels = {"nodes": dict(session.kernels), "controller": machine.own_kernel()}
-            self.record(kernels=kernels, testbed=dict(self.testbed.about()))
+            kernels = Kernels(nodes=dict(session.kernels), controller=machine.own_kernel())
+            self.record(replace(self.manifest, kernels=kernels, testbed=dict(self.testbed.about())))
         with self.phase("check"):
             session.check(plan.requirements)
             session.check_routes(routes.peers(plan))
@@ -166,7 +172,7 @@ class Run:
                 add_note(error, other)
             raise error
         if room.refused:
-            self.record(forced=room.refused)
+            self.record(replace(self.manifest, forced=room.refused))
 
     def _check_loads(self) -> None:
         """See that the load of each window can be had, escalated if need be; of several, one that cannot is left out.
@@ -190,7 +196,7 @@ class Run:
                         raise
                     self._stop(self.traffic[window.name].rehearsal, phase=None)
         if self.unreached:
-            self.record(unreached=self.unreached)
+            self.record(replace(self.manifest, unreached=dict(self.unreached)))
 
     def _to_measure(self) -> list[PlannedWindow]:
         return [window for window in self.plan.windows if window.name not in self.unreached]
@@ -248,7 +254,7 @@ class Run:
                 measured = measurement.measure()
             self.windows.append(measured)
             self.measured_until = time.monotonic()
-            self.record(windows=sealing.window_records(self.plan, self.windows))
+            self.record(replace(self.manifest, windows=sealing.window_records(self.plan, self.windows)))
             self.events.write("window", name=measured.name, start_ns=measured.start_ns, end_ns=measured.end_ns)
             if window is not windows[-1]:
                 with self.phase("warm-up"):
@@ -260,7 +266,7 @@ class Run:
         with self.phase(phase) if phase else nullcontext():
             self.session.stop(launches, measured_until=self.measured_until)
 
-    def _facts(self, when: str) -> None:
+    def _facts(self, when: Literal["before", "after"]) -> None:
         with self.phase("facts"):
             found = self.session.facts()
             found_clocks = self.session.clocks()
@@ -270,21 +276,21 @@ class Run:
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / f"{when}.json", facts)
         if when == "before":
-            self.watch.offsets_ns.update({node: clock["offset_ns"] for node, clock in found_clocks.items()})
-            uncertain = {node: clock["uncertainty_ns"] / 1e9 for node, clock in found_clocks.items()}
+            self.watch.offsets_ns.update({node: clock.offset_ns for node, clock in found_clocks.items()})
+            uncertain = {node: clock.uncertainty_ns / 1e9 for node, clock in found_clocks.items()}
             for told in clocks.doubts(uncertain, self.plan.validity.clock):
                 self.watch.notes.append(told)
                 self.progress.say(f"    warning: {told}")
-        least = self.folder.manifest.setdefault("free_disk_bytes", {})
-        least.update({node: min(free, least.get(node, free)) for node, free in disks.items()})
-        recorded = self.folder.manifest.setdefault("clocks", {})
-        for node, clock in found_clocks.items():
-            recorded.setdefault(node, {})[when] = clock
+        self.folder.manifest = replace(
+            self.manifest,
+            free_disk_bytes=_least(self.manifest.free_disk_bytes, disks),
+            clocks=_with_clocks(self.manifest.clocks, found_clocks, when),
+        )
 
     def _restore(self) -> None:
         with self.phase("restore"):
             self.session.undo_changes()
-            self.folder.manifest["hits"] = self.session.hits
+            self.folder.manifest = replace(self.manifest, hits=tuple(self.session.hits))
 
     def _close(self) -> None:
         with self.phase("close"):
@@ -304,6 +310,21 @@ class Run:
             self.unfetched = False
 
 
+def _least(known: Mapping[str, int], seen: Mapping[str, int]) -> dict[str, int]:
+    return {**known, **{node: min(free, known.get(node, free)) for node, free in seen.items()}}
+
+
+def _with_clocks(
+    known: Mapping[str, Clock], samples: Mapping[str, ClockSample], when: Literal["before", "after"]
+) -> dict[str, Clock]:
+    found = dict(known)
+    for node, sample in samples.items():
+        offset = Offset(offset_ns=sample.offset_ns, uncertainty_ns=sample.uncertainty_ns)
+        clock = found.get(node, Clock())
+        found[node] = replace(clock, before=offset) if when == "before" else replace(clock, after=offset)
+    return found
+
+
 def unwritable(path: Path, error: OSError) -> StoreError:
     """Results that cannot be written."""
     return StoreError(
@@ -320,23 +341,22 @@ def run(
     resolved: str,
     progress: Progress,
     label: str,
-    about: Mapping[str, Any] = MappingProxyType({}),
+    sweep: OfSweep | None = None,
+    forced: Sequence[str] = (),
     force: bool = False,
     observer: Observer | None = None,
 ) -> Outcome:
     """Carry out one run and seal its results; a run that fails is sealed too, with what it collected until then.
 
-    `resolved` is the experiment's text as it is kept with the results, `label` what people see the run called, `about`
-    what else its manifest is to say, `force` takes hosts that are too small, `observer` is told how it goes. Raises
-    only what keeps even a failed run from being recorded.
+    `resolved` is the experiment's text as it is kept with the results, `label` what people see the run called, `sweep`
+    which one it is of, `forced` what speaks against its hosts, `force` takes hosts that are too small, `observer` is
+    told how it goes. Raises only what keeps even a failed run from being recorded.
     """
     began = time.monotonic()
     secrets = secret_env.values(plan.launches())
     with Interrupts() as interrupts, _locked(plan, run_id):
         progress.run(f"{label}: {run_id}")
-        folder = RunFolder.create(
-            results, experiment=plan.experiment, run=run_id, manifest={**provenance.of(plan, sys.argv), **about}
-        )
+        folder = RunFolder.create(results, provenance.of(plan, sys.argv, run=run_id, sweep=sweep, forced=forced))
         try:
             (folder.path / "experiment.yaml").write_text(resolved, encoding="utf-8")
             events = EventLog(folder.path / "events.jsonl")
@@ -431,20 +451,22 @@ def _put_back(this: Run, error: Exception | None) -> Exception | None:
 
 def _record_end(this: Run, error: Exception | None) -> None:
     """Save how a run ended, before anything is made of what it brought home."""
-    outcome = "completed" if error is None else "interrupted" if isinstance(error, Interrupted) else "failed"
     this.folder.save(
-        outcome=outcome,
-        error=None if error is None else str(error) or repr(error),
-        failed_node=error.node if isinstance(error, OrchError) else None,
-        notes=list(this.watch.notes),
-        preflight=this.preflights,
-        launches=[sealing.launch_record(process) for process in this.watch.processes.values()],
+        replace(
+            this.manifest,
+            outcome="completed" if error is None else "interrupted" if isinstance(error, Interrupted) else "failed",
+            error=None if error is None else str(error) or repr(error),
+            failed_node=error.node if isinstance(error, OrchError) else None,
+            notes=tuple(this.watch.notes),
+            preflight=dict(this.preflights),
+            launches=tuple(sealing.ended(process) for process in this.watch.processes.values()),
+        )
     )
 
 
 def _left_open(this: Run, error: Exception, *, began: float) -> Outcome:
     """End a run of which not everything is home: its folder stays unfinished until `orch recover` has mended that."""
-    run, away = this.folder.manifest["run"], ", ".join(sorted(this.session.away))
+    run, away = this.manifest.run, ", ".join(sorted(this.session.away))
     if away:
         reason = (
             f"what {away} had of the run is still there: `orch recover {run}` brings it home, `--without` gives it up"
@@ -455,9 +477,18 @@ def _left_open(this: Run, error: Exception, *, began: float) -> Outcome:
     this.events.write("left-open", away=sorted(this.session.away))
     this.events.close()
     phases, overhead_s = _times(this, {"total": time.monotonic() - began})
-    this.folder.save(stage=this.stage, reasons=[reason], ended_ns=time.time_ns(), phases=phases, overhead_s=overhead_s)
-    this.watch.observer.run_ended(this.folder.manifest)
-    return Outcome(path=this.folder.path, manifest=this.folder.manifest, error=error)
+    this.folder.save(
+        replace(
+            this.manifest,
+            stage=this.stage,
+            reasons=(reason,),
+            ended_ns=time.time_ns(),
+            phases=phases,
+            overhead_s=overhead_s,
+        )
+    )
+    this.watch.observer.run_ended(this.manifest)
+    return Outcome(path=this.folder.path, manifest=this.manifest, error=error)
 
 
 def _times(this: Run, more: Mapping[str, float]) -> tuple[dict[str, float], float]:
@@ -468,7 +499,6 @@ def _times(this: Run, more: Mapping[str, float]) -> tuple[dict[str, float], floa
 
 
 def _sealed(this: Run, error: Exception | None, reducer: Reducer, *, began: float) -> Outcome:
-    manifest = this.folder.manifest
     stage = this.stage if error is not None else "sealed"
     _record_end(this, error)
     try:
@@ -477,21 +507,20 @@ def _sealed(this: Run, error: Exception | None, reducer: Reducer, *, began: floa
     except OrchError as problem:
         if error is None:
             error, stage = problem, "reduce"
-            manifest.update(outcome="failed", error=str(problem))
+            this.folder.manifest = replace(this.manifest, outcome="failed", error=str(problem))
         else:
             add_note(error, f"making tables of what was collected: {problem.message}")
-    manifest["stage"] = stage
-    sealing.judge(manifest, len(this.plan.windows))
-    this.events.write("sealed", outcome=manifest["outcome"])
+    this.folder.manifest = sealing.judged(replace(this.manifest, stage=stage), len(this.plan.windows))
+    this.events.write("sealed", outcome=this.manifest.outcome)
     this.events.close()
     hashing = time.monotonic()
     this.folder.hash_files()
     now = time.monotonic()
     phases, overhead_s = _times(this, {"seal": now - hashing, "total": now - began})
-    manifest.update(ended_ns=time.time_ns(), phases=phases, overhead_s=overhead_s)
+    this.folder.manifest = replace(this.manifest, ended_ns=time.time_ns(), phases=phases, overhead_s=overhead_s)
     path = this.folder.seal()
-    this.watch.observer.run_ended(manifest)
-    return Outcome(path=path, manifest=manifest, error=error)
+    this.watch.observer.run_ended(this.manifest)
+    return Outcome(path=path, manifest=this.manifest, error=error)
 
 
 @contextmanager

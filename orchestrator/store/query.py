@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.parts.rows import TABLES
 from orchestrator.store import index, remote, tables
-from orchestrator.store.rundir import PARTIAL, Entry
+from orchestrator.store.records import WindowSummary
+from orchestrator.store.rundir import PARTIAL, Listed
 
 if TYPE_CHECKING:
     import duckdb
@@ -24,7 +25,7 @@ NAMES = (*OF_MANIFESTS, *(name for name in TABLES if name not in OF_MANIFESTS))
 FORMATS = ("csv", "parquet", "json")
 
 
-def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> duckdb.DuckDBPyConnection:
+def opened(results: str, entries: Sequence[Listed], mentioned: Iterable[str]) -> duckdb.DuckDBPyConnection:
     """A connection in which every mentioned table is there, over all sealed runs of `entries`."""
     import duckdb
 
@@ -56,7 +57,7 @@ def _renamed(files: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     return files.project(", ".join(f'coalesce({", ".join(old)}) as "{new}"' for new, old in names.items()))
 
 
-def asked(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
+def asked(results: str, entries: Sequence[Listed], sql: str) -> pa.Table:
     """What a query gives, each column with a name of its own; ConfigError with DuckDB's words where it takes none."""
     import duckdb
 
@@ -86,27 +87,24 @@ def _apart(names: Sequence[str]) -> list[str]:
     return found
 
 
-def runs_table(entries: Sequence[Entry]) -> pa.Table:
+def runs_table(entries: Sequence[Listed]) -> pa.Table:
     """A row a run, unsealed ones too; rates and sizes elsewhere are as on the wire: `scale` multiplies them back."""
     import pyarrow as pa
 
     rows = []
     for entry in entries:
         manifest = entry.manifest
-        job: Mapping[str, Any] = next(iter(manifest.get("jobs", [])), {})
-        sweep = manifest.get("sweep", {})
+        job, sweep = next(iter(manifest.jobs), None), manifest.sweep
         rows.append(
             {
-                "run": entry.run, "experiment": manifest["experiment"], "outcome": entry.outcome,
-                "valid": bool(manifest.get("valid")), "reasons": "\n".join(manifest.get("reasons", [])),
-                "stage": manifest.get("stage"), "error": manifest.get("error"), "began_ns": manifest.get("began_ns"),
-                "ended_ns": manifest.get("ended_ns"), "point": manifest.get("point"),
-                "repetition": manifest.get("repetition"), "seed": manifest.get("seed"), "scale": manifest.get("scale"),
-                "workload": job.get("workload"), "model": job.get("model"), "ranks": len(job.get("ranks", [])),
-                "sweep": sweep.get("id"), "sweep_name": sweep.get("name"),
-                "git": (manifest.get("git") or {}).get("commit"),
-                "total_s": manifest.get("phases", {}).get("total"), "overhead_s": manifest.get("overhead_s"),
-                "path": str(entry.path),
+                "run": entry.run, "experiment": manifest.experiment, "outcome": entry.outcome, "valid": manifest.valid,
+                "reasons": "\n".join(manifest.reasons), "stage": manifest.stage, "error": manifest.error,
+                "began_ns": manifest.began_ns, "ended_ns": manifest.ended_ns, "point": manifest.point,
+                "repetition": manifest.repetition, "seed": manifest.seed, "scale": manifest.scale,
+                "workload": job.workload if job else None, "model": job.model if job else None,
+                "ranks": len(job.ranks) if job else 0, "sweep": sweep.id if sweep else None,
+                "sweep_name": sweep.name if sweep else None, "git": manifest.git.commit if manifest.git else None,
+                "total_s": manifest.phases.get("total"), "overhead_s": manifest.overhead_s, "path": str(entry.path),
             }
         )  # fmt: skip
     return pa.Table.from_pylist(rows, schema=_schema(RUNS))
@@ -128,40 +126,35 @@ WINDOWS = {
 }  # fmt: skip
 
 
-def windows_table(entries: Sequence[Entry]) -> pa.Table:
+def windows_table(entries: Sequence[Listed]) -> pa.Table:
     """A row a measured window and job; loads are at full size, all sources together; `values` of a sweep as JSON."""
     import pyarrow as pa
 
-    rows = [row for entry in entries for window in entry.manifest.get("windows", []) for row in _window(entry, window)]
+    rows = [row for entry in entries for window in entry.manifest.windows for row in _window(entry, window)]
     return pa.Table.from_pylist(rows, schema=_schema(WINDOWS))
 
 
-def _window(entry: Entry, window: Mapping[str, Any]) -> list[dict[str, Any]]:
-    manifest = entry.manifest
-    scale = manifest.get("scale", 1)
-    models = {job["name"]: job.get("model") for job in manifest.get("jobs", [])}
-    sweep = manifest.get("sweep", {})
-    planned = sweep.get("points", {}).get(window["window"], {})
-    rates = [load["achieved_bps"] for load in window["loads"]]
+def _window(entry: Listed, window: WindowSummary) -> list[dict[str, Any]]:
+    manifest, scale = entry.manifest, float(entry.manifest.scale)
+    models = {job.name: job.model for job in manifest.jobs}
+    sweep, point = manifest.sweep, manifest.points.get(window.window)
+    achieved = window.achieved_bps
     common = {
-        "run": entry.run, "experiment": manifest["experiment"], "window_name": window["window"],
-        "start_ns": window["start_ns"], "end_ns": window["end_ns"], "valid": bool(window["valid"]),
-        "reasons": "\n".join(window["reasons"]), "scale": scale,
-        "requested_bps": sum(load["requested_bps"] for load in window["loads"]) * float(scale),
-        "achieved_bps": None if None in rates else sum(rates) * float(scale),
-        "sweep": sweep.get("id"), "sweep_name": sweep.get("name"), "sweep_point": planned.get("point"),
-        "repetition": planned.get("repetition", manifest.get("repetition")), "fresh": planned.get("fresh", False),
-        "values": json.dumps(planned["values"]) if planned else None,
+        "run": entry.run, "experiment": manifest.experiment, "window_name": window.window,
+        "start_ns": window.start_ns, "end_ns": window.end_ns, "valid": window.valid,
+        "reasons": "\n".join(window.reasons), "scale": manifest.scale,
+        "requested_bps": window.requested_bps * scale, "achieved_bps": None if achieved is None else achieved * scale,
+        "sweep": sweep.id if sweep else None, "sweep_name": sweep.name if sweep else None,
+        "sweep_point": point.point if point else None,
+        "repetition": point.repetition if point else manifest.repetition, "fresh": point is not None and point.fresh,
+        "values": json.dumps(point.values) if point else None,
     }  # fmt: skip
-    jobs = window["training"] or [{}]
+    figures = ("iterations", "mean_s", "p50_s", "p99_s")
+    if not window.training:
+        return [{**common, "job": None, "model": None, **dict.fromkeys(figures)}]
     return [
-        {
-            **common,
-            "job": row.get("job"),
-            "model": models.get(row.get("job")),
-            **{key: row.get(key) for key in ("iterations", "mean_s", "p50_s", "p99_s")},
-        }
-        for row in jobs
+        {**common, "job": row.job, "model": models.get(row.job), **{key: getattr(row, key) for key in figures}}
+        for row in window.training
     ]
 
 
@@ -172,7 +165,7 @@ def _schema(columns: Mapping[str, str]) -> pa.Schema:
     return pa.schema([(name, types[kind]) for name, kind in columns.items()])
 
 
-def export(results: str, entries: Sequence[Entry], name: str, output: Path) -> int:
+def export(results: str, entries: Sequence[Listed], name: str, output: Path) -> int:
     """Write a table over runs to a file, as its name ends, also one that is larger than memory; gives its rows."""
     import duckdb
 
@@ -193,7 +186,7 @@ def export(results: str, entries: Sequence[Entry], name: str, output: Path) -> i
     return int(rows)
 
 
-def zipped(results: str, entry: Entry, output: Path) -> int:
+def zipped(results: str, entry: Listed, output: Path) -> int:
     """Write a sealed run with all its files as one zip; gives the number of files."""
     if not entry.sealed:
         raise StoreError(f"{entry.run} is not sealed", hint="orch recover")
@@ -210,7 +203,7 @@ def zipped(results: str, entry: Entry, output: Path) -> int:
     return len(files)
 
 
-def chosen(results: str, runs: Sequence[str]) -> list[Entry]:
+def chosen(results: str, runs: Sequence[str]) -> list[Listed]:
     """All runs of a store, or those that are named by id, part of one, or `last`."""
     found = index.entries(remote.here(results))
     if not runs:
@@ -225,6 +218,6 @@ def chosen(results: str, runs: Sequence[str]) -> list[Entry]:
     return picked
 
 
-def _is_meant(entry: Entry, wanted: str) -> bool:
+def _is_meant(entry: Listed, wanted: str) -> bool:
     folder = Path(wanted).name.removesuffix(PARTIAL)
     return bool(folder) and (entry.run.startswith(folder) or entry.run.endswith(folder))
