@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -22,9 +21,12 @@ from workloads.common.mpi_ranks import Mpi
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.torch_ranks import TorchConfig
 from workloads.nccl_tests import Benchmark
+from workloads.rank.base import passes as benchmark
+from workloads.rank.mpi.collective_mpi import Settings as MpiSettings
+from workloads.rank.torch.collective import Settings
 from workloads.readers import lines
-from workloads.readers.iterations import LOG as ITERATIONS
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import LOG as ITERATIONS
+from workloads.readers.iteration_logs import read_training
 
 NAME = "collective"
 
@@ -116,27 +118,28 @@ def _foreign_options(config: Config) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    told = {
+    passes: benchmark.Settings = {
         "operations": config.operations,
         "sizes": [max(1, round(size / topology.scale)) for size in config.sizes],
         "repeats": config.repeats,
         "link_bps": [topology.link(rank.node).rate / topology.scale for rank in job.ranks],
     }
     if config.backend == "mpi":
-        return _mpi_launches(config, job, topology, told=told)
+        return _mpi_launches(config, job, topology, passes)
     if config.backend == "nccl-tests":
         return nccl_tests.launches(_benchmark(config, job, topology), job, topology)
+    settings: Settings = {**torch_ranks.settings(config, job, seed=seed), **passes}
     return torch_ranks.launches(
-        config, job, topology, program="torch.collective", told=told, seed=seed,
+        config, job, topology, program="torch.collective", settings=settings,
         footprint=footprints.unknown(len(job.ranks)),
     )  # fmt: skip
 
 
-def _mpi_launches(config: Config, job: Job, topology: Topology, *, told: Mapping[str, Any]) -> list[Launch]:
+def _mpi_launches(config: Config, job: Job, topology: Topology, passes: benchmark.Settings) -> list[Launch]:
     """What mpirun and its daemons need, then a launch for each rank."""
     mpi = _mpi(config)
-    settings = {**told, "trace": config.trace, "join_s": mpi_ranks.MEET_S}
-    files = {**shipping.files(_MPI_PROGRAM), shipping.SETTINGS: json.dumps(settings).encode()}
+    settings: MpiSettings = {**passes, "trace": config.trace, "join_s": mpi_ranks.MEET_S}
+    files = shipping.files(_MPI_PROGRAM, settings=settings)
     return [
         *mpi_ranks.launches(mpi, job, topology),
         *(

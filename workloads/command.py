@@ -22,13 +22,14 @@ from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from workloads.common import between, shipping
 from workloads.common.placement import WorkloadConfig, placement_problems
 from workloads.common.variables import Recorded
-from workloads.readers.iterations import LOG, read_iterations
+from workloads.rank.external.command import Settings
+from workloads.readers.iteration_logs import LOG, read_iterations
 
 NAME = "command"
 
 _PROGRAM = "external.command"
-_TOLD = "command.json"
-_RESERVED = {shipping.ARCHIVE, _TOLD, LOG, "stdout", "stderr"}
+_SETTINGS = "command.json"
+_RESERVED = {shipping.ARCHIVE, _SETTINGS, LOG, "stdout", "stderr"}
 _UNKNOWN = frozenset({"forward_s", "backward_s", "wait_s", "loss", "samples"})
 
 _PLACEHOLDER = re.compile(r"\{\{[a-z_]+\}\}|\{[a-z_]+\}")
@@ -159,12 +160,14 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     for rank in job.ranks:
         values = _values(job, rank, topology)
         reads = rank.rank == 0 or reading.ranks == "all"
-        told = {
+        settings: Settings = {
             "argv": [_filled(word, values) for word in config.argv],
             "cwd": None if config.cwd is None else _filled(config.cwd, values),
             "reads": reads,
             "pattern": reading.pattern,
-            "json": reading.json_paths,
+            "json": None
+            if reading.json_paths is None
+            else {str(name): path for name, path in reading.json_paths.items()},
             "file": reading.file,
             "samples": config.samples,
             "first_within_s": reading.first_within,
@@ -180,7 +183,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 files={
                     **shipping.files(_PROGRAM),
                     **{path.name: path for path in config.files},
-                    _TOLD: json.dumps(told).encode(),
+                    _SETTINGS: json.dumps(settings).encode(),
                 },
                 ready=Line("^ready"),
                 ready_within_s=60.0,

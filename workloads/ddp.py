@@ -16,7 +16,8 @@ from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, model_training, modelled, torch_ranks
 from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
-from workloads.readers.iterations import read_training
+from workloads.rank.torch.ddp import Settings
+from workloads.readers.iteration_logs import read_training
 
 NAME = "ddp"
 
@@ -55,16 +56,17 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    told = {
-        **model_training.told(config, topology),
+    settings: Settings = {
+        **torch_ranks.settings(config, job, seed=seed, on_gpu=model_training.on_gpu(config, job)),
+        **model_training.settings(config, topology, seed=seed),
         "bucket_mib": config.bucket / topology.scale / 2**20,
         "compression": config.compression,
         "powersgd_rank": config.powersgd_rank,
         "accumulate": config.accumulate,
     }
     return torch_ranks.launches(
-        config, job, topology, program="torch.ddp", told=told, seed=seed,
-        on_gpu=model_training.on_gpu(config, job), footprint=model_training.footprint(config, job, topology),
+        config, job, topology, program="torch.ddp", settings=settings,
+        footprint=model_training.footprint(config, job, topology),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -22,7 +22,10 @@ from workloads.common.placement import placement_problems, ranks
 from workloads.common.torch_ranks import TorchConfig
 from workloads.models import catalog
 from workloads.readers.communication import read_communication
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import read_training
+
+if TYPE_CHECKING:
+    from workloads.rank.deepspeed import engine, pipeline, zero  # of which some need torch
 
 NAME = "deepspeed"
 
@@ -107,35 +110,49 @@ def _own_problems(config: Config, topology: Topology) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    element = ELEMENT_BYTES[config.precision] * topology.scale
-    told: dict[str, Any] = {
+    program, settings = (
+        _pipeline(config, job, topology, seed) if config.stages > 1 else _zero(config, job, topology, seed)
+    )
+    started = torch_ranks.launches(
+        config, job, topology, program=program, settings=settings,
+        footprint=modelled.footprint(config, topology, ranks=len(job.ranks), share=1 / config.stages),
+    )  # fmt: skip
+    return [replace(launch, argv=(_python(config, launch.node, topology), *launch.argv[1:]),
+                    env={**_env(config, job, launch.node), **launch.env}) for launch in started]  # fmt: skip
+
+
+def _settings(config: Config, job: Job, seed: int) -> engine.Settings:
+    """What both programs are given."""
+    return {
+        **torch_ranks.settings(config, job, seed=seed),
         "stage": config.stage,
         "micro_batches": config.micro_batches,
         "precision": config.precision,
         "batch": modelled.batch(config),
         "log": config.log,
     }
-    if config.stages > 1:
-        program = "deepspeed.pipeline"
-        told |= deepspeed_stages.told(config, topology)
-    else:
-        program = "deepspeed.zero"
-        told |= {
-            "compute": "emulated",
-            "layers": [
-                (forward_s / config.micro_batches, backward_s / config.micro_batches, sizes)
-                for forward_s, backward_s, sizes in modelled.layers(config, topology)
-            ],
-            "bucket_elements": max(1, round(config.bucket / element)),
-            "prefetch_elements": round(config.prefetch / element),
-            "overlap_comm": config.overlap_comm,
-        }
-    started = torch_ranks.launches(
-        config, job, topology, program=program, told=told, seed=seed,
-        footprint=modelled.footprint(config, topology, ranks=len(job.ranks), share=1 / config.stages),
-    )  # fmt: skip
-    return [replace(launch, argv=(_python(config, launch.node, topology), *launch.argv[1:]),
-                    env={**_env(config, job, launch.node), **launch.env}) for launch in started]  # fmt: skip
+
+
+def _pipeline(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str, pipeline.Settings]:
+    return "deepspeed.pipeline", {
+        **_settings(config, job, seed),
+        "stages": deepspeed_stages.plans(config, topology),
+        "activation": deepspeed_stages.activation(config, topology),
+    }
+
+
+def _zero(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str, zero.Settings]:
+    element = ELEMENT_BYTES[config.precision] * topology.scale
+    return "deepspeed.zero", {
+        **_settings(config, job, seed),
+        "layers": [
+            (forward_s / config.micro_batches, backward_s / config.micro_batches, sizes)
+            for forward_s, backward_s, sizes in modelled.layers(config, topology)
+        ],
+        "bucket_elements": max(1, round(config.bucket / element)),
+        "prefetch_elements": round(config.prefetch / element),
+        "overlap_comm": config.overlap_comm,
+    }
 
 
 def _env(config: Config, job: Job, node: str) -> dict[str, str]:
@@ -171,11 +188,11 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
         return between.theory(job, pairs, parameters=parameters, source=source)
     if config.stage == 3 and config.prefetch:
         return None
-    pairs, parameters, source = _zero(config, job, topology, element_bytes=element)
+    pairs, parameters, source = _zero_traffic(config, job, topology, element_bytes=element)
     return between.theory(job, pairs, parameters=parameters, source=source)
 
 
-def _zero(config: Config, job: Job, topology: Topology, *, element_bytes: int) -> tuple[Pairs, int, str]:
+def _zero_traffic(config: Config, job: Job, topology: Topology, *, element_bytes: int) -> tuple[Pairs, int, str]:
     world = len(job.ranks)
     parts = config.micro_batches
     share = (world - 1) / world * element_bytes

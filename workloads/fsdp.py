@@ -18,7 +18,8 @@ from workloads.common.modelled import BYTES_PER_PARAMETER, ModelName
 from workloads.common.placement import placement_problems
 from workloads.common.torch_ranks import TorchConfig
 from workloads.models import catalog
-from workloads.readers.iterations import read_training
+from workloads.rank.torch.fsdp import Settings
+from workloads.readers.iteration_logs import read_training
 
 NAME = "fsdp"
 
@@ -55,8 +56,8 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    told = {
-        "compute": "emulated",
+    settings: Settings = {
+        **torch_ranks.settings(config, job, seed=seed),
         "layers": modelled.layers(config, topology),
         "batch": modelled.batch(config),
         "unit_bytes": config.unit / topology.scale,
@@ -67,8 +68,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         job,
         topology,
         program="torch.fsdp",
-        told=told,
-        seed=seed,
+        settings=settings,
         footprint=modelled.footprint(config, topology, ranks=len(job.ranks)),
     )
 

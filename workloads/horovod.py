@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -28,8 +27,9 @@ from workloads.common import (
 from workloads.common.between import Pairs
 from workloads.common.emulated_training import EmulatedConfig
 from workloads.common.mpi_ranks import Mpi
+from workloads.rank.horovod.on_torch import Settings
 from workloads.readers.horovod_timeline import read_timeline
-from workloads.readers.iterations import LOG, read_iterations
+from workloads.readers.iteration_logs import LOG, read_iterations
 
 NAME = "horovod"
 
@@ -147,15 +147,15 @@ def _mpi_problems(config: Config) -> list[Problem]:
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """What the ranks meet by, then a launch for each rank."""
     by_mpi = config.controller == "mpi"
-    told = emulated_training.told(config, topology, seed=seed) | {
-        "threads": config.threads,
+    settings: Settings = {
+        **emulated_training.settings(config, topology, seed=seed),
         "compression": config.compression,
         "join_s": mpi_ranks.MEET_S if by_mpi else None,
         "device": "cuda" if config.operations == "nccl" else "cpu",
     }
     options = ("--checksum",) if config.checksum else ()
     program = _PROGRAMS[config.framework]
-    files = {**shipping.files(program), shipping.SETTINGS: json.dumps(told).encode()}
+    files = shipping.files(program, settings=settings)
     meeting = mpi_ranks.launches(_mpi(config), job, topology) if by_mpi else [_rendezvous(config, job, topology)]
     return [
         *meeting,

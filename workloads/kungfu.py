@@ -16,7 +16,8 @@ from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology
 from workloads.common import between, emulated_training, environments, modelled, shipping
 from workloads.common.emulated_training import EmulatedConfig
-from workloads.readers.iterations import LOG, read_iterations
+from workloads.rank.external.command import Settings as CommandSettings
+from workloads.readers.iteration_logs import LOG, read_iterations
 
 NAME = "kungfu"
 
@@ -52,14 +53,14 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A `kungfu-run` for each rank, under our program that opens at the gate and reads the worker's log."""
-    told = emulated_training.told(config, topology, seed=seed) | {"threads": config.threads}
+    settings = emulated_training.settings(config, topology, seed=seed)
     workers = ",".join(f"{topology.node(rank.node).address}:1" for rank in job.ranks)
     addresses = between.flows(job, topology, port=KUNGFU_PORT)[1:]
     runners = Flow(kind="control", name=job.name, port=KUNGFU_PORT)
     started = []
     for rank in job.ranks:
         node = topology.node(rank.node)
-        command = {
+        command: CommandSettings = {
             "argv": [
                 *(config.launcher, "-np", str(len(job.ranks)), "-H", workers, "-nic", node.device),
                 *("-strategy", config.strategy, *shipping.argv(config.python or node.python, _PROGRAM)),
@@ -87,8 +88,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                     **config.env,
                 },
                 files={
-                    **shipping.files(_PROGRAM, _STARTER),
-                    shipping.SETTINGS: json.dumps(told).encode(),
+                    **shipping.files(_PROGRAM, _STARTER, settings=settings),
                     "command.json": json.dumps(command).encode(),
                 },
                 ready=Line("^ready"),

@@ -21,8 +21,9 @@ from workloads.common.torch_ranks import TorchConfig
 from workloads.models import gpt
 from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape
+from workloads.rank.torch.moe import Settings
 from workloads.readers import lines
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import read_training
 
 NAME = "moe"
 
@@ -118,7 +119,9 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     shape = gpt.shape_of(config.model)
     (whole,) = gpt.stages(shape, pipeline=1, tensor=1)
     second = config.compute_time * FORWARD_SHARE / whole.flops
-    told: dict[str, Any] = {
+    settled = config.model_copy(update={"backend": "gloo"})
+    settings: Settings = {
+        **torch_ranks.settings(settled, job, seed=seed),
         "blocks": shape.layers,
         "sparse": _sparse(config),
         "experts": config.experts,
@@ -135,10 +138,9 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "head_s": whole.head_flops * second,
         "backward": (1 - FORWARD_SHARE) / FORWARD_SHARE,
     }
-    settled = config.model_copy(update={"backend": "gloo"})
-    held = told["dense"] * BYTES_PER_PARAMETER
+    held = settings["dense"] * BYTES_PER_PARAMETER
     return torch_ranks.launches(
-        settled, job, topology, program="torch.moe", told=told, seed=seed,
+        settled, job, topology, program="torch.moe", settings=settings,
         footprint=footprints.emulated(held, compute_s=config.compute_time, ranks=len(job.ranks)),
     )  # fmt: skip
 

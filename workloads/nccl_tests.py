@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,8 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Job, Rank, Topology
 from workloads.common import mpi_ranks, shipping, torch_ranks
 from workloads.common.mpi_ranks import Mpi
-from workloads.readers.iterations import LOG
+from workloads.rank.external.nccl_tests import Settings
+from workloads.readers.iteration_logs import LOG
 
 PROGRAMS = {
     "all-reduce": "all_reduce_perf",
@@ -96,7 +96,7 @@ def operations_in_a_pass(repeats: int) -> int:
 
 def launches(benchmark: Benchmark, job: Job, topology: Topology) -> list[Launch]:
     """What mpirun and its daemons need, then our program for each rank, which starts that of nccl-tests at the gate."""
-    told = {
+    settings: Settings = {
         "argv": [
             *(benchmark.program, "-b", str(benchmark.sizes[0]), "-e", str(benchmark.sizes[-1])),
             *("-f", str(_factor(benchmark.sizes)), "-n", str(benchmark.repeats), "-w", "1", "-g", "1"),
@@ -108,12 +108,12 @@ def launches(benchmark: Benchmark, job: Job, topology: Topology) -> list[Launch]
         "grace_s": _GRACE_S,
         "join_s": mpi_ranks.MEET_S,
         "operation": benchmark.operation,
-        "sizes": benchmark.sizes,
+        "sizes": list(benchmark.sizes),
         "repeats": benchmark.repeats,
         "world": len(job.ranks),
         "link_bps": min(topology.link(rank.node).rate / topology.scale for rank in job.ranks),
     }
-    files = {**shipping.files(_PROGRAM), shipping.SETTINGS: json.dumps(told).encode()}
+    files = shipping.files(_PROGRAM, settings=settings)
     return [
         *mpi_ranks.launches(benchmark.mpi, job, topology),
         *(

@@ -16,8 +16,9 @@ from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, model_training, modelled, torch_ranks
 from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
+from workloads.rank.torch.buckets import Settings
 from workloads.rank.torch.exchange import schedule
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import read_training
 
 NAME = "p2p"
 
@@ -44,7 +45,7 @@ class Config(ModelConfig):
     synchronous replicas do: `layer`: priority to the layers that compute first; `reverse`: the last ones first;
     `random`: another order each iteration, drawn from the seed. Default: all is pulled before the step ends."""
 
-    peers: Literal["random", "in-turn"] = "random"
+    peers: Literal["random", "round-robin"] = "random"
     """Pair averaging: whether a rank asks any other one alike, or one after the other."""
 
     bucket: Annotated[Size, Field(gt=0)] = 25 * 2.0**20
@@ -83,8 +84,10 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    told = {
-        **model_training.told(config, topology),
+    settled = config.model_copy(update={"backend": "gloo"})
+    settings: Settings = {
+        **torch_ranks.settings(settled, job, seed=seed),
+        **model_training.settings(config, topology, seed=seed),
         "bucket_bytes": config.bucket / topology.scale,
         "strategy": config.strategy,
         "servers": config.servers,
@@ -92,9 +95,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "peers": config.peers,
         "hosts": _hosts(job),
     }
-    settled = config.model_copy(update={"backend": "gloo"})
     return torch_ranks.launches(
-        settled, job, topology, program="torch.p2p", told=told, seed=seed,
+        settled, job, topology, program="torch.p2p", settings=settings,
         footprint=model_training.footprint(settled, job, topology),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -26,7 +26,8 @@ from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape, Stage
 from workloads.rank.torch import parallel
 from workloads.rank.torch.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
-from workloads.readers.iterations import read_training
+from workloads.rank.torch.ptd import Settings, StagePlan
+from workloads.readers.iteration_logs import read_training
 
 NAME = "ptd"
 
@@ -185,9 +186,11 @@ def messages(config: Config, scale: int) -> Messages:
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
     sizes = messages(config, topology.scale)
-    told = {
+    settled = config.model_copy(update={"backend": "gloo"})
+    settings: Settings = {
+        **torch_ranks.settings(settled, job, seed=seed),
         "places": placed(config),
-        "stages": [_told(config, stage) for stage in _stages(config)],
+        "stages": [_plan(config, stage) for stage in _stages(config)],
         "batch": config.batch,
         "microbatches": config.microbatches,
         "recompute": config.recompute,
@@ -196,15 +199,14 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         "gradients": sizes.gradients,
         "embedding": sizes.embedding,
     }
-    settled = config.model_copy(update={"backend": "gloo"})
     held = max(sizes.gradients) * BYTES_PER_PARAMETER
     return torch_ranks.launches(
-        settled, job, topology, program="torch.ptd", told=told, seed=seed,
+        settled, job, topology, program="torch.ptd", settings=settings,
         footprint=footprints.emulated(held, compute_s=config.compute_time, ranks=len(job.ranks)),
     )  # fmt: skip
 
 
-def _told(config: Config, stage: Stage) -> dict[str, Any]:
+def _plan(config: Config, stage: Stage) -> StagePlan:
     """A stage's times for one microbatch, in seconds: forward of half a block each, of the projection on words.
 
     `backward` says how many times longer a backward pass takes.

@@ -20,13 +20,14 @@ from orchestrator.parts.topology import TASK_PORT, Job, Topology
 from workloads.common import between, emulated_training, environments, modelled, shipping
 from workloads.common.emulated_training import EmulatedConfig
 from workloads.common.placement import placement_problems, ranks
-from workloads.readers.iterations import LOG, read_iterations
+from workloads.rank.tensorflow import mirrored, parameter_server
+from workloads.readers.iteration_logs import LOG, read_iterations
 
 NAME = "tensorflow"
 
 _ENVIRONMENT = "tensorflow"
 _MIRRORED = "tensorflow.mirrored"
-_SERVED = "tensorflow.served"
+_PARAMETER_SERVER = "tensorflow.parameter_server"
 
 _COLLECTIVE_S = 900.0  # published iterations under burst traffic last up to 183 s
 _MEET_S = 120.0
@@ -58,9 +59,9 @@ class Config(EmulatedConfig):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    served = config.strategy == "parameter-server"
-    found = emulated_training.problems(config, topology, least=1 if served else 2)
-    if served:
+    serving = config.strategy == "parameter-server"
+    found = emulated_training.problems(config, topology, least=1 if serving else 2)
+    if serving:
         return found + _server_problems(config, topology)
     if config.servers is not None:
         found.append(
@@ -117,15 +118,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     """The parameter servers where there are any, then a launch for each rank."""
     servers = _servers(config, topology)
     cluster = _cluster(job, servers, topology)
-    told = emulated_training.told(config, topology, seed=seed) | {
-        "threads": config.threads,
-        "communication": config.communication,
-        "pack_bytes": round(config.pack / topology.scale),
-        "collective_s": _COLLECTIVE_S,
-        "meet_s": _MEET_S,
-    }
-    program = _SERVED if servers else _MIRRORED
-    files = {**shipping.files(program), shipping.SETTINGS: json.dumps(told).encode()}
+    program = _PARAMETER_SERVER if servers else _MIRRORED
+    files = shipping.files(program, settings=_settings(config, topology, seed))
     flows = between.training_flows(job, topology, others=servers)
     return [
         *(
@@ -162,6 +156,16 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     ]  # fmt: skip
 
 
+def _settings(config: Config, topology: Topology, seed: int) -> mirrored.Settings | parameter_server.Settings:
+    trained = emulated_training.settings(config, topology, seed=seed)
+    if config.strategy == "parameter-server":
+        return {**trained, "meet_s": _MEET_S}
+    pack = round(config.pack / topology.scale)
+    return {
+        **trained, "communication": config.communication, "pack_bytes": pack, "collective_s": _COLLECTIVE_S
+    }  # fmt: skip
+
+
 def _server(
     config: Config, job: Job, topology: Topology, *, index: int, cluster: Mapping[str, list[str]],
     files: Mapping[str, bytes | Path],
@@ -172,7 +176,7 @@ def _server(
         name=f"{job.name}-server{index}",
         node=name,
         role="rank",
-        argv=shipping.argv(_python(config, name, topology), _SERVED, "--serve"),
+        argv=shipping.argv(_python(config, name, topology), _PARAMETER_SERVER, "--serve"),
         env=_env(config, cluster, kind="ps", index=index) | config.env,
         files=files,
         ready=Listening(port),
@@ -214,7 +218,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
     """Bytes of gradients and variables alone; what gRPC and TensorFlow say to each other comes on top."""
     if config.strategy == "parameter-server":
-        return _served(config, job, topology)
+        return _parameter_server_theory(config, job, topology)
     moved = modelled.parameters(config, topology)
     world = len(job.ranks)
     edge = 2 * (world - 1) / world * moved * modelled.BYTES_PER_PARAMETER
@@ -224,7 +228,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     return between.theory(job, pairs, parameters=moved, source=source)
 
 
-def _served(config: Config, job: Job, topology: Topology) -> Theory:
+def _parameter_server_theory(config: Config, job: Job, topology: Topology) -> Theory:
     """Each worker fetches every variable once an iteration, and sends its gradient once."""
     servers = _servers(config, topology)
     variables = [size for _, _, sizes in modelled.layers(config, topology) for size in sizes]

@@ -13,7 +13,7 @@ from orchestrator.core import layout, terminal
 
 
 def register(group: Group) -> None:
-    """Add `orch query`."""
+    """Add `orch query` and `orch tables`."""
     query = group.add(
         "query",
         "query the tables of all runs in SQL (DuckDB)",
@@ -22,10 +22,26 @@ def register(group: Group) -> None:
     )
     options.results_to_read(query)
     options.filters(query)
-    query.add_argument("sql", metavar="SQL", help="a select over runs, windows, iterations, flows, loads, ...")
+    query.add_argument(
+        "sql",
+        metavar="SQL",
+        help="a select over runs, windows, iterations, ... (see orch tables); also show tables, describe TABLE, "
+        "summarize TABLE",
+    )
     form = query.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print CSV")
     form.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+    tables = group.add(
+        "tables",
+        "list the tables that queries see, or the columns of one",
+        action=_tables,
+        example="orch tables iterations",
+    )
+    tables.add_argument(
+        "table", metavar="TABLE", nargs="?", help="print the columns of this table (default: all tables)"
+    )
+    tables.add_argument("--markdown", action="store_true", help="print all tables and columns as Markdown")
 
 
 def register_export(group: Group) -> None:
@@ -38,7 +54,7 @@ def register_export(group: Group) -> None:
     )
     options.results_to_read(export)
     options.filters(export)
-    export.add_argument("what", metavar="WHAT", help="a table (runs, windows, iterations, flows, ...), or `zip`")
+    export.add_argument("what", metavar="WHAT", help="a table (see orch tables), or `zip`")
     export.add_argument("runs", metavar="RUN", nargs="*", help="of these runs (default: all)")
     export.add_argument(
         "-o",
@@ -61,6 +77,18 @@ def _query(arguments: argparse.Namespace) -> int:
         _print_json(found)
     else:
         _print_text(found)
+    return 0
+
+
+def _tables(arguments: argparse.Namespace) -> int:
+    from orchestrator.store import catalogue
+
+    if arguments.markdown:
+        print(catalogue.page(), end="")
+    elif arguments.table:
+        print(catalogue.table_text(arguments.table, layout.columns()))
+    else:
+        print(catalogue.tables_text(layout.columns()))
     return 0
 
 

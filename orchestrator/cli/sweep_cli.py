@@ -70,7 +70,10 @@ def sweep(arguments: argparse.Namespace) -> int:
         data = sweeptext.summary_data(outcome.sweep, outcome.ledger, outcome.keys)
         console.tell(json.dumps({**data, "runs_s": outcome.runs_s, "measured_s": outcome.measured_s}))
     if outcome.status == Exit.INTERRUPTED:
-        console.tell(sweeptext.resume_text(f"sweep {outcome.sweep.id}", new=arguments.new), stream=sys.stderr)
+        console.tell(
+            sweeptext.resume_text(f"sweep {outcome.sweep.id}", outcome.done, len(outcome.keys), new=arguments.new),
+            stream=sys.stderr,
+        )
         return outcome.status
     if not arguments.baseline:
         return outcome.status

@@ -70,6 +70,7 @@ def _window_summary(window: WindowSummary, scale: int) -> dict[str, Any]:
             {
                 "job": row.job,
                 "iterations": row.iterations,
+                "effective_iterations": row.effective_iterations,
                 "mean_s": row.mean_s,
                 "p50_s": row.p50_s,
                 "p99_s": row.p99_s,

@@ -25,7 +25,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Mistake, Model, Share, rate_text
 from orchestrator.parts import registry
 from orchestrator.testbed.inventory import Inventory
-from orchestrator.testbed.local import Folder, ImageName, LocalTestbed, Program, RuntimeName
+from orchestrator.testbed.local_testbed import Folder, ImageName, LocalTestbed, Program, RuntimeName
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -169,7 +169,7 @@ class Measure(Model):
     """End the window after this many iterations of every job."""
     at_most: Duration | None = Field(default=None, gt=0)
     """End the window after this much time."""
-    stall: Duration = Field(default=60.0, gt=0)
+    stall_timeout: Duration = Field(default=60.0, gt=0)
     """Give the run up when no iteration of some job has ended for so long."""
 
     @model_validator(mode="after")

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, documents, plan, sweepfile
+from orchestrator.experiment import config, documents, plan, renamed, sweepfile
 from orchestrator.experiment.documents import Document
 from orchestrator.experiment.experiment import Experiment, TestbedChoice, on_this_machine
 from orchestrator.parts.protocols import Testbed
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.netns import NetnsTestbed
+
+
+def sealed(path: Path) -> Experiment:
+    """The experiment of a sealed run, whichever names its keys had when it was written."""
+    document = documents.load(path, needs=config.EXPERIMENT_NEEDS)
+    document = replace(document, data=renamed.current(document.data))
+    experiment, _ = config.experiment_of(document, path)
+    plan.refuse_problems(experiment, plan.topology_of(experiment), document.place)
+    return experiment
 
 
 def checked(path: Path, overrides: Sequence[str], *, local: bool) -> tuple[Experiment, Document]:

@@ -21,7 +21,7 @@ from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
 from orchestrator.testbed import inventory as inventory_testbed
 from orchestrator.testbed import netns
-from orchestrator.testbed.local import NAMESPACES, LocalTestbed
+from orchestrator.testbed.local_testbed import NAMESPACES, LocalTestbed
 from orchestrator.testbed.netns_setup import Containers
 from workloads.common import placement
 

@@ -124,7 +124,7 @@ class SweepFile(Model):
     """Most windows of one run, in windows mode: what an accident can cost."""
     settle: int = Field(default=2, ge=0)
     """Most warm-up iterations of windows but the first of a run, where `warmup` is a number: the ranks are warm."""
-    fresh: int = Field(default=0, ge=0)
+    recheck: int = Field(default=0, ge=0)
     """Windows mode: measure so many points of each curve once more in a run of their own, as a check of the windows."""
     attempts: int = Field(default=2, ge=1, le=100)
     """Most tries of a measurement that fails or is not valid."""
@@ -148,8 +148,8 @@ class SweepFile(Model):
                     what = "stands twice" if path in seen else "not a key path"
                     raise Mistake(what, accepted="each key path once, as traffic.0.iperf.load", at=(*at, path))
                 seen.add(path)
-        if self.fresh and self.mode == "runs":
-            raise Mistake("every run is a fresh one already", accepted="mode: windows", at=("fresh",))
+        if self.recheck and self.mode == "runs":
+            raise Mistake("every run is a fresh one already", accepted="mode: windows", at=("recheck",))
         return self
 
 
@@ -364,6 +364,8 @@ def _digest(file: SweepFile, points: Sequence[Point], repetitions: int) -> str:
     data = {
         "points": [[point.point, point.resolved] for point in points],
         "repetitions": repetitions,
-        **{key: getattr(file, key) for key in ("name", "mode", "settle", "fresh", "order", "seed", "windows_per_run")},
+        **{
+            key: getattr(file, key) for key in ("name", "mode", "settle", "recheck", "order", "seed", "windows_per_run")
+        },
     }
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]

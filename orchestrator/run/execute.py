@@ -26,7 +26,7 @@ from orchestrator.run import runner, session
 from orchestrator.run.observers.observing import Observer
 from orchestrator.run.observers.progress import Progress
 from orchestrator.store.records import OfSweep
-from orchestrator.testbed.local import LocalTestbed
+from orchestrator.testbed.local_testbed import LocalTestbed
 from orchestrator.testbed.netns import NetnsTestbed
 
 T = TypeVar("T")

@@ -143,7 +143,7 @@ def _experiment_of(entry: Entry) -> tuple[Experiment, Testbed]:
         safepath.under(entry.path, name)
     for path in (entry.path / "tables").glob("*"):
         safepath.under(entry.path, path.relative_to(entry.path).as_posix())
-    experiment, _ = loading.checked(entry.path / "experiment.yaml", (), local=False)
+    experiment = loading.sealed(entry.path / "experiment.yaml")
     return experiment, loading.testbed_of(experiment.testbed, entry.run)
 
 

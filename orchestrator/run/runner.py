@@ -238,7 +238,7 @@ class Run:
         windows = self._to_measure()
         for number, window in enumerate(windows, start=1):
             if len(windows) > 1:
-                self.progress.say(f"  window {number} of {len(windows)}: {window.name}")
+                self.progress.window(number, len(windows), window.name)
             with self.phase("warm-up"):
                 # The first window's traffic stood before the ranks began, a later one's stands from here on.
                 since_ns = steady_ns = 0

@@ -112,6 +112,7 @@ class Load:
 class Training:
     """A job's iterations in a window, seconds with 95 % intervals.
 
+    `effective_iterations` counts independent ones that would say as much of the mean; intervals are of the run alone.
     `sent_bytes` is the TCP payload of a rank in an iteration, `theory_bytes` the same by theory; `left_out` counts the
     iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left.
     """
@@ -119,6 +120,7 @@ class Training:
     job: str
     ranks: Whole = 0
     iterations: Whole
+    effective_iterations: Real | None = None
     mean_s: Real | None
     mean_low_s: Real | None = None
     mean_high_s: Real | None = None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.rows import TABLES, Columns
+from orchestrator.parts.schema.column import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +20,17 @@ OF_THE_RUN = frozenset({"windows", "loads", "generated", "training", "variation"
 # and queries see the names of today, whatever the version of a file.
 VERSION = 2
 RENAMED = {"window": "window_name", "asked_s": "requested_s", "kept_share": "others_wait_share"}  # of version 1
+_FRONT = {
+    "run": Column("string", "id of the run"),
+    "node": Column("string", "node that it is from"),
+    "launch": Column("string", "process that it is from"),
+}
 _ROWS_PER_GROUP = 1 << 18
+
+
+def front(name: str) -> Mapping[str, Column]:
+    """The columns that the store puts in front of those of a table."""
+    return _FRONT if name not in OF_THE_RUN else {"run": _FRONT["run"]}
 
 
 def schema(name: str) -> pa.Schema:
@@ -29,8 +40,7 @@ def schema(name: str) -> pa.Schema:
     if name not in TABLES:
         raise StoreError(f"there is no table {name!r}", hint="tables are " + ", ".join(TABLES))
     types = {"int64": pa.int64(), "float64": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
-    front = ["run"] if name in OF_THE_RUN else ["run", "node", "launch"]
-    fields = [pa.field(column, pa.string()) for column in front]
+    fields = [pa.field(column, pa.string()) for column in front(name)]
     fields += [pa.field(column, types[kind]) for column, kind in TABLES[name].items()]
     return pa.schema(fields, metadata={"orch.tables": str(VERSION)})
 
@@ -44,41 +54,41 @@ def write(
     return folder / f"{name}.parquet"
 
 
-def renamed(columns: Sequence[str]) -> list[str]:
-    """The names of today of a file's columns, in the file's order."""
-    return [RENAMED.get(column, column) for column in columns]
-
-
 def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
     """A table of a run; one that was never written is empty, with its columns.
 
+    A file of an older version has its columns by today's names too, and those that it lacks are missing in each row.
     `where` is a filter of pyarrow's (an expression); rows that it leaves out are never in memory all at once.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = folder / f"{name}.parquet"
-    empty = schema(name)
+    expected = schema(name)
     if not path.exists():
-        return empty.empty_table()
+        return expected.empty_table()
     try:
-        if pq.read_schema(path).names == renamed(pq.read_schema(path).names):
+        if pq.read_schema(path).names == expected.names:
             return pq.read_table(path, partitioning=None, filters=where)
-        return _of_an_older_version(path, where)
+        with pq.ParquetFile(path) as file:
+            groups = (_current(file.read_row_group(group), expected) for group in range(file.num_row_groups))
+            kept = (rows if where is None else rows.filter(where) for rows in groups)
+            return pa.concat_tables([expected.empty_table(), *kept])
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
 
 
-def _of_an_older_version(path: Path, where: Any) -> pa.Table:
-    """A file whose columns have older names; filtered group by group, since `where` speaks of the names of today."""
+def _current(rows: pa.Table, expected: pa.Schema) -> pa.Table:
+    """Rows of an older version in the columns of today."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
-        names = renamed(file.schema_arrow.names)
-        whole = file.schema_arrow.empty_table().rename_columns(names)
-        groups = (file.read_row_group(group).rename_columns(names) for group in range(file.num_row_groups))
-        return pa.concat_tables([whole, *(rows if where is None else rows.filter(where) for rows in groups)])
+    older = {new: old for old, new in RENAMED.items() if old in rows.column_names}
+    found = {name: older.get(name, name) for name in expected.names}
+    columns = [
+        rows[found[field.name]] if found[field.name] in rows.column_names else pa.nulls(rows.num_rows, field.type)
+        for field in expected
+    ]
+    return pa.Table.from_arrays(columns, schema=expected)
 
 
 class TableWriter:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from orchestrator.core import lock, secret_looks
@@ -23,6 +24,7 @@ from orchestrator.store.records import Manifest, OfSweep
 from orchestrator.store.sweeps import Key, Sweep
 from orchestrator.sweep import sweepplan, sweeptext
 from orchestrator.sweep.ledger import Ledger
+from orchestrator.sweep.outlook import Outlook
 from orchestrator.sweep.sweepplan import Batch, Estimate
 
 
@@ -36,6 +38,11 @@ class SweepOutcome:
     keys: tuple[Key, ...]  # what was asked for
     runs_s: float  # what the runs took, from opening to sealing
     measured_s: float  # of that, inside measured windows
+
+    @property
+    def done(self) -> int:
+        """Measurements that are done, of what was asked for."""
+        return len(self.ledger.done.intersection(self.keys))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +71,13 @@ class _Sweeping:
     whole: Whole | None
     force: bool
     forced: tuple[str, ...]  # what speaks against this machine
+    outlook: Outlook | None = None  # since the run that goes on began
     runs_s: float = 0.0
     measured_s: float = 0.0
+
+    def brief(self, windows: int) -> str:
+        """How far all is, for the live line, when so many windows of this run are measured."""
+        return self.outlook.brief(windows, datetime.now().astimezone()) if self.outlook else ""
 
     def outcome(self, status: int) -> SweepOutcome:
         return SweepOutcome(self.sweep, status, self.ledger, self.keys, self.runs_s, self.measured_s)
@@ -143,6 +155,7 @@ def carry_out(
             if entry.sealed:
                 ledger.take(entry.path, entry.manifest)
         progress.say(sweeptext.head_text(sweep, ledger, keys))
+        progress.part_of(this.brief)
         while (batch := _next(this)) is not None:
             interrupted = _measure(this, batch)
             if interrupted is not None:
@@ -177,16 +190,18 @@ def _recover(this: _Sweeping) -> None:
 
 
 def _next(this: _Sweeping) -> Batch | None:
-    """The next run: what has been tried least, in the order of the design, and needs no host that is out."""
+    """The next run: what has been tried least, in the order of the design, and needs no host that is quarantined."""
+    return next(sweepplan.batches(this.definition, _open(this)), None)
+
+
+def _open(this: _Sweeping) -> list[Key]:
+    """What is worth a further try, and can have one."""
     left = this.ledger.left(this.keys)
-    if this.ledger.quarantined:
-        points = {point.point: point for point in this.definition.points}
-        left = [
-            key
-            for key in left
-            if not set(this.ledger.quarantined) & set(plan.single(points[key[0]].experiment, key[1]).nodes())
-        ]
-    return next(sweepplan.batches(this.definition, left), None)
+    if not this.ledger.quarantined:
+        return left
+    points = {point.point: point for point in this.definition.points}
+    out = set(this.ledger.quarantined)
+    return [key for key in left if not out & set(plan.single(points[key[0]].experiment, key[1]).nodes())]
 
 
 def _measure(this: _Sweeping, batch: Batch) -> Interrupted | None:
@@ -199,9 +214,11 @@ def _measure(this: _Sweeping, batch: Batch) -> Interrupted | None:
         mode=this.definition.file.mode,
         points=batch.about(),
     )
+    this.outlook = _outlook(this)
+    label = f"[{this.outlook.name}: {this.outlook.text()}] {sweeptext.batch_text(batch)}"
     outcome = execute.one(
         batch.experiment, run, results=this.results, wait_s=this.wait_s, progress=this.progress,
-        label=_label(this, batch), sweep=sweep, forced=this.forced, force=this.force, observer=this.observer,
+        label=label, sweep=sweep, forced=this.forced, force=this.force, observer=this.observer,
     )  # fmt: skip
     this.progress.done()
     this.ledger.take(outcome.path, outcome.manifest)
@@ -225,15 +242,16 @@ def _quarantine(this: _Sweeping, nodes: Sequence[str], error: Exception | None, 
         )
 
 
-def _label(this: _Sweeping, batch: Batch) -> str:
-    left = sweepplan.estimate(
-        list(sweepplan.batches(this.definition, this.ledger.left(this.keys))), [*this.earlier, *this.ledger.found]
-    )
-    done, total, name = len(this.ledger.done.intersection(this.keys)), len(this.keys), ""
+def _outlook(this: _Sweeping) -> Outlook:
+    """How far all is, as the next run begins."""
+    batches = list(sweepplan.batches(this.definition, _open(this)))
+    known = [*this.earlier, *this.ledger.found]
+    left, after = (sweepplan.estimate(part, known) for part in (batches, batches[1:]))
+    done, total, name = len(this.ledger.done.intersection(this.keys)), len(this.keys), this.sweep.name
     if (whole := this.whole) is not None:
-        done, total, name = done + whole.done, total + whole.total, f"{whole.name}: "
-        left = sweepplan.together([left, whole.after])
-    return f"[{name}{done} of {total} done, {sweeptext.estimate_text(left)} left] {sweeptext.batch_text(batch)}"
+        done, total, name = done + whole.done, total + whole.total, whole.name
+        left, after = (sweepplan.together([part, whole.after]) for part in (left, after))
+    return Outlook(name=name, done=done, total=total, left=left, after=after, since=datetime.now().astimezone())
 
 
 def _status(this: _Sweeping) -> int:

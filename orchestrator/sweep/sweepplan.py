@@ -77,7 +77,9 @@ def fresh(definition: Definition) -> list[str]:
     curves: dict[Any, list[str]] = {}
     for point in definition.points:
         curves.setdefault(definition.curve(point), []).append(point.point)
-    return [name for curve in curves.values() for name in source.sample(curve, min(len(curve), definition.file.fresh))]
+    return [
+        name for curve in curves.values() for name in source.sample(curve, min(len(curve), definition.file.recheck))
+    ]
 
 
 def batches(definition: Definition, keys: Iterable[Key]) -> Iterator[Batch]:

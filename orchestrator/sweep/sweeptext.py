@@ -40,9 +40,10 @@ def cost_text(runs_s: float, measured_s: float) -> str:
     return f"the runs took {time_text(runs_s)}; {measured_s / runs_s:.1%} of it were measured windows"
 
 
-def resume_text(what: str, *, new: bool) -> str:
+def resume_text(what: str, done: int, total: int, *, new: bool) -> str:
     """How a sweep or a study that was interrupted is resumed."""
-    return f"{what} is interrupted; the same command" + (" without --new" if new else "") + " resumes it"
+    again = "the same command" + (" without --new" if new else "")
+    return f"{what} is interrupted: {done} of {total} measurements are done; {again} resumes it"
 
 
 def time_text(seconds: float) -> str:
@@ -66,9 +67,10 @@ def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate
     """Every run of a sweep and what each measures."""
     file = definition.file
     measurements = sum(len(batch.windows) for batch in found)
+    rechecks = sum(key[2] for batch in found for key in batch.windows.values())
     lines = [
         f"sweep {file.name}: {len(definition.points)} points, {_times(definition.repetitions)} each"
-        + (f", and {sum(b.windows[w][2] for b in found for w in b.windows)} again in fresh runs" if file.fresh else ""),
+        + (f", and {rechecks} again in fresh runs" if file.recheck else ""),
         f"  {measurements} measurements in {len(found)} runs ({file.mode} mode, {file.order} order, seed {file.seed}); "
         f"each tried {_times(file.attempts)} at most",
         f"  {estimate_text(estimate)}"

@@ -37,12 +37,13 @@ OURS_ALLOWED = {
         "orchestrator.parts.launch",
         "orchestrator.parts.rows",
         "orchestrator.parts.protocols",
+        "orchestrator.parts.theory",
         "orchestrator.parts.topology",
     ),
     *(
         "orchestrator.core.units",
         "orchestrator.core.errors",
-        "orchestrator.parts.offloads",
+        "orchestrator.parts.offload_change",
         "orchestrator.core.packages",
         "orchestrator.parts.packet_rules",
         "orchestrator.core.remedies",
@@ -184,6 +185,8 @@ def test_it_imports_only_what_parts_may(kind, name):
             else:
                 continue
             for what in wanted:
+                if f"{what}.".startswith("workloads.rank."):  # which import-linter holds
+                    continue
                 if what == own or what.startswith(own + "."):
                     todo.append(what)
                     continue

@@ -9,19 +9,15 @@ import pytest
 from container_help import RUNTIMES, own_daemon, own_store, soon
 
 from orchestrator.testbed import runtimes
-from tests import machine
 
 __all__ = ["nothing_left", "runtime", "stores"]
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Both runtimes with stores of their own, of which nothing is left.
-
-    One test process at a time has them: beside others podman was seen to hold a container for a minute after its end.
-    """
+    """Both runtimes with stores of their own, of which nothing is left."""
     folders = {name: tmp_path_factory.mktemp(name) for name in ("podman", "docker")}
-    with machine.held("containers"), own_store(folders["podman"]):
+    with own_store(folders["podman"]):
         if os.geteuid() != 0:
             yield
         else:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -32,16 +33,21 @@ def soon() -> Deadline:
 
 @contextlib.contextmanager
 def own_store(folder: Path) -> Iterator[None]:
-    """podman with a store of its own, so that no image and no container of anybody else's is touched, or stays."""
+    """podman with a store of its own, so that no image and no container of anybody else's is touched, or stays.
+
+    Its `runroot` does not lie in the folder: `podman container cleanup`, which forgets a container when its first
+    process has ended, refuses one of more than 50 characters, and says so to /dev/null (podman 4.3).
+    """
     config = folder / "storage.conf"
     driver = "overlay" if layered(folder) else "vfs"
-    config.write_text(f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n')
+    short = Path(tempfile.mkdtemp(prefix="orch-", dir="/tmp"))
+    config.write_text(f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/graph"\nrunroot = "{short}"\n')
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTAINERS_STORAGE_CONF", str(config))
         try:
             yield
         finally:
-            _forget(folder)
+            _forget(folder, short)
 
 
 def layered(folder: Path) -> bool:
@@ -51,13 +57,14 @@ def layered(folder: Path) -> bool:
     return os.geteuid() == 0 and kind in ("ext4", "xfs") and "overlay" in Path("/proc/filesystems").read_text()
 
 
-def _forget(folder: Path) -> None:
+def _forget(*folders: Path) -> None:
     for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
-        if line.split()[1].startswith(str(folder)):
+        if line.split()[1].startswith(tuple(map(str, folders))):
             subprocess.run(["umount", "--lazy", line.split()[1]], check=True)
     if os.geteuid() != 0:  # files of other users of the containers
-        subprocess.run(["podman", "unshare", "rm", "-rf", folder / "graph"], check=True, timeout=PATIENCE_S)
-    shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run(["podman", "unshare", "rm", "-rf", *folders], check=True, timeout=PATIENCE_S)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

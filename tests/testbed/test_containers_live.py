@@ -25,7 +25,7 @@ from orchestrator.testbed.netns_setup import Containers
 
 __all__ = ["nothing_left", "runtime", "stores"]
 
-pytestmark = [pytest.mark.testbed, pytest.mark.alone, pytest.mark.any_user]
+pytestmark = [pytest.mark.testbed, pytest.mark.any_user]
 
 CAPABILITIES = 0x808435FB  # those of runtimes.CAPABILITIES, as the kernel writes them
 

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 from experiments import GOOD, IPERF, LOCAL, WORKLOAD, changed, orch
+from orchestrator.analysis.compare.settings import of_windows
 
 from orchestrator.core.errors import shortened
+from orchestrator.experiment import loading
+from orchestrator.store.rundir import Entry
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,6 +80,18 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "on is text": (GOOD + "on: 3\n", "11:1", "on: unknown key"),
     "unknown traffic": (changed("iperf:", "iperff:"), "7:5", "traffic.0.iperff: unknown key; did you mean iperf?"),
     "unknown collector": (changed("nic]", "nicc]"), "8:20", "nicc: unknown key; did you mean nic?; accepted: cpu, "),
+    "a key that was renamed": (
+        changed("[tcpdump, nic]", "[{tcpdump: {snap: 96}}, nic]"),
+        "8:22",
+        "collect.0.tcpdump.snap: is called snaplen now; accepted: snaplen",
+    ),
+    "another one": (GOOD + "  stall: 5s\n", "11:3", "measure.stall: is called stall_timeout now"),
+    "one of a sweep that was renamed": (GOOD + "fresh: 1\n", "11:1", "fresh: unknown key"),
+    "a word that was renamed": (
+        changed("ddp: {model: resnet50}", "p2p: {model: resnet50, strategy: pair-averaging, peers: in-turn}"),
+        "5:52",
+        "workload.p2p.peers: 'in-turn' is called round-robin now; accepted: round-robin",
+    ),
     "dash for underscore": (GOOD + "dry-run: {scale: 2}\n", "11:1", "did you mean dry_run?"),
     "missing key": (changed("name: t\n", ""), "1:1", "name: missing; accepted: its name"),
     "missing key below": (changed(", load: 200mbit", ""), "7:5", "traffic.0.iperf.load: missing; accepted: what it"),
@@ -435,3 +450,23 @@ def test_what_never_ends_is_not_read_to_its_end():
     status, _, err = orch("plan", "/dev/zero")
     assert status == 2
     assert "larger than 1 MiB" in err
+
+
+SEALED = ROOT / "tests" / "data" / "sealed" / "tables-1" / "small" / "20261122T095054224-ef056278" / "experiment.yaml"
+
+
+def test_a_sealed_experiment_is_read_by_the_names_of_today(tmp_path):
+    path = tmp_path / "experiment.yaml"
+    path.write_text(SEALED.read_text().replace("/opt/orch", str(ROOT)))
+    assert "  stall: 60s\n" in path.read_text()
+    assert loading.sealed(path).measure.stall_timeout == 60.0
+    status, _, err = orch("plan", str(path))
+    assert (status, "measure.stall: is called stall_timeout now" in err) == (2, True), err
+
+
+def test_what_was_set_by_an_older_name_is_the_same_setting(tmp_path):
+    settings = []
+    for name in ("in-turn", "round-robin"):
+        (tmp_path / "experiment.yaml").write_text(f"workload: {{p2p: {{peers: {name}}}}}\ntraffic: []\n")
+        settings.append(of_windows(Entry(tmp_path, {})))
+    assert settings[0] == settings[1] != {}

@@ -167,7 +167,7 @@ def test_what_began_before_the_traffic_stood_is_warm_up_at_best(session_of, stea
 
 
 def test_a_rank_that_is_a_little_behind_is_waited_for(session_of):
-    run = planned("{warmup: 0, iterations: 2, stall: 5s}")
+    run = planned("{warmup: 0, iterations: 2, stall_timeout: 5s}")
     session = session_of(run)
     for number in range(3):
         log(session, run, number, number * MS, (number + 1) * MS, ranks=slice(1))
@@ -233,7 +233,7 @@ def test_a_window_in_which_nothing_ended_is_empty(session_of, jobs):
 
 @pytest.mark.parametrize("phase", ["warm_up", "measure"])
 def test_a_training_that_stands_still_is_given_up(session_of, phase):
-    run = planned("{iterations: 5, stall: 50ms}", jobs=True)
+    run = planned("{iterations: 5, stall_timeout: 50ms}", jobs=True)
     session = session_of(run)
     for number in range(3):
         log(session, run, number, number, number + 1)
@@ -242,7 +242,7 @@ def test_a_training_that_stands_still_is_given_up(session_of, phase):
 
 
 def test_a_rest_before_a_window_is_no_stall(session_of):
-    run = planned("{warmup: 1, iterations: 1, stall: 300ms}")
+    run = planned("{warmup: 1, iterations: 1, stall_timeout: 300ms}")
     session = session_of(run)
     measured = measurement(run, session)
     session.watch.jobs["training"].heard -= 1000
@@ -285,21 +285,32 @@ def test_receivers_are_asked_at_once(session_of):
     assert landing.rates.keys() == {"h2", "h3"}
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.2])
-def test_preflight_tells_by_how_much_the_load_is_missed(session_of, share, monkeypatch):
-    monkeypatch.setattr(measuring, "STEADY_WITHIN_S", 0.1)
-    run = planned("{iterations: 5}", traffic=TRAFFIC)
-    session = session_of(run, {"h3": Counter(50e6 * share)})
-    got = {0.0: "0bit", 0.5: "250mbit", 1.2: "600mbit"}[share]
-    with pytest.raises(OrchError, match=f"preflight of window w1: .* h3 receives {got} of 500mbit") as caught:
-        preflight(run, run.windows[0], session)
-    assert "as-achieved" in str(caught.value.hint)
+class Within:
+    """A deadline on a counter's clock."""
+
+    def __init__(self, counter, seconds):
+        self.counter, self.ends_ns = counter, counter.now_ns + seconds * 1e9
+
+    @property
+    def expired(self):
+        return self.counter.now_ns >= self.ends_ns
 
 
 def told_by(counter, monkeypatch):
     """The counter, whose clock the waiting goes by, too."""
     monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: counter.now_ns / 1e9 - 1e9))
+    monkeypatch.setattr(measuring, "Deadline", SimpleNamespace(after=lambda seconds: Within(counter, seconds)))
     return counter
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.2])
+def test_preflight_tells_by_how_much_the_load_is_missed(session_of, share, monkeypatch):
+    run = planned("{iterations: 5}", traffic=TRAFFIC)
+    session = session_of(run, {"h3": told_by(Counter(50e6 * share), monkeypatch)})
+    got = {0.0: "0bit", 0.5: "250mbit", 1.2: "600mbit"}[share]
+    with pytest.raises(OrchError, match=f"preflight of window w1: .* h3 receives {got} of 500mbit") as caught:
+        preflight(run, run.windows[0], session)
+    assert "as-achieved" in str(caught.value.hint)
 
 
 def test_preflight_takes_the_load_as_achieved_where_that_is_said(session_of, monkeypatch):

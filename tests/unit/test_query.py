@@ -51,7 +51,7 @@ def test_runs_and_windows_are_tables(results):
 
 
 def test_tables_of_all_runs_are_one(results):
-    found = rows(results, "select run, count(*) n from iterations where window_name = $$w1$$ group by run")
+    found = rows(results, "select run, count(*) n from iterations group by run")
     assert [row["n"] for row in found] == [40 * 4] * 3
     joined = rows(
         results, "select experiment, sum(wire_bytes) > 0 as some from packets join runs using (run) group by 1"
@@ -60,27 +60,26 @@ def test_tables_of_all_runs_are_one(results):
     assert rows(results, "select * from flows") == []
 
 
-OLDER = (
-    Path(__file__).parents[1] / "data" / "sealed" / "tables-1"
-)  # a run as it was sealed with version 1 of the tables
+OLDER = Path(__file__).parents[1] / "data/sealed/tables-1"  # a run as it was sealed with version 1 of the tables
 
 
 def test_tables_of_older_runs_answer_by_the_names_of_today(results, tmp_path):
     """Beside newer runs: one query over both, whichever file comes first."""
-    mixed = tmp_path / "results"
+    alone, mixed = tmp_path / "alone", tmp_path / "results"
+    shutil.copytree(OLDER, alone)  # whoever reads a store leaves an index there
     shutil.copytree(OLDER, mixed)
     shutil.copytree(next((results / "resnet-load").glob("*abc1")), mixed / "resnet-load" / "20261121T020001-abc1")
-    found = rows(mixed, "select run, window_name, count(*) n from iterations group by all order by all")
+    found = rows(mixed, "select run, window_name, count(*) n from all_iterations group by all order by all")
     assert [(row["window_name"], row["n"]) for row in found if row["run"].startswith("20261121")] == [
         ("", 20),
         ("w1", 160),
     ]
-    older = rows(OLDER, "select * from iterations order by rank, iteration")
-    assert [row for row in rows(mixed, "select * from iterations order by rank, iteration")
+    older = rows(alone, "select * from all_iterations order by rank, iteration")
+    assert [row for row in rows(mixed, "select * from all_iterations order by rank, iteration")
             if row["run"].startswith("20261122")] == older  # fmt: skip
     assert list(older[0]) == [field.name for field in tables.schema("iterations")]
     assert rows(mixed, "select window_name, others_wait_share < 1 as some from processors group by all order by all")
-    (delayed,) = rows(OLDER, "select requested_s, packets > 0 as some from delays")
+    (delayed,) = rows(alone, "select requested_s, packets > 0 as some from delays")
     assert delayed == {"requested_s": 0.01, "some": True}
 
 
@@ -112,7 +111,7 @@ def test_columns_of_one_name_are_named_apart(results):
 @pytest.mark.parametrize(
     ("sql", "told"),
     [
-        ("select * from nothing", "remedy: tables are runs, windows, iterations"),
+        ("select * from nothing", "remedy: tables are runs, windows, hosts, iterations"),
         ("selec 1", "syntax error"),
     ],
 )
@@ -126,7 +125,7 @@ def test_a_query_that_is_none_is_said_in_duckdbs_words(results, sql, told):
 @pytest.mark.parametrize("kind", ["csv", "parquet", "json"])
 def test_a_table_over_runs_is_exported(results, tmp_path, kind):
     output = tmp_path / f"it's.{kind}"
-    told = ask(results, "export", "iterations", "--valid", "-o", str(output))
+    told = ask(results, "export", "all_iterations", "--valid", "-o", str(output))
     assert told == f"{output}: {2 * 4 * 45} rows of 2 runs\n"
     with duckdb.connect() as connection:
         connection.execute("set file_search_path = ''")
@@ -190,7 +189,7 @@ def test_a_store_elsewhere_is_read_like_one_here(results, kind, tmp_path, reques
     there = sorted(json.loads(line)["run"] for line in ask(url, "ls", "--json").splitlines())
     assert there == sorted(entry.run for entry in index.entries(results))
     assert "resnet-load" in ask(url, "show", "abc2")
-    assert rows(url, "select count(*) as n from iterations", "--valid") == [{"n": 360}]
+    assert rows(url, "select count(*) as n from all_iterations", "--valid") == [{"n": 360}]
     page = tmp_path / "page.html"
     ask(url, "report", "abc1", "-o", str(page))
     assert "resnet-load" in page.read_text()
@@ -232,7 +231,7 @@ def test_windows_of_a_sweep_carry_their_point(tmp_path):
     point = {"point": "ab", "values": {"traffic.0.iperf.load": "4gbit"}, "repetition": 2, "fresh": False}
     about = {"name": "s", "id": "i", "points": {"w1": point}}
     leave(tmp_path, about, windows=[window("w1")], jobs=[])
-    (row,) = rows(tmp_path, 'select sweep, sweep_point, repetition, "values" as v from windows')
+    (row,) = rows(tmp_path, "select sweep, sweep_point, repetition, axis_values as v from windows")
     assert (row["sweep"], row["sweep_point"], row["repetition"]) == ("i", "ab", 2)
     assert json.loads(row["v"]) == {"traffic.0.iperf.load": "4gbit"}
     assert len(ask(tmp_path, "ls", "--json", "--where", "iperf.load=4gbit").splitlines()) == 1

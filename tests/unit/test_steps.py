@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.analysis.stats.steps import FEWEST_IN_ALL, steps
+from orchestrator.analysis.stats.level_steps import FEWEST_IN_ALL, steps
 
 
 def history(*levels_and_nights, seed=1, noise=0.004):

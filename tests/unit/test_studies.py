@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -103,7 +104,8 @@ def test_progress_is_that_of_the_whole_study(tmp_path, monkeypatch):
     testbed = Testbed(monkeypatch)
     said = io.StringIO()
     carry_out(studied(tmp_path), tmp_path / "r", said=said)
-    assert "2 sweeps, 12 measurements, 0 of them done" in said.getvalue()
+    assert "study s-quick: 2 sweeps, 0 of 12 done, an unknown time left" in said.getvalue()
+    assert re.search(r"about \d+ s left, until about .*\d\d:\d\d\]", testbed.labels[7])
     assert "[s-quick: 0 of 12 done" in testbed.labels[0]
     assert "[s-quick: 7 of 12 done" in testbed.labels[7]
 

@@ -254,7 +254,7 @@ def test_a_check_in_a_fresh_run_is_held_against_the_windows(tmp_path, monkeypatc
         return ended(leave(results, about, windows=[window(name, mean_s=0.103 if fresh else 0.1) for name in names]))
 
     Testbed(monkeypatch, fate)
-    path = str(write(tmp_path, mode="windows", fresh="1"))
+    path = str(write(tmp_path, mode="windows", recheck="1"))
     status, out, _ = orch("sweep", path, "--results", str(tmp_path / "r"), "--where", "model=vgg16")
     assert status == 0
     (line,) = [line for line in out.splitlines() if line.startswith("check: ")]

@@ -134,7 +134,7 @@ def test_order_is_random_within_each_repetition_and_the_same_for_the_same_seed(t
 
 
 def test_points_of_each_curve_are_checked_in_fresh_runs(tmp_path):
-    definition = sweepfile.load(write(tmp_path, mode="windows", fresh="1"))
+    definition = sweepfile.load(write(tmp_path, mode="windows", recheck="1"))
     checks = [key for key in sweepplan.in_order(definition) if key[2]]
     values = {point.point: point.values for point in definition.points}
     assert sorted(values[key[0]]["workload.ddp.model"] for key in checks) == ["resnet50", "vgg16"]
@@ -172,8 +172,9 @@ def test_the_experiment_may_be_a_file_beside_it_and_says_how_often(tmp_path):
         ("workload.ddp.model:", "workload..model:", "not a key path"),
         ("name: s\n", "name: s\nexclude: [{modl: 1}]\n", "exclude: no axis modl; accepted: traffic.0.iperf.load"),
         ("name: s\n", "name: s\nexclude: [{load: '>=0bit'}]\n", "no point is left"),
-        ("name: s\n", "name: s\nfresh: 1\n", "every run is a fresh one already"),
-        ("name: s\n", "name: s\nzip: [{measure.stall: [1s, 2s], seed: [1]}]\n", "not of equal length"),
+        ("name: s\n", "name: s\nrecheck: 1\n", "every run is a fresh one already"),
+        ("name: s\n", "name: s\nzip: [{measure.stall_timeout: [1s, 2s], seed: [1]}]\n", "not of equal length"),
+        ("name: s\n", "name: s\nfresh: 1\n", "fresh: is called recheck now; accepted: recheck"),
         ("name: s\n", "name: s\nmood: windows\n", "unknown key; did you mean mode"),
         ("    - iperf:", "    - iprf:", r"s.yaml:9:7: .*unknown key; did you mean iperf"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
@@ -13,6 +13,9 @@ from workloads.common.modelled import Modelled
 from workloads.common.placement import ranks
 from workloads.models import catalog
 from workloads.models.catalog import EmulatedLayer
+
+if TYPE_CHECKING:
+    from workloads.rank.deepspeed.pipeline import StagePlan  # which needs torch
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
@@ -64,7 +67,10 @@ def problems(config: Piped, topology: Topology) -> list[Problem]:
 
 
 def _layers(config: Piped, topology: Topology) -> list[EmulatedLayer]:
-    return [EmulatedLayer(*layer) for layer in modelled.layers(config, topology)]
+    return [
+        EmulatedLayer(forward_s, backward_s, tuple(sizes))
+        for forward_s, backward_s, sizes in modelled.layers(config, topology)
+    ]
 
 
 def partition(sizes: list[int], stages: int) -> list[slice]:
@@ -113,19 +119,16 @@ def activation(config: Piped, topology: Topology) -> int:
     return max(1, round(size / each / topology.scale))
 
 
-def told(config: Piped, topology: Topology) -> dict[str, Any]:
-    """What a rank program is told of the stages: times of a micro-batch in seconds, sizes in elements."""
-    return {
-        "stages": [
-            {
-                "forward_s": sum(layer.forward_s for layer in layers) / config.micro_batches,
-                "backward_s": sum(layer.backward_s for layer in layers) / config.micro_batches,
-                "sizes": [size for layer in layers for size in layer.sizes],
-            }
-            for layers in divided(config, topology)
-        ],
-        "activation": activation(config, topology),
-    }
+def plans(config: Piped, topology: Topology) -> list[StagePlan]:
+    """What a rank program is given of the stages."""
+    return [
+        {
+            "forward_s": sum(layer.forward_s for layer in layers) / config.micro_batches,
+            "backward_s": sum(layer.backward_s for layer in layers) / config.micro_batches,
+            "sizes": [size for layer in layers for size in layer.sizes],
+        }
+        for layers in divided(config, topology)
+    ]
 
 
 def traffic(config: Piped, topology: Topology) -> tuple[Pairs, int, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
 from orchestrator.core.units import Duration
@@ -12,6 +10,7 @@ from orchestrator.parts.topology import Topology
 from workloads.common import modelled
 from workloads.common.modelled import ModelName
 from workloads.common.placement import WorkloadConfig, placement_problems
+from workloads.rank.base.rank_settings import TrainingSettings
 
 READY_S = 180.0  # for all ranks to import their framework and to meet
 
@@ -42,6 +41,11 @@ def problems(config: EmulatedConfig, topology: Topology, *, least: int = 2) -> l
     return [*placement_problems(config.hosts, topology, least=least), *modelled.uncalibrated(config)]
 
 
-def told(config: EmulatedConfig, topology: Topology, *, seed: int) -> dict[str, Any]:
-    """What every rank program is told of the model."""
-    return {"layers": modelled.layers(config, topology), "batch": modelled.batch(config), "seed": seed}
+def settings(config: EmulatedConfig, topology: Topology, *, seed: int) -> TrainingSettings:
+    """What every such program is given."""
+    return {
+        "layers": modelled.layers(config, topology),
+        "batch": modelled.batch(config),
+        "seed": seed,
+        "threads": config.threads,
+    }

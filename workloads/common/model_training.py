@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from workloads.common.modelled import ModelName
 from workloads.common.placement import placement_problems
 from workloads.common.torch_ranks import TorchConfig, backend_of, backend_problems
 from workloads.models import catalog
+from workloads.rank.compute.computing import Settings
 
 TORCHVISION = {"torchvision": "pip install --no-deps torchvision pillow"}
 
@@ -96,9 +97,10 @@ def _real_problems(config: ModelConfig, topology: Topology) -> list[Problem]:
     return found
 
 
-def told(config: ModelConfig, topology: Topology) -> dict[str, Any]:
-    """What the rank program is told of the model; the same for all ranks."""
+def settings(config: ModelConfig, topology: Topology, *, seed: int) -> Settings:
+    """What the rank program is given of the model; the same for all ranks."""
     return {
+        "seed": seed,
         "model": config.model,
         "batch": modelled.batch(config),
         "image": config.image,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from pydantic import AfterValidator, WithJsonSchema
 
@@ -14,6 +13,7 @@ from orchestrator.parts.topology import Topology
 from workloads.common import footprints
 from workloads.common.footprints import Framework
 from workloads.models import catalog
+from workloads.rank.base.rank_settings import LayerPlan
 
 BYTES_PER_PARAMETER = 4  # float32
 
@@ -75,13 +75,13 @@ def footprint(
     return footprints.emulated(held, compute_s=compute_time(config) or 0.0, ranks=ranks, framework=framework)
 
 
-def layers(config: Modelled, topology: Topology) -> list[tuple[Any, ...]]:
+def layers(config: Modelled, topology: Topology) -> list[LayerPlan]:
     """The emulated layers as rank programs are told of them; the configuration must be without problems."""
     compute_s = compute_time(config)
     if compute_s is None:
         raise AssertionError("a configuration without problems has a compute time")
     emulated = catalog.emulate(catalog.load(config.model), compute_s=compute_s, scale=topology.scale)
-    return [astuple(layer) for layer in emulated]
+    return [(layer.forward_s, layer.backward_s, list(layer.sizes)) for layer in emulated]
 
 
 def parameters(config: Modelled, topology: Topology) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 import io
+import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
 
@@ -14,7 +15,6 @@ import workloads.rank
 from workloads.rank.base import rank_settings
 
 ARCHIVE = "rank.pyz"
-SETTINGS = rank_settings.FILE  # beside it, what most programs are given
 
 _FOLDER = Path(workloads.rank.__file__).parent
 _START = "from rank.__main__ import main\n\nmain()\n"
@@ -28,9 +28,10 @@ def argv(python: str, program: str, *options: str) -> tuple[str, ...]:
     return (python, "-u", ARCHIVE, program, *options)
 
 
-def files(*programs: str) -> dict[str, bytes | Path]:
-    """The archive under its name, for the folder of a launch that runs these programs."""
-    return {ARCHIVE: packed(*programs)}
+def files(*programs: str, settings: Mapping[str, object] | None = None) -> dict[str, bytes | Path]:
+    """What a launch that runs these programs has in its folder: the archive, and the settings that they read."""
+    given = {} if settings is None else {rank_settings.FILE: json.dumps(settings).encode()}
+    return {ARCHIVE: packed(*programs), **given}
 
 
 @functools.cache

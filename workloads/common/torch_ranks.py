@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -14,7 +13,8 @@ from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from workloads.common import environments, shipping
 from workloads.common.between import flows
 from workloads.common.placement import WorkloadConfig, ranks
-from workloads.readers.iterations import LOG
+from workloads.rank.torch.context import Settings
+from workloads.readers.iteration_logs import LOG
 
 RENDEZVOUS_S = 90.0  # for all ranks to import torch and to meet
 COLLECTIVE_S = 900.0  # published iterations under burst traffic last up to 183 s
@@ -82,34 +82,25 @@ def backend_of(config: TorchConfig, placed: tuple[Rank, ...]) -> Literal["gloo",
     return "gloo" if any(rank.device == "cpu" for rank in placed) else "nccl"
 
 
-def launches(
-    config: TorchConfig,
-    job: Job,
-    topology: Topology,
-    *,
-    program: str,
-    told: Mapping[str, Any],
-    seed: int,
-    footprint: Footprint,
-    on_gpu: bool | None = None,
-) -> list[Launch]:
-    """A launch for each rank of `program`; training and rendezvous flows stand on that of rank 0.
-
-    `told` is what the program is told beside what all are; `on_gpu` whether it computes on the GPU where the default
-    (with nccl alone) is wrong.
-    """
+def settings(config: TorchConfig, job: Job, *, seed: int, on_gpu: bool | None = None) -> Settings:
+    """What programs of all such workloads are given; `on_gpu` where nccl alone computing on the GPU is wrong."""
     backend = backend_of(config, job.ranks)
-    port = RENDEZVOUS_PORT + job.index
-    settings = {
+    return {
         "backend": backend,
         "device": "cuda" if (backend == "nccl" if on_gpu is None else on_gpu) else "cpu",
         "seed": seed,
         "trace": config.trace,
         "rendezvous_s": RENDEZVOUS_S,
         "collective_s": COLLECTIVE_S,
-        **told,
     }
-    files = {**shipping.files(program), shipping.SETTINGS: json.dumps(settings).encode()}
+
+
+def launches(
+    config: TorchConfig, job: Job, topology: Topology, *, program: str, settings: Settings, footprint: Footprint
+) -> list[Launch]:
+    """A launch for each rank of `program`; training and rendezvous flows stand on that of rank 0."""
+    port = RENDEZVOUS_PORT + job.index
+    files = shipping.files(program, settings=settings)
     started = []
     for rank in job.ranks:
         node = topology.node(rank.node)
@@ -123,7 +114,7 @@ def launches(
             "PYTHONDONTWRITEBYTECODE": "1",
             **environments.TORCH_FILES,
             "GLOO_SOCKET_IFNAME": node.device,
-            **(nccl(config.transport, config.rdma_device, device=node.device) if backend == "nccl" else {}),
+            **(nccl(config.transport, config.rdma_device, device=node.device) if settings["backend"] == "nccl" else {}),
             **config.env,
         }
         started.append(

@@ -197,9 +197,10 @@ def _job(manifest: Manifest, part: JobSeries, sent: tuple[float, float]) -> gate
 
 def _training(manifest: Manifest, window: Window, part: JobSeries, *, sent: float, trend: Drift) -> records.Training:
     job = manifest.job(part.job)
-    summary = part.summary(seed=manifest.seed or 0)
+    summary = part.summary()
     return records.Training(
         job=part.job, ranks=len(job.ranks), iterations=len(part.iteration),
+        effective_iterations=summary.effective,
         mean_s=summary.mean.value, mean_low_s=summary.mean.low, mean_high_s=summary.mean.high,
         p50_s=summary.p50.value, p50_low_s=summary.p50.low, p50_high_s=summary.p50.high,
         p99_s=summary.p99.value, p99_low_s=summary.p99.low, p99_high_s=summary.p99.high,

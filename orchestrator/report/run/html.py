@@ -185,6 +185,7 @@ def _summary(run: Run) -> list[dict[str, Any]]:
             "valid": valid.get(row["window_name"]),
             "ranks": row["ranks"],
             "iterations": row["iterations"],
+            "effective": _effective(row.get("effective_iterations")),
             "left_out": row.get("left_out"),
             "drift": _drift(row),
             "mean": _estimate(row, "mean"),
@@ -199,6 +200,10 @@ def _summary(run: Run) -> list[dict[str, Any]]:
         }
         for row in run.rows("training")
     ]
+
+
+def _effective(size: float | None) -> str:
+    return "unknown" if size is None or math.isnan(size) else f"{size:.0f}"
 
 
 def _drift(row: Mapping[str, Any]) -> str:
@@ -300,10 +305,7 @@ def _estimate(row: Mapping[str, Any], key: str) -> dict[str, str]:
         return {"value": "none", "interval": ""}
     width = high - low
     digits = 1 if math.isnan(width) or width <= 0 else max(0, min(3, 1 - math.floor(math.log10(width))))
-    bounds = [f"{bound:.{digits}f}" if not math.isnan(bound) else "" for bound in (low, high)]
-    interval = ""
-    if any(bounds):
-        interval = f"{bounds[0] or 'unknown'} to {bounds[1] or 'unknown'}"
+    interval = "unknown" if math.isnan(width) else f"{low:.{digits}f} to {high:.{digits}f}"
     return {"value": f"{value:.{digits}f}", "interval": interval}
 
 

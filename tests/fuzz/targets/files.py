@@ -42,7 +42,7 @@ SWEEP = b"""\
 name: s
 mode: windows
 repetitions: 2
-fresh: 1
+recheck: 1
 axes:
   workload.ddp.model: [resnet50, vgg16]
 zip: [{traffic.0.iperf.load: {from: 0, to: 4, step: 2, unit: gbit}, measure.iterations: [10, 20, 30]}]
@@ -59,7 +59,7 @@ WORDS = (
     *(b"&a ", b"*a", b"<<: *a", b"<<: ", b"!!", b"!!int ", b"!!python/object:os.system ", b"? ", b"| \n", b"> "),
     *(b"---\n", b"...\n", b"%YAML 1.2\n", b"yes", b"1:30", b"010", b"2024-13-45", b"1e999gbit", b"0gbit", b"h9"),
     *(b"switch", b"name", b"hosts: ", b"traffic: ", b"windows:\n", b"jobs:\n", b"inventory: ", b"count: 999999999"),
-    *(b"step: 0.0000001", b"hosts: 99999999", b"from: ", b"to: ", b"named: ", b"fresh: 9", b"repeat: 1000"),
+    *(b"step: 0.0000001", b"hosts: 99999999", b"from: ", b"to: ", b"named: ", b"recheck: 9", b"repeat: 1000"),
 )
 VALUES = ("h1", "h9", "switch", ["h1", "h1"], "8gbit", "1e400gbit", "-1s", "0gbit", 10**9, 10**15, {"from": 0, "to": 9},
           "resnet50", {"ddp": {"model": "vgg16"}}, {"local": {"hosts": 9}}, "*", "a.b", "traffic.0.iperf.load",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -15,7 +16,7 @@ class IterationLog:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._lock = threading.Lock()
 
-    def write(self, record: dict[str, float]) -> None:
+    def write(self, record: Mapping[str, object]) -> None:
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         with self._lock:
             os.write(self._file, line)

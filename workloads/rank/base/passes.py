@@ -7,15 +7,24 @@ what all ranks together contribute to an all-gather, and what a rank brings to a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from .iteration_log import IterationLog
+from .span_trace import Trace
 from .stepping import Step
-from .trace import Trace
 
 Operation = Callable[[], object]
+
+
+class Settings(TypedDict):
+    """What is passed over; a rank's link in bit/s."""
+
+    operations: Sequence[str]
+    sizes: Sequence[int]  # of messages in bytes
+    repeats: int  # of an operation back to back
+    link_bps: Sequence[float]  # of each rank
 
 
 def floats_of(size: int, world: int) -> int:
@@ -25,7 +34,7 @@ def floats_of(size: int, world: int) -> int:
 
 def passes(
     operation: Callable[[str, int], tuple[Operation, int]],
-    config: dict[str, Any],
+    config: Settings,
     trace: Trace,
     *,
     number: int,
@@ -41,7 +50,7 @@ def passes(
     planned = [(name, *operation(name, size)) for name in config["operations"] for size in config["sizes"]]
     repeats = config["repeats"]
 
-    def step(iteration: int) -> dict[str, Any]:
+    def step(iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
         moved = 0
         for name, once, size in planned:

@@ -5,9 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, List, Tuple, TypedDict
 
 FILE = "config.json"
+
+LayerPlan = Tuple[float, float, List[int]]  # forward in seconds, backward in seconds, sizes of the parameter tensors
+
+
+class TrainingSettings(TypedDict):
+    """What a rank is given of an emulated model, where its framework meets the other ranks by itself."""
+
+    layers: List[LayerPlan]
+    batch: int  # samples of an iteration
+    seed: int
+    threads: int  # that may compute
 
 
 def load() -> Any:

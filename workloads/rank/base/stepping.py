@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 from .iteration_log import IterationLog
 from .lifecycle import report_ready, wait_for_go
 
 # Does one iteration; gives what its line has beside instants: forward_s, backward_s, wait_s, loss, samples, and more.
-Step = Callable[[int], dict[str, Any]]
-# Told of each iteration that ended: its number, and as `start_ns` and `mono_start_ns` its start by both clocks.
-Ended = Callable[..., None]
+Step = Callable[[int], dict[str, float]]
+
+
+class Ended(Protocol):
+    """Hears of each iteration that ended."""
+
+    def __call__(self, iteration: int, *, start_ns: int, mono_start_ns: int) -> None:
+        """Take its number, and its start by both clocks."""
 
 
 def iterate(step: Step, log: IterationLog, *, ended: Ended | None = None) -> None:

@@ -6,9 +6,8 @@ iteration to `iterations.jsonl` in its working folder. SIGTERM ends it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Protocol, TypeVar
 
 from . import rank_settings
 from .iteration_log import IterationLog
@@ -18,11 +17,18 @@ from .stepping import Step, iterate
 
 LEARNING_RATE = 0.01
 
-# From the configuration, and whether the sum of all parameters is wanted in the log, to what does one iteration.
-Build = Callable[..., Step]
+Given_contra = TypeVar("Given_contra", contravariant=True)
 
 
-def run(build: Build, *, framework: str) -> None:
+class Build(Protocol[Given_contra]):
+    """Makes what does one iteration."""
+
+    def __call__(self, config: Given_contra, *, checksum: bool) -> Step:
+        """`checksum` is whether the step gives the sum of all parameters."""
+        ...
+
+
+def run(build: Build[Given_contra], *, framework: str) -> None:
     """Be a rank; `framework` is what people are told did not start. Of its errors a RuntimeError is a peer's loss."""
     checksum = rank_settings.checksum_requested()
     log = IterationLog(Path("iterations.jsonl"))
@@ -33,7 +39,7 @@ def run(build: Build, *, framework: str) -> None:
         tidy()
 
     end_on_signal(flush)
-    config: dict[str, Any] = rank_settings.load()
+    config: Given_contra = rank_settings.load()
     try:
         step = build(config, checksum=checksum)
     except (ImportError, RuntimeError, ValueError) as error:

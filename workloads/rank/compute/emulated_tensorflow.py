@@ -17,10 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from ..base.lifecycle import first_line
+from ..base.rank_settings import LayerPlan
 from ..base.stepping import Step, timed
-from .pace import Pace
-
-LayerPlan = tuple[float, float, list[int]]  # forward in seconds, backward in seconds, sizes of the parameter tensors
+from .compute_clock import ComputeClock
 
 _THREADS = 4  # one of them sleeps for the layers; the others start transfers meanwhile
 
@@ -30,7 +29,7 @@ class Clockwork:
 
     def __init__(self, layers: list[LayerPlan], *, seed: int) -> None:
         draw = np.random.default_rng(seed)
-        self.pace = Pace()
+        self.clock = ComputeClock()
         self.begun_ns = self.forward_ns = self.last_gradient_ns = 0  # begin and end of the forward, end of the backward
         self._forward_s = list(accumulate(forward for forward, _, _ in layers))
         self._backward_s = list(accumulate(backward for _, backward, _ in reversed(layers)))[::-1]
@@ -48,17 +47,17 @@ class Clockwork:
     def _sleep_forward(self, layer: Any, signal: Any) -> Any:
         if layer == 0:
             self.begun_ns = time.monotonic_ns()
-            self.pace.start()
-        self.pace.sleep_until(self._forward_s[layer])
+            self.clock.start()
+        self.clock.sleep_until(self._forward_s[layer])
         if layer == len(self._gradients) - 1:
             self.forward_ns = time.monotonic_ns()
         return signal
 
     def _sleep_backward(self, layer: Any, upstream: Any) -> Any:
         if layer == len(self._gradients) - 1:
-            self.pace.start()
+            self.clock.start()
         gradient = self._gradients[layer].copy()  # TensorFlow may compute in place on what it is given
-        self.pace.sleep_until(self._backward_s[layer])
+        self.clock.sleep_until(self._backward_s[layer])
         if layer == 0:
             self.last_gradient_ns = time.monotonic_ns()
         return gradient, upstream
@@ -88,7 +87,7 @@ class EmulatedModel:
     def _layer(self, place: int) -> Any:
         clockwork, sizes = self._clockwork, self._sizes[place]
 
-        @tf.custom_gradient
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
         def layer(signal: Any, *values: Any) -> Any:
             if place == self._tells:
                 with tf.control_dependencies([signal]):
@@ -116,7 +115,7 @@ def step_of(
 ) -> Step:
     """A step of an iteration: run what was traced, and tell its times, its loss and, if asked to, the weights' sum."""
 
-    def step(_iteration: int) -> dict[str, Any]:
+    def step(_iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
         with plain_errors():
             loss = float(trained())

@@ -13,18 +13,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from .pace import Pace
-
-LayerPlan = tuple[float, float, list[int]]  # forward in seconds, backward in seconds, sizes of the parameter tensors
+from ..base.rank_settings import LayerPlan
+from .compute_clock import ComputeClock, sharpen_timer
 
 
 class _Layer:
     """What one layer's passes need to know; `forward_s` and `backward_s` count from the start of the pass."""
 
-    __slots__ = ("backward_s", "first", "forward_s", "gradients", "last", "pace", "tells")
+    __slots__ = ("backward_s", "clock", "first", "forward_s", "gradients", "last", "tells")
 
-    def __init__(self, pace: Pace, *, gradients: tuple[torch.Tensor, ...]) -> None:
-        self.pace = pace
+    def __init__(self, clock: ComputeClock, *, gradients: tuple[torch.Tensor, ...]) -> None:
+        self.clock = clock
         self.gradients = gradients
         self.forward_s = self.backward_s = 0.0
         self.first = self.last = False
@@ -36,18 +35,18 @@ class _Pass(torch.autograd.Function):
     def forward(ctx: Any, layer: _Layer, signal: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         ctx.layer = layer
         if layer.first:
-            layer.pace.start()
-        layer.pace.sleep_until(layer.forward_s)
+            layer.clock.start()
+        layer.clock.sleep_until(layer.forward_s)
         return parameters[-1].square().mean() if layer.tells else signal.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         layer: _Layer = ctx.layer
         if layer.last:
-            layer.pace.start()
-        layer.pace.sleep_until(layer.backward_s)
+            layer.clock.start()
+        layer.clock.sleep_until(layer.backward_s)
         if layer.first:
-            layer.pace.last_gradient_ns = time.monotonic_ns()
+            layer.clock.last_gradient_ns = time.monotonic_ns()
         return (None, gradients[0], *layer.gradients)
 
 
@@ -61,7 +60,7 @@ class EmulatedBlock(nn.Module):
             self.register_parameter(f"weight{number}", weight)
 
     def forward(self, signal: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = _Pass.apply(self.layer, signal, *self.parameters(recurse=False))
+        result: torch.Tensor = _Pass.apply(self.layer, signal, *self.parameters(recurse=False))  # type: ignore[no-untyped-call]
         return result
 
 
@@ -75,7 +74,7 @@ class EmulatedModel(nn.Module):
     def __init__(self, layers: list[LayerPlan], *, seed: int, device: torch.device) -> None:
         super().__init__()
         draw = torch.Generator().manual_seed(seed)
-        self.pace = Pace()
+        self.clock = ComputeClock()
         self.blocks = nn.ModuleList()
         # It needs a gradient itself, so that a first layer whose parameters all scaled away has a backward pass too.
         self._signal = torch.zeros((), device=device).requires_grad_()
@@ -85,7 +84,7 @@ class EmulatedModel(nn.Module):
             forward_s += layer_forward_s
             owned = [nn.Parameter(torch.ones(size, device=device)) for size in sizes]
             gradients = tuple(torch.randn(size, generator=draw).to(device) for size in sizes)
-            layer = _Layer(self.pace, gradients=gradients)
+            layer = _Layer(self.clock, gradients=gradients)
             layer.forward_s = forward_s
             made.append(layer)
             self.blocks.append(EmulatedBlock(layer, owned))
@@ -107,3 +106,24 @@ class EmulatedModel(nn.Module):
         for block in self.blocks:
             signal = block(signal)
         return signal
+
+
+class EmulatedCompute:
+    """What a rank computes where layers sleep for their share of the compute time."""
+
+    def __init__(self, layers: list[LayerPlan], *, seed: int, device: torch.device) -> None:
+        sharpen_timer()
+        self.module = EmulatedModel(layers, seed=seed, device=device)
+
+    def loss(self, model: nn.Module) -> torch.Tensor:
+        result: torch.Tensor = model()
+        return result
+
+    def waited_s(self) -> float:
+        return (time.monotonic_ns() - self.module.clock.last_gradient_ns) * 1e-9
+
+    def held(self, seconds: float) -> None:
+        self.module.clock.hold(seconds)
+
+    def learned(self) -> dict[str, float]:
+        return {}

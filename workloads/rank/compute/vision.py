@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
+
+from .computing import RealSettings
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -28,7 +31,7 @@ def load_torchvision() -> ModuleType:
     except RuntimeError as error:
         if _MISSING_OPERATOR not in str(error):
             raise
-        declared: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+        declared: Any = torch.library.Library("torchvision", "FRAGMENT")
         for name in ("nms", "qnms"):
             declared.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         from torchvision import models
@@ -65,10 +68,10 @@ class DataSet:
     training set is unpacked, or holds such a set as `train`.
     """
 
-    def __init__(self, config: dict[str, Any], *, rank: int, world: int, device: torch.device) -> None:
+    def __init__(self, folder: Path, config: RealSettings, *, rank: int, world: int, device: torch.device) -> None:
         from torch.utils.data import DataLoader, DistributedSampler
 
-        pictures = _open(Path(config["data"]), image=config["image"])
+        pictures = _open(folder, image=config["image"])
         self.classes = len(pictures.classes)
         self._device = device
         self._epoch = 0
@@ -80,7 +83,7 @@ class DataSet:
             pin_memory=device.type == "cuda", persistent_workers=config["loaders"] > 0,
         )  # fmt: skip
         if not len(self._loader):
-            raise RuntimeError(f"{config['data']} has too few images for batches of {config['batch']} on {world} ranks")
+            raise RuntimeError(f"{folder} has too few images for batches of {config['batch']} on {world} ranks")
         self._left = iter(self._loader)
 
     def next(self) -> Batch:
@@ -106,8 +109,61 @@ def _open(folder: Path, *, image: int) -> Any:
     return datasets.ImageFolder(str(inner if inner.is_dir() else folder), transform=shape)
 
 
-def batches(config: dict[str, Any], *, rank: int, world: int, device: torch.device) -> Noise | DataSet:
+def batches(config: RealSettings, *, rank: int, world: int, device: torch.device) -> Noise | DataSet:
     """The images that a rank trains on: of the folder `data`, or noise where none is named."""
     if config["data"] is not None:
-        return DataSet(config, rank=rank, world=world, device=device)
+        return DataSet(Path(config["data"]), config, rank=rank, world=world, device=device)
     return Noise(config["batch"], config["image"], seed=config["seed"] + rank, device=device)
+
+
+class RealCompute:
+    """A torchvision model that classifies images: those of a data set, or one batch of noise again and again."""
+
+    def __init__(self, config: RealSettings, *, rank: int, world: int, device: torch.device) -> None:
+        from .vision import batches, build
+
+        torch.manual_seed(config["seed"])
+        self._batches: Noise | DataSet = batches(config, rank=rank, world=world, device=device)
+        self.module = build(config["model"], classes=self._batches.classes).to(device)
+        self._criterion = nn.CrossEntropyLoss()
+        self._accuracy = 0.0
+        self._last_gradient_ns = 0
+        # A GPU runs behind the program: only an event in its own queue tells when a gradient was there.
+        self._last_gradient = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
+        for parameter in self.module.parameters():
+            parameter.register_hook(self._gradient_is_there)
+
+    def _gradient_is_there(self, _gradient: torch.Tensor) -> None:
+        if self._last_gradient is None:
+            self._last_gradient_ns = time.monotonic_ns()
+        else:
+            self._last_gradient.record()
+
+    def loss(self, model: nn.Module) -> torch.Tensor:
+        images, labels = self._batches.next()
+        scores = model(images)
+        result: torch.Tensor
+        if isinstance(scores, tuple):  # Inception has a second classifier half way, weighed as its paper does
+            result = self._criterion(scores[0], labels) + 0.3 * self._criterion(scores[1], labels)
+            scores = scores[0]
+        else:
+            result = self._criterion(scores, labels)
+        if self._last_gradient is not None:
+            torch.cuda.synchronize()
+        self._accuracy = float((scores.detach().argmax(1) == labels).float().mean())
+        return result
+
+    def waited_s(self) -> float:
+        if self._last_gradient is None:
+            return (time.monotonic_ns() - self._last_gradient_ns) * 1e-9
+        now = torch.cuda.Event(enable_timing=True)
+        now.record()
+        now.synchronize()
+        elapsed_ms: float = self._last_gradient.elapsed_time(now)
+        return elapsed_ms * 1e-3
+
+    def held(self, seconds: float) -> None:
+        """What computes really takes its time after it waited, too."""
+
+    def learned(self) -> dict[str, float]:
+        return {"accuracy": round(self._accuracy, 6)}

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..torch.program import LEARNING_RATE, Rank
+from ..torch.context import LEARNING_RATE, Precision, Rank
+from ..torch.context import Settings as TorchSettings
 from .recording import CommunicationLog, span_operations
 
 if TYPE_CHECKING:
     import torch
 
 
-def start(rank: Rank) -> None:
+class Settings(TorchSettings):
+    """What DeepSpeed is told, whatever it trains."""
+
+    stage: int  # of ZeRO
+    micro_batches: int
+    precision: Precision
+    batch: int  # samples of an iteration
+    log: bool  # whether DeepSpeed's communication logger counts and times each operation
+
+
+Given = TypeVar("Given", bound=Settings)
+
+
+def start(rank: Rank[Given]) -> None:
     """Put DeepSpeed's communication on the process group that there is."""
     import deepspeed
     import deepspeed.ops
@@ -26,14 +40,14 @@ def start(rank: Rank) -> None:
     deepspeed.init_distributed(dist_backend=rank.config["backend"], auto_mpi_discovery=False, verbose=False)
 
 
-def watch(rank: Rank) -> CommunicationLog | None:
+def watch(rank: Rank[Given]) -> CommunicationLog | None:
     """From now on record what DeepSpeed communicates; gives its log if that is wanted."""
     if rank.config["trace"]:
         span_operations(rank.trace)
     return CommunicationLog(Path("communication.jsonl")) if rank.config["log"] else None
 
 
-def settings(config: dict[str, Any]) -> dict[str, Any]:
+def settings(config: Settings) -> dict[str, Any]:
     """What DeepSpeed is told whatever it trains."""
     precision = config["precision"]
     return {

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import nn
 
 from ..base.stepping import Step
-from ..compute.pace import Pace, sharpen_timer
-from ..torch.program import Join, Rank, run
+from ..compute.compute_clock import ComputeClock, sharpen_timer
+from ..torch.context import Rank, precision_of
+from ..torch.program import Join, run
+from . import engine
 from .engine import engine_of, settings, start, watch
+
+
+class StagePlan(TypedDict):
+    """What a stage computes of one micro-batch, in seconds, and the sizes of its parameter tensors."""
+
+    forward_s: float
+    backward_s: float
+    sizes: list[int]
+
+
+class Settings(engine.Settings):
+    """The pipeline."""
+
+    stages: list[StagePlan]
+    activation: int  # elements that a stage passes on of a micro-batch
 
 
 class _Pass(torch.autograd.Function):
@@ -33,12 +50,12 @@ class _Pass(torch.autograd.Function):
 class Stage(nn.Module):
     """The layers of one stage, which sleep: their parameters, and gradients that were made beforehand."""
 
-    def __init__(self, rank: Rank, number: int) -> None:
+    def __init__(self, rank: Rank[Settings], number: int) -> None:
         super().__init__()
         plan = rank.config["stages"][number]
         self._seconds = {"forward": plan["forward_s"], "backward": plan["backward_s"]}
         self._trace = rank.trace
-        self._pace = Pace()
+        self._clock = ComputeClock()
         self.last = number == len(rank.config["stages"]) - 1
         self.spent_s = dict.fromkeys(self._seconds, 0.0)
         draw = torch.Generator().manual_seed(rank.config["seed"] + rank.number)
@@ -50,18 +67,18 @@ class Stage(nn.Module):
     def compute(self, name: str) -> None:
         """Sleep for as long as a pass of a micro-batch takes."""
         begin_ns = time.monotonic_ns()
-        self._pace.start()
-        self._pace.sleep_until(self._seconds[name])
+        self._clock.start()
+        self._clock.sleep_until(self._seconds[name])
         end_ns = time.monotonic_ns()
         self._trace.computed(name, begin_ns, end_ns)
         self.spent_s[name] += (end_ns - begin_ns) * 1e-9
 
     def forward(self, activation: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = _Pass.apply(self, activation, *self.parameters())
+        result: torch.Tensor = _Pass.apply(self, activation, *self.parameters())  # type: ignore[no-untyped-call]
         return result
 
 
-def prepare(rank: Rank) -> Step:
+def prepare(rank: Rank[Settings]) -> Step:
     """Divide the ranks into stages and replicas; what is given does one iteration."""
     from deepspeed.pipe import LayerSpec, PipelineModule
 
@@ -76,17 +93,16 @@ def prepare(rank: Rank) -> Step:
         partition_method="uniform",
     )
     told = {**settings(config), "zero_optimization": {"stage": config["stage"]}}
-    engine = engine_of(module, told)
+    trained = engine_of(module, told)
     log = watch(rank)
     (stage,) = (part for part in module.modules() if isinstance(part, Stage))
-    kind = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[config["precision"]]
-    activation = torch.zeros(config["activation"], dtype=kind, device=rank.device)
+    activation = torch.zeros(config["activation"], dtype=precision_of(config["precision"]), device=rank.device)
     batches = itertools.repeat((activation, torch.zeros((), device=rank.device)))
 
-    def step(iteration: int) -> dict[str, Any]:
+    def step(iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
         stage.spent_s = dict.fromkeys(stage.spent_s, 0.0)
-        loss = engine.train_batch(batches)
+        loss = trained.train_batch(batches)
         forward_s, backward_s = stage.spent_s["forward"], stage.spent_s["backward"]
         fields = {
             "forward_s": round(forward_s, 9),
@@ -104,7 +120,7 @@ def prepare(rank: Rank) -> Step:
     return step
 
 
-def build(rank: Rank) -> Join:
+def build(rank: Rank[Settings]) -> Join:
     import deepspeed  # noqa: F401  # slow, and before the others are met a rank may take its time
 
     return lambda: prepare(rank)

@@ -5,18 +5,28 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..compute import computing
-from ..torch.program import Join, Rank, run
+from ..compute.computing import EmulatedSettings
+from ..torch.context import Rank
+from ..torch.program import Join, run
+from . import engine
 from .engine import engine_of, settings, start, watch
 
 if TYPE_CHECKING:
     import torch
 
     from ..base.stepping import Step
-    from ..compute.computing import Compute
+    from ..compute.emulated_torch import EmulatedCompute
 
 
-def zero_settings(config: dict[str, Any]) -> dict[str, Any]:
+class Settings(engine.Settings, EmulatedSettings):
+    """What ZeRO divides and how; sizes in elements."""
+
+    overlap_comm: bool
+    bucket_elements: int
+    prefetch_elements: int
+
+
+def zero_settings(config: Settings) -> dict[str, Any]:
     """DeepSpeed's own configuration; it counts buckets in elements."""
     return {
         "stage": config["stage"],
@@ -30,24 +40,24 @@ def zero_settings(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def prepare(work: Compute, rank: Rank) -> Step:
+def prepare(work: EmulatedCompute, rank: Rank[Settings]) -> Step:
     """Wrap the model; what is given does one iteration."""
     config, trace = rank.config, rank.trace
     start(rank)
-    engine = engine_of(work.module, {**settings(config), "zero_optimization": zero_settings(config)})
+    trained = engine_of(work.module, {**settings(config), "zero_optimization": zero_settings(config)})
     log = watch(rank)
     passes = config["micro_batches"]
 
-    def step(iteration: int) -> dict[str, Any]:
+    def step(iteration: int) -> dict[str, float]:
         forward_s = backward_s = wait_s = 0.0
         for _ in range(passes):
             begin_ns = time.monotonic_ns()
-            loss = work.loss(engine)
+            loss = work.loss(trained)
             forward_ns = time.monotonic_ns()
-            engine.backward(loss)
+            trained.backward(loss)
             waited_s = work.waited_s()
             backward_ns = time.monotonic_ns()
-            engine.step()  # of which only the last one of the iteration does anything
+            trained.step()  # of which only the last one of the iteration does anything
             trace.computed("forward", begin_ns, forward_ns)
             trace.computed("backward", forward_ns, backward_ns - int(waited_s * 1e9))
             forward_s += (forward_ns - begin_ns) * 1e-9
@@ -75,6 +85,7 @@ def held(model: torch.nn.Module, stage: int) -> float:
     if stage < 3:
         return sum(float(weight.double().sum()) for weight in model.parameters())
     total = 0.0
+    weight: Any  # DeepSpeed has put more into it
     for weight in model.parameters():
         shard = weight.ds_tensor
         own = min(max(weight.ds_numel - dist.get_rank() * shard.numel(), 0), shard.numel())
@@ -82,10 +93,12 @@ def held(model: torch.nn.Module, stage: int) -> float:
     return total
 
 
-def build(rank: Rank) -> Join:
+def build(rank: Rank[Settings]) -> Join:
     import deepspeed  # noqa: F401  # slow, and before the others are met a rank may take its time
 
-    work = computing.build(rank.config, rank=rank.number, world=rank.world, device=rank.device)
+    from ..compute.emulated_torch import EmulatedCompute
+
+    work = EmulatedCompute(rank.config["layers"], seed=rank.config["seed"] + rank.number, device=rank.device)
     return lambda: prepare(work, rank)
 
 

@@ -16,15 +16,15 @@ LEARNING_RATE = 0.01
 
 
 def main() -> None:
-    config = rank_settings.load()
+    config: rank_settings.TrainingSettings = rank_settings.load()
     try:
         import kungfu.torch as kf
         import torch
         from kungfu.python import current_rank
         from kungfu.torch.optimizers import SynchronousSGDOptimizer
 
+        from ..compute.compute_clock import sharpen_timer
         from ..compute.emulated_torch import EmulatedModel
-        from ..compute.pace import sharpen_timer
     except ImportError as error:
         sys.exit(f"KungFu did not start: {error}")
     torch.set_num_threads(config["threads"])

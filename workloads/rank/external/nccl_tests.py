@@ -11,17 +11,29 @@ import re
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import List
 
 from ..base import rank_settings
 from ..base.iteration_log import IterationLog
 from ..mpi.join import join
-from .command import SHOWN_LINES, carry_out, end_on_signal, fail
+from .command import CommandSettings, carry_out, end_on_signal, fail
+from .printed import SHOWN_LINES
 
 COLUMNS = 13  # size, count, type, reduction, root, then time, two bandwidths and wrong values, twice
 PLACES = (5, 9)  # of the time with the result beside the message, and in its place
 
 _RANK = re.compile(r"#\s+Rank\s+\d+\s")
+
+
+class Settings(CommandSettings):
+    """A program of nccl-tests, and what it shall measure."""
+
+    join_s: float  # for mpirun to register this rank
+    operation: str
+    sizes: List[int]  # of messages in bytes, in order
+    repeats: int  # of an operation in one go
+    world: int
+    link_bps: float  # of the slowest link in bit/s
 
 
 def row_of(line: str) -> tuple[int, list[tuple[float, float]]] | None:
@@ -45,7 +57,7 @@ def row_of(line: str) -> tuple[int, list[tuple[float, float]]] | None:
 class Passes:
     """Turns what rank 0 prints into the logs of collectives and of iterations: one is a pass over all sizes."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
+    def __init__(self, told: Settings) -> None:
         self._told = told
         self._iterations = IterationLog(Path("iterations.jsonl"))
         self._collectives = IterationLog(Path("collectives.jsonl"))
@@ -113,7 +125,7 @@ class Passes:
 
 
 def main() -> None:
-    told = rank_settings.load()
+    told: Settings = rank_settings.load()
     end_on_signal()
     passes = Passes(told) if os.environ["RANK"] == "0" else None
     join(told["join_s"])

@@ -5,15 +5,23 @@ Where `config.json` has a `join_s` mpirun tells it who it is, within so many sec
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, Optional
 
+from ..base.rank_settings import TrainingSettings
 from ..base.stepping import Step
 from ..base.worker import LEARNING_RATE, run
-from ..compute.pace import sharpen_timer
+from ..compute.compute_clock import sharpen_timer
 from ..mpi.join import join
 
 
-def build(config: dict[str, Any], *, checksum: bool) -> Step:
+class Settings(TrainingSettings):
+    """How Horovod reduces."""
+
+    compression: Literal["none", "fp16"]
+    join_s: Optional[float]  # for mpirun to register this rank; None without MPI
+
+
+def build(config: Settings, *, checksum: bool) -> Step:
     """Meet the other ranks, and trace the step."""
     if config["join_s"] is not None:
         join(config["join_s"])

@@ -6,22 +6,31 @@ Where `config.json` has a `join_s` mpirun tells it who it is, within so many sec
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Literal
 
+from ..base.rank_settings import TrainingSettings
 from ..base.stepping import Step, timed
 from ..base.worker import LEARNING_RATE, run
 from ..mpi.join import join
 
 
-def build(config: dict[str, Any], *, checksum: bool) -> Step:
+class Settings(TrainingSettings):
+    """How Horovod reduces."""
+
+    compression: Literal["none", "fp16"]
+    join_s: float | None  # for mpirun to register this rank; None without MPI
+    device: Literal["cpu", "cuda"]
+
+
+def build(config: Settings, *, checksum: bool) -> Step:
     """Meet the other ranks, and wrap the optimizer."""
     if config["join_s"] is not None:
         join(config["join_s"])
     import horovod.torch as hvd
     import torch
 
+    from ..compute.compute_clock import sharpen_timer
     from ..compute.emulated_torch import EmulatedModel
-    from ..compute.pace import sharpen_timer
 
     hvd.init()
     torch.set_num_threads(config["threads"])
@@ -52,7 +61,7 @@ def build(config: dict[str, Any], *, checksum: bool) -> Step:
         waited_ns = time.monotonic_ns()
         with optimizer.skip_synchronize():
             optimizer.step()
-        wait_s = (waited_ns - model.pace.last_gradient_ns) * 1e-9
+        wait_s = (waited_ns - model.clock.last_gradient_ns) * 1e-9
         fields = timed(begin_ns, forward_ns, waited_ns, wait_s=wait_s)
         fields |= {"loss": loss.detach().item(), "samples": config["batch"]}
         if checksum:

@@ -7,18 +7,25 @@ once it is connected to all others, waits for the line `go` on standard input, a
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from ..base import passes as benchmark
 from ..base import rank_settings
 from ..base.iteration_log import IterationLog
 from ..base.lifecycle import end_on_signal, fail, first_line, peer_lost
 from ..base.passes import Operation, floats_of, passes
+from ..base.span_trace import Trace
 from ..base.stepping import Step, iterate
-from ..base.trace import Trace
 from .join import join
 
 
-def build(config: dict[str, Any], trace: Trace) -> Step:
+class Settings(benchmark.Settings):
+    """What is passed over, as ranks of an MPI job."""
+
+    trace: bool
+    join_s: float  # for mpirun to register this rank
+
+
+def build(config: Settings, trace: Trace) -> Step:
     """Meet the other ranks, and make the messages."""
     import mpi4py
 
@@ -46,7 +53,7 @@ def build(config: dict[str, Any], trace: Trace) -> Step:
 
 
 def main() -> None:
-    config = rank_settings.load()
+    config: Settings = rank_settings.load()
     log = IterationLog(Path("iterations.jsonl"))
     trace = Trace(Path("trace.jsonl"), wanted=config["trace"])
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..base.rank_settings import TrainingSettings
 from ..base.stepping import Step
 from ..base.worker import LEARNING_RATE, run
-from ..compute.pace import sharpen_timer
+from ..compute.compute_clock import sharpen_timer
 
 
-def build(config: dict[str, Any], *, checksum: bool) -> Step:
+class Settings(TrainingSettings):
+    """How gradients are averaged."""
+
+    communication: str
+    pack_bytes: int
+    collective_s: float
+
+
+def build(config: Settings, *, checksum: bool) -> Step:
     """Meet the other ranks, and trace the step."""
     sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
     import tensorflow as tf

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from ..compute import computing
+from .context import Settings as TorchSettings
 from .exchange import Round, schedule
 
 if TYPE_CHECKING:
     import torch
+    import torch.distributed as dist
 
-    from .program import Rank
+    from .context import Rank
+
+
+class Settings(TorchSettings, computing.Settings):
+    """How gradients travel."""
+
+    bucket_bytes: float  # least size of a bucket
+    strategy: str
+    servers: int
+    order: Literal["ready", "layer", "reverse", "random"] | None
+    peers: Literal["random", "round-robin"]
+    hosts: list[int]  # the number of each rank's host
 
 
 class Bucket:
@@ -36,7 +50,7 @@ class Bucket:
         return self.flat[begin : begin + parameter.numel()].view_as(parameter)
 
 
-def exchange(bucket: Bucket, rounds: Sequence[Round], rank: Rank) -> None:
+def exchange(bucket: Bucket, rounds: Sequence[Round], rank: Rank[Settings]) -> None:
     """Carry out rounds of a bucket; after all of them it holds the sum over ranks."""
     import torch
     import torch.distributed as dist
@@ -44,8 +58,8 @@ def exchange(bucket: Bucket, rounds: Sequence[Round], rank: Rank) -> None:
     for one in rounds:
         begin_ns = time.monotonic_ns()
         landed = [torch.empty_like(bucket.flat[got.low : got.high]) for got in one.receives]
-        receiving = [dist.irecv(into, got.peer) for got, into in zip(one.receives, landed, strict=True)]
-        sending = [dist.isend(bucket.flat[part.low : part.high], part.peer) for part in one.sends]
+        receiving = [_begun(dist.irecv(into, got.peer)) for got, into in zip(one.receives, landed, strict=True)]
+        sending = [_begun(dist.isend(bucket.flat[part.low : part.high], part.peer)) for part in one.sends]
         what = f"bucket {bucket.number}"
         for got, into, work in zip(one.receives, landed, receiving, strict=True):
             work.wait()
@@ -58,7 +72,13 @@ def exchange(bucket: Bucket, rounds: Sequence[Round], rank: Rank) -> None:
             here.add_(into) if got.add else here.copy_(into)
 
 
-def split(module: torch.nn.Module, rank: Rank) -> list[Bucket]:
+def _begun(work: dist.Work | None) -> dist.Work:
+    if work is None:
+        raise AssertionError("every rank is in the group of all")
+    return work
+
+
+def split(module: torch.nn.Module, rank: Rank[Settings]) -> list[Bucket]:
     """The buckets of a module, in the order in which gradients come: the last parameters first."""
     config = rank.config
     groups: list[list[torch.nn.Parameter]] = [[]]

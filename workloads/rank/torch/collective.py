@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from ..base import passes as benchmark
 from ..base.passes import Operation, floats_of, passes
 from ..base.stepping import Step
-from .program import Join, Rank, run
+from .context import Rank
+from .context import Settings as TorchSettings
+from .program import Join, run
 
 
-def operation(name: str, size: int, rank: Rank) -> tuple[Operation, int]:
+class Settings(TorchSettings, benchmark.Settings):
+    """What is passed over, on torch.distributed."""
+
+
+def operation(name: str, size: int, rank: Rank[Settings]) -> tuple[Operation, int]:
     """What carries out the operation once, and its message in bytes."""
     import torch
     import torch.distributed as dist
@@ -26,11 +33,11 @@ def operation(name: str, size: int, rank: Rank) -> tuple[Operation, int]:
     return done[name], 4 * part * rank.world
 
 
-def build(rank: Rank) -> Join:
+def build(rank: Rank[Settings]) -> Join:
     return lambda: prepare(rank)
 
 
-def prepare(rank: Rank) -> Step:
+def prepare(rank: Rank[Settings]) -> Step:
     """Make the messages; what is given passes over all of them once."""
 
     def finished() -> None:

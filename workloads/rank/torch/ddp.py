@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.stepping import Step, timed
 from ..compute import computing
-from .program import LEARNING_RATE, Join, Rank, run
+from .context import LEARNING_RATE, Rank
+from .context import Settings as TorchSettings
+from .program import Join, run
 
 if TYPE_CHECKING:
     import torch
 
-    from ..base.trace import Trace
+    from ..base.span_trace import Trace
     from ..compute.computing import Compute
 
 Hook = Any  # a communication hook of DDP: (state, bucket) -> future of the reduced bucket
+
+
+class Settings(TorchSettings, computing.Settings):
+    """How DDP reduces."""
+
+    bucket_mib: float  # least size of a bucket
+    compression: Literal["none", "fp16", "bf16", "powersgd"]
+    powersgd_rank: int
+    accumulate: int  # passes of an iteration
 
 
 def traced(hook: Hook, trace: Trace, *, element_bytes: int) -> Hook:
@@ -37,7 +48,7 @@ def traced(hook: Hook, trace: Trace, *, element_bytes: int) -> Hook:
     return record
 
 
-def register_hook(model: torch.nn.parallel.DistributedDataParallel, rank: Rank) -> None:
+def register_hook(model: torch.nn.parallel.DistributedDataParallel, rank: Rank[Settings]) -> None:
     """Have DDP reduce its buckets as configured: compressed or not, recorded or not."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
@@ -59,7 +70,7 @@ def register_hook(model: torch.nn.parallel.DistributedDataParallel, rank: Rank) 
         model.register_comm_hook(None, traced(hook, rank.trace, element_bytes=element_bytes))
 
 
-def prepare(work: Compute, rank: Rank) -> Step:
+def prepare(work: Compute, rank: Rank[Settings]) -> Step:
     """Wrap the model; what is given does one iteration."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
@@ -74,7 +85,7 @@ def prepare(work: Compute, rank: Rank) -> Step:
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, fused=True)
     passes = config["accumulate"]
 
-    def step(_iteration: int) -> dict[str, Any]:
+    def step(_iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
         optimizer.zero_grad()
         forward_s = backward_s = wait_s = 0.0
@@ -111,7 +122,7 @@ def prepare(work: Compute, rank: Rank) -> Step:
     return step
 
 
-def build(rank: Rank) -> Join:
+def build(rank: Rank[Settings]) -> Join:
     work = computing.build(rank.config, rank=rank.number, world=rank.world, device=rank.device)
     return lambda: prepare(work, rank)
 

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..base.stepping import Step, timed
-from ..compute import computing
-from .program import LEARNING_RATE, Join, Rank, run
+from ..compute.computing import EmulatedSettings
+from .context import LEARNING_RATE, Rank, size_of
+from .context import Settings as TorchSettings
+from .program import Join, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import torch
     import torch.distributed as dist
+    from torch.distributed.fsdp import FSDPModule
 
-    from ..base.trace import Trace
-    from ..compute.computing import Compute
+    from ..base.span_trace import Trace
+    from ..compute.emulated_torch import EmulatedCompute, EmulatedModel
+
+
+class Settings(TorchSettings, EmulatedSettings):
+    """How FSDP2 divides the model."""
+
+    unit_bytes: float  # least size of consecutive layers that are gathered at once
+    reshard: bool  # whether what was gathered is freed after the forward pass
 
 
 class Traced:
@@ -38,28 +48,27 @@ class Traced:
         # It ends before it returns, asked to or not: FSDP2 takes that as well, and on gloo never asks otherwise.
         self._collective(output_tensor, input_tensor, group=group, **{**options, "async_op": False})
         whole = max(output_tensor, input_tensor, key=lambda tensor: tensor.numel())
-        size = whole.numel() * whole.element_size()
-        self._trace.communicated(self._name, begin_ns, size=size, what=self._what)
+        self._trace.communicated(self._name, begin_ns, size=size_of(whole), what=self._what)
 
 
-def record(unit: torch.nn.Module, number: int, trace: Trace) -> None:
+def record(unit: FSDPModule, number: int, trace: Trace) -> None:
     """Have a sharded unit record its all-gathers and reduce-scatters."""
     import torch.distributed as dist
 
     # Torch 2.13 warns of the names that earlier ones know.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-    unit.set_custom_all_gather(Traced("all-gather", gather, unit=number, trace=trace))
-    unit.set_custom_reduce_scatter(Traced("reduce-scatter", scatter, unit=number, trace=trace))
+    unit.set_custom_all_gather(Traced("all-gather", gather, unit=number, trace=trace))  # type: ignore[arg-type]
+    unit.set_custom_reduce_scatter(Traced("reduce-scatter", scatter, unit=number, trace=trace))  # type: ignore[arg-type]
 
 
-def units(module: torch.nn.Module, least_bytes: float) -> Iterator[list[torch.nn.Module]]:
+def units(module: EmulatedModel, least_bytes: float) -> Iterator[list[torch.nn.Module]]:
     """Consecutive blocks of at least so many bytes together; what is left in the end is a unit too."""
     unit: list[torch.nn.Module] = []
     size = 0
     for block in module.blocks:
         unit.append(block)
-        size += sum(weight.numel() * weight.element_size() for weight in block.parameters())
+        size += sum(size_of(weight) for weight in block.parameters())
         if size >= least_bytes:
             yield unit
             unit, size = [], 0
@@ -67,24 +76,26 @@ def units(module: torch.nn.Module, least_bytes: float) -> Iterator[list[torch.nn
         yield unit
 
 
-def prepare(work: Compute, rank: Rank) -> Step:
+def prepare(work: EmulatedCompute, rank: Rank[Settings]) -> Step:
     """Shard the model; what is given does one iteration."""
     import torch
-    import torch.distributed as dist
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+    from torch.distributed.tensor import DTensor
 
     config, trace = rank.config, rank.trace
-    mesh = dist.init_device_mesh(rank.device.type, (rank.world,))
+    mesh = init_device_mesh(rank.device.type, (rank.world,))
     # A GPU runs behind the program, whose clock would tell only when it was given its work.
     tells = config["trace"] and rank.device.type == "cpu"
     for number, unit in enumerate(units(work.module, config["unit_bytes"])):
         fully_shard(unit, mesh=mesh, reshard_after_forward=config["reshard"])
         if tells:
-            record(unit[0], number, trace)
-    model = fully_shard(work.module, mesh=mesh, reshard_after_forward=config["reshard"])
+            record(cast(FSDPModule, unit[0]), number, trace)
+    model = work.module
+    fully_shard(model, mesh=mesh, reshard_after_forward=config["reshard"])
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
 
-    def step(_iteration: int) -> dict[str, Any]:
+    def step(_iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
         optimizer.zero_grad()
         loss = work.loss(model)
@@ -102,15 +113,17 @@ def prepare(work: Compute, rank: Rank) -> Step:
             "samples": config["batch"],
         }
         if rank.checksum:  # of its shard: the sum over ranks is that of the model
-            shards = (weight.detach().to_local() for weight in model.parameters())
+            shards = (cast(DTensor, weight.detach()).to_local() for weight in model.parameters())
             fields["checksum"] = sum(float(shard.double().sum()) for shard in shards)
         return fields
 
     return step
 
 
-def build(rank: Rank) -> Join:
-    work = computing.build(rank.config, rank=rank.number, world=rank.world, device=rank.device)
+def build(rank: Rank[Settings]) -> Join:
+    from ..compute.emulated_torch import EmulatedCompute
+
+    work = EmulatedCompute(rank.config["layers"], seed=rank.config["seed"] + rank.number, device=rank.device)
     return lambda: prepare(work, rank)
 
 

@@ -16,13 +16,14 @@ class Tokens:
 
     def __init__(self, count: int, *, seed: int, rank: int) -> None:
         shared = torch.Generator().manual_seed(seed)
-        self._direction = torch.randn(FEATURES, generator=shared) / FEATURES**0.5
+        self._direction: torch.Tensor = torch.randn(FEATURES, generator=shared) / FEATURES**0.5
         self._draw = torch.Generator().manual_seed(seed + 1 + rank)
         self._count = count
 
     def next(self) -> torch.Tensor:
         """Features of shape (count, FEATURES)."""
-        return self._direction + torch.randn(self._count, FEATURES, generator=self._draw) / FEATURES**0.5
+        noise: torch.Tensor = torch.randn(self._count, FEATURES, generator=self._draw) / FEATURES**0.5
+        return self._direction + noise
 
     def chance(self, count: int) -> torch.Tensor:
         """Uniform numbers of shape (tokens, count)."""

@@ -4,29 +4,51 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..base.iteration_log import IterationLog
 from ..base.stepping import Step
-from .program import LEARNING_RATE, Join, Rank, run
+from .context import LEARNING_RATE, Precision, Rank, gradient_of, precision_of, size_of
+from .context import Settings as TorchSettings
+from .program import Join, run
 
 if TYPE_CHECKING:
     import torch
 
 
+class Settings(TorchSettings):
+    """The model's blocks, and what a rank computes in an iteration; times in seconds, forward, with even gates."""
+
+    blocks: int
+    sparse: list[int]  # the blocks that have experts
+    experts: int
+    top: int
+    gate_rate: float
+    batch: int
+    tokens: int  # of a rank
+    hidden: int
+    scale: int
+    dense: int  # parameters that each rank has, scaled
+    precision: Precision
+    attention_s: float
+    feed_forward_s: float
+    head_s: float
+    backward: float  # how many times longer a backward pass takes
+
+
 class Experts:
     """The blocks of a model of which some have experts on all ranks, and what this rank sends to whom."""
 
-    def __init__(self, rank: Rank) -> None:
+    def __init__(self, rank: Rank[Settings]) -> None:
         import torch
 
-        from ..compute.pace import Pace, sharpen_timer
+        from ..compute.compute_clock import ComputeClock, sharpen_timer
         from .gating import Gate, Tokens
 
         config = rank.config
         self._rank, self._config, self._trace = rank, config, rank.trace
-        self._pace = Pace()
-        self._precision = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[config["precision"]]
+        self._clock = ComputeClock()
+        self._precision = precision_of(config["precision"])
         self.gates = torch.nn.ModuleList(
             Gate(config["experts"], top=config["top"], seed=config["seed"] + block) if block in config["sparse"]
             else torch.nn.Identity() for block in range(config["blocks"])
@@ -43,8 +65,8 @@ class Experts:
 
     def _compute(self, name: str, seconds: float, block: int) -> None:
         begin_ns = time.monotonic_ns()
-        self._pace.start()
-        self._pace.sleep_until(seconds)
+        self._clock.start()
+        self._clock.sleep_until(seconds)
         self._trace.computed(name, begin_ns, time.monotonic_ns(), what=f"block {block}")
 
     def _route(self, block: int) -> None:
@@ -74,8 +96,7 @@ class Experts:
         sent, got = torch.zeros(sum(out), dtype=self._precision), torch.empty(sum(into), dtype=self._precision)
         begin_ns = time.monotonic_ns()
         dist.all_to_all_single(got, sent, into, out)
-        size = sent.numel() * sent.element_size()
-        self._trace.communicated("all-to-all", begin_ns, size=size, what=f"block {block}")
+        self._trace.communicated("all-to-all", begin_ns, size=size_of(sent), what=f"block {block}")
 
     def elements(self, block: int) -> torch.Tensor:
         """What a block's tokens are on the way to their experts, in elements from each rank to each."""
@@ -122,16 +143,15 @@ class Experts:
         import torch.distributed as dist
 
         self._gradients.copy_(self._noise)
-        choosing = torch.cat([gate.grad.flatten() for gate in self.gates.parameters()])
+        choosing = torch.cat([gradient_of(gate).flatten() for gate in self.gates.parameters()])
         for what, gradients in (("dense", self._gradients), ("gates", choosing)):
             begin_ns = time.monotonic_ns()
             dist.all_reduce(gradients)
-            size = gradients.numel() * gradients.element_size()
-            self._trace.communicated("all-reduce", begin_ns, size=size, what=what)
+            self._trace.communicated("all-reduce", begin_ns, size=size_of(gradients), what=what)
         choosing /= self._rank.world
         at = 0
         for gate in self.gates.parameters():
-            gate.grad.copy_(choosing[at : at + gate.numel()].view_as(gate))
+            gradient_of(gate).copy_(choosing[at : at + gate.numel()].view_as(gate))
             at += gate.numel()
 
     def update(self) -> float:
@@ -143,12 +163,12 @@ class Experts:
             self.dense.add_(self._gradients, alpha=-LEARNING_RATE / self._rank.world)
         return float(torch.stack(self._balance).detach().mean())
 
-    def told(self) -> dict[str, Any]:
+    def routing(self) -> dict[str, object]:
         """What went from each rank to each in the iteration: copies of tokens there, bytes in all four exchanges."""
         import torch
 
-        copies = sum(self._routes.values())
-        there = sum(self.elements(block) for block in self._routes)
+        copies = torch.stack(list(self._routes.values())).sum(dim=0)
+        there = torch.stack([self.elements(block) for block in self._routes]).sum(dim=0)
         sent = 2 * (there + there.T) * torch.finfo(self._precision).bits // 8
         others = sent[~torch.eye(self._rank.world, dtype=torch.bool)]
         me = self._rank.number
@@ -160,16 +180,16 @@ class Experts:
         }
 
 
-def build(rank: Rank) -> Join:
+def build(rank: Rank[Settings]) -> Join:
     experts = Experts(rank)
     return lambda: prepare(experts, rank)
 
 
-def prepare(experts: Experts, rank: Rank) -> Step:
+def prepare(experts: Experts, rank: Rank[Settings]) -> Step:
     """What is given does one iteration and logs who got how much."""
     log = IterationLog(Path("routing.jsonl"))
 
-    def step(iteration: int) -> dict[str, Any]:
+    def step(iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
         experts.forward()
         forward_ns = time.monotonic_ns()
@@ -178,8 +198,8 @@ def prepare(experts: Experts, rank: Rank) -> Step:
         experts.reduce()
         reduced_ns = time.monotonic_ns()
         loss = experts.update()
-        log.write({"iteration": iteration, **experts.told()})
-        fields: dict[str, Any] = {
+        log.write({"iteration": iteration, **experts.routing()})
+        fields: dict[str, float] = {
             "forward_s": round((forward_ns - begin_ns) * 1e-9, 9),
             "backward_s": round((backward_ns - forward_ns) * 1e-9, 9),
             "wait_s": round((reduced_ns - backward_ns) * 1e-9, 9),

@@ -6,14 +6,15 @@ import queue
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..base.lifecycle import peer_lost
 from ..base.stepping import Step, timed
 from ..compute import computing
-from . import served
-from .buckets import Bucket, exchange, split
-from .program import LEARNING_RATE, Join, Rank, run
+from . import parameter_server
+from .buckets import Bucket, Settings, exchange, split
+from .context import LEARNING_RATE, Rank, gradient_of
+from .program import Join, run
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,7 @@ class Synchronizer:
     Buckets are filled from the last parameter to the first and travel in that order on every rank.
     """
 
-    def __init__(self, module: torch.nn.Module, rank: Rank) -> None:
+    def __init__(self, module: torch.nn.Module, rank: Rank[Settings]) -> None:
         self._rank = rank
         self._ready: queue.SimpleQueue[Bucket] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
@@ -55,7 +56,7 @@ class Synchronizer:
             self._ready.put(bucket)
 
     def _arrived(self, parameter: torch.nn.Parameter, bucket: Bucket) -> None:
-        bucket.view(parameter).copy_(parameter.grad)
+        bucket.view(parameter).copy_(gradient_of(parameter))
         bucket.missing -= 1
         if bucket.missing == 0:
             self._early.add(bucket.number)
@@ -99,7 +100,7 @@ class PairAverager:
     answers whoever asks.
     """
 
-    def __init__(self, module: torch.nn.Module, rank: Rank) -> None:
+    def __init__(self, module: torch.nn.Module, rank: Rank[Settings]) -> None:
         import torch
 
         self._rank = rank
@@ -156,14 +157,14 @@ class PairAverager:
             optimizer.step()
 
 
-def synchronous(work: Compute, rank: Rank, optimizer: torch.optim.Optimizer) -> Step:
+def synchronous(work: Compute, rank: Rank[Settings], optimizer: torch.optim.Optimizer) -> Step:
     """Steps in which all ranks apply the same mean gradient; a server takes part in the exchange alone."""
     config, trace = rank.config, rank.trace
     synchronizer = Synchronizer(work.module, rank)
     servers = config["servers"] if config["strategy"] == "parameter-server" else 0
     computes = rank.number >= servers
 
-    def step(_iteration: int) -> dict[str, Any]:
+    def step(_iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
         optimizer.zero_grad()
         synchronizer.begin()
@@ -198,12 +199,12 @@ def synchronous(work: Compute, rank: Rank, optimizer: torch.optim.Optimizer) -> 
     return step
 
 
-def asynchronous(work: Compute, rank: Rank, optimizer: torch.optim.Optimizer) -> Step:
+def asynchronous(work: Compute, rank: Rank[Settings], optimizer: torch.optim.Optimizer) -> Step:
     """Steps in which a rank averages its weights with one peer's."""
     config, trace = rank.config, rank.trace
     averager = PairAverager(work.module, rank)
 
-    def step(iteration: int) -> dict[str, Any]:
+    def step(iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
         optimizer.zero_grad()
         loss = work.loss(work.module)
@@ -226,13 +227,13 @@ def asynchronous(work: Compute, rank: Rank, optimizer: torch.optim.Optimizer) ->
     return step
 
 
-def build(rank: Rank) -> Join:
+def build(rank: Rank[Settings]) -> Join:
     import torch
 
     work = computing.build(rank.config, rank=rank.number, world=rank.world, device=rank.device)
     optimizer = torch.optim.SGD(work.module.parameters(), lr=LEARNING_RATE)
     if rank.config["order"] is not None:
-        return lambda: served.prepare(work, rank)
+        return lambda: parameter_server.prepare(work, rank)
     make = asynchronous if rank.config["strategy"] == "pair-averaging" else synchronous
     return lambda: make(work, rank, optimizer)
 

@@ -9,49 +9,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from ..base import rank_settings
 from ..base.iteration_log import IterationLog
 from ..base.lifecycle import end_on_signal, fail, first_line, peer_lost
+from ..base.span_trace import Trace
 from ..base.stepping import Step, iterate
-from ..base.trace import Trace
+from .context import Given, Rank
 from .rendezvous import connect
-
-if TYPE_CHECKING:
-    import torch
-
-LEARNING_RATE = 0.01
-
-
-@dataclass
-class Rank:
-    """Who this process is, and what it was told."""
-
-    number: int
-    world: int
-    device: torch.device
-    config: dict[str, Any]
-    trace: Trace
-    checksum: bool  # whether the sum of all parameters is logged after each iteration
-
-    def checksum_of(self, module: torch.nn.Module) -> dict[str, float]:
-        """The sum of all parameters for the log, if it was asked for."""
-        if not self.checksum:
-            return {}
-        return {"checksum": sum(float(weight.double().sum()) for weight in module.parameters())}
-
 
 # What is to be done once all ranks are connected: it gives the step.
 Join = Callable[[], Step]
 
 
-def run(build: Callable[[Rank], Join]) -> None:
+def run(build: Callable[[Rank[Given]], Join]) -> None:
     """Be a rank: `build` makes what takes no peer, and what it gives is called once they are connected."""
     checksum = rank_settings.checksum_requested()
-    config: dict[str, Any] = rank_settings.load()
+    config: Given = rank_settings.load()
     log = IterationLog(Path("iterations.jsonl"))
     trace = Trace(Path("trace.jsonl"), wanted=config["trace"])
 
@@ -68,8 +43,7 @@ def run(build: Callable[[Rank], Join]) -> None:
         device = torch.device(f"cuda:{local}" if config["device"] == "cuda" else "cpu")
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        rank = Rank(number, world, device, config, trace, checksum)
-        join = build(rank)
+        join = build(Rank(number, world, device, config, trace, checksum))
     except (ImportError, RuntimeError, OSError) as error:
         fail(f"could not build the model: {first_line(error)}")
     connect(config, rank=number, world=world, device=device)

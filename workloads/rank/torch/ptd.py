@@ -6,23 +6,54 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ..base.stepping import Step
-from .parallel import REPLICA, STAGE, TENSOR, ends, groups, one_forward_one_backward
-from .program import LEARNING_RATE, Join, Rank, run
+from .context import LEARNING_RATE, Precision, Rank, precision_of, size_of
+from .context import Settings as TorchSettings
+from .parallel import REPLICA, STAGE, TENSOR, Place, ends, groups, one_forward_one_backward
+from .program import Join, run
 
 if TYPE_CHECKING:
     import torch
     import torch.distributed as dist
 
-    from ..base.trace import Trace
+    from ..base.span_trace import Trace
 
 _FORWARD_TAG, _BACKWARD_TAG = 0, 1  # + twice the number of the microbatch
 
 
+class StagePlan(TypedDict):
+    """A stage's blocks, and its times for one microbatch in seconds, forward; `backward` is how many times longer."""
+
+    blocks: int
+    attention_s: float
+    feed_forward_s: float
+    head_s: float
+    backward: float
+
+
+class Settings(TorchSettings):
+    """How the GPT is split, and what travels, in elements."""
+
+    places: list[Place]  # of each rank
+    stages: list[StagePlan]
+    batch: int  # samples of a microbatch
+    microbatches: int
+    recompute: bool
+    precision: Precision
+    activation: int
+    gradients: Sequence[int]  # of a rank of each stage
+    embedding: int  # those of them that are the table's
+
+
+def _places(config: Settings) -> list[Place]:
+    """The place of each rank: JSON has no tuples."""
+    return [(stage, tensor, replica) for stage, tensor, replica in config["places"]]
+
+
 class Sender:
-    """Sends one message after the other on a thread of its own, so that each one.s end is known."""
+    """Sends one message after the other on a thread of its own, so that each one's end is known."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -54,31 +85,30 @@ class Sender:
             except RuntimeError as error:
                 self._done.put(error)
                 return
-            size = tensor.numel() * tensor.element_size()
-            self._trace.communicated("send", begin_ns, size=size, what=what, peer=peer)
+            self._trace.communicated("send", begin_ns, size=size_of(tensor), what=what, peer=peer)
             self._done.put(None)
 
 
 class Stage:
     """This rank's part of the model: its parameters, its neighbours, and the passes of a microbatch."""
 
-    def __init__(self, rank: Rank) -> None:
+    def __init__(self, rank: Rank[Settings]) -> None:
         import torch
 
-        from ..compute.pace import Pace, sharpen_timer
+        from ..compute.compute_clock import ComputeClock, sharpen_timer
 
         config = rank.config
         self._rank = rank
         self._trace = rank.trace
-        self._pace = Pace()
-        where = config["places"]
+        self._clock = ComputeClock()
+        where = _places(config)
         self.stage = where[rank.number][STAGE]
         self.stages = max(place[STAGE] for place in where) + 1
         self._plan = config["stages"][self.stage]
-        line = next(line for line in groups([tuple(place) for place in where], STAGE) if rank.number in line)
+        line = next(line for line in groups(where, STAGE) if rank.number in line)
         self._before = line[self.stage - 1] if self.stage else None
         self._after = line[self.stage + 1] if self.stage + 1 < self.stages else None
-        precision = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[config["precision"]]
+        precision = precision_of(config["precision"])
         self._activation, self._outgoing, self._incoming = (
             torch.zeros(config["activation"], dtype=precision) for _ in range(3)
         )
@@ -93,7 +123,7 @@ class Stage:
 
     def join(self) -> None:
         """Make the process groups; all ranks make all of them, in the same order."""
-        where = [tuple(place) for place in self._rank.config["places"]]
+        where = _places(self._rank.config)
         self._tensor = self._group(groups(where, TENSOR))
         self._data = self._group(groups(where, REPLICA))
         self._ends = self._group(ends(where))
@@ -118,12 +148,12 @@ class Stage:
             return
         begin_ns = time.monotonic_ns()
         dist.all_reduce(tensor, group=group)
-        self._trace.communicated("all-reduce", begin_ns, size=tensor.numel() * tensor.element_size(), what=what)
+        self._trace.communicated("all-reduce", begin_ns, size=size_of(tensor), what=what)
 
     def _compute(self, name: str, seconds: float, what: str) -> None:
         begin_ns = time.monotonic_ns()
-        self._pace.start()
-        self._pace.sleep_until(seconds)
+        self._clock.start()
+        self._clock.sleep_until(seconds)
         self._trace.computed(name, begin_ns, time.monotonic_ns(), what=what)
 
     def _blocks(self, name: str, what: str, *, times: float) -> None:
@@ -167,8 +197,7 @@ class Stage:
             return
         begin_ns = time.monotonic_ns()
         dist.recv(self._incoming, peer, tag=tag)
-        size = self._incoming.numel() * self._incoming.element_size()
-        self._trace.communicated("receive", begin_ns, size=size, what=what, peer=peer)
+        self._trace.communicated("receive", begin_ns, size=size_of(self._incoming), what=what, peer=peer)
 
     def _send(self, peer: int | None, tag: int, what: str) -> None:
         """Begin to send; nobody waits for its end before the iteration's."""
@@ -197,12 +226,12 @@ class Stage:
             return float(self.weights.square().mean())
 
 
-def build(rank: Rank) -> Join:
+def build(rank: Rank[Settings]) -> Join:
     stage = Stage(rank)
     return lambda: prepare(stage, rank)
 
 
-def prepare(stage: Stage, rank: Rank) -> Step:
+def prepare(stage: Stage, rank: Rank[Settings]) -> Step:
     """Make the groups; what is given does one iteration."""
     stage.join()
     config = rank.config
@@ -211,7 +240,7 @@ def prepare(stage: Stage, rank: Rank) -> Step:
     counts = stage.stage == stage.stages - 1 and config["places"][rank.number][TENSOR] == 0
     holds_table = stage.stage in (0, stage.stages - 1)
 
-    def step(_iteration: int) -> dict[str, Any]:
+    def step(_iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
         spent = {"forward": 0.0, "backward": 0.0}
         for kind, microbatch in passes:
@@ -219,7 +248,7 @@ def prepare(stage: Stage, rank: Rank) -> Step:
         stage.reduce()
         loss = stage.update()
         all_s = (time.monotonic_ns() - begin_ns) * 1e-9
-        fields: dict[str, Any] = {
+        fields: dict[str, float] = {
             "forward_s": round(spent["forward"], 9),
             "backward_s": round(spent["backward"], 9),
             "wait_s": round(all_s - sum(spent.values()), 9),

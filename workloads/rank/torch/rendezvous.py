@@ -6,25 +6,27 @@ import errno
 import os
 import socket
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..base.lifecycle import fail, first_line
+from .context import Settings
 
 if TYPE_CHECKING:
     import torch
 
 
-def connect(config: dict[str, Any], *, rank: int, world: int, device: torch.device) -> None:
+def connect(config: Settings, *, rank: int, world: int, device: torch.device) -> None:
     """Meet the other ranks; fail with one line when that does not work within `rendezvous_s`."""
     import torch.distributed as dist
+    from torch._C._distributed_c10d import TCPStore
 
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    door = listening(address, port) if rank == 0 else None
+    listener = listening(address, port) if rank == 0 else None
     try:
-        store = dist.TCPStore(
+        store = TCPStore(
             address, port, world, rank == 0, timeout=timedelta(seconds=config["rendezvous_s"]), wait_for_workers=True,
             # The store owns the descriptor from here on, and closes it.
-            master_listen_fd=None if door is None else door.detach(),
+            master_listen_fd=None if listener is None else listener.detach(),
         )  # fmt: skip
         dist.init_process_group(
             config["backend"],

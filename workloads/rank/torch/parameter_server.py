@@ -10,12 +10,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..base.stepping import Step
-from .buckets import Bucket, exchange, split
+from .buckets import Bucket, Settings, exchange, split
+from .context import LEARNING_RATE, Rank, gradient_of
 from .exchange import pulling
-from .program import LEARNING_RATE, Rank
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +28,7 @@ _READY = "ready"  # the order in which nothing is held back
 class Transfers:
     """A thread that carries one round of one bucket after the other; who waits for a bucket learns of its failure."""
 
-    def __init__(self, name: str, buckets: list[Bucket], half: slice, rank: Rank) -> None:
+    def __init__(self, name: str, buckets: list[Bucket], half: slice, rank: Rank[Settings]) -> None:
         self._todo: queue.SimpleQueue[Bucket] = queue.SimpleQueue()
         self._done: list[queue.SimpleQueue[Exception | None]] = [queue.SimpleQueue() for _ in buckets]
         self._half = half
@@ -62,14 +62,14 @@ _PUSH, _PULL = slice(0, 1), slice(1, 2)  # rounds of a bucket
 class Server:
     """Adds up what workers push, and gives the sums back in order."""
 
-    def __init__(self, work: Compute, rank: Rank) -> None:
+    def __init__(self, work: Compute, rank: Rank[Settings]) -> None:
         self._rank = rank
         self._module = work.module
         self._buckets = split(work.module, rank)
         self._pulls = Transfers("pulls", self._buckets, _PULL, rank)
         self._update = _updates(self._buckets, rank)
 
-    def step(self, iteration: int) -> dict[str, Any]:
+    def step(self, iteration: int) -> dict[str, float]:
         config, begin_ns = self._rank.config, time.monotonic_ns()
         for bucket in self._buckets:
             bucket.flat.zero_()
@@ -95,7 +95,7 @@ class Server:
 class Worker:
     """Pushes gradients as they come, and holds each layer of the next forward pass until it was updated."""
 
-    def __init__(self, work: Compute, rank: Rank) -> None:
+    def __init__(self, work: Compute, rank: Rank[Settings]) -> None:
         self._work, self._rank = work, rank
         self._buckets = split(work.module, rank)
         self._pushes = Transfers("pushes", self._buckets, _PUSH, rank)
@@ -139,7 +139,7 @@ class Worker:
         self._work.held((self._computing_ns - begin_ns) * 1e-9)
 
     def _arrived(self, parameter: torch.nn.Parameter, bucket: Bucket) -> None:
-        bucket.view(parameter).copy_(parameter.grad)
+        bucket.view(parameter).copy_(gradient_of(parameter))
         bucket.missing -= 1
         if bucket.missing == 0:
             self._complete.add(bucket.number)
@@ -149,7 +149,7 @@ class Worker:
                 self._pulls.begin(self._buckets[self._next])
             self._next += 1
 
-    def step(self, iteration: int) -> dict[str, Any]:
+    def step(self, iteration: int) -> dict[str, float]:
         config, trace = self._rank.config, self._rank.trace
         begin_ns = self._computing_ns = time.monotonic_ns()
         self._waited_ns, self._next = 0, 0
@@ -183,13 +183,13 @@ class Worker:
         }
 
 
-def _in_order(buckets: list[Bucket], rank: Rank, iteration: int) -> list[Bucket]:
+def _in_order(buckets: list[Bucket], rank: Rank[Settings], iteration: int) -> list[Bucket]:
     config = rank.config
-    numbers = pulling(config["order"], buckets=len(buckets), iteration=iteration, seed=config["seed"])
+    numbers = pulling(config["order"] or _READY, buckets=len(buckets), iteration=iteration, seed=config["seed"])
     return [buckets[number] for number in numbers]
 
 
-def _updates(buckets: list[Bucket], rank: Rank) -> Callable[[Bucket], None]:
+def _updates(buckets: list[Bucket], rank: Rank[Settings]) -> Callable[[Bucket], None]:
     """What updates the parameters of a bucket from the sum that it holds, and forgets their gradients."""
     import torch
 
@@ -206,6 +206,6 @@ def _updates(buckets: list[Bucket], rank: Rank) -> Callable[[Bucket], None]:
     return update
 
 
-def prepare(work: Compute, rank: Rank) -> Step:
+def prepare(work: Compute, rank: Rank[Settings]) -> Step:
     """The step of a server or of a worker, whichever this rank is."""
     return (Server if rank.number < rank.config["servers"] else Worker)(work, rank).step

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Tuple
 
 from .iteration_log import IterationLog
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 
-Span = list[object]  # lane, name, what, peer, bytes, begin and end by the monotonic clock in ns
+# Lane, name, what, peer, bytes, begin and end by the monotonic clock in ns.
+Span = Tuple[str, str, str, int, int, int, int]
 
 
 class Trace:
@@ -30,7 +32,7 @@ class Trace:
         """A span of `size` bytes from `begin_ns` to `end_ns` of the monotonic clock."""
         if self._log is not None:
             with self._lock:
-                self._spans.append([lane, name, what, peer, size, begin_ns, end_ns])
+                self._spans.append((lane, name, what, peer, size, begin_ns, end_ns))
 
     def communicated(self, name: str, begin_ns: int, *, size: int, what: str = "", peer: int = -1) -> None:
         """A communication that began at `begin_ns` has just ended."""
@@ -46,7 +48,7 @@ class Trace:
             return
         with self._lock:
             spans, self._spans = self._spans, []
-        spans.sort(key=lambda span: span[5])  # type: ignore[arg-type,return-value]
+        spans.sort(key=lambda span: span[5])
         self._log.write({"iteration": iteration, "start_ns": start_ns, "mono_start_ns": mono_start_ns, "spans": spans})
 
     def close(self) -> None:

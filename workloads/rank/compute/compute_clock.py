@@ -9,7 +9,7 @@ _PR_SET_TIMERSLACK = 29
 _SHORTEST_SLEEP_S = 5e-6
 
 
-class Pace:
+class ComputeClock:
     """The clock of one pass: it sleeps to instants counted from the start of the pass, so that no delay adds up."""
 
     def __init__(self) -> None:

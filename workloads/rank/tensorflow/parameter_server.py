@@ -14,12 +14,19 @@ import time
 from typing import Any, NoReturn
 
 from ..base.lifecycle import end_on_signal, fail, first_line
+from ..base.rank_settings import TrainingSettings
 from ..base.scratch import own_scratch
 from ..base.stepping import Step, timed
 from ..base.worker import LEARNING_RATE, run
-from ..compute.pace import sharpen_timer
+from ..compute.compute_clock import sharpen_timer
 
 _EVERY_S = 0.2
+
+
+class Settings(TrainingSettings):
+    """What a worker is given."""
+
+    meet_s: float  # for the first worker to initialize the variables
 
 
 def cluster() -> tuple[dict[str, list[str]], str, int]:
@@ -41,7 +48,7 @@ def serve() -> NoReturn:
     raise AssertionError("a server never ends by itself")
 
 
-def build(config: dict[str, Any], *, checksum: bool) -> Step:  # noqa: ARG001
+def build(config: Settings, *, checksum: bool) -> Step:  # noqa: ARG001
     """Join the cluster, and lay the step out as a graph over the servers and this worker."""
     sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
     import tensorflow as tf
@@ -72,7 +79,7 @@ def build(config: dict[str, Any], *, checksum: bool) -> Step:  # noqa: ARG001
     if session is None:
         raise RuntimeError(f"the first worker has not initialized the variables within {config['meet_s']:g} s")
 
-    def step(_iteration: int) -> dict[str, Any]:
+    def step(_iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
         with plain_errors():
             loss = float(session.run(trained))

@@ -1,0 +1,93 @@
+"""Tables of packet captures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.parts.schema.column import Column, Table
+
+TABLES: Mapping[str, Table] = {
+    "captures": Table(
+        "a packet capture",
+        {
+            "port": Column("string", "network device that was captured"),
+            "captured": Column("int64", "packets that tcpdump captured, as it said at its exit"),
+            "received": Column("int64", "packets that the filter received"),
+            "dropped": Column("int64", "packets that the kernel dropped"),
+            "files": Column("int64", "files of the capture"),
+            "bytes": Column("int64", "size of the files"),
+        },
+    ),
+    "capture_flows": Table(
+        "a 5-tuple in one direction at one capture point: a flow that is captured at both ends has two",
+        {
+            "port": Column("string", "network device that was captured"),
+            "direction": Column("string", "out or in, seen from the node"),
+            "protocol": Column("string", "tcp, udp, ..."),
+            "src": Column("string", "address of the sender"),
+            "src_port": Column("int64", "port of the sender"),
+            "dst": Column("string", "address of the receiver"),
+            "dst_port": Column("int64", "port of the receiver"),
+            "kind": Column("string", "training, cross, control or other"),
+            "name": Column("string", "name of the job or of the traffic source"),
+            "packets": Column(
+                "int64",
+                "as captured: one that the device cuts into frames (segmentation offload) counts once",
+            ),
+            "wire_bytes": Column("int64", "layer 2, without FCS; of the frames that such a packet is cut into"),
+            "payload_bytes": Column("int64", "transport payload"),
+            "repeated_bytes": Column(
+                "int64",
+                "payload whose sequence numbers were captured before at this point (retransmissions)",
+            ),
+            "first_ns": Column("int64", "first packet"),
+            "last_ns": Column("int64", "last packet"),
+        },
+    ),
+    "flow_packets": Table(
+        "a bin of time of a flow of `capture_flows`; empty bins are left out",
+        {
+            "port": Column("string", "network device that was captured"),
+            "flow": Column(
+                "int64",
+                "place of the flow among the rows of `capture_flows` of the same node and launch, from 0",
+            ),
+            "bin_ns": Column("int64", "start of the bin"),
+            "width_ns": Column("int64", "of the bin: a millisecond, or twice as often as it takes to bound the rows"),
+            "packets": Column("int64", "packets"),
+            "wire_bytes": Column("int64", "layer-2 bytes, without FCS"),
+            "payload_bytes": Column("int64", "transport payload"),
+            "repeated_bytes": Column("int64", "payload that was captured before at this point (retransmissions)"),
+        },
+    ),
+    "packets": Table(
+        "a bin of time of all packets of one kind in one direction at one capture point",
+        {
+            "port": Column("string", "network device that was captured"),
+            "direction": Column("string", "out or in, seen from the node"),
+            "kind": Column("string", "training, cross, control or other"),
+            "name": Column("string", "name of the job or of the traffic source"),
+            "bin_ns": Column("int64", "start of the bin"),
+            "packets": Column("int64", "packets"),
+            "wire_bytes": Column("int64", "layer-2 bytes, without FCS"),
+            "payload_bytes": Column("int64", "transport payload"),
+            "repeated_bytes": Column("int64", "payload that was captured before at this point (retransmissions)"),
+            "frames": Column("int64", "that these packets are on the wire, cut to the MTU"),
+            "captured_bytes": Column("int64", "layer 2, of the packets as they were captured"),
+        },
+    ),
+    "cross_packets": Table(
+        "likewise of generated flows, in bins of a millisecond, which show bursts",
+        {
+            "port": Column("string", "network device that was captured"),
+            "direction": Column("string", "out or in, seen from the node"),
+            "kind": Column("string", "training, cross, control or other"),
+            "name": Column("string", "name of the job or of the traffic source"),
+            "bin_ns": Column("int64", "start of the bin"),
+            "packets": Column("int64", "packets"),
+            "wire_bytes": Column("int64", "layer-2 bytes, without FCS"),
+            "payload_bytes": Column("int64", "transport payload"),
+            "repeated_bytes": Column("int64", "payload that was captured before at this point (retransmissions)"),
+        },
+    ),
+}

@@ -1,0 +1,41 @@
+"""What a table is made of, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+ColumnType = Literal["int64", "float64", "string", "bool"]
+
+_UNITS = {  # by the end of a column's name, the first that fits
+    "width_ns": "ns",
+    "_ns": "ns since the epoch",
+    "_s": "s",
+    "_bps": "bit/s",
+    "bytes": "bytes",
+    "_share": "share of 1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: the type of its values, and what they mean."""
+
+    type: ColumnType
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: what a row of it is, and its columns in their order."""
+
+    row: str
+    columns: Mapping[str, Column]
+
+
+def unit(name: str) -> str:
+    """The unit of a column, which the end of its name tells; empty for one that has none."""
+    if name == "seconds" or name.startswith("bytes"):
+        return "s" if name == "seconds" else "bytes"
+    return next((told for end, told in _UNITS.items() if name.endswith(end)), "")

@@ -1,0 +1,84 @@
+"""Tables of hosts: counters, processes, sockets, delays, processors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.parts.schema.column import Column, Table
+
+TABLES: Mapping[str, Table] = {
+    "counters": Table(
+        "a sample of a counter of a network device or of a node; most counters are cumulative",
+        {
+            "port": Column("string", "network device; empty for the node as a whole"),
+            "time_ns": Column("int64", "when the sample was taken"),
+            "counter": Column("string", "name of the counter"),
+            "value": Column("float64", "its value"),
+        },
+    ),
+    "tasks": Table(
+        "a sample of a process of the run, cumulative over its threads since it began",
+        {
+            "time_ns": Column("int64", "when the sample was taken"),
+            "process": Column("string", "name of its launch; empty for what the agent runs for itself"),
+            "threads": Column("int64", "number of threads"),
+            "run_s": Column("float64", "processor time used"),
+            "wait_s": Column(
+                "float64",
+                "time for which a thread was ready to run and had to wait; missing where not counted",
+            ),
+        },
+    ),
+    "sockets": Table(
+        "a sample of a TCP connection",
+        {
+            "time_ns": Column("int64", "when the sample was taken"),
+            "src": Column("string", "address of the sender"),
+            "src_port": Column("int64", "port of the sender"),
+            "dst": Column("string", "address of the receiver"),
+            "dst_port": Column("int64", "port of the receiver"),
+            "congestion": Column("string", "congestion control"),
+            "rtt_s": Column("float64", "smoothed round-trip time"),
+            "cwnd_segments": Column("int64", "congestion window"),
+            "retransmits": Column("int64", "retransmitted segments"),
+            "bytes_acked": Column("int64", "bytes acknowledged"),
+            "unacked_segments": Column("int64", "segments in flight"),
+        },
+    ),
+    "delays": Table(
+        "a node for which the condition `delay` held packets, over the whole run",
+        {
+            "requested_s": Column("float64", "delay that the condition asks for"),
+            "packets": Column("int64", "packets held"),
+            "dropped": Column("int64", "packets dropped because too many were held"),
+            "held_p50_s": Column("float64", "median time for which packets were held"),
+            "held_p99_s": Column("float64", "99th percentile"),
+            "held_max_s": Column("float64", "longest"),
+        },
+    ),
+    "processors": Table(
+        "a node in a window; shares are of the time of all processors that the node's kernel has",
+        {
+            "window_name": Column("string", "name of the window"),
+            "host": Column("string", "name of the node"),
+            "count": Column("float64", "number of processors"),
+            "own_share": Column("float64", "used by this node's processes of the run"),
+            "others_share": Column("float64", "by processes that are of no node of the run"),
+            "interrupt_share": Column("float64", "spent in interrupts"),
+            "steal_share": Column("float64", "taken by the hypervisor"),
+            "pressure_share": Column("float64", "of the window: some process waited for a processor"),
+            "throttled_share": Column(
+                "float64",
+                "of the window: a control group's limit stopped processes, on all processors",
+            ),
+            "wait_share": Column(
+                "float64",
+                "of the window: the process of a job that waited longest, with all its threads",
+            ),
+            "others_wait_share": Column(
+                "float64",
+                "likewise, for work that is not the run's: as the gate `processor` has it",
+            ),
+        },
+    ),
+}

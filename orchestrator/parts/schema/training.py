@@ -1,0 +1,183 @@
+"""Tables of what trains: iterations, what ranks did in them, and what windows amount to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.parts.schema.column import Column, Table
+
+TABLES: Mapping[str, Table] = {
+    "iterations": Table(
+        "an iteration of a rank",
+        {
+            "job": Column("string", "name of the job"),
+            "rank": Column("int64", "rank in the job"),
+            "window_name": Column("string", "name of the window; empty for warm-up and whatever is outside of windows"),
+            "iteration": Column("int64", "number in the job, from 0; warm-up counts"),
+            "start_ns": Column("int64", "begin"),
+            "end_ns": Column("int64", "end"),
+            "seconds": Column("float64", "iteration time, by the monotonic clock"),
+            "forward_s": Column("float64", "forward pass"),
+            "backward_s": Column("float64", "until the last gradient was computed"),
+            "wait_s": Column("float64", "from then until the last gradient was reduced"),
+            "loss": Column("float64", "loss"),
+            "samples": Column("int64", "of this rank"),
+            "accuracy": Column(
+                "float64",
+                "share of the samples that were classified right before the step; missing where unknown",
+            ),
+        },
+    ),
+    "spans": Table(
+        "something that a rank did in an iteration, from when to when",
+        {
+            "job": Column("string", "name of the job"),
+            "rank": Column("int64", "rank in the job"),
+            "window_name": Column("string", "name of the window"),
+            "iteration": Column("int64", "number in the job, from 0"),
+            "lane": Column("string", "compute or communication"),
+            "span": Column("string", "forward, backward, step; all-reduce, all-gather, ..., send, receive"),
+            "what": Column("string", 'which one, such as "bucket 3"'),
+            "peer": Column("int64", "rank at the other end of a send or receive, else -1"),
+            "bytes": Column("int64", "size of the tensor"),
+            "sequence": Column("int64", "order in which the rank's spans of the iteration began, from 0"),
+            "start_ns": Column("int64", "begin"),
+            "end_ns": Column("int64", "end"),
+        },
+    ),
+    "overlaps": Table(
+        "an iteration of a rank, from its spans",
+        {
+            "job": Column("string", "name of the job"),
+            "rank": Column("int64", "rank in the job"),
+            "window_name": Column("string", "name of the window"),
+            "iteration": Column("int64", "number in the job, from 0"),
+            "compute_s": Column("float64", "time in which it computed"),
+            "communication_s": Column("float64", "time in which anything was under way"),
+            "overlap_s": Column("float64", "time in which both went on"),
+        },
+    ),
+    "collectives": Table(
+        "a collective operation of one message size on a rank",
+        {
+            "job": Column("string", "name of the job"),
+            "rank": Column("int64", "rank in the job"),
+            "window_name": Column("string", "name of the window"),
+            "iteration": Column("int64", "number in the job, from 0"),
+            "operation": Column("string", "name of the operation"),
+            "bytes": Column("int64", "message size, as nccl-tests count it"),
+            "repeats": Column("int64", "repetitions of the operation"),
+            "seconds": Column("float64", "time of one operation, mean over its repetitions"),
+            "algorithm_bps": Column("float64", "message size over time"),
+            "bus_bps": Column(
+                "float64",
+                "bus bandwidth: what the links carry, whatever the operation and the number of ranks",
+            ),
+            "link_bps": Column("float64", "rate of the host's link"),
+        },
+    ),
+    "communication": Table(
+        "an operation and message size in an iteration of a rank, from the log of the framework",
+        {
+            "job": Column("string", "name of the job"),
+            "rank": Column("int64", "rank in the job"),
+            "window_name": Column("string", "name of the window"),
+            "iteration": Column("int64", "number in the job, from 0"),
+            "operation": Column("string", "as the framework calls it"),
+            "bytes": Column(
+                "int64",
+                "message size as the framework counts it: DeepSpeed has a rank's part of a gather",
+            ),
+            "count": Column("int64", "number of such operations"),
+            "seconds": Column("float64", "mean time; of an operation that does not block, the time to start it"),
+            "algorithm_bps": Column(
+                "float64",
+                "algorithm bandwidth as the framework computes it: DeepSpeed counts an all-reduce's message twice",
+            ),
+            "bus_bps": Column("float64", "bus bandwidth, likewise, with the number of all ranks"),
+        },
+    ),
+    "routing": Table(
+        "a pair of ranks in an iteration: the tokens that a mixture of experts sent from one to the other",
+        {
+            "job": Column("string", "name of the job"),
+            "rank": Column("int64", "rank in the job"),
+            "window_name": Column("string", "name of the window"),
+            "iteration": Column("int64", "number in the job, from 0"),
+            "peer": Column("int64", "rank that received them; tokens of a rank for itself stay"),
+            "tokens": Column("int64", "copies of tokens for its experts, over all blocks"),
+            "bytes": Column("int64", "sent to it in all exchanges: there, back, and both for gradients"),
+            "highest_bytes": Column("int64", "of the iteration, over all pairs of different ranks"),
+            "lowest_bytes": Column("int64", "the least of them"),
+            "nonuniform_bytes": Column("int64", "highest less lowest: Li's nonuniform factor (section 3.2)"),
+        },
+    ),
+    "windows": Table(
+        "a measured window",
+        {
+            "window_name": Column("string", "name of the window"),
+            "start_ns": Column("int64", "of the first measured iteration of any job"),
+            "end_ns": Column("int64", "of the last one"),
+            "valid": Column("bool", "whether its figures count"),
+            "reasons": Column("string", "one a line"),
+        },
+    ),
+    "training": Table(
+        "a job in a window",
+        {
+            "window_name": Column("string", "name of the window"),
+            "job": Column("string", "name of the job"),
+            "ranks": Column("int64", "number of ranks"),
+            "iterations": Column("int64", "number of measured iterations"),
+            "effective_iterations": Column("float64", "independent ones that would say as much of the mean"),
+            "mean_s": Column("float64", "mean iteration time"),
+            "mean_low_s": Column("float64", "lower end of its 95% interval, within the run"),
+            "mean_high_s": Column("float64", "upper end"),
+            "p50_s": Column("float64", "median"),
+            "p50_low_s": Column("float64", "lower end of its 95% interval, within the run"),
+            "p50_high_s": Column("float64", "upper end"),
+            "p99_s": Column("float64", "99th percentile"),
+            "p99_low_s": Column("float64", "lower end of its 95% interval, within the run"),
+            "p99_high_s": Column("float64", "upper end"),
+            "sent_bytes": Column(
+                "float64",
+                "TCP payload per iteration, mean over ranks, scaled; NaN where not captured",
+            ),
+            "theory_bytes": Column("float64", "the same by theory, scaled"),
+            "left_out": Column(
+                "int64",
+                "iterations under the window's traffic that were warm-up; missing where not recorded",
+            ),
+            "drift": Column(
+                "float64",
+                "trend of the iteration time over the window, share of its mean; NaN where too short",
+            ),
+            "drift_low": Column("float64", "lower end of its 95% interval"),
+            "drift_high": Column("float64", "upper end"),
+            "drift_p": Column("float64", "probability of a trend as steep where there is none"),
+        },
+    ),
+    "variation": Table(
+        "a rank of a job in a window: how its iteration time varies",
+        {
+            "window_name": Column("string", "name of the window"),
+            "job": Column("string", "name of the job"),
+            "rank": Column("int64", "rank; -1 is the job as a whole"),
+            "iterations": Column("int64", "number of measured iterations"),
+            "mean_s": Column("float64", "mean iteration time"),
+            "cv": Column("float64", "standard deviation over mean"),
+            "p50_s": Column("float64", "median"),
+            "p95_s": Column("float64", "95th percentile"),
+            "p99_s": Column("float64", "99th percentile"),
+            "max_s": Column("float64", "longest"),
+            "straggler_share": Column("float64", "of an iteration, spent waiting for the rank that computes longest"),
+            "efficiency": Column(
+                "float64",
+                "TicTac's scheduling efficiency: 1 where the shorter of computing and communicating is "
+                "overlapped, below 0 where the rank also did neither",
+            ),
+            "overlapped": Column("float64", "share of communication during which it computed"),
+            "orders": Column("int64", "distinct orders in which communications began; 0 where none was recorded"),
+        },
+    ),
+}

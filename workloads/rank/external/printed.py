@@ -1,0 +1,181 @@
+"""What a command prints, and the iterations that its lines tell of."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Dict, Optional, Protocol, TypedDict
+
+from ..base.iteration_log import IterationLog
+
+LONGEST_LINE = 1 << 20  # bytes; of a longer one the rest is another line
+SHOWN_LINES = 3
+
+
+class RuleSettings(TypedDict):
+    """What makes a line an iteration's: one of the two, the other is None."""
+
+    pattern: Optional[str]
+    json: Optional[Dict[str, str]]  # quantity -> path
+
+
+class Rule:
+    """What makes a line an iteration's: a regular expression with named groups, or paths into a JSON object."""
+
+    def __init__(self, told: RuleSettings) -> None:
+        self._pattern = re.compile(told["pattern"]) if told["pattern"] is not None else None
+        self._paths: dict[str, str] = told["json"] or {}
+        self.text = repr(told["pattern"]) if self._pattern else f"JSON with {', '.join(self._paths.values())}"
+
+    def fields(self, line: str) -> dict[str, float] | None:
+        """The numbers that the line tells of an iteration; None where it tells of none."""
+        if self._pattern is None:
+            return self._of_json(line)
+        match = self._pattern.search(line)
+        if match is None:
+            return None
+        try:
+            return {name: float(text) for name, text in match.groupdict().items() if text is not None}
+        except ValueError:
+            return None
+
+    def _of_json(self, line: str) -> dict[str, float] | None:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        found = {name: _at(record, path.split(".")) for name, path in self._paths.items()}
+        whole = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in found.values())
+        return {name: float(value) for name, value in found.items()} if whole else None
+
+
+def _at(record: Any, path: list[str]) -> Any:
+    for step in path:
+        if isinstance(record, dict):
+            record = record.get(step)
+        elif isinstance(record, list) and step.isdigit() and int(step) < len(record):
+            record = record[int(step)]
+        else:
+            return None
+    return record
+
+
+class Lines:
+    """Cuts bytes into lines; a carriage return, as progress bars use it, ends one too."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def take(self, data: bytes) -> list[str]:
+        *whole, self._rest = re.split(rb"[\r\n]+", self._rest + data)
+        if len(self._rest) > LONGEST_LINE:
+            whole.append(self._rest)
+            self._rest = b""
+        return [line.decode("utf-8", "replace") for line in whole if line]
+
+    def last(self) -> list[str]:
+        """What came after the last line's end."""
+        return self.take(b"\n")
+
+
+class Tail:
+    """What is added to a file from now on, which may not be there yet, be cut, or be replaced by another."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode, self._offset = self._state()
+
+    def _state(self) -> tuple[int, int]:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return 0, 0
+        return status.st_ino, status.st_size
+
+    def read(self) -> bytes:
+        inode, size = self._state()
+        if inode != self._inode or size < self._offset:
+            self._inode, self._offset = inode, 0
+        if size == self._offset:
+            return b""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read(size - self._offset)
+        except OSError:  # it was taken away meanwhile
+            return b""
+        self._offset += len(data)
+        return data
+
+
+class Iterations:
+    """Turns lines into the log; without a time of their own, iterations lie between one line and the next."""
+
+    def __init__(self, rule: Rule, log: IterationLog, samples: int | None) -> None:
+        self._rule = rule
+        self._log = log
+        self._samples = samples
+        self._before: tuple[int, int] | None = None
+        self._start_ns = 0
+        self.matched = self.count = 0
+        self.seen: deque[str] = deque(maxlen=SHOWN_LINES)
+
+    def take(self, lines: list[str]) -> None:
+        for line in lines:
+            self.seen.append(line[:200])
+            fields = self._rule.fields(line)
+            if fields is not None:
+                self.matched += 1
+                self._ended(fields)
+
+    def _ended(self, fields: dict[str, float]) -> None:
+        mono_ns, wall_ns = time.monotonic_ns(), time.time_ns()
+        before, self._before = self._before, (mono_ns, wall_ns)
+        seconds = fields.pop("seconds", None)
+        if "milliseconds" in fields:
+            seconds = fields.pop("milliseconds") * 1e-3
+        if seconds is not None:
+            if not 0 <= seconds < 1e6:
+                return
+            before = mono_ns - round(seconds * 1e9), wall_ns - round(seconds * 1e9)
+        if before is None:
+            return
+        # Lines that were held back come together: their iterations still began one after the other.
+        self._start_ns = max(self._start_ns, before[1])
+        record: dict[str, Any] = {
+            "iteration": self.count,
+            "start_ns": self._start_ns,
+            "end_ns": wall_ns,
+            "mono_start_ns": before[0],
+            "mono_end_ns": mono_ns,
+            **fields,
+        }
+        samples = fields.get("samples", self._samples)
+        if samples is not None:
+            record["samples"] = round(samples)
+        self._log.write(record)
+        self.count += 1
+
+    def nothing_matched(self, why: str) -> str:
+        shown = " | ".join(self.seen) or "it printed nothing"
+        return f"{why}, and no line matched {self._rule.text}; the last lines: {shown}"
+
+
+class Reader(Protocol):
+    """What is told the lines of a command, and finds iterations in them."""
+
+    @property
+    def matched(self) -> int:
+        """Lines that told of one."""
+
+    @property
+    def count(self) -> int:
+        """Iterations that have ended."""
+
+    def take(self, lines: list[str]) -> None: ...
+
+    def nothing_matched(self, why: str) -> str:
+        """What to fail with when no line told of any."""
