@@ -61,7 +61,7 @@ def _ls(arguments: argparse.Namespace) -> int:
     from orchestrator.experiment import describe
     from orchestrator.store import index, listing, remote
 
-    store = index.listing(remote.here(arguments.results))
+    store = index.listing(remote.mirrored(arguments.results))
     found = listing.select(store.entries, options.filter_of(arguments))
     for problem in store.problems:
         print(f"orch: left out: {problem}", file=sys.stderr)
@@ -78,7 +78,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from orchestrator.experiment import runtext
     from orchestrator.store import manifest, remote, rundir
 
-    entry = rundir.find(remote.here(arguments.results), arguments.run)
+    entry = rundir.find(remote.mirrored(arguments.results), arguments.run)
     if arguments.json:
         print(manifest.text(entry.manifest).decode(), end="")
     else:
@@ -90,7 +90,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from orchestrator.report.run import html
     from orchestrator.store import remote, rundir
 
-    results = remote.here(arguments.results)
+    results = remote.mirrored(arguments.results)
     entries = [rundir.find(results, wanted) for wanted in arguments.runs]
     remote.fetch(arguments.results, [entry.path for entry in entries])
     beside = entries[0].path.parent if not remote.is_elsewhere(arguments.results) else Path()

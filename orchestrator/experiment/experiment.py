@@ -116,7 +116,7 @@ def names_of(model: type[BaseModel]) -> list[str]:
 def _choice(title: str, kind: registry.Kind) -> type[Choice]:
     fields: dict[str, Any] = {
         name.replace("-", "_"): (part.Config | None, Field(default=None, alias=name))
-        for name, part in registry.found(kind).items()
+        for name, part in registry.parts_of(kind).items()
     }
     return create_model(title, __base__=Choice, **fields)
 
@@ -189,6 +189,8 @@ class Validity(Model):
 
     load: Share | Literal["as-achieved"] = 0.05
     """Largest difference between achieved and requested cross traffic; "as-achieved" takes it where it lands."""
+    load_course: Share | Literal["ignore"] = 0.2
+    """Largest departure of a load over time from its schedule, root mean square of its mean; "ignore" only tells it."""
     capture_drops: Share = 0.0001
     """Largest share of packets that a capture may have dropped."""
     capture_nic: Share = 0.02
@@ -248,7 +250,7 @@ class Experiment(Model):
     """What is watched."""
     measure: Measure
     """When a window ends."""
-    repeat: int = Field(default=1, ge=1, le=1000)
+    repetitions: int = Field(default=1, ge=1, le=1000)
     """How many runs."""
     seed: int = Field(default=1, ge=0)
     """From which every run's own seed is derived."""

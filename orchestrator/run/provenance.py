@@ -19,7 +19,7 @@ PACKAGES = ("orch-testbed", "fabric", "paramiko", "pydantic", "numpy", "numba", 
 GIT_S = 5.0
 
 
-def of(
+def collect(
     plan: RunPlan, argv: Sequence[str], *, run: str, sweep: OfSweep | None = None, forced: Sequence[str] = ()
 ) -> Manifest:
     """What is known of a run before it begins."""

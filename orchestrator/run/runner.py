@@ -151,7 +151,7 @@ class Run:
             session.start(plan.collectors, what="starting collectors")
         ranks = [launch for job in plan.jobs for launch in job.launches]
         with self.phase("ranks"):
-            self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop"))
+            self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop ranks"))
             session.start(ranks, what="starting ranks")
         with self.phase("preflight"):
             self._check_loads()
@@ -229,7 +229,7 @@ class Run:
 
     def _traffic_down(self, launches: Sequence[Launch]) -> None:
         if self.session.up(launches):
-            self._stop(launches, phase="stop")
+            self._stop(launches, phase="stop traffic")
 
     # Measured
 
@@ -284,7 +284,7 @@ class Run:
         self.folder.manifest = replace(
             self.manifest,
             free_disk_bytes=_least(self.manifest.free_disk_bytes, disks),
-            clocks=_with_clocks(self.manifest.clocks, found_clocks, when),
+            clocks=_with_clocks(self.manifest.clocks, found_clocks, found, when),
         )
 
     def _restore(self) -> None:
@@ -315,11 +315,16 @@ def _least(known: Mapping[str, int], seen: Mapping[str, int]) -> dict[str, int]:
 
 
 def _with_clocks(
-    known: Mapping[str, Clock], samples: Mapping[str, ClockSample], when: Literal["before", "after"]
-) -> dict[str, Clock]:
+    known: Mapping[str, Clock], samples: Mapping[str, ClockSample], facts: Mapping[str, Mapping[str, object]],
+    when: Literal["before", "after"],
+) -> dict[str, Clock]:  # fmt: skip
     found = dict(known)
     for node, sample in samples.items():
-        offset = Offset(offset_ns=sample.offset_ns, uncertainty_ns=sample.uncertainty_ns)
+        said = clocks.said(facts.get(node, {}))
+        offset = Offset(
+            offset_ns=sample.offset_ns, uncertainty_ns=sample.uncertainty_ns, chrony_ns=said.get("chrony_ns"),
+            ptp_ns=said.get("ptp_ns"),
+        )  # fmt: skip
         clock = found.get(node, Clock())
         found[node] = replace(clock, before=offset) if when == "before" else replace(clock, after=offset)
     return found
@@ -356,7 +361,7 @@ def run(
     secrets = secret_env.values(plan.launches())
     with Interrupts() as interrupts, _locked(plan, run_id):
         progress.run(f"{label}: {run_id}")
-        folder = RunFolder.create(results, provenance.of(plan, sys.argv, run=run_id, sweep=sweep, forced=forced))
+        folder = RunFolder.create(results, provenance.collect(plan, sys.argv, run=run_id, sweep=sweep, forced=forced))
         try:
             (folder.path / "experiment.yaml").write_text(resolved, encoding="utf-8")
             events = EventLog(folder.path / "events.jsonl")

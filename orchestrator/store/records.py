@@ -273,10 +273,15 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """A node's clock: controller minus node, and how far off that may be."""
+    """A node's clock: controller minus node, and how far off that may be; and what its own synchronisation says.
+
+    `chrony_ns` is chrony's bound on how far the clock is off true time, `ptp_ns` how far ptp4l saw it from its master.
+    """
 
     offset_ns: Whole
     uncertainty_ns: Whole
+    chrony_ns: Whole | None = None
+    ptp_ns: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +319,7 @@ class Validity:
     """
 
     load: Real | str = 0.05
+    load_course: Real | str | None = None
     capture_drops: Real = 0.0001
     capture_nic: Real = 0.02
     min_iterations: Whole = 20

@@ -43,10 +43,10 @@ def process_start(pid: int) -> int | None:
 def controller() -> Controller:
     """Who runs: enough for another `orch` to tell whether this one still lives, also once the machine is renamed."""
     pid = os.getpid()
-    return replace(_here(), pid=pid, start=process_start(pid))
+    return replace(_own_place(), pid=pid, start=process_start(pid))
 
 
-def _here() -> Controller:
+def _own_place() -> Controller:
     """Where a process's number means what it means here: the boot of the machine and the PID namespace."""
     return Controller(host=socket.gethostname(), boot=machine.own_kernel(), pids=str(PID_NAMESPACE.readlink()))
 
@@ -158,7 +158,7 @@ class Listed:
         if self.elsewhere:
             return True
         owner = self.manifest.controller or Controller()
-        booted_since = owner.boot not in (None, _here().boot)
+        booted_since = owner.boot not in (None, _own_place().boot)
         if booted_since or owner.pid is None or owner.start is None:
             return False
         return process_start(owner.pid) == owner.start
@@ -166,7 +166,7 @@ class Listed:
     @property
     def elsewhere(self) -> str:
         """The machine whose controller made the run, where it cannot be told from here whether that still lives."""
-        owner, here = self.manifest.controller or Controller(), _here()
+        owner, here = self.manifest.controller or Controller(), _own_place()
         if owner.boot is not None and owner.boot == here.boot:  # the name may have changed meanwhile
             return "" if owner.pids == here.pids else owner.host
         return "" if owner.host == here.host else owner.host

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # What the controller works out for a run as a whole; every other table holds what launches brought home.
-OF_THE_RUN = frozenset({"windows", "loads", "generated", "training", "variation"})
+OF_THE_RUN = frozenset({"windows", "loads", "generated", "training", "variation", "one_way"})
 # Of the columns' names, kept in the metadata of each file as `orch.tables`; a file without it is of version 1. Readers
 # and queries see the names of today, whatever the version of a file.
 VERSION = 2
@@ -94,7 +94,7 @@ def _current(rows: pa.Table, expected: pa.Schema) -> pa.Table:
 class TableWriter:
     """Collects rows from many launches and writes one file a table; a context manager, whole once it has closed.
 
-    Rows are held back until there is a row group's worth of them, so that many small homes make few row groups and a
+    Rows are held back until there is a row group's worth of them, so that many small outputs make few row groups and a
     big one does not stay in memory.
     """
 

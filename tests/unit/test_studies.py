@@ -46,9 +46,9 @@ class Testbed:
 
     def __init__(self, monkeypatch, *, bad="", cut_at=()):
         self.runs, self.bad, self.cut_at, self.labels = 0, bad, cut_at, []
-        monkeypatch.setattr(execute, "one", self.one)
+        monkeypatch.setattr(execute, "run_planned", self.run_planned)
 
-    def one(self, experiment, run, *, results, sweep, label, **_):
+    def run_planned(self, experiment, run, *, results, sweep, label, **_):
         self.runs += 1
         self.labels.append(label)
         names = [planned.name for planned in run.windows]
@@ -152,7 +152,7 @@ def test_one_point_of_a_curve_is_checked_also_where_streams_go_hand_in_hand_with
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{name: s, paper: salamy, quick: [no.yaml], full: [a.yaml]}", "no sweep file no.yaml"),
+        ("{name: s, paper: salamy, quick: [no.yaml], full: [a.yaml]}", "quick.0: no file .*no.yaml nor no.yaml"),
         ("{name: s, paper: salamy, quick: [a.yaml, a.yaml], full: [a.yaml]}", "two sweeps of one name"),
         ("{name: s, paper: mine, quick: [a.yaml], full: [a.yaml]}", "salamy"),
         ("{name: s, paper: salamy, quick: [], full: [a.yaml]}", "quick"),

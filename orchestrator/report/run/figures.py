@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.traffic import throughput
+from orchestrator.core.units import span_text
 from orchestrator.report.run import accuracy, collectives, routing, schedules
 from orchestrator.report.runs import Run
 from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, from_zero, legend, look, save
@@ -42,7 +43,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
     plain: list[tuple[str, str, Draw]] = [
         ("iterations", "Iteration time", _iterations),
         ("cdf", "Distribution of the iteration time", _cdf),
-        ("loads", "Cross traffic: asked for and received", _loads),
+        ("loads", "Cross traffic: requested and received", _loads),
         ("injection", "Rates of generated cross traffic", schedules.injection),
         ("bytes", "Training bytes an iteration", _bytes),
         ("accuracy", "What accuracy costs", accuracy.drawn),
@@ -160,10 +161,10 @@ def _loads(runs: Sequence[Run]) -> tuple[Any, str] | None:
     if not points:
         return None
     drawing, (panel,) = figure(height_in=2.7)
-    most = 1.08 * max(max(asked, got) for _, asked, got in points)
-    panel.plot([0, most], [0, most], color=SOFT, linewidth=0.9, linestyle="--", label="as asked for")
+    most = 1.08 * max(max(requested, received) for _, requested, received in points)
+    panel.plot([0, most], [0, most], color=SOFT, linewidth=0.9, linestyle="--", label="as requested")
     for number, run in enumerate(runs):
-        mine = [(asked, got) for owner, asked, got in points if owner == number]
+        mine = [(requested, received) for owner, requested, received in points if owner == number]
         if mine:
             panel.plot(
                 *zip(*mine, strict=True), marker="osD^v<>"[number % 7], linestyle="", markersize=5.5,
@@ -238,7 +239,7 @@ def _throughput(run: Run) -> tuple[Any, str] | None:
     drawing.supylabel("Gbit/s", fontsize=9)
     legend(*panels)
     left_out = f" {len(hosts) - len(shown)} more hosts are not drawn." if len(hosts) > len(shown) else ""
-    return drawing, f"Layer 2, in steps of {step / 1e6:.3g} ms{_back([run])}{left_out}"
+    return drawing, f"Layer 2, in steps of {span_text(step / 1e9)}{_back([run])}{left_out}"
 
 
 def _queue(run: Run) -> tuple[Any, str] | None:

@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator.analysis.stats.statistics import is_maximum
 from orchestrator.analysis.windows.variation import ALL_RANKS
 from orchestrator.core.errors import StoreError
+from orchestrator.core.units import span_text
 from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, share, size
 from orchestrator.report.run import timeline
@@ -21,7 +22,7 @@ from orchestrator.report.run.collectives import measured
 from orchestrator.report.run.figures import MOST_VIEWED, draw_all
 from orchestrator.report.runs import Run, load
 from orchestrator.report.traffic import trafficview
-from orchestrator.store.records import Clock, Git, Window
+from orchestrator.store.records import Clock, Git, Offset, Window
 
 _OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
 
@@ -153,13 +154,20 @@ def _nodes(run: Run) -> list[dict[str, str]]:
                 "congestion": str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or ""),
                 "offloads": _offloads(facts.get("offloads")),
                 "clock": ", ".join(
-                    f"{when} {offset.offset_ns / 1e3:+.0f} ± {offset.uncertainty_ns / 1e3:.0f} µs"
+                    f"{when} {offset.offset_ns / 1e3:+.0f} ± {offset.uncertainty_ns / 1e3:.0f} µs{_said(offset)}"
                     for when, offset in (("before", clock.before), ("after", clock.after))
                     if offset is not None
                 ),
             }
         )
     return found
+
+
+def _said(clock: Offset) -> str:
+    """What the node's own synchronisation said of its clock."""
+    known = (("chrony", clock.chrony_ns), ("PTP", clock.ptp_ns))
+    told = [f"{name} ± {off_ns / 1e3:.3g} µs" for name, off_ns in known if off_ns is not None]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _kernel(version: Any) -> str:
@@ -185,8 +193,8 @@ def _summary(run: Run) -> list[dict[str, Any]]:
             "valid": valid.get(row["window_name"]),
             "ranks": row["ranks"],
             "iterations": row["iterations"],
-            "effective": _effective(row.get("effective_iterations")),
-            "left_out": row.get("left_out"),
+            "effective": _effective(row["effective_iterations"]),
+            "left_out": row["left_out"],
             "drift": _drift(row),
             "mean": _estimate(row, "mean"),
             "p50": _estimate(row, "p50"),
@@ -208,8 +216,8 @@ def _effective(size: float | None) -> str:
 
 def _drift(row: Mapping[str, Any]) -> str:
     """The trend of the iteration time over the window; runs that were sealed before it was measured have none."""
-    share, low, high = (float(row.get(key, math.nan)) for key in ("drift", "drift_low", "drift_high"))
-    return "unknown" if math.isnan(share) else f"{percent(share)} ({percent(low)} to {percent(high)})"
+    share, low, high = (row[key] for key in ("drift", "drift_low", "drift_high"))
+    return "unknown" if share is None or math.isnan(share) else f"{percent(share)} ({percent(low)} to {percent(high)})"
 
 
 def _total_load(rows: Sequence[Mapping[str, Any]], scale: int) -> str:
@@ -262,7 +270,7 @@ def _collectives(run: Run) -> list[dict[str, Any]]:
             "operation": one.operation,
             "size": size(one.bytes),
             "count": one.count,
-            "time": f"{one.seconds * 1e3:.4g} ms",
+            "time": span_text(one.seconds),
             "algorithm": rate(one.algorithm_bps),
             "bus": rate(one.bus_bps),
             "utilization": f"{one.utilization:.1%}",
