@@ -22,7 +22,7 @@ from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.units import Duration, Mistake
 from orchestrator.experiment import beforehand, describe, loading, plan
 from orchestrator.experiment.experiment import Experiment
-from orchestrator.run import runner, session
+from orchestrator.run import phases, runner, session
 from orchestrator.run.observers.observing import Observer
 from orchestrator.run.observers.progress import Progress
 from orchestrator.store.records import OfSweep
@@ -200,7 +200,7 @@ def _hold(local: LocalTestbed) -> None:
     with Interrupts(), lock.machine(lock.local_testbed(), session.holder(run_id)):
         try:
             folder = testbed.ssh_proxy().folder  # it goes when this process does, or when the next one comes
-            testbed.open(folder / "nodes", Deadline.after(runner.OPEN_S))
+            testbed.open(folder / "nodes", Deadline.after(phases.OPEN_S))
             for host in testbed.topology.hosts:
                 print(f"{host.name}  {host.address}  ssh -F {folder}/ssh_config {host.name}")
             print("up; Ctrl-C puts it down", flush=True)
