@@ -188,7 +188,7 @@ def test_mistakes_are_told_with_their_place(tmp_path, old, new, message):
 def test_an_experiment_that_is_not_there_is_said(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text("name: s\nexperiment: gone.yaml\naxes: {seed: [1]}\n")
-    with pytest.raises(ConfigError, match=r"s.yaml:2:1: experiment: no file gone.yaml"):
+    with pytest.raises(ConfigError, match=r"s.yaml:2:1: experiment: no file .*/gone.yaml nor gone.yaml"):
         sweepfile.load(path)
 
 
