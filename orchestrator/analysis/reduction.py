@@ -213,7 +213,7 @@ def main() -> int:
     """Warm up, wait for a folder on standard input, reduce it, and print the result as JSON."""
     _die_with_parent()
     flowtable.warm()
-    registry.found("collector")
+    registry.parts_of("collector")
     line = sys.stdin.readline().strip()
     if not line:
         return 0

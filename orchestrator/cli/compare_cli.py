@@ -244,5 +244,5 @@ def _history(arguments: argparse.Namespace) -> int:
         print(json.dumps(finite([dataclasses.asdict(history) for history in found]), indent=1))
         return 0
     print(f"{arguments.name}: {_nights_text(found[0].days)}, {len(found)} points")
-    print("\n".join(comparing.step_lines(found)) or "no step")
+    print("\n".join(comparing.step_lines(found)))
     return 0

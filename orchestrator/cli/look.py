@@ -60,7 +60,7 @@ def _ls(arguments: argparse.Namespace) -> int:
     from orchestrator.experiment import describe
     from orchestrator.store import index, listing, remote
 
-    found = listing.select(index.entries(remote.here(arguments.results)), options.filter_of(arguments))
+    found = listing.select(index.entries(remote.mirrored(arguments.results)), options.filter_of(arguments))
     if arguments.json:
         for entry in found:
             print(json.dumps(describe.run_summary(entry.manifest, entry.path, outcome=entry.outcome)))
@@ -74,7 +74,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from orchestrator.experiment import runtext
     from orchestrator.store import remote, rundir
 
-    entry = rundir.find(remote.here(arguments.results), arguments.run)
+    entry = rundir.find(remote.mirrored(arguments.results), arguments.run)
     if arguments.json:
         print(json.dumps(entry.manifest, indent=1))
     else:
@@ -86,7 +86,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from orchestrator.report.run import html
     from orchestrator.store import remote, rundir
 
-    results = remote.here(arguments.results)
+    results = remote.mirrored(arguments.results)
     entries = [rundir.find(results, wanted) for wanted in arguments.runs]
     remote.fetch(arguments.results, [entry.path for entry in entries])
     beside = entries[0].path.parent if not remote.is_elsewhere(arguments.results) else Path()

@@ -53,7 +53,7 @@ def look(plans: Iterable[RunPlan]) -> Findings:
         return Findings(lacking=tuple(lacking))
     hosts = dict.fromkeys((plan.topology.runtime, plan.topology.image) for plan in local)
     missed = [lack for runtime, image in hosts for lack in _missing(local, runtime, image)]
-    return Findings(lacking=(*dict.fromkeys(missed), *lacking), room=_room(local, machine.here()))
+    return Findings(lacking=(*dict.fromkeys(missed), *lacking), room=_room(local, machine.local()))
 
 
 def _missing(plans: Sequence[RunPlan], runtime: str, image: str) -> list[Lack]:

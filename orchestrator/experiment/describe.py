@@ -135,7 +135,7 @@ def window_rows(manifest: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     scale = manifest["scale"]
     for window in manifest["windows"]:
-        asked = sum(load["requested_bps"] for load in window["loads"]) * scale
+        requested = sum(load["requested_bps"] for load in window["loads"]) * scale
         achieved = [load["achieved_bps"] for load in window["loads"]]
         known = [value for value in achieved if value is not None]
         rows += [
@@ -144,7 +144,7 @@ def window_rows(manifest: Mapping[str, Any]) -> list[list[str]]:
                 window["window"],
                 str(row["iterations"]),
                 *(ms(row[key]) for key in ("mean_s", "p50_s", "p99_s")),
-                rate_or_dash(asked) if window["loads"] else "-",
+                rate_or_dash(requested) if window["loads"] else "-",
                 rate_or_dash(sum(known) * scale) if known and len(known) == len(achieved) else "-",
                 _ratio(row["sent_bytes"], row["theory_bytes"]),
                 "valid" if window["valid"] else "INVALID",

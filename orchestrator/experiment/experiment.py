@@ -116,7 +116,7 @@ def names_of(model: type[BaseModel]) -> list[str]:
 def _choice(title: str, kind: registry.Kind) -> type[Choice]:
     fields: dict[str, Any] = {
         name.replace("-", "_"): (part.Config | None, Field(default=None, alias=name))
-        for name, part in registry.found(kind).items()
+        for name, part in registry.parts_of(kind).items()
     }
     return create_model(title, __base__=Choice, **fields)
 
@@ -250,7 +250,7 @@ class Experiment(Model):
     """What is watched."""
     measure: Measure
     """When a window ends."""
-    repeat: int = Field(default=1, ge=1, le=1000)
+    repetitions: int = Field(default=1, ge=1, le=1000)
     """How many runs."""
     seed: int = Field(default=1, ge=0)
     """From which every run's own seed is derived."""

@@ -117,7 +117,7 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
     found: list[Located] = []
 
     def ask(kind: registry.Kind, choice: Choice, *path: str | int) -> None:
-        part = registry.found(kind)[choice.name]
+        part = registry.parts_of(kind)[choice.name]
         found.extend(((*path, choice.name, *p.at), p) for p in part.problems(choice.config, topology))
 
     for i, choice in enumerate(experiment.conditions):
@@ -162,11 +162,11 @@ def build(experiment: Experiment) -> tuple[RunPlan, ...]:
     """The runs of an experiment that has no problems."""
     topology = topology_of(experiment)
     resolved = json.dumps(resolved_data(experiment), sort_keys=True)
-    return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repeat + 1))
+    return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repetitions + 1))
 
 
 def single(experiment: Experiment, repetition: int) -> RunPlan:
-    """The run of an experiment that has this number, from 1, whatever `repeat` says."""
+    """The run of an experiment that has this number, from 1, whatever `repetitions` says."""
     resolved = json.dumps(resolved_data(experiment), sort_keys=True)
     return _run(experiment, topology_of(experiment), repetition, resolved)
 

@@ -112,7 +112,7 @@ class SweepFile(Model):
     exclude: tuple[dict[str, Any], ...] = ()
     """Points to leave out: those with all of these values (a list: one of them; text such as ">8gbit": a bound)."""
     repetitions: int | None = Field(default=None, ge=1, le=1000)
-    """How often every point is measured; default: the experiment's `repeat`."""
+    """How often every point is measured; default: the experiment's own."""
     order: Literal["random", "fixed"] = "random"
     """Order of the points within a repetition: shuffled, so that drift follows no axis, or as they stand here."""
     seed: int = Field(default=1, ge=0)
@@ -221,13 +221,13 @@ def load(path: Path, overrides: Sequence[str] = (), *, local: bool = False) -> D
     _refuse_twins(points, path)
     if file.mode == "windows":
         _refuse_windows(points, path)
-    repetitions = file.repetitions or points[0].experiment.repeat
+    repetitions = file.repetitions or points[0].experiment.repetitions
     points = tuple(_once(point) for point in points)
     return Definition(file=file, points=points, repetitions=repetitions, digest=_digest(file, points, repetitions))
 
 
 def _once(point: Point) -> Point:
-    experiment = point.experiment.model_copy(update={"repeat": 1})
+    experiment = point.experiment.model_copy(update={"repetitions": 1})
     return replace(point, experiment=experiment, resolved=plan.resolved_data(experiment))
 
 

@@ -66,7 +66,7 @@ def _this_machine(runtime: str = "") -> int:
     if missing:
         return Exit.FAILED
     kind = f"a local testbed of {runtime}'s containers" if runtime else "a local testbed"
-    print(f"ok       this machine can carry {kind}; {_figures(machine.here())}")
+    print(f"ok       this machine can carry {kind}; {_figures(machine.local())}")
     before = Path(taken.STAT).read_text()
     time.sleep(taken.LOOK_S)
     if told := taken.warning(taken.share(before, Path(taken.STAT).read_text())):

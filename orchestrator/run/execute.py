@@ -54,8 +54,8 @@ def run_file(
     runs = plan.build(experiment)
     about = beforehand.settle(runs[:1], force=force, say=progress.say)
     for run in runs:
-        label = f"run {run.repetition} of {experiment.repeat}"
-        outcome = one(
+        label = f"run {run.repetition} of {experiment.repetitions}"
+        outcome = run_planned(
             experiment, run, results=results, wait_s=wait_s, progress=progress, label=label, about=about,
             force=force, observer=observer,
         )  # fmt: skip
@@ -77,7 +77,7 @@ def run_file(
     return exitcodes.gravest(map(_code, outcomes))
 
 
-def one(
+def run_planned(
     experiment: Experiment,
     run: plan.RunPlan,
     *,

@@ -19,7 +19,7 @@ PACKAGES = ("orch-testbed", "fabric", "paramiko", "pydantic", "numpy", "numba", 
 GIT_S = 5.0
 
 
-def of(plan: RunPlan, argv: Sequence[str]) -> dict[str, Any]:
+def collect(plan: RunPlan, argv: Sequence[str]) -> dict[str, Any]:
     """What is known of a run before it begins, as the manifest's first entries."""
     return {
         "began_ns": time.time_ns(),

@@ -335,7 +335,7 @@ def run(
     with Interrupts() as interrupts, _locked(plan, run_id):
         progress.run(f"{label}: {run_id}")
         folder = RunFolder.create(
-            results, experiment=plan.experiment, run=run_id, manifest={**provenance.of(plan, sys.argv), **about}
+            results, experiment=plan.experiment, run=run_id, manifest={**provenance.collect(plan, sys.argv), **about}
         )
         try:
             (folder.path / "experiment.yaml").write_text(resolved, encoding="utf-8")

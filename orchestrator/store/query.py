@@ -66,7 +66,7 @@ def _current(name: str, files: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelati
     return files.project(", ".join(columns))
 
 
-def asked(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
+def select(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
     """What a query gives, each column with a name of its own; ConfigError with DuckDB's words where it takes none."""
     import duckdb
 
@@ -152,7 +152,7 @@ def zipped(results: str, entry: Entry, output: Path) -> int:
 
 def chosen(results: str, runs: Sequence[str]) -> list[Entry]:
     """All runs of a store, or those that are named by id, part of one, or `last`."""
-    found = index.entries(remote.here(results))
+    found = index.entries(remote.mirrored(results))
     if not runs:
         return found
     picked = []

@@ -44,10 +44,10 @@ def process_start(pid: int) -> int | None:
 
 def controller() -> dict[str, Any]:
     """Who runs: enough for another `orch` to tell whether this one still lives, also once the machine is renamed."""
-    return {"host": socket.gethostname(), **_here(), "pid": os.getpid(), "start": process_start(os.getpid())}
+    return {"host": socket.gethostname(), **_own_place(), "pid": os.getpid(), "start": process_start(os.getpid())}
 
 
-def _here() -> dict[str, str]:
+def _own_place() -> dict[str, str]:
     """Where a process's number means what it means here: the boot of the machine and the PID namespace."""
     return {"boot": machine.own_kernel(), "pids": str(PID_NAMESPACE.readlink())}
 
@@ -178,7 +178,7 @@ class Entry:
         owner = self.manifest.get("controller", {})
         if self.elsewhere:
             return True
-        booted_since = owner.get("boot", _here()["boot"]) != _here()["boot"]
+        booted_since = owner.get("boot", _own_place()["boot"]) != _own_place()["boot"]
         pid = owner.get("pid")
         return not booted_since and type(pid) is int and process_start(pid) == owner.get("start", -1)
 
@@ -186,7 +186,7 @@ class Entry:
     def elsewhere(self) -> str:
         """The machine whose controller made the run, where it cannot be told from here whether that still lives."""
         owner = self.manifest.get("controller", {})
-        name, here = str(owner.get("host", "another machine")), _here()
+        name, here = str(owner.get("host", "another machine")), _own_place()
         if "boot" not in owner:  # made before it was recorded
             return "" if name == socket.gethostname() else name
         if owner["boot"] == here["boot"]:  # the name may have changed meanwhile

@@ -94,7 +94,7 @@ def _current(rows: pa.Table, expected: pa.Schema) -> pa.Table:
 class TableWriter:
     """Collects rows from many launches and writes one file a table; a context manager, whole once it has closed.
 
-    Rows are held back until there is a row group's worth of them, so that many small homes make few row groups and a
+    Rows are held back until there is a row group's worth of them, so that many small outputs make few row groups and a
     big one does not stay in memory.
     """
 

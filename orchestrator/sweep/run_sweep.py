@@ -215,7 +215,7 @@ def _measure(this: _Sweeping, batch: Batch) -> Interrupted | None:
     }
     this.outlook = _outlook(this)
     label = f"[{this.outlook.name}: {this.outlook.text()}] {sweeptext.batch_text(batch)}"
-    outcome = execute.one(
+    outcome = execute.run_planned(
         batch.experiment, run, results=this.results, wait_s=this.wait_s, progress=this.progress,
         label=label, about=about, force=this.force, observer=this.observer,
     )  # fmt: skip

@@ -173,7 +173,7 @@ def programs(tmp_path, monkeypatch):
 
 
 def test_a_runtime_that_is_not_there_is_told_with_its_package(programs, monkeypatch):
-    monkeypatch.setattr(runtimes.packages, "here", lambda: "ID=fedora\n")
+    monkeypatch.setattr(runtimes.packages, "local_family", lambda: "ID=fedora\n")
     for name, package in (("podman", "podman"), ("docker", "moby-engine")):
         assert runtimes.problems(name) == [(f"the program {name} is not installed", f"sudo dnf install {package}")]
         with pytest.raises(TestbedError, match=f"{name} is not installed"):
@@ -194,9 +194,9 @@ def test_where_cgroups_are_in_hybrid_mode_podman_is_told_to_take_runc(programs, 
     assert "runc is not installed" in what
     stub(programs, "runc", "exit")
     assert runtimes.problems("podman") == []
-    assert runtimes.found("podman").argv("ps") == [f"{programs}/podman", "--runtime", f"{programs}/runc", "ps"]
+    assert runtimes.detected("podman").argv("ps") == [f"{programs}/podman", "--runtime", f"{programs}/runc", "ps"]
     monkeypatch.setattr(runtimes, "_UNIFIED", programs / "none")
-    assert runtimes.found("podman").options == ()
+    assert runtimes.detected("podman").options == ()
 
 
 def test_an_ordinary_user_is_sent_from_docker_to_podman(programs, monkeypatch):
@@ -209,7 +209,7 @@ def test_an_ordinary_user_is_sent_from_docker_to_podman(programs, monkeypatch):
 def test_an_error_of_a_runtime_has_what_it_printed(programs):
     stub(programs, "podman", "echo 'Error: x: image not known' >&2; exit 125")
     with pytest.raises(TestbedError) as caught:
-        runtimes.found("podman").ask("run", "x", deadline=Deadline.after(60))
+        runtimes.detected("podman").ask("run", "x", deadline=Deadline.after(60))
     assert "podman run failed" in caught.value.message
     assert "image not known" in caught.value.tail
     assert "podman pull" in caught.value.hint

@@ -217,7 +217,7 @@ def put(memory, content: bytes) -> str:
     "key", ["tables/../../../../../evil.parquet", "tables/../../evil/before.json", "tables//x", "a\\b"]
 )
 def test_a_key_below_a_run_that_leads_elsewhere_is_left_out_and_told(bucket, tmp_path, cache, key, capsys):
-    mirror = remote.here("memory://bucket/results")
+    mirror = remote.mirrored("memory://bucket/results")
     (entry,) = index.entries(mirror)
     there = f"/bucket/results/{entry.path.relative_to(mirror)}/{key}"
     bucket.store[there] = bucket.store.pop(put(bucket, b"theirs"))
@@ -233,7 +233,7 @@ def test_a_key_below_a_run_that_leads_elsewhere_is_left_out_and_told(bucket, tmp
 
 def test_a_link_in_a_store_of_files_is_no_way_out_of_the_cache(tmp_path, cache, precious):
     make_run(tmp_path / "store" / "e")
-    mirror = remote.here(f"file://{tmp_path}/store")
+    mirror = remote.mirrored(f"file://{tmp_path}/store")
     (entry,) = index.entries(mirror)
     (entry.path / "tables").symlink_to(precious.parent)
     remote.fetch(f"file://{tmp_path}/store", [entry.path])

@@ -79,7 +79,7 @@ def test_no_secret_is_readable_by_others_and_keys_are_new():
 def test_what_is_missing_is_named_with_its_remedy(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(netns_needs, "SBIN", ())
-    monkeypatch.setattr(packages, "here", lambda: "ID=fedora\n")
+    monkeypatch.setattr(packages, "local_family", lambda: "ID=fedora\n")
     found = netns_needs.requirements_problems()
     assert ("the program ip is not installed", "sudo dnf install iproute") in found
     assert ("the program sshd is not installed", "sudo dnf install openssh-server") in found

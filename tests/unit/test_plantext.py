@@ -96,7 +96,7 @@ def test_windows_that_differ_in_their_load_are_one_line(tmp_path):
 
 
 def test_a_thousand_runs_are_a_few_lines(tmp_path):
-    runs = planned(tmp_path, GOOD + "repeat: 30\n")
+    runs = planned(tmp_path, GOOD + "repetitions: 30\n")
     told = [line for line in plantext.plan_text(runs).splitlines() if line.startswith(("run ", "..."))]
     assert told[-2].startswith("run 9: ")
     assert told[-1] == "... and 21 more; --verbose lists all"

@@ -45,9 +45,9 @@ class Testbed:
 
     def __init__(self, monkeypatch, *, bad="", cut_at=()):
         self.runs, self.bad, self.cut_at, self.labels = 0, bad, cut_at, []
-        monkeypatch.setattr(execute, "one", self.one)
+        monkeypatch.setattr(execute, "run_planned", self.run_planned)
 
-    def one(self, experiment, run, *, results, about, label, **_):
+    def run_planned(self, experiment, run, *, results, about, label, **_):
         self.runs += 1
         self.labels.append(label)
         names = [planned.name for planned in run.windows]

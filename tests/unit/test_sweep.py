@@ -28,10 +28,10 @@ class Testbed:
     def __init__(self, monkeypatch, fate):
         self.fate = fate
         self.runs = []
-        monkeypatch.setattr(execute, "one", self.one)
+        monkeypatch.setattr(execute, "run_planned", self.run_planned)
         monkeypatch.setattr(recovery, "seal", self.seal)
 
-    def one(self, experiment, run, *, results, about, **_):
+    def run_planned(self, experiment, run, *, results, about, **_):
         names = [planned.name for planned in run.windows]
         self.runs.append([about["sweep"]["points"][name]["values"] for name in names])
         return self.fate(results, about["sweep"], names)

@@ -220,7 +220,7 @@ class Agent:
             taken = yield from take_back(journal, self.commands, self.changes.inherited)
             for kind, found in taken._asdict().items():
                 report[kind] += found
-            report["failed"] += journal.told()
+            report["failed"] += journal.unreadable()
         return report
 
     def remove(self) -> Dict[str, Any]:

@@ -15,7 +15,7 @@ from orchestrator.analysis.compare import regression, selection
 from orchestrator.analysis.compare.designs import Unit
 from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, PointChange, Rule, RunSeries
 from orchestrator.analysis.compare.selection import Chosen
-from orchestrator.analysis.stats.level_steps import FEWEST_IN_ALL, Step, steps
+from orchestrator.analysis.stats.level_steps import FEWEST_IN_ALL, Step, findable, steps
 from orchestrator.analysis.stats.statistics import quantile
 from orchestrator.core.exitcodes import Exit
 
@@ -24,13 +24,14 @@ MOST_NIGHTS = 90
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The median of a point, night by night (seconds, NaN where not measured), and the steps in it."""
+    """The median of a point, night by night (seconds, NaN where not measured), and the steps in it or that could be."""
 
     point: str
     label: str
     days: tuple[str, ...]
     p50_s: tuple[float, ...]
     steps: tuple[Step, ...]
+    findable: float  # the smallest step in the middle of the nights that would be told, a share of 1; NaN: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,7 @@ def histories(nights: Sequence[Chosen], *, rule: Rule) -> tuple[History, ...]:
             History(
                 point=key, label=labels[key], days=days, p50_s=values,
                 steps=steps(values, margin=rule.margin["p50"], alpha=rule.alpha / len(keys)),
+                findable=findable(values, margin=rule.margin["p50"], alpha=rule.alpha / len(keys)),
             )
         )  # fmt: skip
     return tuple(found)
@@ -187,4 +189,8 @@ def step_lines(found: Sequence[History]) -> list[str]:
     short = [h for h in found if sum(not math.isnan(value) for value in h.p50_s) < FEWEST_IN_ALL]
     if short:
         lines.append(f"{len(short)} of {len(found)} points have fewer than {FEWEST_IN_ALL} nights: no step can be told")
+    smallest = [history.findable for history in found if not history.steps and not math.isnan(history.findable)]
+    if smallest:
+        ends = " to ".join(dict.fromkeys(percent(1 + share) for share in (min(smallest), max(smallest))))
+        lines.append(f"{len(smallest)} points without a step: one of {ends} in the middle of the nights would be told")
     return lines

@@ -1,9 +1,10 @@
 """Where a history of nights has moved to another level, and by how much.
 
 Nights follow one another: a bad one is often followed by another, without any step. So the t of a split is divided by
-the square root of how often each night repeats what others said (dependence.py, of residuals about both levels), and
-has the freedom of the nights that are left. The best of many splits is judged by Bonferroni's inequality, which needs
-no shuffling: its p is as small as the data make it, also over a hundred points.
+the square root of how often each night repeats what others said (dependence.py), and has the freedom of the nights that
+are left. A clear step within either side is taken out before, or it would pass for persistence. The best of many splits
+is judged by Bonferroni's inequality, which needs no shuffling: its p is as small as the data make it, also over a
+hundred points.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from orchestrator.analysis.stats.statistics import student_t, tail_of_t
 Floats = npt.NDArray[np.float64]
 
 FEWEST_NIGHTS = 3  # on either side of a step: one night that stands out is no step
+_CLEAR = 0.01
 FEWEST_IN_ALL = 8  # with fewer, what nights differ by and how they follow one another is not known
-CAUTION = 1.0  # standard errors by which persistence is taken higher than it looks
+CAUTION = 0.8  # standard errors by which persistence is taken higher than it looks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,15 +100,18 @@ def _cuts(logs: Floats, begin: int, end: int, *, margin: float, alpha: float) ->
 
 
 def _best(part: Floats) -> _Split:
+    cut = _cut(part)
+    gap = float(part[cut:].mean() - part[:cut].mean())
+    error, freedom = _error(part, cut, cut)
+    return _Split(cut=cut, gap=gap, p=min(1.0, 2 * _splits(len(part)) * tail_of_t(abs(gap) / error, freedom)))
+
+
+def _cut(part: Floats) -> int:
+    """The split whose two levels explain most of what nights differ by, which is the one of the largest t."""
     n = len(part)
     sizes = np.arange(FEWEST_NIGHTS, n - FEWEST_NIGHTS + 1)
-    sums = np.cumsum(part - part.mean())
-    left, right = sums[sizes - 1] / sizes, -sums[sizes - 1] / (n - sizes)
-    # The residual sum of squares falls as the levels explain more; the largest t is where they explain most.
-    place = int(np.argmax(sizes * left**2 + (n - sizes) * right**2))
-    cut, gap = int(sizes[place]), float(right[place] - left[place])
-    error, freedom = _error(part, cut, cut)
-    return _Split(cut=cut, gap=gap, p=min(1.0, 2 * _splits(n) * tail_of_t(abs(gap) / error, freedom)))
+    sums = np.cumsum(part - part.mean())[sizes - 1]
+    return int(sizes[np.argmax(sums**2 / sizes + sums**2 / (n - sizes))])
 
 
 def _error(part: Floats, cut: int, size: int) -> tuple[float, float]:
@@ -115,11 +120,20 @@ def _error(part: Floats, cut: int, size: int) -> tuple[float, float]:
     With its degrees of freedom.
     """
     n = len(part)
-    residuals = np.concatenate([side - side.mean() for side in (part[:cut], part[cut:])])
+    sides = [piece for side in (part[:cut], part[cut:]) for piece in _halved(side)]
+    residuals = np.concatenate([side - side.mean() for side in sides])
     effective = dependence(residuals).effective(caution=CAUTION)
     effective = n if math.isnan(effective) else effective
-    variance = max(float(residuals @ residuals) / (n - 2), RESOLUTION**2) * n / effective
+    variance = max(float(residuals @ residuals) / (n - len(sides)), RESOLUTION**2) * n / effective
     return math.sqrt(variance * (1 / size + 1 / (n - size))), max(1.0, effective - 2)
+
+
+def _halved(side: Floats) -> list[Floats]:
+    """The parts of a side on either side of a step that is clear by itself, else the side."""
+    if len(side) < FEWEST_IN_ALL:
+        return [side]
+    found = _best(side)
+    return [side[: found.cut], side[found.cut :]] if found.p < _CLEAR else [side]
 
 
 def _splits(nights: int) -> int:

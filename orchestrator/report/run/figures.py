@@ -43,7 +43,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
     plain: list[tuple[str, str, Draw]] = [
         ("iterations", "Iteration time", _iterations),
         ("cdf", "Distribution of the iteration time", _cdf),
-        ("loads", "Cross traffic: asked for and received", _loads),
+        ("loads", "Cross traffic: requested and received", _loads),
         ("injection", "Rates of generated cross traffic", schedules.injection),
         ("bytes", "Training bytes an iteration", _bytes),
         ("accuracy", "What accuracy costs", accuracy.drawn),
@@ -161,10 +161,10 @@ def _loads(runs: Sequence[Run]) -> tuple[Any, str] | None:
     if not points:
         return None
     drawing, (panel,) = figure(height_in=2.7)
-    most = 1.08 * max(max(asked, got) for _, asked, got in points)
-    panel.plot([0, most], [0, most], color=SOFT, linewidth=0.9, linestyle="--", label="as asked for")
+    most = 1.08 * max(max(requested, received) for _, requested, received in points)
+    panel.plot([0, most], [0, most], color=SOFT, linewidth=0.9, linestyle="--", label="as requested")
     for number, run in enumerate(runs):
-        mine = [(asked, got) for owner, asked, got in points if owner == number]
+        mine = [(requested, received) for owner, requested, received in points if owner == number]
         if mine:
             panel.plot(
                 *zip(*mine, strict=True), marker="osD^v<>"[number % 7], linestyle="", markersize=5.5,

@@ -92,10 +92,10 @@ def iterations(run: Run) -> Part:
     for row in rows:
         where = {"process": row["node"], "track": f"{row['job']}, rank {row['rank']}"}
         begin, end = row["start_ns"], row["end_ns"]
-        args = {key: row[key] for key in ("window_name", "loss", "seconds") if _told(row[key])}
+        args = {key: row[key] for key in ("window_name", "loss", "seconds") if _known(row[key])}
         found.append(Slice(**where, name=f"iteration {row['iteration']}", start_ns=begin, end_ns=end, args=args))
         for name, key in (("forward", "forward_s"), ("backward", "backward_s"), ("wait for gradients", "wait_s")):
-            if not in_parts or not _told(row[key]):
+            if not in_parts or not _known(row[key]):
                 continue
             until = min(end, begin + int(row[key] * 1e9))
             found.append(Slice(**where, name=name, start_ns=begin, end_ns=until, inside=True))
@@ -116,7 +116,7 @@ def spans(run: Run) -> Part:
 def span_entries(rows: Iterable[Mapping[str, Any]]) -> Iterator[Slice]:
     """Rows of the `spans` table as slices beside their rank's iterations."""
     for row in rows:
-        args = {key: row[key] for key in ("iteration", "bytes", "peer") if _told(row[key]) and row[key] != -1}
+        args = {key: row[key] for key in ("iteration", "bytes", "peer") if _known(row[key]) and row[key] != -1}
         yield Slice(
             process=row["node"], track=f"{row['job']}, rank {row['rank']}: {row['lane']}",
             name=f"{row['span']} {row['what']}".strip(), start_ns=row["start_ns"], end_ns=row["end_ns"], args=args,
@@ -173,7 +173,7 @@ def flows(run: Run) -> Part:
         Slice(
             process="cross traffic", name=f"flow {row['flow']}", start_ns=row["start_ns"], end_ns=_end(row),
             track=f"{row['source']}, {names.get(row['src'], row['src'])} → {names.get(row['dst'], row['dst'])}",
-            args={key: row[key] for key in ("bytes", "retransmits", "error") if _told(row[key])},
+            args={key: row[key] for key in ("bytes", "retransmits", "error") if _known(row[key])},
         )
         for row in told
     ]  # fmt: skip
@@ -251,7 +251,7 @@ def _thinned(at: Any, value: Any, most: int) -> tuple[Any, Any, bool]:
     return at[keep], value[keep], True
 
 
-def _told(value: Any) -> bool:
+def _known(value: Any) -> bool:
     return value is not None and value == value  # noqa: PLR0124  # NaN is not equal to itself
 
 

@@ -153,12 +153,12 @@ def bursts(places: Sequence[Place], printed: Salamy) -> Table:
                  f"{printed.capacity_gbps * 1e9 / best.load_bps:.2f}", *_heights(run, best, plan))
                 for plan in run.rows("schedules") if plan["window_name"] == best.record["window"]
             ]  # fmt: skip
-    head = ("model", "printed load", "our load", "asked", "the link's rate", "sent", "received")
+    head = ("model", "printed load", "our load", "requested", "the link's rate", "sent", "received")
     caption = (
         "Rates in the bursts over the mean rate. A burst cannot be higher than the link; and a millisecond holds as "
         "many round trips and packets fewer here as the scale says, so that TCP spreads a burst over the time after it."
     )
-    return "Bursts as they were asked for, and as they were on the wire", caption, head, rows
+    return "Bursts as requested, and as they were on the wire", caption, head, rows
 
 
 def _heights(run: Run, place: Place, plan: Mapping[str, Any]) -> tuple[str, str]:
