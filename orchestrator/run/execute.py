@@ -20,7 +20,7 @@ from orchestrator.core.errors import ConfigError, Interrupted, LockedError, last
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.units import Duration, Mistake
-from orchestrator.experiment import beforehand, describe, loading, plan
+from orchestrator.experiment import beforehand, describe, loading, plan, testbeds
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.run import phases, runner, session
 from orchestrator.run.observers.observing import Observer
@@ -31,9 +31,7 @@ from orchestrator.testbed.netns import NetnsTestbed
 
 T = TypeVar("T")
 
-LOCAL_RETRY_S = 1.0
 REPORT_S = 600.0
-REMOTE_RETRY_S = 10.0  # each try starts an agent on every host
 
 
 def run_file(
@@ -102,7 +100,7 @@ def run_planned(
         run_id = runner.id_for(run)
         return runner.run(
             run,
-            loading.testbed_of(experiment.testbed, run_id),
+            testbeds.place(experiment.testbed).made(run_id),
             run_id=run_id,
             results=results,
             resolved=loading.resolved_text(experiment),
@@ -114,8 +112,7 @@ def run_planned(
             observer=observer,
         )
 
-    retry_s = LOCAL_RETRY_S if experiment.testbed.local is not None else REMOTE_RETRY_S
-    return _patiently(attempt, wait_s=wait_s, retry_s=retry_s, progress=progress)
+    return _patiently(attempt, wait_s=wait_s, retry_s=testbeds.place(experiment.testbed).retry_s, progress=progress)
 
 
 def _patiently(attempt: Callable[[], T], *, wait_s: float, retry_s: float, progress: Progress) -> T:
@@ -183,7 +180,7 @@ def hold_testbed(asked: Mapping[str, Any], *, wait: str | None) -> Exit:
         local = LocalTestbed.model_validate(dict(asked))
     except ValidationError as error:
         raise ConfigError("\n".join(dict.fromkeys(map(_option_told, error.errors())))) from None
-    _patiently(lambda: _hold(local), wait_s=wait_s, retry_s=LOCAL_RETRY_S, progress=Progress())
+    _patiently(lambda: _hold(local), wait_s=wait_s, retry_s=testbeds.LOCAL_RETRY_S, progress=Progress())
     return Exit.OK
 
 
@@ -196,7 +193,7 @@ def _option_told(item: ErrorDetails) -> str:
 
 def _hold(local: LocalTestbed) -> None:
     run_id = f"testbed-{time.time_ns()}"
-    testbed = NetnsTestbed(plan.local_spec(local), run_id)
+    testbed = NetnsTestbed(testbeds.local_spec(local), run_id)
     with Interrupts(), lock.machine(lock.local_testbed(), session.holder(run_id)):
         try:
             folder = testbed.ssh_proxy().folder  # it goes when this process does, or when the next one comes

@@ -12,7 +12,7 @@ from orchestrator.core import fanout, lock, safepath
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError, StoreError
 from orchestrator.core.exitcodes import Exit
-from orchestrator.experiment import describe, loading
+from orchestrator.experiment import describe, loading, testbeds
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote.agent_client import AgentClient, come_back
@@ -144,7 +144,7 @@ def _experiment_of(entry: Entry) -> tuple[Experiment, Testbed]:
     for path in (entry.path / "tables").glob("*"):
         safepath.under(entry.path, path.relative_to(entry.path).as_posix())
     experiment = loading.sealed(entry.path / "experiment.yaml")
-    return experiment, loading.testbed_of(experiment.testbed, entry.run)
+    return experiment, testbeds.place(experiment.testbed).made(entry.run)
 
 
 def _nodes(entry: Entry, known: Set[str]) -> list[str]:
