@@ -19,6 +19,7 @@ from orchestrator.analysis.stats.moderation import Moderated, Spread, moderated
 from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
 from orchestrator.analysis.traffic.throughput import Kept
+from orchestrator.parts.topology import carried_bps
 from orchestrator.store import tables
 from orchestrator.store.rundir import Entry
 
@@ -272,8 +273,13 @@ def _within(times: JobSeries, span: Mapping[str, int]) -> Floats:
 
 
 def _capacity(manifest: Mapping[str, Any]) -> float:
-    """The rate of the slowest link: cross traffic and training meet on one."""
-    return min(float(link["rate"]) for link in manifest["topology"]["links"])
+    """What the slowest link carries, in the unit of loads: cross traffic and training meet on one.
+
+    The rate of a real link counts what stands between frames; the buckets of a local testbed count frames.
+    """
+    topology = manifest["topology"]
+    rate = min(float(link["rate"]) for link in topology["links"])
+    return rate if topology["kind"] == "local" else carried_bps(rate, mtu=int(topology["mtu"]))
 
 
 def _transport(record: Mapping[str, Any], job: str) -> str:
