@@ -19,6 +19,7 @@ from orchestrator.analysis.stats.moderation import Moderated, Spread, moderated
 from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
 from orchestrator.analysis.traffic.throughput import Kept
+from orchestrator.parts.topology import carried_bps
 from orchestrator.store import records, tables
 from orchestrator.store.records import Manifest, Span
 from orchestrator.store.rundir import Entry
@@ -268,8 +269,13 @@ def _within(times: JobSeries, span: Span) -> Floats:
 
 
 def _capacity(manifest: Manifest) -> float:
-    """The rate of the slowest link: cross traffic and training meet on one."""
-    return min(link.rate for link in manifest.topology.links)
+    """What the slowest link carries, in the unit of loads: cross traffic and training meet on one.
+
+    The rate of a real link counts what stands between frames; the buckets of a local testbed count frames.
+    """
+    topology = manifest.topology
+    rate = min(link.rate for link in topology.links)
+    return rate if topology.kind == "local" else carried_bps(rate, mtu=topology.mtu)
 
 
 def _transport(record: records.Window, job: str) -> str:
