@@ -59,7 +59,8 @@ class Config(TorchConfig):
 
     compute_time: Annotated[Duration, Field(gt=0)]
     """Time of the forward and the backward pass of one iteration on the accelerator that is modelled, were each token
-    to go to one expert and all experts to get as many. A rank whose experts get more computes longer."""
+    to go to one expert and all experts to get as many. Measured: train the model with one expert a block on one such
+    accelerator. A rank whose experts get more computes longer."""
 
     precision: Literal["fp32", "fp16", "bf16"] = "fp16"
     """What tokens and gradients travel as."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -220,6 +221,14 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _nights_text(days: Sequence[str]) -> str:
+    """How many nights there are, and the UTC days on which the first and the last of them began."""
+    count = f"{len(days)} night{'' if len(days) == 1 else 's'}"
+    if days[0] == days[-1]:
+        return f"{count} begun on {days[0]}"
+    return f"{count}, {days[0]} to {days[-1]}"
+
+
 def _history(arguments: argparse.Namespace) -> int:
     import dataclasses
 
@@ -234,6 +243,6 @@ def _history(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(finite([dataclasses.asdict(history) for history in found]), indent=1))
         return 0
-    print(f"{arguments.name}: {len(nights)} nights, {found[0].days[0]} to {found[0].days[-1]}, {len(found)} points")
+    print(f"{arguments.name}: {_nights_text(found[0].days)}, {len(found)} points")
     print("\n".join(comparing.step_lines(found)))
     return 0

@@ -250,7 +250,7 @@ class Experiment(Model):
     """What is watched."""
     measure: Measure
     """When a window ends."""
-    repeat: int = Field(default=1, ge=1, le=1000)
+    repetitions: int = Field(default=1, ge=1, le=1000)
     """How many runs."""
     seed: int = Field(default=1, ge=0)
     """From which every run's own seed is derived."""

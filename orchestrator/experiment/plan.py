@@ -61,6 +61,7 @@ class PlannedSource:
     launches: tuple[Launch, ...]
     demands: tuple[Demand, ...]
     escalations: tuple[EscalatedSource, ...]  # in the order in which they are tried
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,11 +190,11 @@ def build(experiment: Experiment) -> tuple[RunPlan, ...]:
     """The runs of an experiment that has no problems."""
     topology = topology_of(experiment)
     resolved = json.dumps(resolved_data(experiment), sort_keys=True)
-    return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repeat + 1))
+    return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repetitions + 1))
 
 
 def single(experiment: Experiment, repetition: int) -> RunPlan:
-    """The run of an experiment that has this number, from 1, whatever `repeat` says."""
+    """The run of an experiment that has this number, from 1, whatever `repetitions` says."""
     resolved = json.dumps(resolved_data(experiment), sort_keys=True)
     return _run(experiment, topology_of(experiment), repetition, resolved)
 
@@ -315,6 +316,7 @@ def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[
                     launches=_traffic(choice, choice.config, source, topology),
                     demands=tuple(module.demands(choice.config)),
                     escalations=tuple(_escalations(choice, source, topology)),
+                    remarks=tuple(module.remarks(choice.config, topology)),
                 )
             )
         yield PlannedWindow(name=window.name, measure=measure, sources=tuple(sources))

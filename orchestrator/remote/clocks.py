@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 
+from orchestrator.core.units import span_text
 from orchestrator.remote.answers import ClockSample
 
 CHRONY_FIELDS = 14  # of a line of `chronyc -c tracking`
@@ -37,7 +38,7 @@ def said(facts: Mapping[str, object]) -> dict[str, int]:
 def doubts(uncertainties_s: Mapping[str, float], limit_s: float) -> list[str]:
     """A sentence for each node whose clock is not known well enough, with what to do."""
     return [
-        f"{node}: its clock is known to {uncertainty * 1e3:.3g} ms, not to {limit_s * 1e3:.3g} ms: half the round trip"
+        f"{node}: its clock is known to {span_text(uncertainty)}, not to {span_text(limit_s)}: half the round trip"
         f" of its connection. Run orch nearer to it, or allow it with `validity: {{clock: {allowed(uncertainty)}}}`"
         for node, uncertainty in uncertainties_s.items()
         if uncertainty > limit_s

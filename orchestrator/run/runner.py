@@ -145,7 +145,7 @@ class Run:
             session.start(plan.collectors, what="starting collectors")
         ranks = [launch for job in plan.jobs for launch in job.launches]
         with self.phase("ranks"):
-            self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop"))
+            self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop ranks"))
             session.start(ranks, what="starting ranks")
         with self.phase("preflight"):
             self._check_loads()
@@ -223,7 +223,7 @@ class Run:
 
     def _traffic_down(self, launches: Sequence[Launch]) -> None:
         if self.session.up(launches):
-            self._stop(launches, phase="stop")
+            self._stop(launches, phase="stop traffic")
 
     # Measured
 

@@ -99,7 +99,7 @@ def test_packets_arrive_after_they_were_sent_as_far_as_clocks_are_known():
 
 def test_a_drift_is_told():
     (gate,) = judge(Evidence(window="w1", clocks=(Clock(node="h1", uncertainty_s=4e-4, moved_s=3e-4),)), Tolerances())
-    assert gate.message == "h1: its clock is known to 0.4 ms; it drifted by +300 us during the run"
+    assert gate.message == "h1: its clock is known to 400 us; it drifted by +300 us during the run"
 
 
 CHRONY = "C0000201,ntp.example.net,3,1763805122.123456789,-0.000012500,0.000004100,0.000020300,-18.512,0.003,0.041,"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.windows.judgement import gate
+from orchestrator.core.units import span_text
 from orchestrator.remote import clocks
 from orchestrator.store.records import Gate, Manifest
 
@@ -65,7 +66,7 @@ def judge_clocks(nodes: Iterable[Clock], limit: float) -> Iterator[Gate]:
         if math.isnan(one.uncertainty_s):
             yield gate("clock", None, f"{one.node}: its clock was not measured", measured=math.nan, limit=limit)
             continue
-        told = f"known to {one.uncertainty_s * 1e3:.3g} ms" if one.uncertainty_s else "the controller's own"
+        told = f"known to {span_text(one.uncertainty_s)}" if one.uncertainty_s else "the controller's own"
         (text,) = clocks.doubts({one.node: one.uncertainty_s}, limit) or [f"{one.node}: its clock is {told}"]
         if one.moved_s:
             text += f"; it drifted by {one.moved_s * 1e6:+.3g} us during the run"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.windows.judgement import gate
+from orchestrator.core.units import span_text
 from orchestrator.store.records import Gate
 
 HIT_SIGNIFICANCE = 4.0  # standard deviations that the hits of a random share may lie off; one run in 16,000 does
@@ -54,8 +55,8 @@ def judge_hits(conditions: Iterable[Hits]) -> Iterator[Gate]:
 
 def judge_held(conditions: Iterable[Held]) -> Iterator[Gate]:
     for one in conditions:
-        text = f"packets to {one.node} were held {one.p50_s * 1e3:.3g} ms (99 %: at most {one.p99_s * 1e3:.3g} ms)"
-        text += f", {one.requested_s * 1e3:.3g} ms asked"
+        text = f"packets to {one.node} were held {span_text(one.p50_s)} (99 %: at most {span_text(one.p99_s)})"
+        text += f", {span_text(one.requested_s)} requested"
         if one.dropped:
             text += f"; {one.dropped} of {one.packets + one.dropped} were dropped: more came than can be held"
         passed = not one.dropped and abs(one.p50_s - one.requested_s) <= HELD_S + HELD_SHARE * one.requested_s

@@ -14,6 +14,7 @@ from orchestrator.analysis.windows.judgement import gate
 from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
 from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
+from orchestrator.core.units import span_text
 from orchestrator.store.records import Gate
 
 
@@ -228,10 +229,10 @@ def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Itera
         yield gate("flows", share <= limit and not made.shed, text, measured=share, limit=limit)
         if not made.flows:
             continue
-        text = f"{made.source}: flows started {made.late_p50_s * 1e6:.3g} us late (p50), {made.late_p99_s * 1e6:.4g} us"
-        text += f" (p99), {made.late_max_s * 1e6:.4g} us at most"
+        late, late_p99, latest = map(span_text, (made.late_p50_s, made.late_p99_s, made.late_max_s))
+        text = f"{made.source}: flows started {late} late (p50), {late_p99} (p99), {latest} at most"
         punctual = made.late_p99_s <= tolerances.launch_late_s
-        text += "" if punctual else f"; the p99 is above {tolerances.launch_late_s * 1e6:.4g} us"
+        text += "" if punctual else f"; the p99 is above {span_text(tolerances.launch_late_s)}"
         yield gate("launch", punctual, text, measured=made.late_p99_s, limit=tolerances.launch_late_s)
         for name, what, distance, most in (
             ("flow-sizes", "their sizes are off their distribution", made.size_distance, made.size_limit),
@@ -272,7 +273,7 @@ def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[
 def _hosts(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
     for node, pages in evidence.swapped_pages:
         if math.isnan(pages):
-            text = f"{node}: not known whether it swapped (collect its CPU counters)"
+            text = f"{node}: not known whether it swapped (the collector `cpu` counts it)"
             yield gate("swap", None, text, measured=pages, limit=0, required=False)
         else:
             text = f"{node}: swapped {pages:.0f} pages in the window" if pages > 0 else f"{node}: did not swap"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -241,7 +241,7 @@ def _evidence(
         shared_hosts=tuple(trust.shared_hosts(manifest.jobs)),
         clocks=clocks.known(manifest),
         one_way=tuple(clocks.OneWay(**{key: row[key] for key in TABLES["one_way"]}) for row in data.one_way),
-        swapped_pages=tuple((node, _growth(data, node, _SWAP, span)) for node in manifest.nodes),
+        swapped_pages=tuple(_swapped(data, manifest, span)),
         throttles=tuple((node, _growth(data, node, _THROTTLES, span)) for node in manifest.nodes),
         free_disk_bytes=tuple((node, float(free)) for node, free in manifest.free_disk_bytes.items()),
         failed_collectors=tuple(
@@ -278,6 +278,16 @@ def _captures(data: _Tables, manifest: Manifest, window: Window) -> tuple[gates.
             )
         )  # fmt: skip
     return tuple(found)
+
+
+def _swapped(data: _Tables, manifest: Manifest, span: tuple[int, int]) -> Iterator[tuple[str, float]]:
+    """Pages that each node swapped, NaN where nobody counted; pages are the kernel's, so one of its nodes suffices."""
+    pages = {node: _growth(data, node, _SWAP, span) for node in manifest.nodes}
+    kernels = manifest.kernels.nodes
+    counted = {kernels.get(node, node) for node, count in pages.items() if not math.isnan(count)}
+    for node, count in pages.items():
+        if not math.isnan(count) or kernels.get(node, node) not in counted:
+            yield node, count
 
 
 def _growth(data: _Tables, node: str, counters: Sequence[str], span: tuple[int, int]) -> float:

@@ -13,9 +13,10 @@ from typing import Any
 from orchestrator.analysis.stats.statistics import is_maximum
 from orchestrator.analysis.windows.variation import ALL_RANKS
 from orchestrator.core.errors import StoreError
+from orchestrator.core.units import span_text
 from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, share, size
-from orchestrator.report.run import timeline
+from orchestrator.report.run import drawn_from, timeline
 from orchestrator.report.run.collectives import measured
 from orchestrator.report.run.figures import MOST_VIEWED, draw_all
 from orchestrator.report.runs import Run, load
@@ -37,6 +38,7 @@ def render(runs: Sequence[Path], output: Path) -> Path:
         "runs": [_about(run) for run in read],
         "summary": [row for run in read for row in _summary(run)],
         "loads": [row for run in read for row in _loads(run)],
+        "schedules": [line for run in read for line in drawn_from.told(run)],
         "variation": [row for run in read for row in _variation(run)],
         "captures": [row for run in read for row in _captures(run)],
         "collectives": [row for run in read for row in _collectives(run)],
@@ -161,7 +163,7 @@ def _nodes(run: Run) -> list[dict[str, str]]:
                 else f"{node['name']} ({node['kind']})",
                 "address": " ".join(str(node.get(key) or "") for key in ("address", "device")).strip(),
                 "kernel": _kernel(facts.get("/proc/version")),
-                "congestion": str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or ""),
+                "congestion": _congestion(facts, node.get("address")),
                 "offloads": _offloads(facts.get("offloads")),
                 "clock": ", ".join(
                     f"{when} {entry['offset_ns'] / 1e3:+.0f} ± {entry['uncertainty_ns'] / 1e3:.0f} µs{_said(entry)}"
@@ -171,6 +173,17 @@ def _nodes(run: Run) -> list[dict[str, str]]:
             }
         )
     return found
+
+
+def _congestion(facts: Mapping[str, Any], address: str | None) -> str:
+    """The congestion control of connections to other hosts: that of the route of the address, else the node's own."""
+    routes = facts.get("routes")
+    for route in routes if isinstance(routes, list) else []:
+        if isinstance(route, dict) and route.get("prefsrc") == address and "gateway" not in route:
+            for metrics in route.get("metrics") or []:
+                if isinstance(metrics, dict) and metrics.get("congestion"):
+                    return str(metrics["congestion"])
+    return str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or "")
 
 
 def _said(clock: Mapping[str, Any]) -> str:
@@ -280,7 +293,7 @@ def _collectives(run: Run) -> list[dict[str, Any]]:
             "operation": one.operation,
             "size": size(one.bytes),
             "count": one.count,
-            "time": f"{one.seconds * 1e3:.4g} ms",
+            "time": span_text(one.seconds),
             "algorithm": rate(one.algorithm_bps),
             "bus": rate(one.bus_bps),
             "utilization": f"{one.utilization:.1%}",
