@@ -18,7 +18,7 @@ from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.rank.torch.buckets import Settings
 from workloads.rank.torch.exchange import schedule
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import read_training
 
 NAME = "p2p"
 
@@ -45,7 +45,7 @@ class Config(ModelConfig):
     synchronous replicas do: `layer`: priority to the layers that compute first; `reverse`: the last ones first;
     `random`: another order each iteration, drawn from the seed. Default: all is pulled before the step ends."""
 
-    peers: Literal["random", "in-turn"] = "random"
+    peers: Literal["random", "round-robin"] = "random"
     """Pair averaging: whether a rank asks any other one alike, or one after the other."""
 
     bucket: Annotated[Size, Field(gt=0)] = 25 * 2.0**20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -154,9 +155,9 @@ def _write(found: Comparison, files: Files) -> None:
     if files.junit:
         shown.write(files.junit, shown.junit(found))
     if files.html:
-        from orchestrator.report.compare import page
+        from orchestrator.report.compare import compare_page
 
-        page.render(found, files.html)
+        compare_page.render(found, files.html)
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -242,6 +243,14 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _nights_text(days: Sequence[str]) -> str:
+    """How many nights there are, and the UTC days on which the first and the last of them began."""
+    count = f"{len(days)} night{'' if len(days) == 1 else 's'}"
+    if days[0] == days[-1]:
+        return f"{count} begun on {days[0]}"
+    return f"{count}, {days[0]} to {days[-1]}"
+
+
 def _history(arguments: argparse.Namespace) -> int:
     import dataclasses
 
@@ -256,6 +265,6 @@ def _history(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(finite([dataclasses.asdict(history) for history in found]), indent=1))
         return 0
-    print(f"{arguments.name}: {len(nights)} nights, {found[0].days[0]} to {found[0].days[-1]}, {len(found)} points")
+    print(f"{arguments.name}: {_nights_text(found[0].days)}, {len(found)} points")
     print("\n".join(comparing.step_lines(found)))
     return 0

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import options
@@ -38,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def prune(arguments: argparse.Namespace) -> int:
     """Compress and delete captures; gives the exit code."""
     from orchestrator.analysis.compare import selection
-    from orchestrator.core.units import Duration, Size
+    from orchestrator.core.units import Duration, Size, bytes_text
     from orchestrator.store import retention, rundir
 
     policy = retention.Policy(
@@ -52,13 +53,13 @@ def prune(arguments: argparse.Namespace) -> int:
             "--drop-after 14d (none has a default)"
         )
     held = set() if arguments.baselines_too else set(selection.held(arguments.results))
-    entries, trouble = _sound(entry for entry in rundir.entries(arguments.results) if entry.path.resolve() not in held)
+    entries, trouble = _sound(path for path in rundir.folders(arguments.results) if path.resolve() not in held)
     freed = 0
     actions = retention.plan(entries, policy, now_ns=time.time_ns())
     for entry in entries:
         run, mine = entry.path, [action for action in actions if action.run == entry.path]
         for action in mine:
-            print(f"{action.what} {run.name}/{action.path}, {_size(action.bytes)}: {action.why}")
+            print(f"{action.what} {run.name}/{action.path}, {bytes_text(action.bytes)}: {action.why}")
         if arguments.dry_run:
             continue
         try:
@@ -68,28 +69,22 @@ def prune(arguments: argparse.Namespace) -> int:
             trouble += 1
             print(f"{run.name}: {error}", file=sys.stderr)
     count = f"{len(actions)} captures" if len(actions) != 1 else "1 capture"
-    print(f"{count} to prune; nothing was done" if arguments.dry_run else f"{count}, {_size(freed)} freed")
+    print(f"{count} to prune; nothing was done" if arguments.dry_run else f"{count}, {bytes_text(freed)} freed")
     return Exit.FAILED if trouble else Exit.OK
 
 
-def _sound(entries: Iterable[Entry]) -> tuple[list[Entry], int]:
+def _sound(runs: Iterable[Path]) -> tuple[list[Entry], int]:
     """The runs that may be pruned, and how many may not, which are told."""
-    from orchestrator.store import retention
+    from orchestrator.store import retention, rundir
 
     found, trouble = [], 0
-    for entry in entries:
+    for path in runs:
         try:
-            found.append(retention.checked(entry))
+            found.append(retention.checked(rundir.opened(path)))
         except OrchError as error:
             trouble += 1
-            print(f"{entry.path.name}: {error}; it is left alone", file=sys.stderr)
+            print(f"{path.name}: {error.message}; it is left alone", file=sys.stderr)
     return found, trouble
-
-
-def _size(size: float) -> str:
-    from orchestrator.core.units import size_text
-
-    return size_text(float(f"{size:.3g}"))
 
 
 def _quantity(text: str | None, option: str, kind: Any, example: str) -> float | None:

@@ -70,7 +70,7 @@ def _query(arguments: argparse.Namespace) -> int:
     from orchestrator.store import listing, query
 
     entries = listing.select(query.chosen(arguments.results, []), options.filter_of(arguments))
-    found = query.asked(arguments.results, entries, arguments.sql)
+    found = query.select(arguments.results, entries, arguments.sql)
     if arguments.csv:
         _print_csv(found)
     elif arguments.json:

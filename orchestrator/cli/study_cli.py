@@ -77,7 +77,10 @@ def _measured(arguments: argparse.Namespace) -> int:
     if outcome.runs_s:
         console.tell(sweeptext.cost_text(outcome.runs_s, outcome.measured_s))
     if outcome.status == Exit.INTERRUPTED:
-        console.tell(sweeptext.resume_text(f"study {found.name}", new=arguments.new), stream=sys.stderr)
+        console.tell(
+            sweeptext.resume_text(f"study {found.name}", outcome.done, outcome.total, new=arguments.new),
+            stream=sys.stderr,
+        )
         return outcome.status
     try:
         _page(

@@ -37,7 +37,7 @@ def machine(name: str, holder: Mapping[str, Any]) -> Iterator[None]:
         if error.errno != errno.EADDRINUSE:
             raise
         raise LockedError(
-            f"the {name.replace('-', ' ')} of this machine is taken by {told(_asked(name))}",
+            f"the {name.replace('-', ' ')} of this machine is taken by {holder_text(_holder_of(name))}",
             hint="wait for it, or let `orch run --wait 10min` do so",
         ) from None
     listener.listen(8)
@@ -63,7 +63,7 @@ def _serve(listener: socket.socket, answer: bytes) -> None:
             peer.sendall(answer)
 
 
-def _asked(name: str) -> Mapping[str, Any]:
+def _holder_of(name: str) -> Mapping[str, Any]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.settimeout(ANSWER_S)
         try:
@@ -75,7 +75,7 @@ def _asked(name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def told(holder: Mapping[str, Any]) -> str:
+def holder_text(holder: Mapping[str, Any]) -> str:
     """A holder in words."""
     if not holder:
         return "another orch, which does not say who it is"

@@ -31,7 +31,7 @@ class Machine:
     memory: float
 
 
-def here() -> Machine:
+def local() -> Machine:
     """This machine, as this process may use it."""
     return look(_read_here)
 

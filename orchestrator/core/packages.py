@@ -79,7 +79,7 @@ def family(os_release: str) -> Family | None:
     return next((_MEMBERS[name] for name in names if name in _MEMBERS), None)
 
 
-def here() -> str:
+def local_family() -> str:
     """This machine's os-release; empty where there is none."""
     for path in map(Path, OS_RELEASE):
         if path.is_file():

@@ -25,7 +25,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Mistake, Model, Share, rate_text
 from orchestrator.parts import registry
 from orchestrator.testbed.inventory import Inventory
-from orchestrator.testbed.local import Folder, ImageName, LocalTestbed, Program, RuntimeName
+from orchestrator.testbed.local_testbed import Folder, ImageName, LocalTestbed, Program, RuntimeName
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -116,7 +116,7 @@ def names_of(model: type[BaseModel]) -> list[str]:
 def _choice(title: str, kind: registry.Kind) -> type[Choice]:
     fields: dict[str, Any] = {
         name.replace("-", "_"): (part.Config | None, Field(default=None, alias=name))
-        for name, part in registry.found(kind).items()
+        for name, part in registry.parts_of(kind).items()
     }
     return create_model(title, __base__=Choice, **fields)
 
@@ -169,7 +169,7 @@ class Measure(Model):
     """End the window after this many iterations of every job."""
     at_most: Duration | None = Field(default=None, gt=0)
     """End the window after this much time."""
-    stall: Duration = Field(default=60.0, gt=0)
+    stall_timeout: Duration = Field(default=60.0, gt=0)
     """Give the run up when no iteration of some job has ended for so long."""
 
     @model_validator(mode="after")
@@ -189,6 +189,8 @@ class Validity(Model):
 
     load: Share | Literal["as-achieved"] = 0.05
     """Largest difference between achieved and requested cross traffic; "as-achieved" takes it where it lands."""
+    load_course: Share | Literal["ignore"] = 0.2
+    """Largest departure of a load over time from its schedule, root mean square of its mean; "ignore" only tells it."""
     capture_drops: Share = 0.0001
     """Largest share of packets that a capture may have dropped."""
     capture_nic: Share = 0.02
@@ -248,7 +250,7 @@ class Experiment(Model):
     """What is watched."""
     measure: Measure
     """When a window ends."""
-    repeat: int = Field(default=1, ge=1, le=1000)
+    repetitions: int = Field(default=1, ge=1, le=1000)
     """How many runs."""
     seed: int = Field(default=1, ge=0)
     """From which every run's own seed is derived."""

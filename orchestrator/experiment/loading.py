@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, documents, plan, sweepfile
+from orchestrator.experiment import config, documents, plan, renamed, sweepfile
 from orchestrator.experiment.documents import Document
-from orchestrator.experiment.experiment import Experiment, TestbedChoice, on_this_machine
-from orchestrator.parts.protocols import Testbed
-from orchestrator.testbed.inventory import Inventory, InventoryTestbed
-from orchestrator.testbed.netns import NetnsTestbed
+from orchestrator.experiment.experiment import Experiment, on_this_machine
+from orchestrator.testbed.inventory import Inventory
+
+
+def sealed(path: Path) -> Experiment:
+    """The experiment of a sealed run, whichever names its keys had when it was written."""
+    document = documents.load(path, needs=config.EXPERIMENT_NEEDS)
+    document = replace(document, data=renamed.current(document.data))
+    experiment, _ = config.experiment_of(document, [])
+    plan.refuse_problems(experiment, plan.topology_of(experiment), document.place)
+    return experiment
 
 
 def checked(path: Path, overrides: Sequence[str], *, local: bool) -> tuple[Experiment, Document]:
@@ -32,19 +40,10 @@ def resolved_text(experiment: Experiment) -> str:
     return yaml.safe_dump(plan.resolved_data(experiment), sort_keys=False, allow_unicode=True)
 
 
-def testbed_of(choice: TestbedChoice, run_id: str) -> Testbed:
-    """A testbed that can be opened for one run."""
-    if choice.local is not None:
-        return NetnsTestbed(plan.local_spec(choice.local), run_id)
-    if choice.inventory is None:
-        raise AssertionError("the model lets one of both through")
-    return InventoryTestbed(choice.inventory)
-
-
 def inventory_or_experiment(path: Path) -> Inventory | Experiment:
     """What a file is that may be either: an experiment has a `testbed`."""
     needs = f"{config.INVENTORY_NEEDS} (an inventory), or {config.EXPERIMENT_NEEDS} (an experiment)"
     document = documents.load(path, needs=needs)
     if "testbed" in document.data:
-        return config.experiment_of(document, path)[0]
+        return config.experiment_of(document, [path.parent])[0]
     return config.validate(document, Inventory)

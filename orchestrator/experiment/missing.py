@@ -34,24 +34,24 @@ def on(topology: Topology, requirements: Iterable[Requirement]) -> list[Lack]:
     problems = runtimes.problems(topology.runtime) if topology.runtime else []
     lacking = [Lack(what=what, remedy=remedy) for what, remedy in problems]
     if lacking or not topology.image:
-        return [*lacking, *here(requirements)]
-    runtime = runtimes.found(topology.runtime)
+        return [*lacking, *on_this_machine(requirements)]
+    runtime = runtimes.detected(topology.runtime)
     problem = containers.no_image(runtime, topology.image, Deadline.after(PROBE_S))
     if problem is not None:
         return [Lack(what=problem[0], remedy=problem[1])]
     hosts = {host.name for host in topology.hosts}
     wanted = list(requirements)
-    inside = _of(InImage(runtime, topology.image), [need for need in wanted if need.node in hosts])
-    return list(dict.fromkeys([*here(need for need in wanted if need.node not in hosts), *inside]))
+    inside = _lacking(InImage(runtime, topology.image), [need for need in wanted if need.node in hosts])
+    return list(dict.fromkeys([*on_this_machine(need for need in wanted if need.node not in hosts), *inside]))
 
 
-def here(requirements: Iterable[Requirement]) -> list[Lack]:
+def on_this_machine(requirements: Iterable[Requirement]) -> list[Lack]:
     """What of these, and of what every local testbed needs, this machine lacks: each thing once, whatever the host."""
     found = [Lack(what=what, remedy=remedy) for what, remedy in netns_needs.missing_programs()]
-    return list(dict.fromkeys([*found, *_of(ThisMachine(), list(requirements))]))
+    return list(dict.fromkeys([*found, *_lacking(ThisMachine(), list(requirements))]))
 
 
-def _of(place: Place, wanted: list[Requirement]) -> list[Lack]:
+def _lacking(place: Place, wanted: list[Requirement]) -> list[Lack]:
     modules = _modules(place, wanted)
     programs = place.without(list(dict.fromkeys(need.what for need in wanted if need.kind == "program")))
     found = []

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.core.errors import shortened
 from orchestrator.core.units import Mistake
+from orchestrator.experiment import renamed
 from orchestrator.experiment.documents import Document, Keys, dotted, kind_text
 
 _BOUNDS = {  # kind of error: what is said of the value, and what would do, with pydantic's context
@@ -135,8 +136,7 @@ def _words(model: type[BaseModel], at: Keys, error: Mapping[str, Any]) -> tuple[
     if kind == "value_error":
         return _own_words(context["error"], value)
     if kind == "literal_error":
-        known = [str(choice) for choice in typing.get_args(_literal(model, at))]
-        return f"{short(value)} is not known" + _similar(str(value), known), context["expected"]
+        return _words_on_choices(model, at, value, context["expected"])
     if kind in _BOUNDS:
         what, accepted = _BOUNDS[kind]
         counted = f"has {context['actual_length']} entries" if "actual_length" in context else f"{short(value)} is"
@@ -153,9 +153,19 @@ def _words_on_keys(model: type[BaseModel], at: Keys, kind: str, value: Any) -> t
         return "missing", _described(model, at)
     if kind == "extra_forbidden":
         known = _keys_at(model, at[:-1])
+        new = renamed.key_now(at)
+        if new in known:
+            return f"is called {new} now", new
         return "unknown key" + _similar(str(at[-1]), known), ", ".join(known)
     known = _keys_at(model, at)
     return f"holds {kind_text(value)}", "a mapping" + (f" of {', '.join(known)}" if known else "")
+
+
+def _words_on_choices(model: type[BaseModel], at: Keys, value: Any, expected: str) -> tuple[str, str]:
+    if new := renamed.word_now(at, value):
+        return f"{short(value)} is called {new} now", new
+    known = [str(choice) for choice in typing.get_args(_literal(model, at))]
+    return f"{short(value)} is not known" + _similar(str(value), known), expected
 
 
 def _own_words(error: Exception, value: Any) -> tuple[str, str]:

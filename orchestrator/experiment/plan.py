@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.core.errors import ConfigError, shortened
-from orchestrator.experiment import overloads
+from orchestrator.experiment import overloads, testbeds
 from orchestrator.experiment.experiment import Choice, Experiment, Measure, Validity
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import processor
@@ -20,9 +20,6 @@ from orchestrator.parts.protocols import Demand, Problem, Source
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
 from orchestrator.testbed import inventory as inventory_testbed
-from orchestrator.testbed import netns
-from orchestrator.testbed.local import NAMESPACES, LocalTestbed
-from orchestrator.testbed.netns_setup import Containers
 from workloads.common import placement
 
 PORTS_PER_SOURCE = 16
@@ -61,6 +58,7 @@ class PlannedSource:
     launches: tuple[Launch, ...]
     demands: tuple[Demand, ...]
     escalations: tuple[EscalatedSource, ...]  # in the order in which they are tried
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,31 +110,7 @@ class RunPlan:
 
 def topology_of(experiment: Experiment) -> Topology:
     """The testbed that the experiment names, as plain data."""
-    if experiment.testbed.local is not None:
-        return netns.topology(local_spec(experiment.testbed.local))
-    if experiment.testbed.inventory is None:
-        raise AssertionError("the model lets one of both through")
-    return inventory_testbed.topology(experiment.testbed.inventory)
-
-
-def local_spec(local: LocalTestbed) -> netns.LocalSpec:
-    """What the local testbed needs to know of the experiment file."""
-    return netns.LocalSpec(
-        hosts=local.names,
-        rates={name: local.rate_of(name) for name in local.names},
-        scale=local.scale,
-        mtu=local.mtu,
-        offloads=local.offloads,
-        queue_s=local.queue,
-        containers=_containers(local),
-    )
-
-
-def _containers(local: LocalTestbed) -> Containers | None:
-    if local.runtime == NAMESPACES:
-        return None
-    python = local.python or "python3"
-    return Containers(runtime=local.runtime, image=local.image, python=python, mounts=local.mounts)
+    return testbeds.place(experiment.testbed).topology
 
 
 def problems(experiment: Experiment, topology: Topology) -> list[Located]:
@@ -144,7 +118,7 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
     found: list[Located] = []
 
     def ask(kind: registry.Kind, choice: Choice, *path: str | int) -> None:
-        part = registry.found(kind)[choice.name]
+        part = registry.parts_of(kind)[choice.name]
         found.extend(((*path, choice.name, *p.at), p) for p in part.problems(choice.config, topology))
 
     for i, choice in enumerate(experiment.conditions):
@@ -189,11 +163,11 @@ def build(experiment: Experiment) -> tuple[RunPlan, ...]:
     """The runs of an experiment that has no problems."""
     topology = topology_of(experiment)
     resolved = json.dumps(resolved_data(experiment), sort_keys=True)
-    return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repeat + 1))
+    return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repetitions + 1))
 
 
 def single(experiment: Experiment, repetition: int) -> RunPlan:
-    """The run of an experiment that has this number, from 1, whatever `repeat` says."""
+    """The run of an experiment that has this number, from 1, whatever `repetitions` says."""
     resolved = json.dumps(resolved_data(experiment), sort_keys=True)
     return _run(experiment, topology_of(experiment), repetition, resolved)
 
@@ -315,6 +289,7 @@ def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[
                     launches=_traffic(choice, choice.config, source, topology),
                     demands=tuple(module.demands(choice.config)),
                     escalations=tuple(_escalations(choice, source, topology)),
+                    remarks=tuple(module.remarks(choice.config, topology)),
                 )
             )
         yield PlannedWindow(name=window.name, measure=measure, sources=tuple(sources))

@@ -13,7 +13,7 @@ from orchestrator.core.errors import OrchError, TestbedError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.machine import Machine
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.experiment import beforehand, capacity, loading, plan
+from orchestrator.experiment import beforehand, capacity, loading, plan, testbeds
 from orchestrator.experiment.experiment import Experiment, on_this_machine
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.hosts import taken
@@ -66,7 +66,7 @@ def _this_machine(runtime: str = "") -> int:
     if missing:
         return Exit.FAILED
     kind = f"a local testbed of {runtime}'s containers" if runtime else "a local testbed"
-    print(f"ok       this machine can carry {kind}; {_figures(machine.here())}")
+    print(f"ok       this machine can carry {kind}; {_figures(machine.local())}")
     before = Path(taken.STAT).read_text()
     time.sleep(taken.LOOK_S)
     if told := taken.warning(taken.share(before, Path(taken.STAT).read_text())):
@@ -85,7 +85,7 @@ def _experiment(experiment: Experiment) -> int:
     if local and findings.lacking:
         return Exit.FAILED
     bad = findings.lacking or findings.room.refused
-    status = _hosts(loading.testbed_of(experiment.testbed, DOCTOR), run.topology, run.requirements, run)
+    status = _hosts(testbeds.place(experiment.testbed).made(DOCTOR), run.topology, run.requirements, run)
     return Exit.FAILED if bad else status
 
 

@@ -24,7 +24,7 @@ FOLDERS: Mapping[Kind, str] = MappingProxyType(
 
 
 @cache
-def found(kind: Kind) -> Mapping[str, Part]:
+def parts_of(kind: Kind) -> Mapping[str, Part]:
     """The parts of a kind by their names in YAML, in alphabetical order."""
     folder = importlib.import_module(FOLDERS[kind])
     modules = (
@@ -37,22 +37,22 @@ def found(kind: Kind) -> Mapping[str, Part]:
 
 
 def workload(name: str) -> Workload:
-    return cast("Workload", found("workload")[name])
+    return cast("Workload", parts_of("workload")[name])
 
 
 def traffic(name: str) -> Traffic:
-    return cast("Traffic", found("traffic")[name])
+    return cast("Traffic", parts_of("traffic")[name])
 
 
 def collector(name: str) -> Collector:
-    return cast("Collector", found("collector")[name])
+    return cast("Collector", parts_of("collector")[name])
 
 
 def condition(name: str) -> Condition:
-    return cast("Condition", found("condition")[name])
+    return cast("Condition", parts_of("condition")[name])
 
 
 def by_label(label: str) -> Any:
     """The part that `label` ("traffic.iperf", as in a manifest) names."""
     kind, _, name = label.partition(".")
-    return found(cast("Kind", kind))[name]
+    return parts_of(cast("Kind", kind))[name]

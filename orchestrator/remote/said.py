@@ -14,7 +14,7 @@ from orchestrator.core.errors import (
     OrchError,
     shortened,
 )
-from orchestrator.core.lock import told
+from orchestrator.core.lock import holder_text
 from orchestrator.remote.answers import AgentEvent, LineRead, ProcessExited
 from orchestrator.remote.replies import Fields
 
@@ -46,7 +46,7 @@ def refusal(node: str, reply: Mapping[str, Any], argv: Sequence[str] | None) -> 
     words = fields.texts("argv") if reply.get("argv") else argv
     if kind == "locked":
         holder = fields.inner("holder").words("user", "host", "pid", "run", "since") if reply.get("holder") else {}
-        return LockedError(f"held by {shortened(told(holder))}", node=node)
+        return LockedError(f"held by {shortened(holder_text(holder))}", node=node)
     if kind == "timeout":
         return DeadlineExceeded(message, node=node, argv=words, tail=tail)
     hint = _HINTS.get(kind or "")

@@ -138,7 +138,7 @@ class Measurement:
             self._tick()
             self._tell(ends)
         window = self._closed()
-        patience = Deadline.after(measure.stall)
+        patience = Deadline.after(measure.stall_timeout)
         while not self._all_ranks_at(window) and not patience.expired:
             self._watch.take(time.monotonic() + TICK_S)
         return window
@@ -150,12 +150,12 @@ class Measurement:
     def _tick(self) -> None:
         self._watch.take(time.monotonic() + TICK_S)
         self._observe_hosts()
-        stall = self._window.measure.stall
+        stall = self._window.measure.stall_timeout
         for job, progress in self._watch.jobs.items():
             if time.monotonic() - progress.heard > stall:
                 raise DeadlineExceeded(
                     f"no iteration of job {job} has ended for {duration_text(stall)} (the last was {progress.last})",
-                    hint="measure.stall says how long to wait",
+                    hint="measure.stall_timeout says how long to wait",
                 )
 
     def _observe_hosts(self) -> None:

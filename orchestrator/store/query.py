@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.parts.schema.column import Table
-from orchestrator.store import index, manifests, remote, tables, views
-from orchestrator.store.rundir import PARTIAL, Entry
+from orchestrator.store import index, manifest_tables, remote, tables, views
+from orchestrator.store.rundir import PARTIAL, Listed
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-OF_MANIFESTS: Mapping[str, tuple[Table, Callable[[Sequence[Entry]], pa.Table]]] = {
-    "runs": (manifests.RUNS, manifests.runs_table),
-    "windows": (manifests.WINDOWS, manifests.windows_table),
-    "hosts": (manifests.HOSTS, manifests.hosts_table),
+OF_MANIFESTS: Mapping[str, tuple[Table, Callable[[Sequence[Listed]], pa.Table]]] = {
+    "runs": (manifest_tables.RUNS, manifest_tables.runs_table),
+    "windows": (manifest_tables.WINDOWS, manifest_tables.windows_table),
+    "hosts": (manifest_tables.HOSTS, manifest_tables.hosts_table),
 }
 FORMATS = ("csv", "parquet", "json")
+_SQL_TYPES = {"int64": "bigint", "double": "double", "string": "varchar", "bool": "boolean"}  # by those of pyarrow
 
 
-def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> duckdb.DuckDBPyConnection:
+def opened(results: str, entries: Sequence[Listed], mentioned: Iterable[str]) -> duckdb.DuckDBPyConnection:
     """A connection with every table and view: those that are mentioned with the rows of `entries`, others empty.
 
     Of unsealed runs there is a row in `runs`, and nothing else.
@@ -45,7 +46,8 @@ def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> 
         paths = [entry.path / "tables" / f"{views.file_of(name)}.parquet" for entry in sealed if name in wanted]
         there = [re.sub(r"([*?\[])", r"[\1]", str(path)) for path in paths if path.exists()]  # each itself, no pattern
         if there:
-            _renamed(connection.read_parquet(there, union_by_name=True, hive_partitioning=False)).create_view(name)
+            stored = connection.read_parquet(there, union_by_name=True, hive_partitioning=False)
+            _current(views.file_of(name), stored).create_view(name)
         else:
             connection.register(name, tables.schema(views.file_of(name)).empty_table())
     for name, view in views.VIEWS.items():
@@ -53,15 +55,18 @@ def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> 
     return connection
 
 
-def _renamed(files: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """The rows of files, some of which may be of an older version of the tables, by the column names of today."""
-    names: dict[str, list[str]] = {}
-    for old, new in zip(files.columns, tables.renamed(files.columns), strict=True):
-        names.setdefault(new, []).append(f'"{old}"')
-    return files.project(", ".join(f'coalesce({", ".join(old)}) as "{new}"' for new, old in names.items()))
+def _current(name: str, files: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The rows of a table's files, some of which may be of an older version, in the columns of today."""
+    older = {new: old for old, new in tables.RENAMED.items()}
+    there = set(files.columns)
+    columns = []
+    for field in tables.schema(name):
+        found = [f'"{known}"' for known in (field.name, older.get(field.name)) if known in there]
+        columns.append(f'coalesce({", ".join([*found, "null"])})::{_SQL_TYPES[str(field.type)]} as "{field.name}"')
+    return files.project(", ".join(columns))
 
 
-def asked(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
+def select(results: str, entries: Sequence[Listed], sql: str) -> pa.Table:
     """What a query gives, each column with a name of its own; ConfigError with DuckDB's words where it takes none."""
     import duckdb
 
@@ -107,7 +112,7 @@ def names() -> tuple[str, ...]:
     return (*OF_MANIFESTS, *views.NAMES)
 
 
-def export(results: str, entries: Sequence[Entry], name: str, output: Path) -> int:
+def export(results: str, entries: Sequence[Listed], name: str, output: Path) -> int:
     """Write a table over runs to a file, as its name ends, also one that is larger than memory; gives its rows."""
     import duckdb
 
@@ -128,7 +133,7 @@ def export(results: str, entries: Sequence[Entry], name: str, output: Path) -> i
     return int(rows)
 
 
-def zipped(results: str, entry: Entry, output: Path) -> int:
+def zipped(results: str, entry: Listed, output: Path) -> int:
     """Write a sealed run with all its files as one zip; gives the number of files."""
     if not entry.sealed:
         raise StoreError(f"{entry.run} is not sealed", hint="orch recover")
@@ -145,9 +150,9 @@ def zipped(results: str, entry: Entry, output: Path) -> int:
     return len(files)
 
 
-def chosen(results: str, runs: Sequence[str]) -> list[Entry]:
+def chosen(results: str, runs: Sequence[str]) -> list[Listed]:
     """All runs of a store, or those that are named by id, part of one, or `last`."""
-    found = index.entries(remote.here(results))
+    found = index.entries(remote.mirrored(results))
     if not runs:
         return found
     picked = []
@@ -160,6 +165,6 @@ def chosen(results: str, runs: Sequence[str]) -> list[Entry]:
     return picked
 
 
-def _is_meant(entry: Entry, wanted: str) -> bool:
+def _is_meant(entry: Listed, wanted: str) -> bool:
     folder = Path(wanted).name.removesuffix(PARTIAL)
     return bool(folder) and (entry.run.startswith(folder) or entry.run.endswith(folder))

@@ -26,7 +26,7 @@ def is_elsewhere(results: str) -> bool:
     return "://" in results
 
 
-def here(results: str) -> Path:
+def mirrored(results: str) -> Path:
     """The store as a folder of this machine; of one elsewhere a folder with the manifest of every run, up to date.
 
     A sealed run never changes, so that of those that were seen before nothing is asked.
@@ -48,7 +48,7 @@ def here(results: str) -> Path:
 
 
 def fetch(results: str, runs: Sequence[Path], *, want: Callable[[str], bool] | None = None) -> None:
-    """See that files of runs (folders that `here` gave) are there: their tables and the facts of their hosts.
+    """See that files of runs (folders that `mirrored` gave) are there: their tables and the facts of their hosts.
 
     `want` decides by the path in the run's folder instead.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # What the controller works out for a run as a whole; every other table holds what launches brought home.
-OF_THE_RUN = frozenset({"windows", "loads", "generated", "training", "variation"})
+OF_THE_RUN = frozenset({"windows", "loads", "generated", "training", "variation", "one_way"})
 # Of the columns' names, kept in the metadata of each file as `orch.tables`; a file without it is of version 1. Readers
 # and queries see the names of today, whatever the version of a file.
 VERSION = 2
@@ -54,57 +54,47 @@ def write(
     return folder / f"{name}.parquet"
 
 
-def renamed(columns: Sequence[str]) -> list[str]:
-    """The names of today of a file's columns, in the file's order."""
-    return [RENAMED.get(column, column) for column in columns]
-
-
 def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
     """A table of a run; one that was never written is empty, with its columns.
 
+    A file of an older version has its columns by today's names too, and those that it lacks are missing in each row.
     `where` is a filter of pyarrow's (an expression); rows that it leaves out are never in memory all at once.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = folder / f"{name}.parquet"
-    empty = schema(name)
+    expected = schema(name)
     if not path.exists():
-        return empty.empty_table()
+        return expected.empty_table()
     try:
-        if pq.read_schema(path).names == renamed(pq.read_schema(path).names):
-            return _with_all(pq.read_table(path, partitioning=None, filters=where), empty)
-        return _with_all(_of_an_older_version(path, where), empty)
+        if pq.read_schema(path).names == expected.names:
+            return pq.read_table(path, partitioning=None, filters=where)
+        with pq.ParquetFile(path) as file:
+            groups = (_current(file.read_row_group(group), expected) for group in range(file.num_row_groups))
+            kept = (rows if where is None else rows.filter(where) for rows in groups)
+            return pa.concat_tables([expected.empty_table(), *kept])
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
 
 
-def _with_all(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Rows with every column of today: those that a file has not, since it is older, are missing values."""
+def _current(rows: pa.Table, expected: pa.Schema) -> pa.Table:
+    """Rows of an older version in the columns of today."""
     import pyarrow as pa
 
-    for field in columns:
-        if field.name not in rows.column_names:
-            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
-    return rows.select([*columns.names, *(name for name in rows.column_names if name not in columns.names)])
-
-
-def _of_an_older_version(path: Path, where: Any) -> pa.Table:
-    """A file whose columns have older names; filtered group by group, since `where` speaks of the names of today."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        names = renamed(file.schema_arrow.names)
-        whole = file.schema_arrow.empty_table().rename_columns(names)
-        groups = (file.read_row_group(group).rename_columns(names) for group in range(file.num_row_groups))
-        return pa.concat_tables([whole, *(rows if where is None else rows.filter(where) for rows in groups)])
+    older = {new: old for old, new in RENAMED.items() if old in rows.column_names}
+    found = {name: older.get(name, name) for name in expected.names}
+    columns = [
+        rows[found[field.name]] if found[field.name] in rows.column_names else pa.nulls(rows.num_rows, field.type)
+        for field in expected
+    ]
+    return pa.Table.from_arrays(columns, schema=expected)
 
 
 class TableWriter:
     """Collects rows from many launches and writes one file a table; a context manager, whole once it has closed.
 
-    Rows are held back until there is a row group's worth of them, so that many small homes make few row groups and a
+    Rows are held back until there is a row group's worth of them, so that many small outputs make few row groups and a
     big one does not stay in memory.
     """
 

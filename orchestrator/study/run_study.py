@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from orchestrator.core.exitcodes import Exit, gravest
@@ -13,8 +14,9 @@ from orchestrator.experiment.studyfile import Study
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.run.observers.progress import Progress
 from orchestrator.store import sweeps
-from orchestrator.sweep import run_sweep, sweepplan, sweeptext
+from orchestrator.sweep import run_sweep, sweepplan
 from orchestrator.sweep.ledger import Ledger
+from orchestrator.sweep.outlook import Outlook
 from orchestrator.sweep.run_sweep import SweepOutcome, Whole
 from orchestrator.sweep.sweepplan import Estimate
 
@@ -24,6 +26,8 @@ class StudyOutcome:
     """How far a study is; `status` is 0 when all of it is valid, else the command's exit status."""
 
     sweeps: tuple[SweepOutcome, ...]  # those that were begun
+    done: int  # measurements, of all sweeps
+    total: int
     status: int
 
     @property
@@ -67,7 +71,11 @@ def carry_out(
         outcomes.append(outcome)
         if outcome.status == Exit.INTERRUPTED:
             break
-    return StudyOutcome(sweeps=tuple(outcomes), status=gravest(one.status for one in outcomes))
+    states = [_state(definition, results) for definition in study.sweeps]
+    return StudyOutcome(
+        sweeps=tuple(outcomes), done=sum(one.done for one in states), total=sum(one.total for one in states),
+        status=gravest(one.status for one in outcomes),
+    )  # fmt: skip
 
 
 def _first_runs(study: Study) -> Iterator[RunPlan]:
@@ -101,7 +109,8 @@ def _state(definition: Definition, results: Path) -> _State:
 def _head_text(study: Study, results: Path) -> str:
     states = [_state(definition, results) for definition in study.sweeps]
     left = sweepplan.together([one.left for one in states])
-    return (
-        f"study {study.name}: {len(states)} sweeps, {sum(one.total for one in states)} measurements, "
-        f"{sum(one.done for one in states)} of them done, {sweeptext.estimate_text(left)} left"
-    )
+    outlook = Outlook(
+        name=study.name, done=sum(one.done for one in states), total=sum(one.total for one in states),
+        left=left, after=left, since=datetime.now().astimezone(),
+    )  # fmt: skip
+    return f"study {study.name}: {len(states)} sweeps, {outlook.text()}"

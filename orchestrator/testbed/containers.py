@@ -89,7 +89,7 @@ class ContainerHosts:
     @property
     def users(self) -> tuple[str, ...]:
         """What goes before the command that is to have rights over them."""
-        return runtimes.found(self.spec.runtime).enter_users()
+        return runtimes.detected(self.spec.runtime).enter_users()
 
     def close(self) -> None:
         """End them, and wait until the runtime has forgotten them; a second call does nothing."""

@@ -23,7 +23,7 @@ def remove(*, images: bool) -> tuple[list[str], list[str]]:
         if runtimes.problems(name):
             continue  # what cannot run containers has none
         try:
-            done += _remove_of(runtimes.found(name), images=images)
+            done += _remove_of(runtimes.detected(name), images=images)
         except OrchError as error:
             failed.append(f"could not remove containers of {name}: {error.message}")
     return done, failed

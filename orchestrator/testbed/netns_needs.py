@@ -57,7 +57,10 @@ def missing_programs() -> list[tuple[str, str]]:
     """Programs that are not installed: (what, remedy) each."""
     names = [name for name in _PROGRAMS if os.geteuid() != 0 or not name.startswith("new")]
     return [
-        (f"the program {name} is not installed", packages.own_remedy(name, packages.remedy(name), packages.here()))
+        (
+            f"the program {name} is not installed",
+            packages.own_remedy(name, packages.remedy(name), packages.local_family()),
+        )
         for name in names
         if find_program(name) is None
     ]

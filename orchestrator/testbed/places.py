@@ -56,7 +56,7 @@ class ThisMachine:
         return _run(argv, {"PATH": netns_needs.search_path(), "LANG": "C.UTF-8", "HOME": home}, within_s)
 
     def remedy(self, what: str, told: str) -> str:
-        return packages.own_remedy(what, told, packages.here())
+        return packages.own_remedy(what, told, packages.local_family())
 
 
 class InImage:

@@ -146,7 +146,7 @@ def problems(name: str) -> list[tuple[str, str]]:
     """What keeps a runtime from running containers here: (what, remedy) each; none when it can."""
     program = netns_needs.find_program(name)
     if program is None:
-        remedy_here = packages.own_remedy(name, packages.remedy(name), packages.here())
+        remedy_here = packages.own_remedy(name, packages.remedy(name), packages.local_family())
         return [(f"the program {name} is not installed", remedy_here)]
     if name == "docker" and os.geteuid() != 0:
         return [
@@ -155,7 +155,7 @@ def problems(name: str) -> list[tuple[str, str]]:
                 "run with sudo, or take podman",
             )
         ]
-    runtime = found(name)
+    runtime = detected(name)
     try:
         said = runtime.version(Deadline.after(_ASK_S))
     except (TestbedError, DeadlineExceeded) as error:
@@ -167,7 +167,7 @@ def problems(name: str) -> list[tuple[str, str]]:
         return [(f"{name} {said} is too old", f"install {name} {least} or later")]
     if name == "podman" and _hybrid() and not runtime.options:
         lack = "cgroups are in hybrid mode here, which crun cannot use, and runc is not installed"
-        return [(lack, packages.own_remedy("runc", packages.remedy("runc"), packages.here()))]
+        return [(lack, packages.own_remedy("runc", packages.remedy("runc"), packages.local_family()))]
     return []
 
 
@@ -177,10 +177,10 @@ def able(name: str) -> Runtime:
     if lacking:
         told = "; ".join(what for what, _ in lacking)
         raise TestbedError(f"hosts cannot be containers here: {told}", hint="; ".join(hint for _, hint in lacking))
-    return found(name)
+    return detected(name)
 
 
-def found(name: str) -> Runtime:
+def detected(name: str) -> Runtime:
     """A runtime as it is to be called here; TestbedError where it is not installed."""
     program = netns_needs.find_program(name)
     if program is None:

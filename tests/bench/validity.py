@@ -16,8 +16,8 @@ from scipy import signal
 
 from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, compare
 from orchestrator.analysis.stats import fits, levels
+from orchestrator.analysis.stats.level_steps import steps
 from orchestrator.analysis.stats.statistics import Estimate, summarise
-from orchestrator.analysis.stats.steps import steps
 from tests.bench.figure import Figure, Settings
 from tests.bench.simulated import LEVEL_S, Nights, Session, iterations
 

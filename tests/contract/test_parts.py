@@ -43,7 +43,8 @@ OURS_ALLOWED = {
     *(
         "orchestrator.core.units",
         "orchestrator.core.errors",
-        "orchestrator.parts.offloads",
+        "orchestrator.parts.offload_change",
+        "orchestrator.core.lookup",
         "orchestrator.core.packages",
         "orchestrator.parts.packet_rules",
         "orchestrator.core.remedies",
@@ -56,8 +57,8 @@ LIBRARIES_ALLOWED = {"pydantic", "pydantic_core", "numpy", "pyarrow"}
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 STOPPED_WITHIN_S = 30.0
 
-ALL = [(kind, name) for kind in registry.FOLDERS for name in registry.found(kind)]
-READING = [(kind, name) for kind, name in ALL if hasattr(registry.found(kind)[name], "read")]
+ALL = [(kind, name) for kind in registry.FOLDERS for name in registry.parts_of(kind)]
+READING = [(kind, name) for kind, name in ALL if hasattr(registry.parts_of(kind)[name], "read")]
 TOPOLOGIES = {
     "local": netns.topology(netns.LocalSpec(hosts=HOSTS, rates=dict.fromkeys(HOSTS, 1e9), scale=10)),
     "inventory": inventory.topology(
@@ -88,7 +89,7 @@ def example(name):
 
 
 def part_and_config(kind, name):
-    part = registry.found(kind)[name]
+    part = registry.parts_of(kind)[name]
     return part, part.Config.model_validate(example(name)["config"])
 
 
@@ -120,8 +121,8 @@ def launches_of(kind, name, topology):
 
 @pytest.mark.parametrize("kind", registry.FOLDERS)
 def test_every_folder_has_parts_and_each_is_found_by_its_name(kind):
-    assert registry.found(kind)
-    for name, part in registry.found(kind).items():
+    assert registry.parts_of(kind)
+    for name, part in registry.parts_of(kind).items():
         assert name == part.NAME
         assert registry.by_label(f"{kind}.{name}") is part
         assert re.fullmatch(r"[a-z][a-z0-9-]*", name)
@@ -165,7 +166,7 @@ def test_its_configuration_is_strict_frozen_and_described(kind, name):
 
 @each_part
 def test_it_imports_only_what_parts_may(kind, name):
-    part = registry.found(kind)[name]
+    part = registry.parts_of(kind)[name]
     own = registry.FOLDERS[kind]
     todo, seen = [part.__name__], set()
     while todo:
@@ -193,7 +194,7 @@ def test_it_imports_only_what_parts_may(kind, name):
                 root = what.split(".")[0]
                 fine = what in OURS_ALLOWED or root in sys.stdlib_module_names or root in LIBRARIES_ALLOWED
                 assert fine or root == "__future__", f"{module} imports {what}"
-    others = {registry.found(k)[n].__name__ for k, n in ALL} - {part.__name__}
+    others = {registry.parts_of(k)[n].__name__ for k, n in ALL} - {part.__name__}
     assert not seen & others, "parts never know each other"
 
 
@@ -277,7 +278,7 @@ def test_what_it_needs_can_be_got(kind, name, topology):
         assert requirement.python or requirement.kind != "module"
 
 
-@pytest.mark.parametrize("name", registry.found("workload"))
+@pytest.mark.parametrize("name", registry.parts_of("workload"))
 @on_each_topology
 def test_every_rank_of_a_workload_is_followed_and_theory_is_positive(name, topology):
     launches, _, theory = made("workload", name, topology)
@@ -303,7 +304,7 @@ def test_the_ports_of_its_launches_are_among_those_that_are_known(kind, name, to
     assert all(any(first <= port <= last for first, last in KNOWN_PORTS) for port in ports)
 
 
-@pytest.mark.parametrize("name", registry.found("traffic"))
+@pytest.mark.parametrize("name", registry.parts_of("traffic"))
 @on_each_topology
 def test_traffic_says_what_it_asks_for_and_stays_on_its_ports(name, topology):
     launches, _, demands = made("traffic", name, topology)
@@ -324,7 +325,7 @@ def test_traffic_says_what_it_asks_for_and_stays_on_its_ports(name, topology):
     assert min(receivers) < max(senders), "receivers stand before senders"
 
 
-@pytest.mark.parametrize("name", registry.found("condition"))
+@pytest.mark.parametrize("name", registry.parts_of("condition"))
 @on_each_topology
 def test_changes_are_named_and_read_by_a_command(name, topology):
     changes, _, _ = made("condition", name, topology)
@@ -355,7 +356,7 @@ def test_there_are_real_samples(kind, name):
 
 @pytest.mark.parametrize(("kind", "name"), READING, ids=[name for _, name in READING])
 def test_nothing_brought_home_gives_no_rows(kind, name, tmp_path):
-    part = registry.found(kind)[name]
+    part = registry.parts_of(kind)[name]
     assert all(len(next(iter(columns.values()))) == 0 for columns in part.read(output(tmp_path)).values())
     for file in ("stdout", "stderr"):
         (tmp_path / file).write_bytes(b"")
@@ -364,7 +365,7 @@ def test_nothing_brought_home_gives_no_rows(kind, name, tmp_path):
 
 @pytest.mark.parametrize(("kind", "name"), READING, ids=[name for _, name in READING])
 def test_samples_become_rows_of_known_tables(kind, name, tmp_path):
-    part = registry.found(kind)[name]
+    part = registry.parts_of(kind)[name]
     names = example(name).get("output") or {path.name: path.name for path in samples(name)}
     for at_home, sample in names.items():
         shutil.copy(folder_of(name) / sample, tmp_path / at_home)
@@ -385,7 +386,7 @@ def test_samples_become_rows_of_known_tables(kind, name, tmp_path):
 @pytest.mark.parametrize(("kind", "name"), READING, ids=[name for _, name in READING])
 @pytest.mark.parametrize("cut", [1, 7, 50])
 def test_what_was_cut_short_is_read_as_far_as_it_goes(kind, name, cut, tmp_path):
-    part = registry.found(kind)[name]
+    part = registry.parts_of(kind)[name]
     names = example(name).get("output") or {path.name: path.name for path in samples(name)}
     for at_home, sample in names.items():
         whole = (folder_of(name) / sample).read_bytes()
@@ -393,7 +394,7 @@ def test_what_was_cut_short_is_read_as_far_as_it_goes(kind, name, cut, tmp_path)
     part.read(output(tmp_path))
 
 
-@pytest.mark.parametrize("name", registry.found("condition"))
+@pytest.mark.parametrize("name", registry.parts_of("condition"))
 @on_each_topology
 def test_every_program_that_a_change_runs_is_asked_of_its_node_with_a_remedy(name, topology):
     changes, needs, _ = made("condition", name, topology)

@@ -73,7 +73,7 @@ def paths(scene: Scene) -> None:
     """All else comes home, nothing is written elsewhere; what the host keeps is given up by name."""
     run = scene.measuring(scene.path(testbed=with_python(scene, listing("../../../../escaped"))))
     run.interrupt()
-    run.must_end(1, told="still on its hosts: stopped by SIGINT", within_s=60)
+    run.must_end(130, told="stopped by SIGINT", within_s=60)
     scene.held(LINE, checks.line(run.said(), "h2: .*escaped", begins="  also: putting back fetch: "))
     assert not [*scene.folder.rglob("escaped")], "it was written elsewhere"
     run.must_be_recoverable("--without", "h2", iterations=6)

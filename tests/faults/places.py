@@ -15,7 +15,7 @@ from tests.testbed.orch_runs import light
 from tests.testbed.rack import Rack, rack
 from tests.testbed.sudo_hosts import SudoHosts
 
-LONG = {"warmup": 1, "at_most": "120s", "stall": "4s"}
+LONG = {"warmup": 1, "at_most": "120s", "stall_timeout": "4s"}
 READ: Mapping[str, tuple[str, ...]] = {
     "qdiscs": ("tc", "qdisc", "show"),
     "nft": ("nft", "-s", "list", "ruleset"),

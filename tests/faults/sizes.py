@@ -23,7 +23,7 @@ def many_ranks(scene: Scene) -> None:
         "iterations": {"pattern": r"took (?P<seconds>[\d.]+) s"},
         "hosts": [f"h{1 + rank % 3}" for rank in range(RANKS)],
     }
-    measure = {"warmup": 1, "iterations": 5, "at_most": "120s", "stall": "60s"}
+    measure = {"warmup": 1, "iterations": 5, "at_most": "120s", "stall_timeout": "60s"}
     run = scene.run(
         scene.path(workload={"command": command}, traffic=None, collect=["nic"], measure=measure), "--force"
     )

@@ -13,7 +13,8 @@ from tests.fuzz.target import Target, drawn
 from tests.fuzz.targets import TARGETS
 from tests.fuzz.trial import tried_apart
 
-INPUTS = {"captures": 600, "sweep": 40, "ssh": 60, "query": 60, "experiment": 150, "option": 100}
+INPUTS = {"captures": 600, "sweep": 40, "ssh": 60, "query": 60, "experiment": 150, "option": 100,
+          "operations": 40}  # fmt: skip
 USUAL = 300
 SEED = 1
 

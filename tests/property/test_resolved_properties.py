@@ -19,7 +19,7 @@ from orchestrator.experiment import config, documents, loading, plan
 from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.experiment import on_this_machine
 from orchestrator.experiment.plandata import plan_data
-from orchestrator.parts.registry import FOLDERS, found
+from orchestrator.parts.registry import FOLDERS, parts_of
 
 ROOT = Path(__file__).parents[2]
 PLAYBOOKS = sorted((ROOT / "playbooks/experiments").rglob("*.yaml"))
@@ -81,7 +81,7 @@ EXPERIMENTS = st.fixed_dictionaries(
     },
     optional={
         "collect": st.lists(st.sampled_from(["nic", "tcpdump", "cpu", {"tcp": {"every": "20ms"}}]), unique_by=str),
-        "repeat": st.integers(1, 3),
+        "repetitions": st.integers(1, 3),
         "seed": st.integers(0, 2**40),
         "validity": st.sampled_from([{"load": "as-achieved"}, {"load": "12.5%", "clock": "2ms"}, {}]),
         "conditions": st.just([{"congestion-control": "cubic"}, {"rate": {"host": "no", "rate": "90mbit"}}]),
@@ -139,7 +139,7 @@ def test_the_schema_refuses_a_key_that_nobody_knows_anywhere(path):
 def test_the_schema_knows_every_part_and_tells_of_every_key():
     text = json.dumps(schema().schema)
     for kind in FOLDERS:
-        for name in found(kind):
+        for name in parts_of(kind):
             assert f'"{name}"' in text
     for title, model in schema().schema["$defs"].items():
         for key, field in model.get("properties", {}).items():

@@ -32,7 +32,7 @@ def nothing_left(request):
     """When a test has ended, and its testbeds are down, no container of its runtime is there."""
     yield
     if "runtime" in request.fixturenames:
-        assert runtimes.found(request.node.callspec.params["runtime"]).of_ours(soon()) == {}
+        assert runtimes.detected(request.node.callspec.params["runtime"]).of_ours(soon()) == {}
 
 
 @pytest.fixture(params=RUNTIMES)

@@ -126,5 +126,5 @@ def _libraries(path: str) -> list[str]:
 
 
 def import_image(runtime: str, made: Tree, name: str) -> str:
-    runtimes.found(runtime).ask("import", "-", name, deadline=soon(), data=made.archive())
+    runtimes.detected(runtime).ask("import", "-", name, deadline=soon(), data=made.archive())
     return name

@@ -76,7 +76,7 @@ class ForeignHosts:
 
     def __init__(self, folder: Path, names: tuple[str, ...], *, sshd: str = "") -> None:
         self.folder, self.names = folder, names
-        self.runtime = runtimes.found("podman")
+        self.runtime = runtimes.detected("podman")
         self.run = f"foreign-{os.getpid()}"
         self._sshd = sshd or STOCK.read_text()
         self._closing = contextlib.ExitStack()

@@ -150,12 +150,12 @@ def mentioning(word):
 
 
 def none_of(runtime, run):
-    return lambda: not runtimes.found(runtime).of_ours(soon(), run)
+    return lambda: not runtimes.detected(runtime).of_ours(soon(), run)
 
 
 def test_kill_9_of_the_controller_ends_its_containers(runtime, held):
     process, run = held
-    names = runtimes.found(runtime).of_ours(soon(), run)
+    names = runtimes.detected(runtime).of_ours(soon(), run)
     assert sorted(names) == [f"orch-{run}-h1", f"orch-{run}-h2"]
     process.kill()
     process.wait()
@@ -165,7 +165,7 @@ def test_kill_9_of_the_controller_ends_its_containers(runtime, held):
 
 def test_what_a_dead_controller_could_not_end_orch_clean_removes_and_leaves_the_living_alone(runtime, held, up, strays):
     process, run = held
-    found = runtimes.found(runtime)
+    found = runtimes.detected(runtime)
     (first, *_) = found.of_ours(soon(), run)
     stopped = int(found.ask("inspect", "--format", "{{.State.Pid}}", first, deadline=soon()))
     alive = up(2, containers=Containers(runtime=runtime))
@@ -219,7 +219,7 @@ def test_a_daemon_that_does_not_run_is_told_with_its_remedy(up, tmp_path, monkey
 def test_the_quickstart_is_valid_on_containers(runtime, tmp_path):
     told = yaml.safe_load((ROOT / "playbooks/experiments/quickstart.yaml").read_text())
     told["testbed"]["local"]["runtime"] = runtime
-    summary, _ = measured(write(tmp_path, {**told, "repeat": 1}), tmp_path / "results", "--no-report")
+    summary, _ = measured(write(tmp_path, {**told, "repetitions": 1}), tmp_path / "results", "--no-report")
     (run,) = summary["runs"]
     nothing_is_left(run["run"])
 

@@ -83,7 +83,7 @@ def test_in_whatever_order_workers_pull_they_learn_the_same(order: str, served: 
 
 def test_pair_averaging_draws_weights_together_and_spans_tell_of_it(tmp_path: Path) -> None:
     launches = loopback(
-        p2p, 3, scale=1000, model="resnet50", compute_time="10ms", strategy="pair-averaging", peers="in-turn"
+        p2p, 3, scale=1000, model="resnet50", compute_time="10ms", strategy="pair-averaging", peers="round-robin"
     )
     with running(launches, tmp_path) as started:
         started.wait_ready()

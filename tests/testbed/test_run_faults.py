@@ -24,7 +24,7 @@ from orch_runs import (
 
 pytestmark = pytest.mark.testbed
 
-LONG = {"warmup": 1, "at_most": "60s", "stall": "4s"}
+LONG = {"warmup": 1, "at_most": "60s", "stall_timeout": "4s"}
 
 
 def ended(process, run, within_s=120.0):

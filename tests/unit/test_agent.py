@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from reachable import tmp_path
 
 from orchestrator.agents.agent import checks, children, commands, launches
 from orchestrator.agents.agent.proc import Row
@@ -30,10 +31,13 @@ from orchestrator.parts.launch import Exited, Launch
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.frames import frame
 from orchestrator.remote.transport import local
 from orchestrator.remote.transport.bootstrap import agent_argv, agent_command_line, agent_modules, agent_source, packed
 from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.remote.transport.ssh import SshChannel, SshTarget
+
+__all__ = ["tmp_path"]
 
 MAGIC = b"\0orch-agent 1\n"
 ROOT = Path(__file__).parents[2]
@@ -144,10 +148,12 @@ def test_the_command_line_survives_a_login_shell():
         (b'{"id": 1, "op": "put", "path": "x", "mode": 420}', "put before hello"),
         (b'{"id": 1, "op": "hello", "run": "a/b", "node": "n", "folder": "/tmp/x", "holder": {}}', "ValueError"),
         (b'{"id": 1, "op": "hello", "run": "r", "node": "n", "folder": "x", "holder": {}}', "ValueError"),
+        (b'{"id": 1, "op": "hello", "run": "r", "node": "n", "folder": "/tmp/x", "holder": {}, "silence_s": "x"}',
+         "could not convert"),
         (b'{"id": 1, "op": "stop", "name": "x", "signals": []}', "no process named 'x'"),
         (b'{"id": 1, "op": "check", "requirements": [{"kind": "luck", "what": "x"}]}', "no requirement of kind"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_request_is_an_error_and_not_the_end(patient, text, said):
     reply = patient.say(text)
     assert said in reply["error"]
@@ -160,6 +166,15 @@ def test_a_stream_that_cannot_be_followed_ends_it_with_a_reason(raw, data):
     assert raw.reply()["kind"] == "protocol"
     with pytest.raises(EOFError):
         raw.take(1)
+
+
+def test_a_command_may_have_all_the_time_that_there_is(raw):
+    """More than a selector takes, and before a greeting that says when the controller is to be heard of."""
+    forever = {"id": 1, "op": "run_command", "argv": ["sleep", "600"], "timeout_s": 1e308}
+    raw.channel.write(frame(forever) + frame({"id": 2, "op": "ping"}))
+    assert raw.reply()["id"] == 2
+    raw.channel.write(frame({"id": 3, "op": "ping"}))
+    assert raw.reply()["id"] == 3
 
 
 def test_frames_may_come_in_pieces(raw):
@@ -219,12 +234,9 @@ def test_a_channel_without_an_agent_says_why(tmp_path, monkeypatch, late_s, read
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="dropping rights needs root")
-def test_under_sudo_it_drops_to_the_user_unless_privileged(connect_agent, tmp_path):
+def test_under_sudo_it_drops_to_the_user_unless_privileged(connect_agent):
     nobody = pwd.getpwnam("nobody")
     client = connect_agent(env={**os.environ, "SUDO_UID": str(nobody.pw_uid), "SUDO_USER": "nobody"}, hello=False)
-    for parent in (tmp_path, *tmp_path.parents):  # only those that pytest made lock others out
-        if parent.stat().st_mode & 0o005 != 0o005:
-            parent.chmod(parent.stat().st_mode | 0o055)
     greeting = client.hello(soon())
     assert (greeting.uid, greeting.user) == (0, "nobody")
     script = "id -u; id -G; echo $HOME; echo x > made"

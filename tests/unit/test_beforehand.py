@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import manifests
 import pytest
 import yaml
 from experiments import orch
@@ -19,8 +20,9 @@ from orchestrator.core.machine import Machine
 from orchestrator.experiment import beforehand, capacity, config, loading, missing, plan, sweepfile
 from orchestrator.hosts import doctor
 from orchestrator.parts.launch import Requirement
-from orchestrator.run import execute, runner
+from orchestrator.run import execute, phases
 from orchestrator.run.observers.progress import Progress
+from orchestrator.store.records import Manifest
 from orchestrator.sweep import run_sweep
 
 GIB = 2.0**30
@@ -52,7 +54,7 @@ def room(path: Path, found: Machine) -> capacity.Verdict:
 
 @pytest.fixture
 def two_cores(monkeypatch):
-    monkeypatch.setattr(machine, "here", lambda: TWO_CORES)
+    monkeypatch.setattr(machine, "local", lambda: TWO_CORES)
 
 
 def test_64_hosts_on_two_cores_are_refused_with_figures_and_remedy(tmp_path, two_cores):
@@ -98,7 +100,7 @@ def test_what_is_shown_to_beginners_fits_on_two_cores(name):
         ("ddp: {model: vgg16}", 200e6, 300e6),  # measured by /proc/PID/smaps_rollup: 241 MiB
         ("fsdp: {model: vgg16}", 200e6, 300e6),
         ("p2p: {model: vgg16, strategy: ring}", 200e6, 300e6),
-        ("deepspeed: {model: vgg16, stage: 1}", 200e6, 300e6),
+        ("deepspeed: {model: vgg16, zero_stage: 1}", 200e6, 300e6),
         ("horovod: {model: vgg16}", 200e6, 300e6),
         ("tensorflow: {model: vgg16, strategy: multi-worker-mirrored}", 250e6, 400e6),
         ("collective: {operations: [all-reduce], sizes: [1mb]}", 200e6, 300e6),
@@ -135,20 +137,20 @@ def test_what_a_machine_of_an_inventory_lacks_is_told_by_host(tmp_path):
 def on_small_hosts(tmp_path):
     """Asks the check of a run on two hosts of which one is too small; what its manifest then says."""
 
-    def check(*, force: bool) -> dict[str, object]:
+    def check(*, force: bool) -> tuple[str, ...]:
         path = tmp_path / "e.yaml"
         hosts = {f"n{i}": {"ssh": f"n{i}", "data": {"address": f"10.0.0.{i}/24", "device": "eth1"}} for i in (1, 2)}
         text = "name: t\nworkload:\n  ddp: {model: vgg16}\nmeasure: {iterations: 20}\n"
         path.write_text(text + yaml.safe_dump({"testbed": {"inventory": {"link": "25gbit", "hosts": hosts}}}))
         (run,) = plan.build(config.load_experiment(path)[0])
-        recorded: dict[str, object] = {}
+        recorded: list[Manifest] = []
         machines = {"n1": ROOMY, "n2": Machine(processors=8, memory=GIB)}
         this = SimpleNamespace(
-            plan=run, force=force, record=recorded.update, watch=SimpleNamespace(notes=[]),
+            plan=run, force=force, record=recorded.append, manifest=manifests.made(), watch=SimpleNamespace(notes=[]),
             session=SimpleNamespace(machines=lambda: machines),
         )  # fmt: skip
-        runner.Run._check_room(this)
-        return recorded
+        phases.Run._check_room(this)
+        return recorded[-1].forced
 
     return check
 
@@ -156,24 +158,24 @@ def on_small_hosts(tmp_path):
 def test_hosts_that_are_too_small_end_a_run_unless_it_is_forced(on_small_hosts):
     with pytest.raises(OrchError, match=r"n2: 1 rank and .* 1\.0 GiB is free"):
         on_small_hosts(force=False)
-    (told,) = on_small_hosts(force=True)["forced"]
+    (told,) = on_small_hosts(force=True)
     assert told.startswith("n2: 1 rank and")
 
 
 def test_forced_runs_go_on_and_their_manifest_says_so(tmp_path, two_cores, monkeypatch):
     given = []
 
-    def one(_experiment, _run, **options):
+    def run_planned(_experiment, _run, **options):
         given.append(options)
         raise OrchError("far enough")
 
-    monkeypatch.setattr(execute, "one", one)
+    monkeypatch.setattr(execute, "run_planned", run_planned)
     status, _, err = orch("run", str(experiment(tmp_path)), "--force")
     assert status == 1
     assert "warning: 64 ranks take" in err
     (options,) = given
     assert options["force"]
-    (told,) = options["about"]["forced"]
+    (told,) = options["forced"]
     assert told.startswith("64 ranks take")
 
 
@@ -188,8 +190,8 @@ def test_a_sweep_with_one_point_too_large_is_refused_before_the_first(tmp_path, 
     assert not (tmp_path / "r").exists()
     definition = sweepfile.load(path, [], local=False)
     keys = run_sweep.chosen_keys(definition, ())
-    about = run_sweep.settle(definition, keys, force=True, progress=Progress(io.StringIO()))
-    assert about["forced"][0].startswith("64 ranks take")
+    forced = run_sweep.settle(definition, keys, force=True, progress=Progress(io.StringIO()))
+    assert forced[0].startswith("64 ranks take")
 
 
 def test_a_study_that_is_too_large_is_refused_before_its_first_sweep(tmp_path, two_cores):
@@ -211,14 +213,14 @@ def needs(kind: str, what: str, python: str = "") -> Requirement:
 
 
 def test_what_is_there_is_not_missing():
-    assert missing.here([needs("program", "sh"), needs("module", "json"), needs("device", "eth0")]) == []
+    assert missing.on_this_machine([needs("program", "sh"), needs("module", "json"), needs("device", "eth0")]) == []
 
 
 def test_a_thing_is_told_once_however_many_hosts_need_it():
     wanted = [needs("program", "no-such-program"), needs("module", "no_such_module", sys.executable)]
     others = [Requirement(node="h2", kind=n.kind, what=n.what, python=n.python, remedy=n.remedy, needed_by="ddp")
               for n in wanted]  # fmt: skip
-    program, module = missing.here(wanted + others)
+    program, module = missing.on_this_machine(wanted + others)
     assert program.what == "ddp needs program no-such-program: no program no-such-program on this machine"
     assert program.remedy == "get no-such-program"
     assert module.what == f"ddp needs module no_such_module: {sys.executable}: no such module"
@@ -226,7 +228,7 @@ def test_a_thing_is_told_once_however_many_hosts_need_it():
 
 def test_an_interpreter_that_is_not_there(tmp_path):
     python = str(tmp_path / "bin/python")
-    (lack,) = missing.here([needs("module", "torch", python)])
+    (lack,) = missing.on_this_machine([needs("module", "torch", python)])
     assert lack.what == f"ddp needs module torch: no interpreter {python}"
 
 
@@ -234,7 +236,7 @@ def test_an_interpreter_that_this_user_may_not_run(tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\n")
     python.chmod(0o644)
-    (lack,) = missing.here([needs("module", "torch", str(python))])
+    (lack,) = missing.on_this_machine([needs("module", "torch", str(python))])
     assert lack.what == f"ddp needs module torch: this user may not run {python}"
 
 
@@ -263,11 +265,11 @@ def test_an_interpreter_that_fails(tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
     python.chmod(0o755)
-    (lack,) = missing.here([needs("module", "torch", str(python))])
+    (lack,) = missing.on_this_machine([needs("module", "torch", str(python))])
     assert lack.what == f"ddp needs module torch: {python}: it is broken"
 
 
-@pytest.mark.parametrize("workload", ["horovod: {model: resnet50}", "deepspeed: {model: resnet50, stage: 1}"])
+@pytest.mark.parametrize("workload", ["horovod: {model: resnet50}", "deepspeed: {model: resnet50, zero_stage: 1}"])
 def test_a_missing_framework_is_told_before_anything_starts(tmp_path, monkeypatch, workload):
     monkeypatch.setenv("ORCH_FRAMEWORKS", str(tmp_path / "none"))
     path = str(experiment(tmp_path, hosts=3, workload=workload))

@@ -199,7 +199,7 @@ def test_a_switch_is_captured_port_by_port():
 
 def test_the_launch_of_tcpdump():
     config = tcpdump.Config.model_validate(
-        {"snap": 128, "rotate": "500mb", "buffer": "16mib", "filter": "tcp or udp", "required": True}
+        {"snaplen": 128, "rotate": "500mb", "buffer": "16mib", "filter": "tcp or udp", "required": True}
     )
     launch = tcpdump.launches(config, TOPOLOGY)[0]
     argv = " ".join(launch.argv)
@@ -215,7 +215,7 @@ def test_the_launch_of_tcpdump():
 
 
 @pytest.mark.parametrize(
-    ("rate", "scale", "snap", "kib"),
+    ("rate", "scale", "snaplen", "kib"),
     [
         (25e9, 100, 96, 15_238),  # 250 Mbit/s: 40,637 full frames a second both ways, 192 bytes each, for two seconds
         (25e9, 1, 96, 65_536),
@@ -224,10 +224,10 @@ def test_the_launch_of_tcpdump():
         (25e9, 100, 1500, 65_536),
     ],
 )
-def test_the_ring_of_tcpdump_follows_the_link(rate, scale, snap, kib):
+def test_the_ring_of_tcpdump_follows_the_link(rate, scale, snaplen, kib):
     links = tuple(replace(link, rate=rate) for link in TOPOLOGY.links)
     topology = replace(TOPOLOGY, links=links, scale=scale)
-    config = tcpdump.Config(hosts=("h2", "sw"), snap=snap)
+    config = tcpdump.Config(hosts=("h2", "sw"), snaplen=snaplen)
     for launch in tcpdump.launches(config, topology):
         assert launch.argv[launch.argv.index("-B") + 1] == str(kib), launch.name
 
@@ -274,7 +274,7 @@ def test_a_switch_has_no_processor_to_watch(module):
     [
         (nic, {"every": "10us"}, ("every",)),
         (nic, {"slow_every": "1min"}, ("slow_every",)),
-        (tcpdump, {"snap": 60}, ("snap",)),
+        (tcpdump, {"snaplen": 60}, ("snaplen",)),
         (tcpdump, {"rotate": "1500kb"}, ("rotate",)),
         (tcpdump, {"buffer": "10kb"}, ("buffer",)),
         (tcpdump, {"ports": ["eth0", "p1"]}, ("ports", 1)),

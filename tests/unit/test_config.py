@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, IPERF, LOCAL, WORKLOAD, changed, orch
 
+from orchestrator.analysis.compare.window_settings import of_windows
 from orchestrator.core.errors import shortened
+from orchestrator.experiment import loading
+from orchestrator.store.rundir import Entry
 
 ROOT = Path(__file__).parents[2]
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcde", "bcdef", strict=True)
 )
-TOP = "accepted: name, testbed, dry_run, conditions, workload, jobs, traffic, windows, collect, measure, repeat"
+TOP = "accepted: name, testbed, dry_run, conditions, workload, jobs, traffic, windows, collect, measure, repetitions"
 JOB = "  - name: a\n    workload: {ddp: {model: resnet50}}\n"
 INLINE = "inventory: {link: 1gbit, hosts: {h1: {ssh: a, data: {address: 10.0.0.1/24, device: eth0}}, %s}}"
 
@@ -43,7 +46,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "unclosed quote": (changed("name: t", 'name: "t'), "11:1", "quoted scalar (begun at 1:7)"),
     "undefined alias": (changed("ddp: {model: resnet50}", "*x"), "5:3", "undefined alias 'x'"),
     "two documents": (GOOD + "---\n" + GOOD, "11:1", "a second document begins here; accepted: one"),
-    "wrong indentation": (GOOD + "  repeat: 3\n   seed: 1\n", "12:8", "not YAML"),
+    "wrong indentation": (GOOD + "  repetitions: 3\n   seed: 1\n", "12:8", "not YAML"),
     # YAML that goes too far
     "duplicate key": (GOOD + "name: u\n", "11:1", "name: stands twice; first at line 1"),
     "duplicate key below": (changed("hosts: 3,", "hosts: 3, hosts: 4,"), "3:21", "hosts: stands twice"),
@@ -66,9 +69,9 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "merging text": (changed("{from: h1,", "{<<: 3, from: h1,"), "7:17", "<<: accepted: a mapping"),
     "digits without end": (GOOD + f"seed: {'9' * 5000}\n", "11:7", "a number of 5000 digits; accepted: at most 30"),
     # keys
-    "unknown key": (GOOD + "reapeat: 3\n", "11:1", f"reapeat: unknown key; did you mean repeat?; {TOP}"),
-    "CRLF": ((GOOD + "reapeat: 3\n").replace("\n", "\r\n"), "11:1", "reapeat: unknown key"),
-    "byte order mark": ("\ufeff" + GOOD + "reapeat: 1\n", "11:1", "reapeat: unknown key"),
+    "unknown key": (GOOD + "repetitons: 3\n", "11:1", f"repetitons: unknown key; did you mean repetitions?; {TOP}"),
+    "CRLF": ((GOOD + "repetitons: 3\n").replace("\n", "\r\n"), "11:1", "repetitons: unknown key"),
+    "byte order mark": ("\ufeff" + GOOD + "repetitons: 1\n", "11:1", "repetitons: unknown key"),
     "unknown key below": (
         changed("200mbit", "200mbit, strems: 4"),
         "7:46",
@@ -77,6 +80,24 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "on is text": (GOOD + "on: 3\n", "11:1", "on: unknown key"),
     "unknown traffic": (changed("iperf:", "iperff:"), "7:5", "traffic.0.iperff: unknown key; did you mean iperf?"),
     "unknown collector": (changed("nic]", "nicc]"), "8:20", "nicc: unknown key; did you mean nic?; accepted: cpu, "),
+    "a key that was renamed": (
+        changed("[tcpdump, nic]", "[{tcpdump: {snap: 96}}, nic]"),
+        "8:22",
+        "collect.0.tcpdump.snap: is called snaplen now; accepted: snaplen",
+    ),
+    "another one": (GOOD + "  stall: 5s\n", "11:3", "measure.stall: is called stall_timeout now"),
+    "one of a sweep that was renamed": (GOOD + "fresh: 1\n", "11:1", "fresh: unknown key"),
+    "one at the top that was renamed": (GOOD + "repeat: 3\n", "11:1", "repeat: is called repetitions now"),
+    "one of a workload that was renamed": (
+        changed("ddp: {model: resnet50}", "deepspeed: {model: resnet50, stage: 2}"),
+        "5:32",
+        "workload.deepspeed.stage: is called zero_stage now; accepted: zero_stage",
+    ),
+    "a word that was renamed": (
+        changed("ddp: {model: resnet50}", "p2p: {model: resnet50, strategy: pair-averaging, peers: in-turn}"),
+        "5:52",
+        "workload.p2p.peers: 'in-turn' is called round-robin now; accepted: round-robin",
+    ),
     "dash for underscore": (GOOD + "dry-run: {scale: 2}\n", "11:1", "did you mean dry_run?"),
     "missing key": (changed("name: t\n", ""), "1:1", "name: missing; accepted: its name"),
     "missing key below": (changed(", load: 200mbit", ""), "7:5", "traffic.0.iperf.load: missing; accepted: what it"),
@@ -129,7 +150,11 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
         "3:11",
         "testbed.local.hosts: has 1 entries; accepted: at least 2",
     ),
-    "link of no host": (changed("1gbit", "1gbit, links: {h9: 1gbit}"), "3:42", "links.h9: no such host here; accepted"),
+    "link of no host": (
+        changed("1gbit", "1gbit, links: {h9: 1gbit}"),
+        "3:42",
+        "links.h9: the testbed has no host 'h9'; accepted",
+    ),
     "no rate for a link": (changed("1gbit", "1gbit, links: {h2: 1}"), "3:42", "links.h2: 1 is not a rate"),
     "bad host name of a link": (
         changed("1gbit", "1gbit, links: {H: 1gbit}"),
@@ -189,7 +214,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "no such host for a change": (
         GOOD + "conditions:\n  - rate: {host: h9, rate: 1gbit}\n",
         "12:12",
-        "conditions.0.rate.host: no host h9; accepted: one of h1, h2, h3",
+        "conditions.0.rate.host: the testbed has no host 'h9'; accepted: one of h1, h2, h3",
     ),
     "load above the link": (
         changed("200mbit", "2gbit"),
@@ -257,7 +282,7 @@ def test_a_mistake_has_its_place_and_a_way_out(name):
 
 def test_several_mistakes_are_all_told_in_the_order_of_the_file():
     text = changed("hosts: 3", "hosts: 99").replace("200mbit", "200").replace("iterations: 10", "iterations: 0")
-    status, err = plan(text + "reapeat: 1\n")
+    status, err = plan(text + "repetitons: 1\n")
     assert status == 2
     assert [line.split(" ")[0] for line in err.splitlines()] == [
         "e.yaml:3:11:", "e.yaml:7:31:", "e.yaml:10:3:", "e.yaml:11:1:",
@@ -313,7 +338,7 @@ def test_text_that_older_yaml_takes_for_something_else_is_text():
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("reapeat=3", "reapeat: unknown key; did you mean repeat?"),
+        ("repetitons=3", "repetitons: unknown key; did you mean repetitions?"),
         ("measure.iteration=3", "measure.iteration: unknown key; did you mean iterations?"),
         ("measure.iterations=none", "measure.iterations: 'none' is not a whole number"),
         ("measure.iterations=", "measure: the window never ends"),
@@ -382,7 +407,7 @@ def with_inventory(text: str) -> tuple[int, str, str]:
 def test_an_inventory_lies_beside_the_experiment():
     status, out, err = with_inventory(INVENTORY)
     assert (status, err) == (0, "")
-    assert "a (10.0.0.1), b (10.0.0.2)" in out
+    assert "hosts a (10.0.0.1), b (10.0.0.2)" in out
 
 
 @pytest.mark.parametrize(
@@ -393,7 +418,11 @@ def test_an_inventory_lies_beside_the_experiment():
         (INVENTORY.replace("    ssh: b.example\n", ""), "6:3", "hosts.b.ssh: missing; accepted: host name"),
         (INVENTORY.replace("0.2/24", "0.2"), "8:12", "'10.0.0.2' needs its prefix; accepted: such as 10.0.0.2/24"),
         (INVENTORY.replace("0.2/24", "0.1/24"), "8:12", "hosts a and b have the same data address"),
-        (INVENTORY + "switch: {name: s, ports: {a: 1x, c: 2x}}\n", "9:34", "switch.ports.c: c is no host; accepted"),
+        (
+            INVENTORY + "switch: {name: s, ports: {a: 1x, c: 2x}}\n",
+            "9:34",
+            "switch.ports.c: the testbed has no host 'c'; accepted",
+        ),
         (INVENTORY + "defaults: {prot: 22}\n", "9:12", "defaults.prot: unknown key; did you mean port?"),
         (INVENTORY + "link: 1gbit\n", "9:1", "link: stands twice"),
     ],
@@ -435,3 +464,32 @@ def test_what_never_ends_is_not_read_to_its_end():
     status, _, err = orch("plan", "/dev/zero")
     assert status == 2
     assert "larger than 1 MiB" in err
+
+
+SEALED = ROOT / "tests" / "data" / "sealed" / "tables-1" / "small" / "20261122T095054224-ef056278" / "experiment.yaml"
+
+
+def test_a_sealed_experiment_is_read_by_the_names_of_today(tmp_path):
+    path = tmp_path / "experiment.yaml"
+    path.write_text(SEALED.read_text().replace("/opt/orch", str(ROOT)))
+    assert "  stall: 60s\n" in path.read_text()
+    assert loading.sealed(path).measure.stall_timeout == 60.0
+    status, _, err = orch("plan", str(path))
+    assert (status, "measure.stall: is called stall_timeout now" in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("workload: {p2p: {peers: in-turn}}", "workload: {p2p: {peers: round-robin}}"),
+        ("repeat: 3", "repetitions: 2"),
+        ("workload: {deepspeed: {stage: 2, stages: 1}}", "workload: {deepspeed: {zero_stage: 2, pipeline_stages: 1}}"),
+        ("jobs: [{workload: {deepspeed: {micro_batches: 2}}}]", "jobs: [{workload: {deepspeed: {microbatches: 2}}}]"),
+    ],
+)
+def test_what_was_set_by_an_older_name_is_the_same_setting(tmp_path, names):
+    settings = []
+    for name in names:
+        (tmp_path / "experiment.yaml").write_text(f"{name}\ntraffic: []\n")
+        settings.append(of_windows(Entry(tmp_path, {})))
+    assert settings[0] == settings[1] != {}

@@ -15,7 +15,7 @@ from experiments import orch
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, TestbedError
-from orchestrator.experiment import loading, plan
+from orchestrator.experiment import loading, testbeds
 from orchestrator.experiment.experiment import on_this_machine
 from orchestrator.testbed import containers, netns_needs, private_folder, runtimes
 from orchestrator.testbed.netns_setup import Containers, LocalSpec, new_keys, setup_document, topology
@@ -67,9 +67,9 @@ def test_what_makes_no_sense_is_a_mistake_with_its_place(local, more, told):
 
 
 def test_hosts_are_namespaces_unless_a_runtime_is_named(local):
-    assert plan.local_spec(local()).containers is None
-    assert plan.local_spec(local(", runtime: podman")).containers == Containers(runtime="podman")
-    given = plan.local_spec(local(", runtime: docker, image: a/b:1, python: /opt/python, mounts: [/data]"))
+    assert testbeds.local_spec(local()).containers is None
+    assert testbeds.local_spec(local(", runtime: podman")).containers == Containers(runtime="podman")
+    given = testbeds.local_spec(local(", runtime: docker, image: a/b:1, python: /opt/python, mounts: [/data]"))
     assert given.containers == Containers(runtime="docker", image="a/b:1", python="/opt/python", mounts=("/data",))
 
 
@@ -173,7 +173,7 @@ def programs(tmp_path, monkeypatch):
 
 
 def test_a_runtime_that_is_not_there_is_told_with_its_package(programs, monkeypatch):
-    monkeypatch.setattr(runtimes.packages, "here", lambda: "ID=fedora\n")
+    monkeypatch.setattr(runtimes.packages, "local_family", lambda: "ID=fedora\n")
     for name, package in (("podman", "podman"), ("docker", "moby-engine")):
         assert runtimes.problems(name) == [(f"the program {name} is not installed", f"sudo dnf install {package}")]
         with pytest.raises(TestbedError, match=f"{name} is not installed"):
@@ -194,9 +194,9 @@ def test_where_cgroups_are_in_hybrid_mode_podman_is_told_to_take_runc(programs, 
     assert "runc is not installed" in what
     stub(programs, "runc", "exit")
     assert runtimes.problems("podman") == []
-    assert runtimes.found("podman").argv("ps") == [f"{programs}/podman", "--runtime", f"{programs}/runc", "ps"]
+    assert runtimes.detected("podman").argv("ps") == [f"{programs}/podman", "--runtime", f"{programs}/runc", "ps"]
     monkeypatch.setattr(runtimes, "_UNIFIED", programs / "none")
-    assert runtimes.found("podman").options == ()
+    assert runtimes.detected("podman").options == ()
 
 
 def test_an_ordinary_user_is_sent_from_docker_to_podman(programs, monkeypatch):
@@ -209,7 +209,7 @@ def test_an_ordinary_user_is_sent_from_docker_to_podman(programs, monkeypatch):
 def test_an_error_of_a_runtime_has_what_it_printed(programs):
     stub(programs, "podman", "echo 'Error: x: image not known' >&2; exit 125")
     with pytest.raises(TestbedError) as caught:
-        runtimes.found("podman").ask("run", "x", deadline=Deadline.after(60))
+        runtimes.detected("podman").ask("run", "x", deadline=Deadline.after(60))
     assert "podman run failed" in caught.value.message
     assert "image not known" in caught.value.tail
     assert "podman pull" in caught.value.hint

@@ -85,7 +85,7 @@ def test_nobody_is_refused_for_what_cannot_be_understood(files):
 
 
 def test_this_machine():
-    found = machine.here()
+    found = machine.local()
     assert 0 < found.processors <= (os.cpu_count() or 0)
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 0 < found.memory <= total

@@ -167,7 +167,7 @@ def test_what_began_before_the_traffic_stood_is_warm_up_at_best(session_of, stea
 
 
 def test_a_rank_that_is_a_little_behind_is_waited_for(session_of):
-    run = planned("{warmup: 0, iterations: 2, stall: 5s}")
+    run = planned("{warmup: 0, iterations: 2, stall_timeout: 5s}")
     session = session_of(run)
     for number in range(3):
         log(session, run, number, number * MS, (number + 1) * MS, ranks=slice(1))
@@ -233,7 +233,7 @@ def test_a_window_in_which_nothing_ended_is_empty(session_of, jobs):
 
 @pytest.mark.parametrize("phase", ["warm_up", "measure"])
 def test_a_training_that_stands_still_is_given_up(session_of, phase):
-    run = planned("{iterations: 5, stall: 50ms}", jobs=True)
+    run = planned("{iterations: 5, stall_timeout: 50ms}", jobs=True)
     session = session_of(run)
     for number in range(3):
         log(session, run, number, number, number + 1)
@@ -242,7 +242,7 @@ def test_a_training_that_stands_still_is_given_up(session_of, phase):
 
 
 def test_a_rest_before_a_window_is_no_stall(session_of):
-    run = planned("{warmup: 1, iterations: 1, stall: 300ms}")
+    run = planned("{warmup: 1, iterations: 1, stall_timeout: 300ms}")
     session = session_of(run)
     measured = measurement(run, session)
     session.watch.jobs["training"].heard -= 1000

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.analysis.windows import gates
-from orchestrator.analysis.windows.gates import Evidence, Hits, Tolerances
+from orchestrator.analysis.windows.conditions import Hits
+from orchestrator.analysis.windows.gates import Evidence, Tolerances
 from orchestrator.parts import packet_rules
 from orchestrator.parts.conditions import ecn, loss, offloads
 from orchestrator.parts.topology import Link, Node, Topology
@@ -106,7 +107,7 @@ def test_ecn_is_asked_for_on_every_host():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"host": "h9"}, "no host h9"),
+        ({"host": "h9"}, "no host 'h9'"),
         ({"share": "0%"}, "no share to take"),
         ({"share": "100%"}, "no share to take"),
         ({"share": "0.00001%"}, "no share to take"),
@@ -147,7 +148,7 @@ def test_two_places_share_what_both_need(tmp_path):
     two = "conditions:\n  - loss: {host: h1, share: 1%}\n  - loss: {host: h2, share: 1%}\n"
     path = tmp_path / "e.yaml"
     path.write_text(GOOD + two)
-    status, out, err = orch("plan", str(path))
+    status, out, err = orch("plan", str(path), "--verbose")
     assert status == 0, err
     assert out.count("change: offloads of h1:eth0 on h1") == 1
     assert out.count("change: loss at") == 2
@@ -177,10 +178,10 @@ def test_offloads_are_switched_off_once_for_all_conditions(tmp_path):
 
     path = tmp_path / "e.yaml"
     path.write_text(GOOD + "conditions:\n  - offloads: off\n  - loss: {host: h1, share: 1%}\n")
-    status, out, err = orch("plan", str(path))
+    status, out, err = orch("plan", str(path), "--verbose")
     assert status == 0, err
     assert out.count("change: offloads of h1:eth0 on h1") == 1
     path.write_text(GOOD + "conditions:\n  - offloads: {state: off, hosts: [h9]}\n")
     status, _, err = orch("plan", str(path))
     assert status == 2
-    assert "conditions.0.offloads.hosts.0: no host h9" in err
+    assert "conditions.0.offloads.hosts.0: the testbed has no host 'h9'" in err

@@ -199,7 +199,7 @@ def test_a_store_elsewhere_is_read_like_one_here(results, kind, tmp_path, reques
 
 
 def test_what_was_seen_is_not_asked_for_again_and_what_is_gone_goes(memory_url, monkeypatch):
-    mirror = remote.here(memory_url)
+    mirror = remote.mirrored(memory_url)
     memory = fsspec.filesystem("memory")
     (run,) = mirror.glob("*/*abc3")
     memory.rm(f"/bucket/results/{run.relative_to(mirror)}", recursive=True)
@@ -208,7 +208,7 @@ def test_what_was_seen_is_not_asked_for_again_and_what_is_gone_goes(memory_url, 
     monkeypatch.setattr(
         type(memory), "cat", lambda self, paths, **more: asked.extend(paths) or cat(self, paths, **more)
     )
-    assert len(index.entries(remote.here(memory_url))) == 3
+    assert len(index.entries(remote.mirrored(memory_url))) == 3
     assert len(asked) == 1, "the run that is under way"
 
 

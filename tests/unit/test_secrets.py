@@ -91,7 +91,7 @@ WORKLOADS = {
     "ddp": {"model": "resnet50"},
     "fsdp": {"model": "resnet50"},
     "p2p": {"model": "resnet50", "strategy": "ring"},
-    "deepspeed": {"model": "resnet50", "stage": 1},
+    "deepspeed": {"model": "resnet50", "zero_stage": 1},
     "horovod": {"model": "resnet50"},
     "tensorflow": {"model": "resnet50", "strategy": "multi-worker-mirrored"},
     "kungfu": {"model": "resnet50"},
@@ -123,7 +123,7 @@ def written(tmp_path):
 def test_every_workload_is_tried():
     from orchestrator.parts import registry
 
-    assert set(WORKLOADS) == set(registry.found("workload"))
+    assert set(WORKLOADS) == set(registry.parts_of("workload"))
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -204,7 +204,7 @@ def test_of_what_env_from_brings_names_alone_are_recorded(written, name, monkeyp
     written_down = [
         loading.resolved_text(experiment),
         json.dumps(plandata.plan_data(run)),
-        json.dumps(provenance.of(run, sys.argv)),
+        json.dumps(provenance.collect(run, sys.argv)),
         "".join(orch("plan", path)[1:]),
     ]
     for text in written_down:

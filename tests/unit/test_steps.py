@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from orchestrator.analysis.stats.steps import FEWEST_IN_ALL, findable, steps
+from orchestrator.analysis.stats.level_steps import FEWEST_IN_ALL, findable, steps
 
 
 def history(*levels_and_nights, seed=1, noise=0.004):

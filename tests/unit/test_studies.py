@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -44,17 +46,16 @@ class Testbed:
 
     def __init__(self, monkeypatch, *, bad="", cut_at=()):
         self.runs, self.bad, self.cut_at, self.labels = 0, bad, cut_at, []
-        monkeypatch.setattr(execute, "one", self.one)
+        monkeypatch.setattr(execute, "run_planned", self.run_planned)
 
-    def one(self, experiment, run, *, results, about, label, **_):
+    def run_planned(self, experiment, run, *, results, sweep, label, **_):
         self.runs += 1
         self.labels.append(label)
         names = [planned.name for planned in run.windows]
-        points = about["sweep"]["points"]
-        loads = {name: points[name]["values"]["traffic.0.iperf.load"] for name in names}
+        loads = {name: sweep.points[name].values["traffic.0.iperf.load"] for name in names}
         cut = self.runs in self.cut_at
         windows = [] if cut else [window(name, valid=loads[name] != self.bad) for name in names]
-        path = leave(results, about["sweep"], outcome="interrupted" if cut else "completed", windows=windows)
+        path = leave(results, asdict(sweep), outcome="interrupted" if cut else "completed", windows=windows)
         error = Interrupted("stopped by Ctrl-C") if cut else None
         return Outcome(path=path, manifest=rundir.entry_at(path).manifest, error=error)
 
@@ -103,7 +104,8 @@ def test_progress_is_that_of_the_whole_study(tmp_path, monkeypatch):
     testbed = Testbed(monkeypatch)
     said = io.StringIO()
     carry_out(studied(tmp_path), tmp_path / "r", said=said)
-    assert "2 sweeps, 12 measurements, 0 of them done" in said.getvalue()
+    assert "study s-quick: 2 sweeps, 0 of 12 done, an unknown time left" in said.getvalue()
+    assert re.search(r"about \d+ s left, until about .*\d\d:\d\d\]", testbed.labels[7])
     assert "[s-quick: 0 of 12 done" in testbed.labels[0]
     assert "[s-quick: 7 of 12 done" in testbed.labels[7]
 
@@ -150,7 +152,7 @@ def test_one_point_of_a_curve_is_checked_also_where_streams_go_hand_in_hand_with
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{name: s, paper: salamy, quick: [no.yaml], full: [a.yaml]}", "no sweep file no.yaml"),
+        ("{name: s, paper: salamy, quick: [no.yaml], full: [a.yaml]}", "quick.0: no file .*no.yaml nor no.yaml"),
         ("{name: s, paper: salamy, quick: [a.yaml, a.yaml], full: [a.yaml]}", "two sweeps of one name"),
         ("{name: s, paper: mine, quick: [a.yaml], full: [a.yaml]}", "salamy"),
         ("{name: s, paper: salamy, quick: [], full: [a.yaml]}", "quick"),

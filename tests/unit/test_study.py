@@ -100,7 +100,7 @@ def set_also(run, **what):
 def test_runs_that_were_set_differently_share_no_point(tmp_path, what, path, value):
     plain, other = (write_curve(tmp_path, seed=seed) for seed in (1, 2))
     set_also(other, **what)
-    set_also(plain, name="n", seed=7, repeat=2, measure={"iterations": 9}, validity={"load": "as-achieved"})
+    set_also(plain, name="n", seed=7, repetitions=2, measure={"iterations": 9}, validity={"load": "as-achieved"})
     found = curves.measured(selection.choose(tmp_path, "resnet50-iperf").entries)
     assert [[point.iterations for point in one.points] for one in found] == [[60] * 8] * 2
     assert {one.kind.differs for one in found} == {f"{path} {value}", f"{path} not set"}

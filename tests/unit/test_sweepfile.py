@@ -143,7 +143,7 @@ def test_order_is_random_within_each_repetition_and_the_same_for_the_same_seed(t
 
 
 def test_points_of_each_curve_are_checked_in_fresh_runs(tmp_path):
-    definition = sweepfile.load(write(tmp_path, mode="windows", fresh="1"))
+    definition = sweepfile.load(write(tmp_path, mode="windows", recheck="1"))
     checks = [key for key in sweepplan.in_order(definition) if key[2]]
     values = {point.point: point.values for point in definition.points}
     assert sorted(values[key[0]]["workload.ddp.model"] for key in checks) == ["resnet50", "vgg16"]
@@ -156,11 +156,11 @@ def test_points_of_each_curve_are_checked_in_fresh_runs(tmp_path):
 def test_the_experiment_may_be_a_file_beside_it_and_says_how_often(tmp_path):
     (tmp_path / "e.yaml").write_text(
         "name: e\ntestbed: {local: {hosts: 3, link: 1gbit}}\nworkload: {ddp: {model: vgg16, hosts: [h1, h2]}}\n"
-        "measure: {iterations: 5}\nrepeat: 4\n"
+        "measure: {iterations: 5}\nrepetitions: 4\n"
     )
     (tmp_path / "s.yaml").write_text("name: s\nexperiment: e.yaml\naxes: {workload.ddp.model: [vgg16, resnet50]}\n")
     definition = sweepfile.load(tmp_path / "s.yaml")
-    assert (definition.repetitions, definition.points[0].experiment.repeat) == (4, 1)
+    assert (definition.repetitions, definition.points[0].experiment.repetitions) == (4, 1)
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,9 @@ def test_the_experiment_may_be_a_file_beside_it_and_says_how_often(tmp_path):
         ("workload.ddp.model:", "workload..model:", "not a key path"),
         ("name: s\n", "name: s\nexclude: [{modl: 1}]\n", "exclude: no axis modl; accepted: traffic.0.iperf.load"),
         ("name: s\n", "name: s\nexclude: [{load: '>=0bit'}]\n", "no point is left"),
-        ("name: s\n", "name: s\nfresh: 1\n", "every run is a fresh one already"),
-        ("name: s\n", "name: s\nzip: [{measure.stall: [1s, 2s], seed: [1]}]\n", "not of equal length"),
+        ("name: s\n", "name: s\nrecheck: 1\n", "every run is a fresh one already"),
+        ("name: s\n", "name: s\nzip: [{measure.stall_timeout: [1s, 2s], seed: [1]}]\n", "not of equal length"),
+        ("name: s\n", "name: s\nfresh: 1\n", "fresh: is called recheck now; accepted: recheck"),
         ("name: s\n", "name: s\nmood: windows\n", "unknown key; did you mean mode"),
         ("    - iperf:", "    - iprf:", r"s.yaml:9:7: .*unknown key; did you mean iperf"),
     ],
@@ -196,7 +197,7 @@ def test_mistakes_are_told_with_their_place(tmp_path, old, new, message):
 def test_an_experiment_that_is_not_there_is_said(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text("name: s\nexperiment: gone.yaml\naxes: {seed: [1]}\n")
-    with pytest.raises(ConfigError, match=r"s.yaml:2:1: experiment: no file gone.yaml"):
+    with pytest.raises(ConfigError, match=r"s.yaml:2:1: experiment: no file .*/gone.yaml nor gone.yaml"):
         sweepfile.load(path)
 
 

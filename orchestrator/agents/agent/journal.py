@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from .commands import argvs
 from .folders import Folder
-from .proc import elsewhere, here, identity
+from .proc import elsewhere, identity, of_this_boot
 from .run_folder import JOURNAL
 from .steps import Refusal
 from .whose import Whose
@@ -96,7 +96,7 @@ class Journal:
                 unclear[key] = "it cannot be told whether it was made before a reboot"
             elif any(map(elsewhere, words)):
                 unclear[key] = "it was made on another machine"
-            elif all(map(here, words)):
+            elif all(map(of_this_boot, words)):
                 self.pending[key] = change
         if entry.get("whole", True):  # an older agent wrote none of it
             self.doubtful.discard(key)
@@ -148,7 +148,7 @@ class Journal:
         self.pending.pop(key, None)
         self.append({"id": key, "done": True})
 
-    def told(self) -> List[Dict[str, Any]]:
+    def unreadable(self) -> List[Dict[str, Any]]:
         """What cannot be followed, as failures are reported."""
         path = self.folder.path_of(JOURNAL)
         return [{"id": path, "argv": [], "status": None, "tail": trouble} for trouble in self.troubles]

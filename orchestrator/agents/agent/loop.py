@@ -13,6 +13,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from .frames import BACKLOG, MAGIC, Wire
 from .steps import Refusal, Steps, T
 
+IDLE_S = 3600.0  # at most, before it looks again: selectors take no time without bounds
+
 
 class Task:
     """An answer that takes a while."""
@@ -149,7 +151,7 @@ class Loop:
             return 0.0
         if self.silence_s:
             times.append(self.heard_at + self.silence_s)
-        return max(0.0, min(times) - time.monotonic()) if times else None
+        return min(IDLE_S, max(0.0, min(times) - time.monotonic())) if times else None
 
     def finish_whole(self, within_s: float) -> None:
         """Go on with the tasks that must not be dropped, and drop the others."""

@@ -157,6 +157,7 @@ class Agent:
             raise Refusal("bad-request", "hello was said before")
         if not folder.startswith("/") or "/" in run + node or not run or not node:
             raise ValueError("a run, a node, or a folder that is not absolute: %r %r %r" % (run, node, folder))
+        silence_s = float(silence_s)  # which the loop goes by: here what is none is refused
         run_folder.node, self.locks.holder = node, holder
         made = run_folder.settle(folder)
         self.marker = self.mark(made)
@@ -219,7 +220,7 @@ class Agent:
             taken = yield from take_back(journal, self.commands, self.changes.inherited)
             for kind, found in taken._asdict().items():
                 report[kind] += found
-            report["failed"] += journal.told()
+            report["failed"] += journal.unreadable()
         return report
 
     def remove(self) -> Dict[str, Any]:

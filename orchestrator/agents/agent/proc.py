@@ -94,11 +94,11 @@ def machine() -> str:
     return "%s %s" % (socket.gethostname(), number)
 
 
-def here(about: Dict[str, Any]) -> bool:
+def of_this_boot(about: Dict[str, Any]) -> bool:
     """Whether what an agent said of itself is of this kernel's network namespace as it still is."""
     return all(about.get(key) == value for key, value in identity().items() if key != "machine")
 
 
 def elsewhere(about: Dict[str, Any]) -> bool:
     """Whether it is of another machine, and so nothing that a reboot of this one could have ended."""
-    return not here(about) and about.get("machine", machine()) != machine()
+    return not of_this_boot(about) and about.get("machine", machine()) != machine()

@@ -145,5 +145,5 @@ class Sweep:
             if taken.failed or journal.troubles:
                 self.report["forgotten"] += [{"id": key, "what": what} for key, what in journal.forget()]
             return True
-        self.report["failed"] += taken.failed + journal.told()
+        self.report["failed"] += taken.failed + journal.unreadable()
         return not taken.failed and not journal.troubles

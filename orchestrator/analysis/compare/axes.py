@@ -8,10 +8,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from orchestrator.analysis.compare import selection, settings
-from orchestrator.analysis.compare.selection import Chosen, Window
+from orchestrator.analysis.compare import selection, window_settings
+from orchestrator.analysis.compare.selection import Chosen, Measurement
 from orchestrator.core.errors import ConfigError
 
 _NOT_SET = "not set"
@@ -46,7 +45,7 @@ def by_axis(results: Path, wanted: str, axis: str, values: Sequence[str]) -> tup
         raise ConfigError(
             f"{axis!r} names {len(found) or 'no'} axes of {wanted}; accepted: {', '.join(sorted(axes)) or 'no axis'}"
         )
-    of_value: dict[str, list[Window]] = defaultdict(list)
+    of_value: dict[str, list[Measurement]] = defaultdict(list)
     for window in windows:
         if found[0] in window.values:
             of_value[str(window.values[found[0]])].append(_elsewhere(window, found[0]))
@@ -60,7 +59,7 @@ def by_axis(results: Path, wanted: str, axis: str, values: Sequence[str]) -> tup
     return first, second
 
 
-def _elsewhere(window: Window, axis: str) -> Window:
+def _elsewhere(window: Measurement, axis: str) -> Measurement:
     """The window under the key of its values on all other axes."""
     others = {path: value for path, value in window.values.items() if path != axis}
     key = f"{json.dumps(others, sort_keys=True, default=str)} {window.job}"
@@ -69,13 +68,13 @@ def _elsewhere(window: Window, axis: str) -> Window:
 
 def _of_points(chosen: Chosen) -> dict[str, dict[str, set[str]]]:
     """Everything that was set for each point: a path below the experiment, and the values there over its windows."""
-    known: dict[Path, dict[str, settings.WindowSetting]] = {}
+    known: dict[Path, dict[str, window_settings.WindowSetting]] = {}
     found: dict[str, list[dict[str, str]]] = defaultdict(list)
     for window in chosen.windows:
         run = window.entry
         if run.path not in known:
-            known[run.path] = settings.of_windows(run)
-        setting = known[run.path][str(window.record["window"])].setting
+            known[run.path] = window_settings.of_windows(run)
+        setting = known[run.path][window.record.window].setting
         found[window.key].append({**dict(setting.shared), **dict(setting.traffic), "requested load": _load(window)})
     return {point: _together(mine) for point, mine in found.items()}
 
@@ -85,10 +84,9 @@ def _together(found: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
     return {path: {one.get(path, _NOT_SET) for one in found} for path in paths}
 
 
-def _load(window: Window) -> str:
-    loads: list[Mapping[str, Any]] = window.record.get("loads") or []
-    scale = int(window.entry.manifest.get("scale") or 1)
-    return f"{math.fsum(load['requested_bps'] for load in loads) * scale / 1e9:g} Gbit/s"
+def _load(window: Measurement) -> str:
+    requested = math.fsum(load.requested_bps for load in window.record.loads) * window.entry.manifest.scale
+    return f"{requested / 1e9:g} Gbit/s"
 
 
 def _differences(a: Mapping[str, set[str]], b: Mapping[str, set[str]]) -> list[str]:

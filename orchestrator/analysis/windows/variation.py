@@ -50,7 +50,7 @@ def rows(part: JobSeries, tables: Mapping[str, Any]) -> list[Variation]:
             ALL_RANKS,
             part.seconds,
             straggler_share=_share(_longest(behind), part.seconds),
-            hidden=_hidden(parts, seconds),
+            overlap=_overlap(parts, seconds),
             orders=max(orders.values(), default=0),
         )
     ]
@@ -62,7 +62,7 @@ def rows(part: JobSeries, tables: Mapping[str, Any]) -> list[Variation]:
                 rank,
                 seconds[place],
                 straggler_share=_share(behind[place], seconds[place]),
-                hidden=_hidden(own, seconds[place]),
+                overlap=_overlap(own, seconds[place]),
                 orders=orders.get(rank, 0),
             )
         )
@@ -70,7 +70,7 @@ def rows(part: JobSeries, tables: Mapping[str, Any]) -> list[Variation]:
 
 
 def _variation(
-    job: str, rank: int, seconds: Floats, *, straggler_share: float, hidden: tuple[float, float], orders: int
+    job: str, rank: int, seconds: Floats, *, straggler_share: float, overlap: tuple[float, float], orders: int
 ) -> Variation:
     n = len(seconds)
     mean = float(np.mean(seconds)) if n else math.nan
@@ -85,8 +85,8 @@ def _variation(
         p99_s=quantile(seconds, 0.99) if n else math.nan,
         max_s=float(np.max(seconds)) if n else math.nan,
         straggler_share=straggler_share,
-        efficiency=hidden[0],
-        overlapped=hidden[1],
+        efficiency=overlap[0],
+        overlapped=overlap[1],
         orders=orders,
     )
 
@@ -121,7 +121,7 @@ def _longest(behind: Floats) -> Floats:
     return longest
 
 
-def _hidden(parts: Mapping[str, Floats], seconds: Floats) -> tuple[float, float]:
+def _overlap(parts: Mapping[str, Floats], seconds: Floats) -> tuple[float, float]:
     """Efficiency of scheduling, and the share of communication that overlapped with computing."""
     compute, communication = parts["compute_s"], parts["communication_s"]
     spare = np.minimum(compute, communication)

@@ -47,7 +47,7 @@ class Config(Model):
     """Only these devices of the chosen hosts and switches; all of them when left out."""
     required: bool = False
     """Whether the run fails when this collector does."""
-    snap: int = 96
+    snaplen: int = 96
     """Bytes kept of each packet."""
     buffer: Size | None = None
     """The kernel's ring of packets that tcpdump has not read yet; by default what a busy link brings in two seconds, at
@@ -67,9 +67,11 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
             found.append(
                 Problem(at=("ports", place), message=message, accepted="one of " + ", ".join(sorted(set(devices))))
             )
-    if not HEADERS <= config.snap <= 262_144:
-        message = f"{config.snap} bytes of a packet cannot hold its headers" if config.snap < HEADERS else "is too much"
-        found.append(Problem(at=("snap",), message=message, accepted=f"{HEADERS} to 262144 bytes"))
+    if not HEADERS <= config.snaplen <= 262_144:
+        message = (
+            f"{config.snaplen} bytes of a packet cannot hold its headers" if config.snaplen < HEADERS else "is too much"
+        )
+        found.append(Problem(at=("snaplen",), message=message, accepted=f"{HEADERS} to 262144 bytes"))
     if config.buffer is not None and not 1 << 20 <= config.buffer <= 1 << 31:
         message = f"{size_text(config.buffer)} is no usable ring"
         found.append(Problem(at=("buffer",), message=message, accepted="1mib to 2gib"))
@@ -164,7 +166,7 @@ def _ring(config: Config, topology: Topology, node: str, device: str) -> float:
     if not ends:
         return LARGEST_RING
     packets = 2 * ends[0].rate / topology.scale / 8 / FULL_FRAME
-    return min(max(RING_S * packets * (config.snap + RING_HEADER), SMALLEST_RING), LARGEST_RING)
+    return min(max(RING_S * packets * (config.snaplen + RING_HEADER), SMALLEST_RING), LARGEST_RING)
 
 
 def _launch(config: Config, node: str, device: str, *, name: str, ring: int) -> Launch:
@@ -179,7 +181,7 @@ def _launch(config: Config, node: str, device: str, *, name: str, ring: int) -> 
         "-p",
         "-n",
         "-s",
-        str(config.snap),
+        str(config.snaplen),
         "-B",
         str(ring // 1024),
     ]

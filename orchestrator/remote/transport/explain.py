@@ -27,10 +27,10 @@ def explained(target: SshTarget, deadline: Deadline) -> Iterator[None]:
     except OrchError:
         raise
     except (OSError, EOFError, ValueError, DroppedError, paramiko.SSHException) as error:
-        raise _of(error, target, deadline) from error
+        raise _translated(error, target, deadline) from error
 
 
-def _of(error: Exception, target: SshTarget, deadline: Deadline) -> OrchError:
+def _translated(error: Exception, target: SshTarget, deadline: Deadline) -> OrchError:
     by_hand = target.by_hand("true")
     if isinstance(error, DroppedError):
         return TransportError(

@@ -43,7 +43,7 @@ def write(run: Run, path: Path, *, sources: Iterable[Source] | None = None) -> P
     parts = [source(run) for source in (SOURCES if sources is None else sources)]
     notes = {
         "run": run.id,
-        "experiment": str(run.manifest.get("experiment", "")),
+        "experiment": run.manifest.experiment,
         "zero_ns_since_epoch": str(_begin(run)),  # too long for the floats that readers of JSON make of it
         "scale": run.scale,
         "left_out": [part.left_out for part in parts if part.left_out],
@@ -53,7 +53,7 @@ def write(run: Run, path: Path, *, sources: Iterable[Source] | None = None) -> P
 
 
 def _begin(run: Run) -> int:
-    return int(run.manifest.get("began_ns") or run.origin_ns)
+    return run.manifest.began_ns or run.origin_ns
 
 
 def phases(run: Run) -> Part:
@@ -76,10 +76,10 @@ def phases(run: Run) -> Part:
         if name
     ]
     for window in run.windows:
-        if window.get("start_ns") and window.get("end_ns"):
-            args = {"valid": window.get("valid"), "reasons": window.get("reasons") or []}
-            found.append(Slice(process="run", track="windows", name=str(window["window"]), args=args,
-                               start_ns=int(window["start_ns"]), end_ns=int(window["end_ns"])))  # fmt: skip
+        if window.start_ns and window.end_ns:
+            args = {"valid": window.valid, "reasons": list(window.reasons)}
+            found.append(Slice(process="run", track="windows", name=window.window, args=args,
+                               start_ns=window.start_ns, end_ns=window.end_ns))  # fmt: skip
     return Part(found)
 
 
@@ -92,10 +92,10 @@ def iterations(run: Run) -> Part:
     for row in rows:
         where = {"process": row["node"], "track": f"{row['job']}, rank {row['rank']}"}
         begin, end = row["start_ns"], row["end_ns"]
-        args = {key: row[key] for key in ("window_name", "loss", "seconds") if _told(row[key])}
+        args = {key: row[key] for key in ("window_name", "loss", "seconds") if _known(row[key])}
         found.append(Slice(**where, name=f"iteration {row['iteration']}", start_ns=begin, end_ns=end, args=args))
         for name, key in (("forward", "forward_s"), ("backward", "backward_s"), ("wait for gradients", "wait_s")):
-            if not in_parts or not _told(row[key]):
+            if not in_parts or not _known(row[key]):
                 continue
             until = min(end, begin + int(row[key] * 1e9))
             found.append(Slice(**where, name=name, start_ns=begin, end_ns=until, inside=True))
@@ -116,7 +116,7 @@ def spans(run: Run) -> Part:
 def span_entries(rows: Iterable[Mapping[str, Any]]) -> Iterator[Slice]:
     """Rows of the `spans` table as slices beside their rank's iterations."""
     for row in rows:
-        args = {key: row[key] for key in ("iteration", "bytes", "peer") if _told(row[key]) and row[key] != -1}
+        args = {key: row[key] for key in ("iteration", "bytes", "peer") if _known(row[key]) and row[key] != -1}
         yield Slice(
             process=row["node"], track=f"{row['job']}, rank {row['rank']}: {row['lane']}",
             name=f"{row['span']} {row['what']}".strip(), start_ns=row["start_ns"], end_ns=row["end_ns"], args=args,
@@ -167,13 +167,13 @@ def _fresh(pair: Any, start: Any, pause: int) -> Any:
 def flows(run: Run) -> Part:
     """Flows of the cross traffic by their sources' own logs, and where these say nothing, as captured."""
     table = run.table("flows")
-    names = {node.get("address"): node["name"] for node in run.hosts}
+    names = {node.address: node.name for node in run.hosts}
     told = [row for row in table.to_pylist() if row["start_ns"] and _end(row) > row["start_ns"]]
     entries = [
         Slice(
             process="cross traffic", name=f"flow {row['flow']}", start_ns=row["start_ns"], end_ns=_end(row),
             track=f"{row['source']}, {names.get(row['src'], row['src'])} → {names.get(row['dst'], row['dst'])}",
-            args={key: row[key] for key in ("bytes", "retransmits", "error") if _told(row[key])},
+            args={key: row[key] for key in ("bytes", "retransmits", "error") if _known(row[key])},
         )
         for row in told
     ]  # fmt: skip
@@ -251,7 +251,7 @@ def _thinned(at: Any, value: Any, most: int) -> tuple[Any, Any, bool]:
     return at[keep], value[keep], True
 
 
-def _told(value: Any) -> bool:
+def _known(value: Any) -> bool:
     return value is not None and value == value  # noqa: PLR0124  # NaN is not equal to itself
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 from orchestrator.core import terminal
@@ -16,22 +17,38 @@ LIVE_EVERY_S = 0.1
 USUAL_COLUMNS = 80
 
 
+Whole = Callable[[int], str]  # how far all is of which a run is a part, so many of its windows being measured
+
+
 class Progress:
     """One line that is rewritten on a terminal; on anything else a line a phase, and one every few seconds."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = terminal.plain(sys.stderr) if stream is None else stream
         self._live = self._stream.isatty()
+        self._whole: Whole | None = None
+        self._windows = 0  # of the run that were measured
         self._width = 0
         self._last = 0.0
-        self._run = ""
         self._phase = ""
         self._began = time.monotonic()
 
+    def part_of(self, whole: Whole) -> None:
+        """The runs that follow are a part of something whose progress is shown too."""
+        self._whole = whole
+
     def run(self, text: str) -> None:
         """A run begins."""
-        self._run = text
+        self._windows = 0
         self.say(text)
+
+    def window(self, number: int, of: int, name: str) -> None:
+        """A window of several begins, the first of them as number 1."""
+        self._windows = number - 1
+        self.say(f"  window {number} of {of}: {name}" + (f" ({self._whole_text()})" if self._whole else ""))
+
+    def _whole_text(self) -> str:
+        return self._whole(self._windows) if self._whole else ""
 
     def phase(self, name: str) -> None:
         """A phase begins."""
@@ -72,7 +89,8 @@ class Progress:
         self._clear()
 
     def _rewrite(self, line: str) -> None:
-        shown = self._fitting(f"  {line}", f" [{time.monotonic() - self._began:.0f} s]")
+        whole = f"{self._whole_text()} | " if self._whole else ""
+        shown = self._fitting(f"  {whole}{line}", f" [{time.monotonic() - self._began:.0f} s]")
         self._write("\r" + shown.ljust(self._width))
         self._width = len(shown)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import captures, channel, files, journal, outputs, ssh, store
+from tests.fuzz.targets import captures, channel, files, journal, operations, outputs, ssh, store
 
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
         *files.TARGETS, *channel.TARGETS, *journal.TARGETS, *store.TARGETS, *captures.TARGETS, *outputs.TARGETS,
-        *ssh.TARGETS,
+        *ssh.TARGETS, *operations.TARGETS,
     )
 }  # fmt: skip

@@ -27,7 +27,7 @@ def _outputs() -> tuple[tuple[str, Mapping[str, bytes]], ...]:
     """Label of each part that reads, and the files that its launches write."""
     found = []
     for kind in registry.FOLDERS:
-        for name, part in registry.found(kind).items():
+        for name, part in registry.parts_of(kind).items():
             if hasattr(part, "read"):
                 found.append((f"{kind}.{name}", _samples(DATA / name)))
     return tuple(found)

@@ -12,12 +12,13 @@ import yaml
 
 from orchestrator.core.errors import StoreError
 from orchestrator.core.units import quantity
+from orchestrator.experiment import renamed
 from orchestrator.store.rundir import Entry
 
 Flat = tuple[tuple[str, str], ...]  # path below the experiment, and the value there
 
 # These say how often and how long one measures and what counts, not what is measured; traffic is a window's own.
-_NOT_MEASURED = ("name", "seed", "repeat", "dry_run", "measure", "validity", "windows", "traffic")
+_NOT_MEASURED = ("name", "seed", "repetitions", "dry_run", "measure", "validity", "windows", "traffic")
 # Streams are the means to a load: those of a source are raised until it is reached.
 _OF_LOAD = ("load", "streams")
 _RATE = re.compile(r"conditions\.\d+\.rate\.rate")
@@ -53,7 +54,7 @@ def of_windows(entry: Entry) -> dict[str, WindowSetting]:
     """The setting of each window, by the run's own experiment file; StoreError when that cannot be read."""
     path = entry.path / "experiment.yaml"
     try:
-        experiment = yaml.safe_load(path.read_text(encoding="utf-8"))
+        experiment = renamed.current(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (OSError, yaml.YAMLError) as error:
         raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
     shared = tuple(_flat({key: value for key, value in experiment.items() if key not in _NOT_MEASURED}))
