@@ -34,6 +34,7 @@ DATA = ROOT / "tests/data"
 HOSTS = ("h1", "h2", "h3", "h4")
 OURS_ALLOWED = {
     *(
+        "orchestrator.parts.hosts",
         "orchestrator.parts.launch",
         "orchestrator.parts.rows",
         "orchestrator.parts.protocols",
