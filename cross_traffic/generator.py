@@ -17,7 +17,7 @@ from cross_traffic import schedule
 from cross_traffic.agents import flow_schedule, flow_sender
 from orchestrator.core.errors import StoreError
 from orchestrator.core.units import Model, rate_text
-from orchestrator.parts import hosts as named_hosts
+from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput

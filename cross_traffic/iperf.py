@@ -11,7 +11,7 @@ from pydantic import Field
 
 from orchestrator.core import packages
 from orchestrator.core.units import Model, Rate, Size, rate_text
-from orchestrator.parts import hosts
+from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Flow, Launch, Line, Listening, Requirement, Stop
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
@@ -52,7 +52,7 @@ class Config(Model):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = hosts.problems([(("from",), config.src), (("to",), config.to)], topology)
+    found = named_hosts.problems([(("from",), config.src), (("to",), config.to)], topology)
     if not found and config.src == config.to:
         found.append(Problem(at=("to",), message=f"sends from {config.src!r} to itself", accepted="another host"))
     if not found:

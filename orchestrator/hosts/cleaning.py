@@ -12,7 +12,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.experiment import loading
-from orchestrator.parts import hosts as named_hosts
+from orchestrator.parts import named_hosts
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient

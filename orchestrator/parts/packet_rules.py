@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.parts import hosts, offload_change
+from orchestrator.parts import named_hosts, offload_change
 from orchestrator.parts.launch import Change, Count, Requirement, Sign
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
@@ -43,7 +43,7 @@ class PacketRule:
 
 def problems(rule: PacketRule, topology: Topology) -> list[Problem]:
     """What does not fit the testbed."""
-    if found := hosts.problems([(("host",), rule.host)], topology):
+    if found := named_hosts.problems([(("host",), rule.host)], topology):
         return found
     if not 1 <= rule.in_a_million < OF:
         found.append(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orchestrator.core.units import duration_text
-from orchestrator.parts import hosts as named_hosts
+from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
 

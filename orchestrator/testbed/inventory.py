@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from orchestrator.core import packages
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.units import Mistake, Model, Rate
-from orchestrator.parts import hosts as named_hosts
+from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import WORK, Link, Node, Topology

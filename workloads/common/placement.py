@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pydantic import Field, model_validator
 
 from orchestrator.core.units import Mistake, Model
-from orchestrator.parts import hosts as named_hosts
+from orchestrator.parts import named_hosts
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Rank, Topology
 from workloads.common.variables import Recorded, Taken

@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.core.units import Model
-from orchestrator.parts import hosts
+from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Change, Requirement, Sign
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Node, Topology
@@ -49,7 +49,7 @@ class Config(Model):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    return hosts.problems(hosts.listed("hosts", config.hosts), topology)
+    return named_hosts.problems(named_hosts.listed("hosts", config.hosts), topology)
 
 
 def _nodes(config: Config, topology: Topology) -> list[Node]:

@@ -16,7 +16,7 @@ from pydantic import Field
 from orchestrator.core import packages
 from orchestrator.core.remedies import ROOT
 from orchestrator.core.units import Duration, Model
-from orchestrator.parts import hosts
+from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Change, Launch, Line, Requirement, Sign
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
@@ -49,7 +49,7 @@ class Config(Model):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    return hosts.problems([(("host",), config.host)], topology)
+    return named_hosts.problems([(("host",), config.host)], topology)
 
 
 def _command(node: Node) -> str:

@@ -16,7 +16,7 @@ from pydantic import Field
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.core.units import Model
-from orchestrator.parts import hosts, packet_rules
+from orchestrator.parts import named_hosts, packet_rules
 from orchestrator.parts.launch import Change, Count, Requirement, Sign
 from orchestrator.parts.packet_rules import ABSENT
 from orchestrator.parts.protocols import Problem
@@ -50,7 +50,7 @@ class Config(Model):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = hosts.problems(hosts.listed("hosts", config.hosts), topology)
+    found = named_hosts.problems(named_hosts.listed("hosts", config.hosts), topology)
     for i, asked in enumerate(config.ports):
         first, last = _range(asked)
         if not LOWEST <= first <= last <= HIGHEST:

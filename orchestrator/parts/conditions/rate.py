@@ -12,7 +12,7 @@ from pydantic import Field
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.core.units import Duration, Model, Rate, rate_text
-from orchestrator.parts import hosts
+from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Change, Requirement, Sign
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import WIRE_HEADER_BYTES, Topology
@@ -124,7 +124,7 @@ def _bucket_of(state: str) -> Bucket:
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    if found := hosts.problems([(("host",), config.host)], topology):
+    if found := named_hosts.problems([(("host",), config.host)], topology):
         return found
     link = topology.link(config.host)
     if config.rate > link.rate:
