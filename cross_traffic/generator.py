@@ -17,6 +17,7 @@ from cross_traffic import schedule
 from cross_traffic.agents import flow_schedule, flow_sender
 from orchestrator.core.errors import StoreError
 from orchestrator.core.units import Model, rate_text
+from orchestrator.parts import hosts as named_hosts
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
@@ -75,14 +76,14 @@ def processes(rate_bps: float) -> int:
 def host_problems(option: str, hosts: Sequence[str], topology: Topology) -> list[Problem]:
     """What is wrong with a list of hosts that must be there, each once."""
     known = [host.name for host in topology.hosts]
-    accepted = "one of " + ", ".join(known)
+    accepted = named_hosts.one_of(known)
     if not hosts:
         return [Problem(at=(option,), message="names no host", accepted=accepted)]
     found = []
     for place, host in enumerate(hosts):
         at = (option, place) if len(hosts) > 1 else (option,)
         if host not in known:
-            found.append(Problem(at=at, message=f"the testbed has no host {host!r}", accepted=accepted))
+            found.append(Problem(at=at, message=named_hosts.absent(host), accepted=accepted))
         elif host in hosts[:place]:
             found.append(Problem(at=at, message=f"{host!r} stands here twice", accepted="each name once"))
     return found

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from orchestrator.core import lock, secret_looks
 from orchestrator.core.errors import ConfigError, Interrupted, OrchError
@@ -21,6 +20,7 @@ from orchestrator.run.observers.observing import Observer
 from orchestrator.run.observers.progress import Progress
 from orchestrator.run.session import holder
 from orchestrator.store import rundir, sweeps
+from orchestrator.store.records import Manifest, OfSweep
 from orchestrator.store.sweeps import Key, Sweep
 from orchestrator.sweep import sweepplan, sweeptext
 from orchestrator.sweep.ledger import Ledger
@@ -70,7 +70,7 @@ class _Sweeping:
     observer: Observer | None
     whole: Whole | None
     force: bool
-    about: Mapping[str, Any]  # for every manifest
+    forced: tuple[str, ...]  # what speaks against this machine
     outlook: Outlook | None = None  # since the run that goes on began
     runs_s: float = 0.0
     measured_s: float = 0.0
@@ -86,27 +86,29 @@ class _Sweeping:
 def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
     """The newest sweep of this very definition, or a new one."""
     known = [] if new else sweeps.sweeps(results, definition.file.name)
-    same = [sweep for sweep in known if sweep.definition == definition.digest]
+    same = [sweep for sweep in known if sweep.plan.definition == definition.digest]
     if same:
         return same[-1]
     began_ns = time.time_ns()
     return sweeps.create(
         results,
-        {
-            "id": sweeps.new_id(definition.digest, began_ns),
-            "name": definition.file.name,
-            "began_ns": began_ns,
-            "definition": definition.digest,
-            "mode": definition.file.mode,
-            "axes": list(definition.axes),
-            "repetitions": definition.repetitions,
-            "argv": secret_looks.masked_all(sys.argv),
-            "git": provenance.git_state(Path(__file__).parent),
-            "versions": provenance.versions(),
-            "sweep": definition.as_data(),
-            "points": [{"point": point.point, "values": dict(point.values)} for point in definition.points],
-            "fresh": sweepplan.fresh(definition),
-        },
+        sweeps.Plan(
+            id=sweeps.new_id(definition.digest, began_ns),
+            name=definition.file.name,
+            began_ns=began_ns,
+            definition=definition.digest,
+            mode=definition.file.mode,
+            axes=tuple(definition.axes),
+            repetitions=definition.repetitions,
+            argv=tuple(secret_looks.masked_all(sys.argv)),
+            git=provenance.git_state(Path(__file__).parent),
+            versions=provenance.versions(),
+            sweep=definition.as_data(),
+            points=tuple(
+                sweeps.PlannedPoint(point=point.point, values=dict(point.values)) for point in definition.points
+            ),
+            fresh=tuple(sweepplan.fresh(definition)),
+        ),
     )
 
 
@@ -140,11 +142,13 @@ def carry_out(
     `force` starts runs although machines are too small for them.
     """
     keys = chosen_keys(definition, conditions)
-    about = settle(definition, keys, force=force, progress=progress)
+    forced = settle(definition, keys, force=force, progress=progress)
     sweep = taken_up(definition, results, new=new)
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
     earlier = earlier_windows(results, sweep.name)
-    this = _Sweeping(definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer, whole, force, about)
+    this = _Sweeping(
+        definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer, whole, force, forced
+    )
     with lock.machine(f"sweep-{sweep.id}", holder(sweep.id)):
         _recover(this)
         for entry in sweeps.runs(results, sweep):
@@ -159,8 +163,8 @@ def carry_out(
     return this.outcome(_status(this))
 
 
-def settle(definition: Definition, keys: Sequence[Key], *, force: bool, progress: Progress) -> dict[str, Any]:
-    """Raise what keeps runs of a sweep from starting on this machine; gives what manifests are to say of it."""
+def settle(definition: Definition, keys: Sequence[Key], *, force: bool, progress: Progress) -> tuple[str, ...]:
+    """Raise what keeps runs of a sweep from starting on this machine; gives what speaks against it all the same."""
     runs = sweepplan.first_runs(sweepplan.batches(definition, keys))
     return beforehand.settle(runs, force=force, say=progress.say)
 
@@ -203,26 +207,23 @@ def _open(this: _Sweeping) -> list[Key]:
 def _measure(this: _Sweeping, batch: Batch) -> Interrupted | None:
     """Carry out one run and enter it; gives the interrupt that ended it, if one did."""
     run = plan.single(batch.experiment, batch.repetition)
-    about = {
-        **this.about,
-        "sweep": {
-            "id": this.sweep.id,
-            "name": this.sweep.name,
-            "definition": this.sweep.definition,
-            "mode": this.definition.file.mode,
-            "points": batch.about(),
-        },
-    }
+    sweep = OfSweep(
+        id=this.sweep.id,
+        name=this.sweep.name,
+        definition=this.sweep.plan.definition,
+        mode=this.definition.file.mode,
+        points=batch.about(),
+    )
     this.outlook = _outlook(this)
     label = f"[{this.outlook.name}: {this.outlook.text()}] {sweeptext.batch_text(batch)}"
     outcome = execute.run_planned(
         batch.experiment, run, results=this.results, wait_s=this.wait_s, progress=this.progress,
-        label=label, about=about, force=this.force, observer=this.observer,
+        label=label, sweep=sweep, forced=this.forced, force=this.force, observer=this.observer,
     )  # fmt: skip
     this.progress.done()
     this.ledger.take(outcome.path, outcome.manifest)
-    this.runs_s += outcome.manifest["phases"]["total"]
-    this.measured_s += sum((w["end_ns"] - w["start_ns"]) / 1e9 for w in outcome.manifest["windows"])
+    this.runs_s += outcome.manifest.phases["total"]
+    this.measured_s += sum(window.seconds for window in outcome.manifest.windows)
     for line in sweeptext.run_lines(outcome.path, outcome.manifest):
         this.progress.say(line)
     if isinstance(outcome.error, Interrupted):
@@ -231,8 +232,8 @@ def _measure(this: _Sweeping, batch: Batch) -> Interrupted | None:
     return None
 
 
-def _quarantine(this: _Sweeping, nodes: Sequence[str], error: Exception | None, manifest: Mapping[str, Any]) -> None:
-    failed = manifest.get("failed_node") if error is not None else None
+def _quarantine(this: _Sweeping, nodes: Sequence[str], error: Exception | None, manifest: Manifest) -> None:
+    failed = manifest.failed_node if error is not None else None
     why = error.message if isinstance(error, OrchError) else str(error)
     out = this.ledger.watch_hosts(nodes, failed=failed, why=why)
     if out is not None:

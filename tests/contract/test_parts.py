@@ -44,6 +44,7 @@ OURS_ALLOWED = {
         "orchestrator.core.units",
         "orchestrator.core.errors",
         "orchestrator.parts.offload_change",
+        "orchestrator.core.lookup",
         "orchestrator.core.packages",
         "orchestrator.parts.packet_rules",
         "orchestrator.core.remedies",

@@ -46,7 +46,8 @@ def write_run(
     manifest = {
         "format": 1, "run": run, "experiment": name, "outcome": "completed", "stage": "sealed", "scale": 100,
         "valid": not invalid, "reasons": [], "began_ns": began, "windows": windows, "repetition": repetition,
-        "git": {"commit": commit}, "versions": {"orch": "0.1.0"}, "topology": {"kind": "local", "mtu": 1500},
+        "git": {"commit": commit}, "versions": {"orch": "0.1.0"},
+        "topology": {"kind": "local", "mtu": 1500, "nodes": [], "links": []},
         "launches": [], "artifacts": [],
     }  # fmt: skip
     if sweep:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from orchestrator.analysis.compare.selection import Chosen
 from orchestrator.analysis.stats.level_steps import FEWEST_IN_ALL, Step, findable, steps
 from orchestrator.analysis.stats.statistics import quantile
 from orchestrator.core.exitcodes import Exit
+from orchestrator.store.records import Manifest
 
 MOST_NIGHTS = 90
 
@@ -93,30 +94,32 @@ def histories(nights: Sequence[Chosen], *, rule: Rule) -> tuple[History, ...]:
 def differences(a: Chosen, b: Chosen) -> list[str]:
     """What else differs between the sides, so that nobody blames the network for a new version of a framework."""
     found = []
-    for what, path in (
-        ("commit", ("git", "commit")), ("scale", ("scale",)), ("testbed", ("topology", "kind")),
-        ("MTU", ("topology", "mtu")),
-    ):  # fmt: skip
-        found += _differs(what, _values(a, path), _values(b, path))
-    names = sorted({name for side in (a, b) for e in side.entries for name in e.manifest.get("versions") or {}})
-    for name in names:
-        found += _differs(name, _values(a, ("versions", name)), _values(b, ("versions", name)))
+    for what, of in _FACTS.items():
+        found += _differs(what, _values(a, of), _values(b, of))
+    for name in sorted({name for side in (a, b) for entry in side.entries for name in entry.manifest.versions}):
+        version = partial(_version, name)
+        found += _differs(name, _values(a, version), _values(b, version))
     return found
+
+
+_FACTS: Mapping[str, Callable[[Manifest], object]] = {
+    "commit": lambda manifest: manifest.git.commit if manifest.git else None,
+    "scale": lambda manifest: manifest.scale,
+    "testbed": lambda manifest: manifest.topology.kind,
+    "MTU": lambda manifest: manifest.topology.mtu,
+}
+
+
+def _version(name: str, manifest: Manifest) -> object:
+    return manifest.versions.get(name)
 
 
 def _differs(what: str, a: set[str], b: set[str]) -> list[str]:
     return [] if a == b else [f"{what}: {', '.join(sorted(a)) or 'none'} against {', '.join(sorted(b)) or 'none'}"]
 
 
-def _values(side: Chosen, path: Sequence[str]) -> set[str]:
-    found = set()
-    for entry in side.entries:
-        value: Any = entry.manifest
-        for step in path:
-            value = value.get(step) if isinstance(value, Mapping) else None
-        if value is not None:
-            found.add(str(value))
-    return found
+def _values(side: Chosen, of: Callable[[Manifest], object]) -> set[str]:
+    return {str(value) for entry in side.entries if (value := of(entry.manifest)) is not None}
 
 
 def _median(series: Sequence[RunSeries]) -> float:

@@ -14,8 +14,9 @@ from typing import Any
 from orchestrator.analysis.compare.regression import Pair, RunSeries
 from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.core import safepath
-from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.store import rundir, shape, tables
+from orchestrator.core.errors import ConfigError, StoreError, UnsafePath
+from orchestrator.store import atomic, rundir, tables
+from orchestrator.store.records import Window
 from orchestrator.store.rundir import Entry
 
 BASELINES = "baselines"
@@ -39,7 +40,7 @@ class _Window:
     """A measured window of a run under the key of its point."""
 
     entry: Entry
-    record: Mapping[str, Any]
+    record: Window
     job: str
     key: str
     label: str
@@ -66,11 +67,11 @@ def of_entries(entries: Sequence[Entry], *, name: str) -> Chosen:
     last: dict[tuple[str, ...], _Window] = {}
     left_out = []
     for window in (window for entry in in_order for window in _windows(entry)):
-        if window.record.get("valid"):
+        if window.record.valid:
             place = (window.key, *window.repetition)
             last[place] = window
         else:
-            why = "; ".join(map(str, window.record.get("reasons") or ["not valid"]))
+            why = "; ".join(window.record.reasons) or "not valid"
             left_out.append(f"{window.label} in {window.entry.run}: {why}")
     points: dict[str, list[RunSeries]] = {}
     known: dict[tuple[Path, str], JobSeries] = {}
@@ -80,7 +81,7 @@ def of_entries(entries: Sequence[Entry], *, name: str) -> Chosen:
     return Chosen(
         name=name, entries=tuple(in_order), points={key: tuple(found) for key, found in points.items()},
         labels={w.key: f"{w.label}, {w.job}" if several_jobs else w.label for w in last.values()},
-        left_out=tuple(left_out), began_ns=min((int(e.manifest.get("began_ns") or 0) for e in entries), default=0),
+        left_out=tuple(left_out), began_ns=min((entry.manifest.began_ns for entry in entries), default=0),
     )  # fmt: skip
 
 
@@ -132,7 +133,7 @@ def set_baseline(results: Path, name: str, wanted: Sequence[str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     runs = [str(_relative(entry.path, results)) for entry in chosen.entries]
     record = {"format": FORMAT, "name": name, "set_ns": time.time_ns(), "of": list(wanted), "runs": runs}
-    rundir.write_json(path, record)
+    atomic.write_json(path, record)
     return path
 
 
@@ -190,7 +191,7 @@ def _entries(results: Path, wanted: str) -> list[Entry]:
         return [entry for entry in named if _instance(entry) == newest]
     of_sweep = [path for path in results.glob("sweeps/*/*") if path.name == wanted]
     if of_sweep:
-        return [entry for entry in _named(results, of_sweep[0].parent.name) if _sweep(entry).get("id") == wanted]
+        return [entry for entry in _named(results, of_sweep[0].parent.name) if _sweep_id(entry) == wanted]
     entry = rundir.find(results, wanted)
     if not entry.sealed:
         raise StoreError(f"{entry.run} is not sealed: {entry.outcome}", hint="wait for it, or orch recover")
@@ -215,7 +216,9 @@ def _of_day(results: Path, name: str, day: str) -> list[Entry]:
 
 def _named(results: Path, name: str) -> Iterable[Entry]:
     """The sealed runs in the folder of a sweep or an experiment."""
-    if not shape.name(name):
+    try:
+        safepath.segment(name)
+    except UnsafePath:
         return
     for path in sorted((results / name).glob(f"*/{rundir.MANIFEST}")):
         entry = rundir.entry_at(path.parent)
@@ -223,41 +226,38 @@ def _named(results: Path, name: str) -> Iterable[Entry]:
             yield entry
 
 
-def _sweep(entry: Entry) -> Mapping[str, Any]:
-    found = entry.manifest.get("sweep")
-    return found if isinstance(found, Mapping) else {}
+def _sweep_id(entry: Entry) -> str:
+    """The sweep that a run is of; empty for one of none."""
+    return entry.manifest.sweep.id if entry.manifest.sweep else ""
 
 
 def _instance(entry: Entry) -> str:
     """What belongs together: the runs of one sweep instance, else those of one day."""
-    return str(_sweep(entry).get("id") or _day(entry))
+    return _sweep_id(entry) or _day(entry)
 
 
 def _day(entry: Entry) -> str:
     """The day on which the run began, or its sweep: a night does not end at midnight."""
-    of_sweep = re.match(r"(\d{4})(\d{2})(\d{2})T", str(_sweep(entry).get("id", "")))
+    of_sweep = re.match(r"(\d{4})(\d{2})(\d{2})T", _sweep_id(entry))
     if of_sweep:
         return "-".join(of_sweep.groups())
-    began = entry.manifest.get("began_ns") or 0
-    return datetime.fromtimestamp(began / 1e9, tz=timezone.utc).date().isoformat()
+    return datetime.fromtimestamp(entry.manifest.began_ns / 1e9, tz=timezone.utc).date().isoformat()
 
 
 # Points
 
 
 def _windows(entry: Entry) -> Iterable[_Window]:
-    points = _sweep(entry).get("points") or {}
-    for record in entry.manifest.get("windows") or []:
-        window = str(record["window"])
-        planned = points.get(window, {})
-        if planned.get("fresh"):
+    for record in entry.manifest.windows:
+        point = entry.manifest.points.get(record.window)
+        if point is not None and point.fresh:
             continue  # a check of the sweep's own, no repetition
-        key, label = window, window
+        key = label = record.window
         repetition: tuple[str, ...] = (entry.run,)
-        if planned:
-            key, label = str(planned["point"]), _values_text(planned.get("values") or {})
-            repetition = (_instance(entry), str(planned.get("repetition")))
-        for job in record.get("iterations") or {}:
+        if point is not None:
+            key, label = point.point, _values_text(point.values)
+            repetition = (_instance(entry), str(point.repetition))
+        for job in record.iterations:
             yield _Window(entry=entry, record=record, job=job, key=f"{key} {job}", label=label, repetition=repetition)
 
 
@@ -275,8 +275,8 @@ def _series(window: _Window, known: dict[tuple[Path, str], JobSeries]) -> RunSer
     run = window.entry.path
     if (run, window.job) not in known:
         known[run, window.job] = series(tables.read(run / "tables", "iterations"), window.job)
-    span = window.record["iterations"][window.job]
-    seconds = known[run, window.job].within(span["first"], span["last"]).seconds
+    span = window.record.iterations[window.job]
+    seconds = known[run, window.job].within(span.first, span.last).seconds
     night, block = _instance(window.entry), " ".join(window.repetition)
     return RunSeries(run=window.entry.run, seconds=seconds, night=night, block=block)
 

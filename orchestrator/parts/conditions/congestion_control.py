@@ -12,6 +12,7 @@ from pydantic_core import CoreSchema
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.core.units import Model
+from orchestrator.parts import hosts
 from orchestrator.parts.launch import Change, Requirement, Sign
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Node, Topology
@@ -48,12 +49,7 @@ class Config(Model):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    known = [host.name for host in topology.hosts]
-    return [
-        Problem(at=("hosts", i), message=f"no host {name}", accepted=f"one of {', '.join(known)}")
-        for i, name in enumerate(config.hosts)
-        if name not in known
-    ]
+    return hosts.problems(hosts.listed("hosts", config.hosts), topology)
 
 
 def _nodes(config: Config, topology: Topology) -> list[Node]:

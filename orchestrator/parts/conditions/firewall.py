@@ -16,7 +16,7 @@ from pydantic import Field
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.core.units import Model
-from orchestrator.parts import packet_rules
+from orchestrator.parts import hosts, packet_rules
 from orchestrator.parts.launch import Change, Count, Requirement, Sign
 from orchestrator.parts.packet_rules import ABSENT
 from orchestrator.parts.protocols import Problem
@@ -50,12 +50,7 @@ class Config(Model):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    known = [host.name for host in topology.hosts]
-    found = [
-        Problem(at=("hosts", i), message=f"no host {name}", accepted=f"one of {', '.join(known)}")
-        for i, name in enumerate(config.hosts)
-        if name not in known
-    ]
+    found = hosts.problems(hosts.listed("hosts", config.hosts), topology)
     for i, asked in enumerate(config.ports):
         first, last = _range(asked)
         if not LOWEST <= first <= last <= HIGHEST:

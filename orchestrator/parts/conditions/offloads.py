@@ -8,7 +8,7 @@ from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 from orchestrator.core.units import Model
-from orchestrator.parts import offload_change
+from orchestrator.parts import hosts, offload_change
 from orchestrator.parts.launch import Change, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Node, Topology
@@ -39,12 +39,7 @@ class Config(Model):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    known = [host.name for host in topology.hosts]
-    return [
-        Problem(at=("hosts", i), message=f"no host {name}", accepted=f"one of {', '.join(known)}")
-        for i, name in enumerate(config.hosts)
-        if name not in known
-    ]
+    return hosts.problems(hosts.listed("hosts", config.hosts), topology)
 
 
 def _nodes(config: Config, topology: Topology) -> list[Node]:

@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from orchestrator.report.run.collectives import measured
 from orchestrator.report.run.figures import MOST_VIEWED, draw_all
 from orchestrator.report.runs import Run, load
 from orchestrator.report.traffic import trafficview
+from orchestrator.store.records import Clock, Git, Offset, Window
 
 _OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
 
@@ -43,9 +45,9 @@ def render(runs: Sequence[Path], output: Path) -> Path:
         "captures": [row for run in read for row in _captures(run)],
         "collectives": [row for run in read for row in _collectives(run)],
         "several": len(read) > 1,
-        "several_jobs": any(len(run.manifest.get("jobs") or []) > 1 for run in read),
+        "several_jobs": any(len(run.manifest.jobs) > 1 for run in read),
         "scales": sorted({run.scale for run in read}),
-        "emulated": any(_emulated(job) for run in read for job in run.manifest.get("jobs") or []),
+        "emulated": any("emulated" in (job.compute or "").lower() for run in read for job in run.manifest.jobs),
         "pictures": draw_all(read, folder),
         "traffic": [text for run in read if (text := _traffic(run, several=len(read) > 1))],
         "timeline": _timeline(read, folder),
@@ -54,23 +56,22 @@ def render(runs: Sequence[Path], output: Path) -> Path:
 
 
 def _title(runs: Sequence[Run]) -> str:
-    names = list(dict.fromkeys(str(run.manifest.get("experiment", run.id)) for run in runs))
+    names = list(dict.fromkeys(run.manifest.experiment for run in runs))
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _about(run: Run) -> dict[str, Any]:
     """Verdict, gates and provenance of a run."""
     manifest = run.manifest
-    outcome = str(manifest.get("outcome", "unknown"))
-    state = "valid" if manifest.get("valid") else "invalid"
-    if outcome != "completed":
-        state = outcome
-    reasons = [str(reason) for reason in manifest.get("reasons") or []]
-    if manifest.get("error"):
-        reasons.insert(0, f"at stage {manifest.get('stage', '?')}: {manifest['error']}")
+    state = "valid" if manifest.valid else "invalid"
+    if manifest.outcome != "completed":
+        state = manifest.outcome
+    reasons = list(manifest.reasons)
+    if manifest.error:
+        reasons.insert(0, f"at stage {manifest.stage or '?'}: {manifest.error}")
     if not reasons:
-        reasons = [f"{window['window']}: {why}" for window in run.windows for why in window.get("reasons") or []]
-    gates = [{"window": window["window"], **gate} for window in run.windows for gate in window.get("gates") or []]
+        reasons = [f"{window.window}: {why}" for window in run.windows for why in window.reasons]
+    gates = [{"window": window.window, **asdict(gate)} for window in run.windows for gate in window.gates]
     return {
         "id": run.id,
         "name": run.name,
@@ -78,97 +79,85 @@ def _about(run: Run) -> dict[str, Any]:
         "reasons": reasons,
         "gates": gates,
         "processors": [row for window in run.windows for row in _processors(window)],
-        "doubts": [f"{gate['window']}: {gate['message']}" for gate in gates if gate.get("passed") is None
-                   and gate.get("required")],
-        "failed": [
-            f"{launch['name']} on {launch['node']}: {launch['failed']}"
-            for launch in manifest.get("launches") or []
-            if launch.get("failed")
-        ],
-        "notes": [str(note) for note in manifest.get("notes") or []],
+        "doubts": [f"{gate['window']}: {gate['message']}" for gate in gates if gate["passed"] is None
+                   and gate["required"]],
+        "failed": [f"{launch.name} on {launch.node}: {launch.failed}" for launch in manifest.launches if launch.failed],
+        "notes": list(manifest.notes),
         "provenance": _provenance(run),
         "nodes": _nodes(run),
     }  # fmt: skip
 
 
-def _processors(window: Mapping[str, Any]) -> list[dict[str, str]]:
+def _processors(window: Window) -> list[dict[str, str]]:
     """How processors served each node in a window; shares in per cent, a dash for what was not counted."""
     return [
         {
-            "window": row["window_name"],
-            "host": row["host"],
-            "count": "-" if row["count"] is None else f"{row['count']:.0f}",
+            "window": window.window,
+            "host": row.host,
+            "count": "-" if row.count is None else f"{row.count:.0f}",
             **{
-                key.removesuffix("_share"): "-" if row[key] is None else f"{row[key]:.1%}"
-                for key in row
+                key.removesuffix("_share"): "-" if value is None else f"{value:.1%}"
+                for key, value in asdict(row).items()
                 if key.endswith("_share")
             },
         }
-        for row in window.get("processors") or []
+        for row in window.processors
     ]
 
 
 def _provenance(run: Run) -> list[tuple[str, str]]:
     manifest = run.manifest
-    topology = manifest.get("topology") or {}
-    began, ended = manifest.get("began_ns"), manifest.get("ended_ns")
-    git = manifest.get("git") or {}
-    phases = manifest.get("phases") or {}
-    links = sorted({float(link["rate"]) for link in topology.get("links") or [] if link.get("rate")})
+    topology, began, ended = manifest.topology, manifest.began_ns, manifest.ended_ns
+    links = sorted({link.rate for link in topology.links if link.rate})
     rows = [
         ("run", run.id),
         ("began", _time(began) if began else ""),
         ("took", f"{(ended - began) / 1e9:.1f} s" if began and ended else ""),
-        ("of which", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases.items() if seconds >= 0.05)),
-        ("command line", shlex.join(str(word) for word in manifest.get("argv") or [])),
-        ("seed, repetition", f"{manifest.get('seed', '?')}, {manifest.get('repetition', '?')}"),
-        ("git", ", ".join(f"{key} {value}" for key, value in git.items() if value not in (None, ""))),
-        ("versions", ", ".join(f"{key} {value}" for key, value in (manifest.get("versions") or {}).items())),
-        ("testbed", f"{topology.get('kind', '?')}, {len(run.hosts)} hosts, MTU {topology.get('mtu', '?')}"),
+        ("of which", ", ".join(f"{name} {took:.1f} s" for name, took in manifest.phases.items() if took >= 0.05)),
+        ("command line", shlex.join(manifest.argv)),
+        ("seed, repetition", f"{_told(manifest.seed)}, {_told(manifest.repetition)}"),
+        ("git", _git(manifest.git)),
+        ("versions", ", ".join(f"{key} {value}" for key, value in manifest.versions.items())),
+        ("testbed", f"{topology.kind}, {len(run.hosts)} hosts, MTU {topology.mtu}"),
         ("links", ", ".join(rate(link) for link in links) + (f", divided by {run.scale}" if run.scale != 1 else "")),
     ]
-    for job in manifest.get("jobs") or []:
-        ranks = ", ".join(f"{rank['rank']} on {rank['node']}" for rank in job.get("ranks") or [])
-        what = [str(job[key]) for key in ("workload", "model") if job.get(key)]
-        if job.get("compute"):
-            what.append(f"compute: {_plain(job['compute'])}")
-        rows.append((f"job {job['name']}", f"{', '.join(what)}; ranks {ranks}"))
-        theory = job.get("theory") or {}
-        if theory.get("source"):
-            rows.append((f"theory for {job['name']}", str(theory["source"])))
+    for job in manifest.jobs:
+        ranks = ", ".join(f"{rank.rank} on {rank.node}" for rank in job.ranks)
+        what = [text for text in (job.workload, job.model) if text]
+        if job.compute:
+            what.append(f"compute: {job.compute}")
+        rows.append((f"job {job.name}", f"{', '.join(what)}; ranks {ranks}"))
+        if job.theory is not None:
+            rows.append((f"theory for {job.name}", job.theory.source))
     return [(key, value) for key, value in rows if value]
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_plain(part)}" for key, part in value.items())
-    return str(value)
+def _told(value: int | None) -> str:
+    return "?" if value is None else str(value)
 
 
-def _emulated(job: Mapping[str, Any]) -> bool:
-    return "emulated" in _plain(job.get("compute") or "").lower()
+def _git(git: Git | None) -> str:
+    known = {} if git is None else asdict(git)
+    return ", ".join(f"{key} {value}" for key, value in known.items() if value is not None)
 
 
 def _nodes(run: Run) -> list[dict[str, str]]:
     """What was in force on each node."""
-    clocks = run.manifest.get("clocks") or {}
     found = []
-    for node in (run.manifest.get("topology") or {}).get("nodes") or []:
-        facts = run.facts(node["name"])
-        clock = clocks.get(node["name"]) or {}
+    for node in run.manifest.topology.nodes:
+        facts = run.facts(node.name)
+        clock = run.manifest.clocks.get(node.name, Clock())
         found.append(
             {
-                "name": node["name"]
-                if node.get("kind", "host") in ("host", node["name"])
-                else f"{node['name']} ({node['kind']})",
-                "address": " ".join(str(node.get(key) or "") for key in ("address", "device")).strip(),
+                "name": node.name if node.kind in ("host", node.name) else f"{node.name} ({node.kind})",
+                "address": f"{node.address} {node.device}".strip(),
                 "kernel": _kernel(facts.get("/proc/version")),
-                "congestion": _congestion(facts, node.get("address")),
+                "congestion": _congestion(facts, node.address),
                 "offloads": _offloads(facts.get("offloads")),
                 "clock": ", ".join(
-                    f"{when} {entry['offset_ns'] / 1e3:+.0f} ± {entry['uncertainty_ns'] / 1e3:.0f} µs{_said(entry)}"
-                    for when in ("before", "after")
-                    if (entry := clock.get(when))
+                    f"{when} {offset.offset_ns / 1e3:+.0f} ± {offset.uncertainty_ns / 1e3:.0f} µs{_said(offset)}"
+                    for when, offset in (("before", clock.before), ("after", clock.after))
+                    if offset is not None
                 ),
             }
         )
@@ -186,10 +175,10 @@ def _congestion(facts: Mapping[str, Any], address: str | None) -> str:
     return str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or "")
 
 
-def _said(clock: Mapping[str, Any]) -> str:
+def _said(clock: Offset) -> str:
     """What the node's own synchronisation said of its clock."""
-    told = [f"{name} ± {clock[key] / 1e3:.3g} µs" for name, key in (("chrony", "chrony_ns"), ("PTP", "ptp_ns"))
-            if clock.get(key) is not None]  # fmt: skip
+    known = (("chrony", clock.chrony_ns), ("PTP", clock.ptp_ns))
+    told = [f"{name} ± {off_ns / 1e3:.3g} µs" for name, off_ns in known if off_ns is not None]
     return f" ({', '.join(told)})" if told else ""
 
 
@@ -206,7 +195,7 @@ def _offloads(text: Any) -> str:
 
 def _summary(run: Run) -> list[dict[str, Any]]:
     """A row a window and job."""
-    valid = {window["window"]: window.get("valid") for window in run.windows}
+    valid = {window.window: window.valid for window in run.windows}
     loads = run.rows("loads")
     return [
         {

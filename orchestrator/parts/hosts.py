@@ -1,0 +1,31 @@
+"""Hosts that a file or an option names: whether the testbed has them; one check, in one wording."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Topology
+
+At = tuple[str | int, ...]
+
+
+def absent(name: str) -> str:
+    """What is wrong with a name that no host has."""
+    return f"the testbed has no host {name!r}"
+
+
+def one_of(known: Iterable[str]) -> str:
+    """What would be accepted instead."""
+    return f"one of {', '.join(known)}"
+
+
+def problems(named: Iterable[tuple[At, str]], topology: Topology) -> list[Problem]:
+    """A problem for each place at which a host is named that the testbed does not have."""
+    known = [host.name for host in topology.hosts]
+    return [Problem(at=at, message=absent(name), accepted=one_of(known)) for at, name in named if name not in known]
+
+
+def listed(option: str, names: Sequence[str]) -> list[tuple[At, str]]:
+    """Each name of a list under an option, with its place."""
+    return [((option, place), name) for place, name in enumerate(names)]
