@@ -44,6 +44,7 @@ OURS_ALLOWED = {
     *(
         "orchestrator.core.units",
         "orchestrator.core.errors",
+        "orchestrator.parts.named_hosts",
         "orchestrator.parts.offload_change",
         "orchestrator.core.lookup",
         "orchestrator.core.packages",

@@ -9,6 +9,7 @@ from orchestrator.analysis.compare import curves
 from orchestrator.analysis.published import salamy
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.traffic import congestion
+from tests.unit import manifests
 
 C = 25e9
 LOADS = np.array([0, 2, 4, 6, 8, 10, 12, 14, 16, 17, 18, 19, 20, 21, 22]) * 1e9
@@ -209,5 +210,6 @@ def test_the_rescaled_axis_begins_at_one():
     ("kind", "mtu", "carried"), [("inventory", 1500, 24.61e9), ("inventory", 9000, 24.934e9), ("local", 1500, 25e9)]
 )
 def test_the_capacity_of_a_real_link_is_in_the_unit_of_loads(kind, mtu, carried):
-    manifest = {"topology": {"kind": kind, "mtu": mtu, "links": [{"rate": 25e9}, {"rate": 100e9}]}}
+    links = [{"host": f"h{place}", "device": "eth0", "rate": rate} for place, rate in enumerate((25e9, 100e9))]
+    manifest = manifests.made(topology={"kind": kind, "mtu": mtu, "nodes": [], "links": links})
     assert curves._capacity(manifest) == pytest.approx(carried, rel=1e-4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -136,8 +137,8 @@ def test_a_resumed_sweep_counts_what_was_done_before(tmp_path, monkeypatch):
 def test_after_ctrl_c_a_line_says_how_to_resume(tmp_path, monkeypatch, new):
     monkeypatch.setattr(
         execute, "run_planned",
-        lambda _experiment, _run, *, results, about, **_: ended(
-            leave(results, about["sweep"], outcome="interrupted", windows=[]), Interrupted("Ctrl-C")
+        lambda _experiment, _run, *, results, sweep, **_: ended(
+            leave(results, asdict(sweep), outcome="interrupted", windows=[]), Interrupted("Ctrl-C")
         ),
     )  # fmt: skip
     path = write(tmp_path)

@@ -29,5 +29,5 @@ measure: {{iterations: 5}}
 def test_emulated_compute_is_named_whatever_the_workload(workload, compute):
     text = EXPERIMENT.format(workload=workload).encode()
     (run,) = plan.build(config.validate(documents.parse(text, name="e", needs="all"), model()))
-    (job,) = provenance.collect(run, ["orch"])["jobs"]
-    assert job["compute"] == compute
+    (job,) = provenance.collect(run, ["orch"], run="r1").jobs
+    assert job.compute == compute

@@ -16,6 +16,7 @@ from orchestrator.experiment import config, loading, plan, plandata
 from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Launch
 from orchestrator.run import provenance
+from orchestrator.store.manifest import encoded
 
 # Put together here, so that nothing that scans this file takes them for real ones.
 TOKENS = [
@@ -204,7 +205,7 @@ def test_of_what_env_from_brings_names_alone_are_recorded(written, name, monkeyp
     written_down = [
         loading.resolved_text(experiment),
         json.dumps(plandata.plan_data(run)),
-        json.dumps(provenance.collect(run, sys.argv)),
+        encoded(provenance.collect(run, sys.argv, run="r1")).decode(),
         "".join(orch("plan", path)[1:]),
     ]
     for text in written_down:

@@ -27,9 +27,10 @@ def write_curve(results, *, model="resnet50", ranks=4, traffic="iperf", transpor
                     spread=0.002, repetition=seed, invalid=invalid)  # fmt: skip
     manifest = json.loads((run / "manifest.json").read_text())
     theory = 2 * (ranks - 1) / ranks * 25557032 * 4 / 100
-    manifest["topology"]["links"] = [{"rate": 25e9}]
+    manifest["topology"]["links"] = [{"host": "h1", "device": "eth0", "rate": 25e9}]
     manifest["jobs"] = [{"name": "training", "workload": "ddp", "model": model, "compute": "emulated",
-                         "ranks": [{}] * ranks, "theory": {"bytes_per_iteration": theory}}]  # fmt: skip
+                         "ranks": [{"rank": rank, "node": f"h{rank + 1}"} for rank in range(ranks)],
+                         "theory": {"bytes_per_iteration": theory, "parameters": 25557032, "source": "s"}}]  # fmt: skip
     for window, load in zip(manifest["windows"], LOADS_GBPS, strict=True):
         sent = theory * 1.005 if transport == "tcp" else 0.0
         window["training"] = [{"job": "training", "iterations": 120, "mean_s": 1.0, "p50_s": 1.0, "p99_s": 1.0,
