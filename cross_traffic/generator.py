@@ -17,6 +17,7 @@ from cross_traffic import schedule
 from cross_traffic.agents import flow_sender
 from orchestrator.core.errors import StoreError
 from orchestrator.core.units import Model, rate_text
+from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
@@ -74,16 +75,15 @@ def processes(rate_bps: float) -> int:
 
 def host_problems(option: str, hosts: Sequence[str], topology: Topology) -> list[Problem]:
     """What is wrong with a list of hosts that must be there, each once."""
-    known = [host.name for host in topology.hosts]
-    accepted = "one of " + ", ".join(known)
     if not hosts:
+        accepted = "one of " + ", ".join(host.name for host in topology.hosts)
         return [Problem(at=(option,), message="names no host", accepted=accepted)]
     found = []
     for place, host in enumerate(hosts):
         at = (option, place) if len(hosts) > 1 else (option,)
-        if host not in known:
-            found.append(Problem(at=at, message=f"the testbed has no host {host!r}", accepted=accepted))
-        elif host in hosts[:place]:
+        unknown = named_hosts.unknown(host, topology, *at)
+        found += unknown
+        if not unknown and host in hosts[:place]:
             found.append(Problem(at=at, message=f"{host!r} stands here twice", accepted="each name once"))
     return found
 

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from orchestrator.core import packages
 from orchestrator.core.units import Model, Rate, Size, rate_text
+from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Flow, Launch, Line, Listening, Requirement, Stop
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
@@ -51,13 +52,7 @@ class Config(Model):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    known = [host.name for host in topology.hosts]
-    accepted = "one of " + ", ".join(known)
-    found = [
-        Problem(at=(option,), message=f"the testbed has no host {host!r}", accepted=accepted)
-        for option, host in (("from", config.src), ("to", config.to))
-        if host not in known
-    ]
+    found = named_hosts.unknown(config.src, topology, "from") + named_hosts.unknown(config.to, topology, "to")
     if not found and config.src == config.to:
         found.append(Problem(at=("to",), message=f"sends from {config.src!r} to itself", accepted="another host"))
     if not found:

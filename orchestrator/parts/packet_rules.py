@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.parts import offloads
+from orchestrator.parts import named_hosts, offloads
 from orchestrator.parts.launch import Change, Count, Requirement, Sign
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
@@ -43,10 +43,8 @@ class PacketRule:
 
 def problems(rule: PacketRule, topology: Topology) -> list[Problem]:
     """What does not fit the testbed."""
-    hosts = [host.name for host in topology.hosts]
-    if rule.host not in hosts:
-        return [Problem(at=("host",), message=f"no host {rule.host}", accepted=f"one of {', '.join(hosts)}")]
-    found = []
+    if found := named_hosts.unknown(rule.host, topology, "host"):
+        return found
     if not 1 <= rule.in_a_million < OF:
         found.append(
             Problem(at=("share",), message=f"{rule.share:g} is no share to take", accepted="0.0001% to 99.9999%")

@@ -43,6 +43,7 @@ OURS_ALLOWED = {
     *(
         "orchestrator.core.units",
         "orchestrator.core.errors",
+        "orchestrator.parts.named_hosts",
         "orchestrator.parts.offloads",
         "orchestrator.core.packages",
         "orchestrator.parts.packet_rules",

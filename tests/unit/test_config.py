@@ -204,7 +204,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "no such host for a change": (
         GOOD + "conditions:\n  - rate: {host: h9, rate: 1gbit}\n",
         "12:12",
-        "conditions.0.rate.host: no host h9; accepted: one of h1, h2, h3",
+        "conditions.0.rate.host: the testbed has no host 'h9'; accepted: one of h1, h2, h3",
     ),
     "load above the link": (
         changed("200mbit", "2gbit"),

@@ -99,7 +99,7 @@ def test_what_was_refused_is_counted():
 @pytest.mark.parametrize(
     ("options", "at", "said"),
     [
-        ({"hosts": ("h9",)}, ("hosts", 0), "no host h9"),
+        ({"hosts": ("h9",)}, ("hosts", 0), "no host 'h9'"),
         ({"ports": (22,)}, ("ports", 0), "22 are no ports of a run"),
         ({"ports": (7000, "1-65535")}, ("ports", 1), "1-65535 are no ports of a run"),
         ({"ports": ("9000-8000",)}, ("ports", 0), "9000-8000 are no ports of a run"),

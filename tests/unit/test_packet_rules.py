@@ -106,7 +106,7 @@ def test_ecn_is_asked_for_on_every_host():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"host": "h9"}, "no host h9"),
+        ({"host": "h9"}, "no host 'h9'"),
         ({"share": "0%"}, "no share to take"),
         ({"share": "100%"}, "no share to take"),
         ({"share": "0.00001%"}, "no share to take"),
@@ -183,4 +183,4 @@ def test_offloads_are_switched_off_once_for_all_conditions(tmp_path):
     path.write_text(GOOD + "conditions:\n  - offloads: {state: off, hosts: [h9]}\n")
     status, _, err = orch("plan", str(path))
     assert status == 2
-    assert "conditions.0.offloads.hosts.0: no host h9" in err
+    assert "conditions.0.offloads.hosts.0: the testbed has no host 'h9'" in err

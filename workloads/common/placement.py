@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pydantic import Field, model_validator
 
 from orchestrator.core.units import Mistake, Model
+from orchestrator.parts import named_hosts
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Rank, Topology
 from workloads.common.variables import Recorded, Taken
@@ -52,11 +53,7 @@ def placement_problems(hosts: Sequence[str] | None, topology: Topology, *, least
     """Hosts that the testbed does not have, and fewer than `least` ranks."""
     known = [node.name for node in topology.hosts]
     named = known if hosts is None else hosts
-    problems = [
-        Problem(at=("hosts", index), message=f"the testbed has no host {name!r}", accepted=f"one of {', '.join(known)}")
-        for index, name in enumerate(named)
-        if name not in known
-    ]
+    problems = named_hosts.unknown_among(named, topology, "hosts")
     if len(named) < least:
         problems.append(
             Problem(

@@ -16,6 +16,7 @@ from pydantic import Field
 from orchestrator.core import packages
 from orchestrator.core.remedies import ROOT
 from orchestrator.core.units import Duration, Model
+from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Change, Launch, Line, Requirement, Sign
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
@@ -48,10 +49,7 @@ class Config(Model):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    hosts = [host.name for host in topology.hosts]
-    if config.host not in hosts:
-        return [Problem(at=("host",), message=f"no host {config.host}", accepted=f"one of {', '.join(hosts)}")]
-    return []
+    return named_hosts.unknown(config.host, topology, "host")
 
 
 def _command(node: Node) -> str:

@@ -16,7 +16,7 @@ from pydantic import Field
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.core.units import Model
-from orchestrator.parts import packet_rules
+from orchestrator.parts import named_hosts, packet_rules
 from orchestrator.parts.launch import Change, Count, Requirement, Sign
 from orchestrator.parts.packet_rules import ABSENT
 from orchestrator.parts.protocols import Problem
@@ -50,16 +50,11 @@ class Config(Model):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    known = [host.name for host in topology.hosts]
-    found = [
-        Problem(at=("hosts", i), message=f"no host {name}", accepted=f"one of {', '.join(known)}")
-        for i, name in enumerate(config.hosts)
-        if name not in known
-    ]
-    for i, asked in enumerate(config.ports):
-        first, last = _range(asked)
+    found = named_hosts.unknown_among(config.hosts, topology, "hosts")
+    for i, ports in enumerate(config.ports):
+        first, last = _range(ports)
         if not LOWEST <= first <= last <= HIGHEST:
-            message = f"{asked} are no ports of a run"
+            message = f"{ports} are no ports of a run"
             accepted = f"ports from {LOWEST} to {HIGHEST}, without that of sshd: below are the host's own"
             found.append(Problem(at=("ports", i), message=message, accepted=accepted))
     return found
@@ -70,14 +65,10 @@ def _range(ports: int | str) -> tuple[int, int]:
     return int(first), int(last or first)
 
 
-def _nodes(config: Config, topology: Topology) -> list[Node]:
-    return [host for host in topology.hosts if not config.hosts or host.name in config.hosts]
-
-
 def requirements(config: Config, topology: Topology) -> list[Requirement]:
     by = f"condition {NAME}"
     needed = []
-    for node in _nodes(config, topology):
+    for node in named_hosts.chosen(config.hosts, topology):
         device = "name a device that exists"
         needed += [
             Requirement(node=node.name, kind="program", what="nft", remedy=packages.remedy("nft"), needed_by=by),
@@ -90,7 +81,10 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
 def changes(config: Config, topology: Topology) -> list[Change]:
     """A table on each host."""
     ports = _merged([*KNOWN_PORTS, *map(_range, config.ports)])
-    return [_change(node, [host.address for host in topology.hosts], ports) for node in _nodes(config, topology)]
+    return [
+        _change(node, [host.address for host in topology.hosts], ports)
+        for node in named_hosts.chosen(config.hosts, topology)
+    ]
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from pydantic import Field
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.core.units import Duration, Model, Rate, rate_text
+from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Change, Requirement, Sign
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import WIRE_HEADER_BYTES, Topology
@@ -123,10 +124,8 @@ def _bucket_of(state: str) -> Bucket:
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    hosts = [host.name for host in topology.hosts]
-    if config.host not in hosts:
-        return [Problem(at=("host",), message=f"no host {config.host}", accepted=f"one of {', '.join(hosts)}")]
-    found = []
+    if found := named_hosts.unknown(config.host, topology, "host"):
+        return found
     link = topology.link(config.host)
     if config.rate > link.rate:
         found.append(
