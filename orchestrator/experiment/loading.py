@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, documents, plan, renamed, sweepfile
+from orchestrator.experiment import config, documents, fitting, plan, renamed, sweepfile
 from orchestrator.experiment.documents import Document
 from orchestrator.experiment.experiment import Experiment, TestbedChoice, on_this_machine
 from orchestrator.parts.protocols import Testbed
@@ -22,7 +22,7 @@ def sealed(path: Path) -> Experiment:
     document = documents.load(path, needs=config.EXPERIMENT_NEEDS)
     document = replace(document, data=renamed.current(document.data))
     experiment, _ = config.experiment_of(document, path)
-    plan.refuse_problems(experiment, plan.topology_of(experiment), document.place)
+    fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
     return experiment
 
 
@@ -33,7 +33,7 @@ def checked(path: Path, overrides: Sequence[str], *, local: bool) -> tuple[Exper
     experiment, document = config.load_experiment(path, overrides)
     if local:
         experiment = on_this_machine(experiment)
-    plan.refuse_problems(experiment, plan.topology_of(experiment), document.place)
+    fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
     return experiment, document
 
 
@@ -45,7 +45,7 @@ def resolved_text(experiment: Experiment) -> str:
 def testbed_of(choice: TestbedChoice, run_id: str) -> Testbed:
     """A testbed that can be opened for one run."""
     if choice.local is not None:
-        return NetnsTestbed(plan.local_spec(choice.local), run_id)
+        return NetnsTestbed(fitting.local_spec(choice.local), run_id)
     if choice.inventory is None:
         raise AssertionError("the model lets one of both through")
     return InventoryTestbed(choice.inventory)

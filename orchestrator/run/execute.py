@@ -21,7 +21,7 @@ from orchestrator.core.errors import ConfigError, Interrupted, LockedError, last
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.units import Duration, Mistake
-from orchestrator.experiment import beforehand, describe, loading, plan
+from orchestrator.experiment import beforehand, describe, fitting, loading, plan
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.run import runner, session
 from orchestrator.run.observers.observing import Observer
@@ -193,7 +193,7 @@ def _option_told(item: ErrorDetails) -> str:
 
 def _hold(local: LocalTestbed) -> None:
     run_id = f"testbed-{time.time_ns()}"
-    testbed = NetnsTestbed(plan.local_spec(local), run_id)
+    testbed = NetnsTestbed(fitting.local_spec(local), run_id)
     with Interrupts(), lock.machine(lock.local_testbed(), session.holder(run_id)):
         try:
             folder = testbed.ssh_proxy().folder  # it goes when this process does, or when the next one comes
