@@ -3,8 +3,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TESTBED_TESTS ?= testbed
 SIDE_BY_SIDE := -n $$(($$(nproc) + 1)) --dist worksteal
-# Tests on a testbed wait more than they compute: for links' rates, for others, for what is sent.
-TESTBEDS_SIDE_BY_SIDE := -n $$(($$(nproc) * 2 + 1)) --dist worksteal
+# Tests on a testbed wait more than they compute: for links' rates, for each other, for what is sent.
+TESTBEDS_SIDE_BY_SIDE := -n $$(($$(nproc) * 2 + 1)) --dist worksteal --durations 15
 EXPERIMENT ?= playbooks/experiments/quickstart.yaml
 PYTEST ?= $(BIN)/python -m pytest
 # `make test FRAMEWORKS=` leaves out the environments of Horovod and TensorFlow; their tests are skipped then.
@@ -29,17 +29,19 @@ frameworks: ## build the environments of Horovod and TensorFlow into a cache, on
 quickstart: setup ## run the first experiment on containers of this machine
 	$(BIN)/orch run $(EXPERIMENT) --local
 
-test: setup-tests $(FRAMEWORKS) unit testbed-test ## the tests, those on a local testbed too; of variants one each
+test: setup-tests $(FRAMEWORKS) ## the tests, those on a local testbed too; of variants one each
+	$(PYTEST) -m 'not alone and not variants' $(TESTBEDS_SIDE_BY_SIDE)
+	$(PYTEST) tests/testbed -m 'alone and not variants' --durations 30
 
 unit: setup-tests ## the tests that need no testbed
 	$(PYTEST) --ignore tests/testbed $(SIDE_BY_SIDE)
 
 testbed-test: setup-tests ## the tests on a local testbed: those of behaviour side by side, then those that measure
-	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and not alone and not variants' $(TESTBEDS_SIDE_BY_SIDE) --durations 15
+	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and not alone and not variants' $(TESTBEDS_SIDE_BY_SIDE)
 	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and alone and not variants' --durations 30
 
 test-variants: setup-tests $(FRAMEWORKS) ## further variants of what `make test` tries one of: frameworks' modes, algorithms, patterns
-	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and not alone and variants' $(TESTBEDS_SIDE_BY_SIDE) --durations 15
+	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and not alone and variants' $(TESTBEDS_SIDE_BY_SIDE)
 	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and alone and variants'
 
 check: setup ## lints, types, import contracts

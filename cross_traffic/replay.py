@@ -13,6 +13,7 @@ from pydantic import Field
 from cross_traffic import generator, schedule
 from cross_traffic.agents import flow_schedule
 from orchestrator.core.errors import ConfigError
+from orchestrator.core.lookup import NamedFile
 from orchestrator.core.units import Duration
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
@@ -32,8 +33,9 @@ class Config(generator.Sending):
     """Host that sends."""
     to: str | None = None
     """Host that receives what the file gives no receiver for."""
-    schedule: Path
-    """File of lines start_s,bytes or start_s,bytes,to; sizes are divided by the testbed's scale."""
+    schedule: NamedFile
+    """File of lines start_s,bytes or start_s,bytes,to; sizes are divided by the testbed's scale. Looked up beside the
+    file that names it, then from the current folder."""
     length: Duration | None = Field(default=None, gt=0)
     """After how long it begins again; when left out, after the last start and a mean gap."""
 

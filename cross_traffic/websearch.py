@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
 from cross_traffic import distributions, generator, schedule
 from cross_traffic.agents import flow_schedule
 from cross_traffic.schedule import Arrivals, BurstShape
+from orchestrator.core import lookup
 from orchestrator.core.errors import ConfigError
-from orchestrator.core.units import Duration, Model, Rate
+from orchestrator.core.units import Duration, Mistake, Model, Rate
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
@@ -32,6 +34,17 @@ class Burst(Model):
     """How many times the mean load a burst is."""
 
 
+def _distribution(named: str, info: ValidationInfo) -> str:
+    """The name of a distribution, or the path of its file."""
+    if named in distributions.known():
+        return named
+    try:
+        return lookup.looked_up(named, info)
+    except Mistake as mistake:
+        accepted = f"one of {', '.join(distributions.known())}, or {mistake.accepted}"
+        raise Mistake(f"there is no distribution {named!r}: {mistake.message}", accepted=accepted) from None
+
+
 class Config(generator.Sending):
     """Flows of a size distribution from some hosts to others."""
 
@@ -41,8 +54,9 @@ class Config(generator.Sending):
     """Host that receives, or a list of them."""
     load: Rate
     """What all of it puts on the wire together on average (layer 2, headers included, without preamble and FCS)."""
-    distribution: str = "websearch"
-    """Flow sizes: "websearch", "datamining", "facebook", or the path of a file of lines bytes,cdf."""
+    distribution: Annotated[str, AfterValidator(_distribution)] = "websearch"
+    """Flow sizes: "websearch", "datamining", "facebook", or the path of a file of lines bytes,cdf, looked up beside the
+    file that names it, then from the current folder."""
     arrivals: Arrivals = "poisson"
     """Exponential gaps between flows; "poisson-gaps" draws the gaps from a Poisson distribution: nearly regular."""
     burst: Burst | None = None

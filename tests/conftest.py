@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests import machine, skipping
+from tests import machine, order, skipping
 from tests.skipping import pytest_make_collect_report, pytest_runtest_makereport
 
 __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
@@ -16,6 +16,11 @@ __all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
 # examples for the same code: what others would find by chance is not the fault of what was changed last.
 settings.register_profile("orch", deadline=None, derandomize=skipping.in_ci())
 settings.load_profile("orch")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = order.spread(items, lambda item: item.get_closest_marker("testbed") is not None)
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from workloads.rank.base import passes as benchmark
 from workloads.rank.mpi.collective_mpi import Settings as MpiSettings
 from workloads.rank.torch.collective import Settings
 from workloads.readers import lines
-from workloads.readers.iterations import LOG as ITERATIONS
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import LOG as ITERATIONS
+from workloads.readers.iteration_logs import read_training
 
 NAME = "collective"
 

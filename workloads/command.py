@@ -7,12 +7,12 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from orchestrator.core import secret_looks
+from orchestrator.core.lookup import NamedFile
 from orchestrator.core.units import Duration, Mistake, Model
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
@@ -23,7 +23,7 @@ from workloads.common import between, environments, shipping
 from workloads.common.placement import WorkloadConfig, placement_problems
 from workloads.common.variables import Recorded
 from workloads.rank.external.command import Settings
-from workloads.readers.iterations import LOG, read_iterations
+from workloads.readers.iteration_logs import LOG, read_iterations
 
 NAME = "command"
 
@@ -108,8 +108,9 @@ class Config(WorkloadConfig):
     cwd: str | None = Field(default=None, min_length=1)
     """Its working folder on the host. Default: a folder of the rank's own, which comes home with all that is in it."""
 
-    files: tuple[Path, ...] = ()
-    """Files of this machine that are put into the rank's own folder under their names."""
+    files: tuple[NamedFile, ...] = ()
+    """Files of this machine that are put into the rank's own folder under their names; looked up beside the file that
+    names them, then from the current folder."""
 
     samples: int | None = Field(default=None, ge=1)
     """Samples per rank and iteration, where its output does not say."""

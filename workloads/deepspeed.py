@@ -22,7 +22,7 @@ from workloads.common.placement import placement_problems, ranks
 from workloads.common.torch_ranks import TorchConfig
 from workloads.models import catalog
 from workloads.readers.communication import read_communication
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import read_training
 
 if TYPE_CHECKING:
     from workloads.rank.deepspeed import engine, pipeline, zero  # of which some need torch
@@ -48,7 +48,7 @@ class Config(TorchConfig):
     """Time of the forward and the backward pass of one iteration on the accelerator that is modelled, over all stages
     of a pipeline. Default: the model's calibrated time, times batch over the batch it was calibrated with."""
 
-    stage: Literal[0, 1, 2, 3] = 1
+    zero_stage: Literal[0, 1, 2, 3] = 1
     """What ZeRO divides among ranks: nothing (0), the optimizer's state (1), gradients as well (2), and parameters
     (3)."""
 
@@ -63,16 +63,16 @@ class Config(TorchConfig):
     """How much of the parameters of stage 3 is gathered ahead: `stage3_prefetch_bucket_size`. What DeepSpeed meets on
     its way from the forward into the backward pass it keeps, and gathers once. Divided by the testbed's scale."""
 
-    micro_batches: int = Field(default=1, ge=1)
+    microbatches: int = Field(default=1, ge=1)
     """Parts of the batch, each with passes of its own: `gradient_accumulation_steps`, and what a pipeline is filled
     with. Stages 2 and 3 reduce the gradients of each."""
 
-    stages: int = Field(default=1, ge=1)
+    pipeline_stages: int = Field(default=1, ge=1)
     """Pipeline stages, of consecutive layers with about as many parameters each, in DeepSpeed's order 1F1B. Ranks fill
     `hosts` stage by stage: the replicas of a stage are next to each other."""
 
     activation: Annotated[Size, Field(gt=0)] | None = None
-    """What a stage passes on to the next one of each micro-batch, and gets back as its gradient. Divided by the
+    """What a stage passes on to the next one of each microbatch, and gets back as its gradient. Divided by the
     testbed's scale. Default: that of a GPT's hidden states; another model does not tell."""
 
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -102,20 +102,20 @@ def _own_problems(config: Config, topology: Topology) -> list[Problem]:
     if config.precision == "fp16" and backend == "gloo":
         message = "DeepSpeed does not train with fp16 on a CPU"
         found.append(Problem(at=("precision",), message=message, accepted="fp32 or bf16"))
-    if modelled.batch(config) % config.micro_batches:
-        message = f"a batch of {modelled.batch(config)} has no {config.micro_batches} equal parts"
-        found.append(Problem(at=("micro_batches",), message=message, accepted="a divisor of the batch"))
+    if modelled.batch(config) % config.microbatches:
+        message = f"a batch of {modelled.batch(config)} has no {config.microbatches} equal parts"
+        found.append(Problem(at=("microbatches",), message=message, accepted="a divisor of the batch"))
     return found
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
     program, settings = (
-        _pipeline(config, job, topology, seed) if config.stages > 1 else _zero(config, job, topology, seed)
+        _pipeline(config, job, topology, seed) if config.pipeline_stages > 1 else _zero(config, job, topology, seed)
     )
     started = torch_ranks.launches(
         config, job, topology, program=program, settings=settings,
-        footprint=modelled.footprint(config, topology, ranks=len(job.ranks), share=1 / config.stages),
+        footprint=modelled.footprint(config, topology, ranks=len(job.ranks), share=1 / config.pipeline_stages),
     )  # fmt: skip
     return [replace(launch, argv=(_python(config, launch.node, topology), *launch.argv[1:]),
                     env={**_env(config, job, launch.node), **launch.env}) for launch in started]  # fmt: skip
@@ -125,8 +125,8 @@ def _settings(config: Config, job: Job, seed: int) -> engine.Settings:
     """What both programs are given."""
     return {
         **torch_ranks.settings(config, job, seed=seed),
-        "stage": config.stage,
-        "micro_batches": config.micro_batches,
+        "zero_stage": config.zero_stage,
+        "microbatches": config.microbatches,
         "precision": config.precision,
         "batch": modelled.batch(config),
         "log": config.log,
@@ -146,7 +146,7 @@ def _zero(config: Config, job: Job, topology: Topology, seed: int) -> tuple[str,
     return "deepspeed.zero", {
         **_settings(config, job, seed),
         "layers": [
-            (forward_s / config.micro_batches, backward_s / config.micro_batches, sizes)
+            (forward_s / config.microbatches, backward_s / config.microbatches, sizes)
             for forward_s, backward_s, sizes in modelled.layers(config, topology)
         ],
         "bucket_elements": max(1, round(config.bucket / element)),
@@ -183,10 +183,10 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
     gathered twice then depends on where the prefetching stands when the forward pass ends.
     """
     element = ELEMENT_BYTES[config.precision]
-    if config.stages > 1:
+    if config.pipeline_stages > 1:
         pairs, parameters, source = deepspeed_stages.traffic(config, topology)
         return between.theory(job, pairs, parameters=parameters, source=source)
-    if config.stage == 3 and config.prefetch:
+    if config.zero_stage == 3 and config.prefetch:
         return None
     pairs, parameters, source = _zero_traffic(config, job, topology, element_bytes=element)
     return between.theory(job, pairs, parameters=parameters, source=source)
@@ -194,9 +194,9 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
 
 def _zero_traffic(config: Config, job: Job, topology: Topology, *, element_bytes: int) -> tuple[Pairs, int, str]:
     world = len(job.ranks)
-    parts = config.micro_batches
+    parts = config.microbatches
     share = (world - 1) / world * element_bytes
-    if config.stage == 3:
+    if config.zero_stage == 3:
         sizes = [size for layer in catalog.scaled_sizes(catalog.load(config.model), topology.scale) for size in layer]
         moved = sum(-(-size // world) * world for size in sizes)
         scatters = 2 if torch_ranks.backend_of(config, job.ranks) == "gloo" else 1
@@ -204,11 +204,12 @@ def _zero_traffic(config: Config, job: Job, topology: Topology, *, element_bytes
         source = f"ZeRO-3: {parts} x (2 all-gathers and a reduce-scatter that sends {scatters} times its share)"
     else:
         moved = modelled.parameters(config, topology)
-        reductions = parts if config.stage == 2 else 1
+        reductions = parts if config.zero_stage == 2 else 1
         reduced = 2 * reductions * share * moved
         # The flat parameters are padded to twice the number of ranks.
-        gathered = share * -(-moved // (2 * world)) * 2 * world if config.stage else 0.0
-        source = f"ZeRO-{config.stage}: {reductions} x all-reduce" + (" and an all-gather" if config.stage else "")
+        gathered = share * -(-moved // (2 * world)) * 2 * world if config.zero_stage else 0.0
+        source = f"ZeRO-{config.zero_stage}: {reductions} x all-reduce"
+        source += " and an all-gather" if config.zero_stage else ""
     pairs = between.summed([between.ring(world, reduced), between.turned(between.ring(world, gathered))])
     return pairs, moved, f"{source}, (N-1)/N x parameters x {element_bytes} bytes for each share"
 

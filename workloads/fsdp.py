@@ -19,7 +19,7 @@ from workloads.common.placement import placement_problems
 from workloads.common.torch_ranks import TorchConfig
 from workloads.models import catalog
 from workloads.rank.torch.fsdp import Settings
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import read_training
 
 NAME = "fsdp"
 

@@ -29,7 +29,7 @@ from workloads.common.emulated_training import EmulatedConfig
 from workloads.common.mpi_ranks import Mpi
 from workloads.rank.horovod.on_torch import Settings
 from workloads.readers.horovod_timeline import read_timeline
-from workloads.readers.iterations import LOG, read_iterations
+from workloads.readers.iteration_logs import LOG, read_iterations
 
 NAME = "horovod"
 
@@ -116,8 +116,9 @@ def _nccl_problems(config: Config, ranks: tuple[Rank, ...]) -> list[Problem]:
             found.append(Problem(at=("operations",), message=message, accepted="cpu, or framework: torch beside it"))
         found += torch_ranks.gpu_problems(ranks, at="operations", asked="nccl", instead="cpu")
     if config.hierarchical and (config.operations != "nccl" or config.controller != "mpi"):
-        accepted = "operations: nccl and controller: mpi beside it"
-        found.append(Problem(at=("hierarchical",), message="is of NCCL and Open MPI together", accepted=accepted))
+        accepted = "both beside it, or no hierarchical"
+        message = "requires operations: nccl and controller: mpi"
+        found.append(Problem(at=("hierarchical",), message=message, accepted=accepted))
     elif config.hierarchical and len(set(Counter(rank.node for rank in ranks).values())) > 1:
         message = "Horovod sums up by hosts only where all have as many ranks"
         found.append(Problem(at=("hosts",), message=message, accepted="as many ranks on each host"))

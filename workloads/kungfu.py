@@ -17,7 +17,7 @@ from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology
 from workloads.common import between, emulated_training, environments, modelled, shipping
 from workloads.common.emulated_training import EmulatedConfig
 from workloads.rank.external.command import Settings as CommandSettings
-from workloads.readers.iterations import LOG, read_iterations
+from workloads.readers.iteration_logs import LOG, read_iterations
 
 NAME = "kungfu"
 

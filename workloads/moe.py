@@ -23,7 +23,7 @@ from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape
 from workloads.rank.torch.moe import Settings
 from workloads.readers import lines
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import read_training
 
 NAME = "moe"
 
@@ -59,7 +59,8 @@ class Config(TorchConfig):
 
     compute_time: Annotated[Duration, Field(gt=0)]
     """Time of the forward and the backward pass of one iteration on the accelerator that is modelled, were each token
-    to go to one expert and all experts to get as many. A rank whose experts get more computes longer."""
+    to go to one expert and all experts to get as many. Measured: train the model with one expert a block on one such
+    accelerator. A rank whose experts get more computes longer."""
 
     precision: Literal["fp32", "fp16", "bf16"] = "fp16"
     """What tokens and gradients travel as."""

@@ -15,7 +15,7 @@ from orchestrator.parts.topology import Job, Rank, Topology
 from workloads.common import environments, mpi_ranks, shipping, torch_ranks
 from workloads.common.mpi_ranks import Mpi
 from workloads.rank.external.nccl_tests import Settings
-from workloads.readers.iterations import LOG
+from workloads.readers.iteration_logs import LOG
 
 PROGRAMS = {
     "all-reduce": "all_reduce_perf",

@@ -18,7 +18,7 @@ from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.rank.torch.buckets import Settings
 from workloads.rank.torch.exchange import schedule
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import read_training
 
 NAME = "p2p"
 

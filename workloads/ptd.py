@@ -27,7 +27,7 @@ from workloads.models.gpt import GptName, Shape, Stage
 from workloads.rank.torch import parallel
 from workloads.rank.torch.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
 from workloads.rank.torch.ptd import Settings, StagePlan
-from workloads.readers.iterations import read_training
+from workloads.readers.iteration_logs import read_training
 
 NAME = "ptd"
 
@@ -72,8 +72,11 @@ class Config(TorchConfig):
     """Microbatches of each replica in an iteration: m."""
 
     compute_time: Annotated[Duration, Field(gt=0)]
-    """Time for which a rank computes in an iteration, in the mean over stages, on the accelerator that is modelled: by
-    Li's equation 9, m N b s 8 / (p t u F) with recomputation. Stages share it by their FLOPs."""
+    """Time for which a rank computes in an iteration, in the mean over stages, on the accelerator that is modelled.
+    Measured: train one stage (layers / pipeline blocks) on one such accelerator, without communication, and take
+    `microbatches` times the time of a microbatch's forward and backward pass. Estimated, by Li's equation 9: with N
+    parameters, sequences of s tokens, an accelerator of F FLOP/s of which a share u is used, 6 m
+    N b s / (p t u F), and 8 instead of 6 with `recompute`. Stages share it by their FLOPs."""
 
     recompute: bool = False
     """Whether the forward pass is done again before the backward pass, instead of keeping activations: two all-reduces

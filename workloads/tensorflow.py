@@ -21,7 +21,7 @@ from workloads.common import between, emulated_training, environments, modelled,
 from workloads.common.emulated_training import EmulatedConfig
 from workloads.common.placement import placement_problems, ranks
 from workloads.rank.tensorflow import mirrored, parameter_server
-from workloads.readers.iterations import LOG, read_iterations
+from workloads.readers.iteration_logs import LOG, read_iterations
 
 NAME = "tensorflow"
 

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis import launch_outputs
-from orchestrator.analysis.capture import captures, flowbins, flowtable
+from orchestrator.analysis.capture import captures, flowbins, flowtable, sightings
 from orchestrator.analysis.windows import windows
 from orchestrator.analysis.windows.gates import Tolerances
 from orchestrator.core.errors import CaptureError, OrchError
@@ -59,9 +60,7 @@ def reduce(folder: Path) -> Reduced:
             problems = [problem for output, result in pending for problem in _add_capture(writer, output, result)]
             for output, profile in profiles:
                 _add_profile(writer, output, profile)
-            for output, bins in fine:
-                if bins is not None:
-                    writer.add("flow_packets", bins.result(), node=output.node, launch=output.launch)
+            _add_fine(writer, fine, manifest)
     outcome = windows.measure(folder / "tables", manifest, tolerances=_tolerances(manifest), problems=problems)
     with TableWriter(folder / "tables", run=manifest.run) as writer:
         for name, columns in outcome.tables.items():
@@ -144,6 +143,15 @@ def _capture(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Manifest
     )
 
 
+def _add_fine(writer: TableWriter, fine: Sequence[tuple[LaunchOutput, Future[Any] | None]], manifest: Manifest) -> None:
+    seen = {}
+    for output, result in fine:
+        if result is not None:
+            columns, seen[output.node] = result.result()
+            writer.add("flow_packets", columns, node=output.node, launch=output.launch)
+    writer.add("one_way", sightings.one_way(seen, {node.name: node.address for node in manifest.topology.nodes}))
+
+
 def _fine(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Manifest) -> Future[Any] | None:
     found = tcpdump.captured(output)
     if found is None:
@@ -169,6 +177,7 @@ def _tolerances(manifest: Manifest) -> dict[str, Tolerances]:
     return {
         window.window: Tolerances(
             load=_share(limits.load, usual.load),
+            load_course=_share(limits.load_course, usual.load_course),
             capture_drops=limits.capture_drops,
             capture_nic=limits.capture_nic,
             min_iterations=min(limits.min_iterations, window.wanted_iterations or limits.min_iterations),

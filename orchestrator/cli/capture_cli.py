@@ -144,11 +144,17 @@ def _point_lines(point: Any) -> list[str]:
         f"{point.captured_bytes:,} kept; {', '.join(point.link_types) or 'no link type'}",
         *([f"  from {began} for {seconds:.6f} s{rate if seconds else ''}"] if point.packets else []),
         *([f"  {point.undecoded:,} packets whose headers cannot be read"] if point.undecoded else []),
-        *([f"  {point.backwards:,} packets stamped earlier than the one before"] if point.backwards else []),
+        *(
+            [f"  {point.backwards:,} packets ({point.backwards / point.packets:.2%}) are out of timestamp order"]
+            if point.backwards
+            else []
+        ),
     ]
 
 
 def _flow_line(row: dict[str, Any]) -> tuple[str, ...]:
+    from orchestrator.core.units import span_text
+
     seconds = (row["last_ns"] - row["first_ns"]) / 1e9
     return (
         _end(row["src"], row["src_port"]),
@@ -161,7 +167,7 @@ def _flow_line(row: dict[str, Any]) -> tuple[str, ...]:
         f"{row['retransmitted']:,}",
         f"{row['out_of_order']:,}",
         f"{row['resets']:,}",
-        "-" if row["handshake_s"] is None else f"{row['handshake_s'] * 1e3:.4g} ms",
+        "-" if row["handshake_s"] is None else span_text(row["handshake_s"]),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 NAMES = "a run, its folder, a sweep, an experiment, a baseline, NAME@DATE (UTC), or several separated by commas"
 
-_MARGIN, _MARGIN_P99, _ALPHA = "2%", "10%", "5%"
+_MARGIN, _MARGIN_P99, _ALPHA, _NIGHT_SPREAD = "2%", "10%", "5%", "2%"
+_ALARMS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,20 @@ def add_rule(parser: argparse.ArgumentParser) -> None:
         "--alpha",
         default=_ALPHA,
         metavar="SHARE",
-        help="probability that equal runs raise any alarm, over all points (5%%)",
+        help="probability that equal runs of one night are called different, over all points (5%%)",
+    )
+    parser.add_argument(
+        "--alarms-a-year",
+        type=float,
+        default=_ALARMS,
+        metavar="NUMBER",
+        help="nights of a year that may wrongly be called worse, over all points (1)",
+    )
+    parser.add_argument(
+        "--night-spread",
+        default=_NIGHT_SPREAD,
+        metavar="SHARE",
+        help="standard deviation between nights that is assumed where fewer than six say it (2%%)",
     )
 
 
@@ -128,9 +143,9 @@ def judge(results: Path, a: str, b: str, *, rule: Rule, files: Files) -> Compari
     if files.junit:
         shown.write(files.junit, shown.junit(found))
     if files.html:
-        from orchestrator.report.compare import page
+        from orchestrator.report.compare import compare_page
 
-        page.render(found, files.html)
+        compare_page.render(found, files.html)
     return found
 
 
@@ -145,15 +160,25 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 def rule_of(arguments: argparse.Namespace) -> Rule:
     """The rule that the options of `add_rule` make."""
-    return _rule(alpha=arguments.alpha, margin=arguments.margin, margin_p99=arguments.margin_p99)
+    return _rule(
+        alpha=arguments.alpha, margin=arguments.margin, margin_p99=arguments.margin_p99,
+        alarms_a_year=arguments.alarms_a_year, night_spread=arguments.night_spread,
+    )  # fmt: skip
 
 
-def _rule(*, alpha: str, margin: str, margin_p99: str = _MARGIN_P99) -> Rule:
-    from orchestrator.analysis.compare.regression import Rule
+def _rule(
+    *, alpha: str, margin: str, margin_p99: str = _MARGIN_P99, alarms_a_year: float = _ALARMS,
+    night_spread: str = _NIGHT_SPREAD,
+) -> Rule:  # fmt: skip
+    from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, Rule
 
+    if not 0 < alarms_a_year < NIGHTS_A_YEAR / 4:
+        raise ConfigError(f"--alarms-a-year: {alarms_a_year:g} is not possible; accepted: more than 0, up to 90")
     return Rule(
         alpha=_share(alpha, "--alpha"),
         margin={"p50": _share(margin, "--margin"), "p99": _share(margin_p99, "--margin-p99")},
+        alarms_a_year=alarms_a_year,
+        night_spread=_share(night_spread, "--night-spread"),
     )
 
 
@@ -196,6 +221,14 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _nights_text(days: Sequence[str]) -> str:
+    """How many nights there are, and the UTC days on which the first and the last of them began."""
+    count = f"{len(days)} night{'' if len(days) == 1 else 's'}"
+    if days[0] == days[-1]:
+        return f"{count} begun on {days[0]}"
+    return f"{count}, {days[0]} to {days[-1]}"
+
+
 def _history(arguments: argparse.Namespace) -> int:
     import dataclasses
 
@@ -210,6 +243,6 @@ def _history(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(finite([dataclasses.asdict(history) for history in found]), indent=1))
         return 0
-    print(f"{arguments.name}: {len(nights)} nights, {found[0].days[0]} to {found[0].days[-1]}, {len(found)} points")
-    print("\n".join(comparing.step_lines(found)) or "no step")
+    print(f"{arguments.name}: {_nights_text(found[0].days)}, {len(found)} points")
+    print("\n".join(comparing.step_lines(found)))
     return 0

@@ -26,7 +26,7 @@ examples:
   orch doctor                           what this machine lacks for a local testbed
   orch plan playbooks/experiments/quickstart.yaml
   orch run playbooks/experiments/quickstart.yaml --local
-  orch run exp.yaml --set traffic.0.iperf.load=12gbit --set repeat=1
+  orch run exp.yaml --set traffic.0.iperf.load=12gbit --set repetitions=1
   orch ls                               the runs in results/
   orch show last                        the newest run, summarized
   orch report last                      its figures and tables in one HTML file"""

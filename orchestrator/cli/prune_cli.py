@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def prune(arguments: argparse.Namespace) -> int:
     """Compress and delete captures; gives the exit code."""
     from orchestrator.analysis.compare import selection
-    from orchestrator.core.units import Duration, Size
+    from orchestrator.core.units import Duration, Size, bytes_text
     from orchestrator.store import retention, rundir
 
     policy = retention.Policy(
@@ -58,7 +58,7 @@ def prune(arguments: argparse.Namespace) -> int:
     for entry in entries:
         run, mine = entry.path, [action for action in actions if action.run == entry.path]
         for action in mine:
-            print(f"{action.what} {run.name}/{action.path}, {_size(action.bytes)}: {action.why}")
+            print(f"{action.what} {run.name}/{action.path}, {bytes_text(action.bytes)}: {action.why}")
         if arguments.dry_run:
             continue
         try:
@@ -68,7 +68,7 @@ def prune(arguments: argparse.Namespace) -> int:
             trouble += 1
             print(f"{run.name}: {error}", file=sys.stderr)
     count = f"{len(actions)} captures" if len(actions) != 1 else "1 capture"
-    print(f"{count} to prune; nothing was done" if arguments.dry_run else f"{count}, {_size(freed)} freed")
+    print(f"{count} to prune; nothing was done" if arguments.dry_run else f"{count}, {bytes_text(freed)} freed")
     return Exit.FAILED if trouble else Exit.OK
 
 
@@ -84,12 +84,6 @@ def _sound(entries: Iterable[Entry]) -> tuple[list[Entry], int]:
             trouble += 1
             print(f"{entry.path.name}: {error}; it is left alone", file=sys.stderr)
     return found, trouble
-
-
-def _size(size: float) -> str:
-    from orchestrator.core.units import size_text
-
-    return size_text(float(f"{size:.3g}"))
 
 
 def _quantity(text: str | None, option: str, kind: Any, example: str) -> float | None:

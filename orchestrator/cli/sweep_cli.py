@@ -35,6 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def sweep(arguments: argparse.Namespace) -> int:
     """Carry out a sweep and print its results; gives the exit code."""
     from orchestrator.core import where
+    from orchestrator.core.errors import OrchError
     from orchestrator.experiment import sweepfile
     from orchestrator.run import execute
     from orchestrator.run.observers import metrics
@@ -59,9 +60,6 @@ def sweep(arguments: argparse.Namespace) -> int:
             force=arguments.force,
             observer=observer,
         )
-    if arguments.metrics_file is not None:
-        found = sweeps.chosen(outcome.ledger.found)
-        metrics.write_results(arguments.metrics_file, outcome.sweep, found, status=outcome.status)
     out = sys.stderr if arguments.json else sys.stdout  # JSON stands alone on standard output
     console.tell(sweeptext.summary_text(outcome.sweep, outcome.ledger, outcome.keys), stream=out)
     if outcome.runs_s:
@@ -74,18 +72,26 @@ def sweep(arguments: argparse.Namespace) -> int:
             sweeptext.resume_text(f"sweep {outcome.sweep.id}", outcome.done, len(outcome.keys), new=arguments.new),
             stream=sys.stderr,
         )
-        return outcome.status
-    if not arguments.baseline:
-        return outcome.status
-    return compare_cli.judge_sweep(
-        arguments.results,
-        arguments.baseline,
-        outcome.sweep.id,
-        rule=compare_cli.rule_of(arguments),
-        folder=outcome.sweep.path,
-        status=outcome.status,
-        out=out,
-    )
+    status = outcome.status
+    try:
+        if arguments.baseline and status != Exit.INTERRUPTED:
+            status = compare_cli.judge_sweep(
+                arguments.results,
+                arguments.baseline,
+                outcome.sweep.id,
+                rule=compare_cli.rule_of(arguments),
+                folder=outcome.sweep.path,
+                status=status,
+                out=out,
+            )
+    except OrchError as error:
+        status = error.exit_code
+        raise
+    finally:
+        if arguments.metrics_file is not None:
+            found = sweeps.chosen(outcome.ledger.found)
+            metrics.write_results(arguments.metrics_file, outcome.sweep, found, status=status)
+    return status
 
 
 def plan(arguments: argparse.Namespace) -> int:

@@ -272,18 +272,19 @@ def _check(arguments: argparse.Namespace) -> int:
 def _tell(folder: Path) -> int:
     """Print what a log says; 3 when flows were shed or failed."""
     from orchestrator.analysis.windows import flowlog
+    from orchestrator.core.units import span_text
 
     log = flowlog.check(folder)
-    p50, p99, most = (value * 1e6 for value in log.late_s)
+    late, late_p99, latest = map(span_text, log.late_s)
+    took, took_p99 = map(span_text, log.completion_s[:2])
     lines = [
         f"flows          {log.flows:,} in {log.seconds:.6g} s; " + (_counts(log.errors) or "all acknowledged"),
         f"load           {log.planned_bps / 1e9:.6g} Gbit/s planned on the wire"
         + ("" if math.isnan(log.asked_bps) else f", {log.asked_bps / 1e9:.6g} asked for"),
         f"acknowledged   {log.acknowledged_share:.4%} of the planned bytes by the schedule's end, "
         f"{log.settled_share:.4%} a twentieth of a second later",
-        f"late           {p50:.4g} us p50, {p99:.4g} us p99, {most:.5g} us at most",
-        f"completion     {log.completion_s[0] * 1e3:.4g} ms p50, {log.completion_s[1] * 1e3:.4g} ms p99; "
-        f"{log.retransmits:,} retransmits",
+        f"late           {late} p50, {late_p99} p99, {latest} at most",
+        f"completion     {took} p50, {took_p99} p99; {log.retransmits:,} retransmits",
         f"distances      gaps {log.gap_distance:.4f}"
         + ("" if math.isnan(log.size_distance) else f", sizes {log.size_distance:.4f}")
         + " (Kolmogorov-Smirnov, from what was planned)",

@@ -6,6 +6,7 @@ import math
 import re
 import types
 import typing
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
@@ -83,6 +84,27 @@ def rate_text(value: float) -> str:
 def size_text(value: float) -> str:
     """A size in bytes as a file would say it."""
     return _best(value, _SIZES, ("b", "kb", "mb", "gb"))
+
+
+def bytes_text(value: float) -> str:
+    """A size in bytes for people, to four digits: "1.533 MB"."""
+    return _people(value, 1e3, ("bytes", "kB", "MB", "GB", "TB"), 1.0)
+
+
+def span_text(seconds: float) -> str:
+    """A measured time for people, to three digits in the unit that fits: "46.3 ms"."""
+    return "unknown" if math.isnan(seconds) else _people(seconds, 1e3, ("ns", "us", "ms", "s"), 1e-9, digits=3)
+
+
+def _people(value: float, step: float, units: Sequence[str], least: float, *, digits: int = 4) -> str:
+    """A value in the largest of the units that leaves at least one of it; each is `step` times the one before."""
+    rounded = float(f"{value:.{digits}g}")
+    place = 0
+    while place + 1 < len(units) and abs(rounded) >= least * step ** (place + 1) * (1 - 1e-12):
+        place += 1
+    shown = rounded / (least * step**place)
+    whole = abs(shown) >= 10 ** (digits - 1)
+    return f"{shown:.0f} {units[place]}" if whole else f"{shown:.{digits}g} {units[place]}"
 
 
 def duration_text(value: float) -> str:

@@ -69,6 +69,7 @@ def _window_summary(window: Mapping[str, Any], scale: int) -> dict[str, Any]:
             {
                 "job": row["job"],
                 "iterations": row["iterations"],
+                "effective_iterations": row.get("effective_iterations"),
                 "mean_s": row["mean_s"],
                 "p50_s": row["p50_s"],
                 "p99_s": row["p99_s"],

@@ -31,6 +31,13 @@ class Document:
     )  # path -> where what stands there came from ("--set key=value")
     parts: Mapping[Keys, Document] = field(default_factory=dict)  # path -> the file whose data stands there
 
+    def value(self, at: Sequence[str | int]) -> Any:
+        """What stands at a path that is there."""
+        found = self.data
+        for step in at:
+            found = found[step]
+        return found
+
     def place(self, at: Sequence[str | int]) -> str:
         """`file:line:column` of the key (in a list: the entry) at this path, or of the nearest one above it."""
         owner, mark = self.found(at)

@@ -21,7 +21,7 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Mistake, Model, Share, rate_text
 from orchestrator.experiment.choice import Choice, choice_of
 from orchestrator.testbed.inventory import Inventory
-from orchestrator.testbed.local import Folder, ImageName, LocalTestbed, Program, RuntimeName
+from orchestrator.testbed.local_testbed import Folder, ImageName, LocalTestbed, Program, RuntimeName
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -116,6 +116,8 @@ class Validity(Model):
 
     load: Share | Literal["as-achieved"] = 0.05
     """Largest difference between achieved and requested cross traffic; "as-achieved" takes it where it lands."""
+    load_course: Share | Literal["ignore"] = 0.2
+    """Largest departure of a load over time from its schedule, root mean square of its mean; "ignore" only tells it."""
     capture_drops: Share = 0.0001
     """Largest share of packets that a capture may have dropped."""
     capture_nic: Share = 0.02
@@ -175,7 +177,7 @@ class Experiment(Model):
     """What is watched."""
     measure: Measure
     """When a window ends."""
-    repeat: int = Field(default=1, ge=1, le=1000)
+    repetitions: int = Field(default=1, ge=1, le=1000)
     """How many runs."""
     seed: int = Field(default=1, ge=0)
     """From which every run's own seed is derived."""

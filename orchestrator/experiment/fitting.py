@@ -13,7 +13,7 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
 from orchestrator.testbed import inventory as inventory_testbed
 from orchestrator.testbed import netns
-from orchestrator.testbed.local import NAMESPACES, LocalTestbed
+from orchestrator.testbed.local_testbed import NAMESPACES, LocalTestbed
 from orchestrator.testbed.netns_setup import Containers
 
 Located = tuple[tuple[str | int, ...], Problem]

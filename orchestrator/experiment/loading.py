@@ -21,7 +21,7 @@ def sealed(path: Path) -> Experiment:
     """The experiment of a sealed run, whichever names its keys had when it was written."""
     document = documents.load(path, needs=config.EXPERIMENT_NEEDS)
     document = replace(document, data=renamed.current(document.data))
-    experiment, _ = config.experiment_of(document, path)
+    experiment, _ = config.experiment_of(document, [])
     fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
     return experiment
 
@@ -56,5 +56,5 @@ def inventory_or_experiment(path: Path) -> Inventory | Experiment:
     needs = f"{config.INVENTORY_NEEDS} (an inventory), or {config.EXPERIMENT_NEEDS} (an experiment)"
     document = documents.load(path, needs=needs)
     if "testbed" in document.data:
-        return config.experiment_of(document, path)[0]
+        return config.experiment_of(document, [path.parent])[0]
     return config.validate(document, Inventory)

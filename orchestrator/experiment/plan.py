@@ -109,11 +109,11 @@ def build(experiment: Experiment) -> tuple[RunPlan, ...]:
     """The runs of an experiment that has no problems."""
     topology = fitting.topology_of(experiment)
     resolved = json.dumps(resolved_data(experiment), sort_keys=True)
-    return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repeat + 1))
+    return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repetitions + 1))
 
 
 def single(experiment: Experiment, repetition: int) -> RunPlan:
-    """The run of an experiment that has this number, from 1, whatever `repeat` says."""
+    """The run of an experiment that has this number, from 1, whatever `repetitions` says."""
     resolved = json.dumps(resolved_data(experiment), sort_keys=True)
     return _run(experiment, fitting.topology_of(experiment), repetition, resolved)
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.core import alike, layout
-from orchestrator.core.units import duration_text, rate_text, size_text
+from orchestrator.core.units import bytes_text, duration_text, rate_text
 from orchestrator.experiment.plan import PlannedJob, PlannedSource, PlannedWindow, RunPlan
 from orchestrator.parts.launch import Change, Launch
 from orchestrator.parts.topology import Topology
@@ -55,15 +55,22 @@ def plan_text(runs: Sequence[RunPlan], *, verbose: bool = False, width: int | No
 
 def _testbed(text: _Text, run: RunPlan, count: int) -> None:
     topology = run.topology
-    addresses = alike.names(host.address for host in topology.hosts)
-    hosts = alike.names(host.name for host in topology.hosts)
     scale = topology.scale
     rates = sorted({link.rate for link in topology.links})
     links = [rate_text(rate) + (f" (set up as {rate_text(rate / scale)})" if scale != 1 else "") for rate in rates]
     text.add(f"experiment {run.experiment}: {count} run{'s' if count > 1 else ''} on {topology.described} hosts")
-    text.add(f"hosts {hosts} ({addresses})", deep=1)
+    text.add(f"hosts {_hosts(topology)}", deep=1)
     text.add(f"links {', '.join(links)}, scale {scale}, MTU {topology.mtu}", deep=1)
     text.add("")
+
+
+def _hosts(topology: Topology) -> str:
+    """Every host with its address, as two ranges where both are numbered on side by side."""
+    names, addresses = [host.name for host in topology.hosts], [host.address for host in topology.hosts]
+    spans = [alike.names(names), alike.names(addresses)]
+    if spans == [f"{names[0]}..{names[-1]}", f"{addresses[0]}..{addresses[-1]}"]:
+        return f"{spans[0]} ({spans[1]})"
+    return ", ".join(f"{name} ({address})" for name, address in zip(names, addresses, strict=True))
 
 
 def _changes(changes: Iterable[Change], *, verbose: bool) -> Iterator[str]:
@@ -85,7 +92,7 @@ def _changes(changes: Iterable[Change], *, verbose: bool) -> Iterator[str]:
 def _job(text: _Text, job: PlannedJob, topology: Topology, *, verbose: bool) -> None:
     text.add(f"job {job.job.name} ({job.workload}), ranks {_ranks([rank.node for rank in job.job.ranks])}")
     if job.theory is not None:
-        size = size_text(float(f"{job.theory.bytes_per_iteration:.4g}"))
+        size = bytes_text(job.theory.bytes_per_iteration)
         text.add(f"theory: each rank sends {size} an iteration: {job.theory.source}", deep=1)
     _processes(text, job.launches, topology, verbose=verbose)
 

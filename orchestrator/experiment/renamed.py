@@ -14,6 +14,10 @@ _KEYS = {  # the key above it ("" at the top of a file), the old key: the new on
     ("tcpdump", "snap"): "snaplen",
     ("measure", "stall"): "stall_timeout",
     ("", "fresh"): "recheck",  # of a sweep
+    ("", "repeat"): "repetitions",
+    ("deepspeed", "stage"): "zero_stage",
+    ("deepspeed", "stages"): "pipeline_stages",
+    ("deepspeed", "micro_batches"): "microbatches",
 }
 _WORDS = {("peers", "in-turn"): "round-robin"}  # key, old value: the new one
 

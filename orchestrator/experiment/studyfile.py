@@ -9,8 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.core import safepath
-from orchestrator.core.errors import ConfigError, shortened
+from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Model
 from orchestrator.experiment import config, documents, sweepfile
 from orchestrator.experiment.experiment import Name
@@ -57,19 +56,12 @@ def load(path: Path, overrides: Sequence[str] = (), *, quick: bool, local: bool 
     """Read a study and every point of its sweeps; ConfigError tells mistakes before anything is touched."""
     document = documents.load(path, needs=NEEDS)
     file = config.validate(document, StudyFile)
+    version = "quick" if quick else "full"
     found = tuple(
-        sweepfile.load(_path(named, path), overrides, local=local) for named in (file.quick if quick else file.full)
+        sweepfile.load(config.named_by(document, (version, number), [path.parent]), overrides, local=local)
+        for number in range(len(document.value((version,))))
     )
     names = [definition.file.name for definition in found]
     if len(set(names)) < len(names):
         raise ConfigError(f"{path}: two sweeps of one name; accepted: {', '.join(names)}, each once")
     return Study(name=f"{file.name}-quick" if quick else file.name, sweeps=found)
-
-
-def _path(named: str, study: Path) -> Path:
-    for candidate in (study.parent / named, Path(named)):
-        if safepath.is_there(candidate):
-            return candidate
-    raise ConfigError(
-        f"{study}: no sweep file {shortened(named)}; accepted: a path as it is or from the study file's folder"
-    )

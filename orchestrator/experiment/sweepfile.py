@@ -14,7 +14,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, model_validator
 
-from orchestrator.core import safepath, secret_looks, where
+from orchestrator.core import secret_looks, where
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.units import Mistake, Model
 from orchestrator.experiment import config, documents, fitting, plan
@@ -39,7 +39,7 @@ class SweepFile(Model):
     exclude: tuple[dict[str, Any], ...] = ()
     """Points to leave out: those with all of these values (a list: one of them; text such as ">8gbit": a bound)."""
     repetitions: int | None = Field(default=None, ge=1, le=1000)
-    """How often every point is measured; default: the experiment's `repeat`."""
+    """How often every point is measured; default: the experiment's own."""
     order: Literal["random", "fixed"] = "random"
     """Order of the points within a repetition: shuffled, so that drift follows no axis, or as they stand here."""
     seed: int = Field(default=1, ge=0)
@@ -138,23 +138,23 @@ def load(path: Path, overrides: Sequence[str] = (), *, local: bool = False) -> D
     if "experiment" not in document.data and "testbed" in document.data:
         raise ConfigError(f"{path}: is an experiment, not a sweep", hint="name it under `experiment` of a sweep file")
     file = config.validate(document, SweepFile)
-    base, base_path = _base(document, file, path)
+    base, folders = _base(document, file, path)
     base = replace(base, data={**base.data, "name": file.name})
     base = documents.with_overrides(base, overrides)
     points = tuple(
-        _point(base, base_path, values, place=f"{path}: point {shortened(label(names))}", local=local, names=names)
+        _point(base, folders, values, place=f"{path}: point {shortened(label(names))}", local=local, names=names)
         for values, names in _matrix(file, path)
     )
     _refuse_twins(points, path)
     if file.mode == "windows":
         _refuse_windows(points, path)
-    repetitions = file.repetitions or points[0].experiment.repeat
+    repetitions = file.repetitions or points[0].experiment.repetitions
     points = tuple(_once(point) for point in points)
     return Definition(file=file, points=points, repetitions=repetitions, digest=_digest(file, points, repetitions))
 
 
 def _once(point: Point) -> Point:
-    experiment = point.experiment.model_copy(update={"repeat": 1})
+    experiment = point.experiment.model_copy(update={"repetitions": 1})
     return replace(point, experiment=experiment, resolved=plan.resolved_data(experiment))
 
 
@@ -163,22 +163,18 @@ def label(values: Mapping[str, Any]) -> str:
     return ", ".join(secret_looks.masked(f"{path}={where.text_of(value)}") for path, value in values.items())
 
 
-def _base(document: Document, file: SweepFile, path: Path) -> tuple[Document, Path]:
+def _base(document: Document, file: SweepFile, path: Path) -> tuple[Document, list[Path]]:
+    """The experiment of a sweep, and the folders of the files that it is written in."""
     named = file.experiment
     if isinstance(named, str):
-        for candidate in dict.fromkeys([Path(named), path.parent / named]):
-            if safepath.is_there(candidate):
-                return documents.load(candidate, needs=config.EXPERIMENT_NEEDS), candidate
-        raise ConfigError(
-            f"{document.place(('experiment',))}: experiment: no file {shortened(named)}; accepted: the path of an "
-            "experiment file, as it is or from the sweep file's folder"
-        )
+        found = config.named_by(document, ("experiment",), [path.parent])
+        return documents.load(found, needs=config.EXPERIMENT_NEEDS), [found.parent, path.parent]
     if not isinstance(named, dict):
         raise ConfigError(
             f"{document.place(('experiment',))}: experiment: holds {documents.kind_text(named)}; accepted: the path of "
             "an experiment file, or what would stand in one"
         )
-    return replace(document, data=named, root=_below(document.root, "experiment")), path
+    return replace(document, data=named, root=_below(document.root, "experiment")), [path.parent]
 
 
 def _below(root: yaml.Node | None, key: str) -> yaml.Node | None:
@@ -229,7 +225,13 @@ def _bound(key: str, value: Any) -> where.Condition:
 
 
 def _point(
-    base: Document, base_path: Path, values: Mapping[str, Any], *, place: str, local: bool, names: Mapping[str, Any]
+    base: Document,
+    folders: Sequence[Path],
+    values: Mapping[str, Any],
+    *,
+    place: str,
+    local: bool,
+    names: Mapping[str, Any],
 ) -> Point:
     document = base
     ways: dict[str, Keys] = {}
@@ -240,7 +242,7 @@ def _point(
         for way in found:
             document = documents.with_value(document, way, value, origin=place)
         ways[axis] = found[0]
-    experiment, document = config.experiment_of(document, base_path)
+    experiment, document = config.experiment_of(document, folders)
     if local:
         experiment = on_this_machine(experiment)
     fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.parts import named_hosts, offloads
+from orchestrator.parts import named_hosts, offload_change
 from orchestrator.parts.launch import Change, Count, Requirement, Sign
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
@@ -65,13 +65,13 @@ def requirements(rule: PacketRule, topology: Topology) -> list[Requirement]:
     ]
     if topology.node(node).kind == "switch":
         found.append(Requirement(node=node, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by))
-    return [*found, *(need for host in topology.hosts for need in offloads.requirements(host.name, by))]
+    return [*found, *(need for host in topology.hosts for need in offload_change.requirements(host.name, by))]
 
 
 def changes(rule: PacketRule, topology: Topology) -> list[Change]:
     """Offloads that make one packet of many off on every host, then the rule."""
     node, device = _place(rule, topology)
-    switched = [offloads.off(rule.kind, host.name, host.device) for host in topology.hosts]
+    switched = [offload_change.off(rule.kind, host.name, host.device) for host in topology.hosts]
     return [*switched, _rule(rule, node, device, [host.address for host in topology.hosts])]
 
 

@@ -1,17 +1,44 @@
-"""Whose clocks are one: hosts that run on one kernel share its clock, whatever pings between them say; pure."""
+"""Whose clocks are one, and how well they are known; pure.
+
+Hosts that run on one kernel share its clock, whatever pings between them say. Of others the offset is that of the ping
+with the shortest round trip: what a ping waits for on its way shows as an offset of half as much (Mills, RFC 5905,
+section 10). Synchronisation daemons have figures of their own, which stand beside it.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 
+from orchestrator.core.units import span_text
 from orchestrator.remote.answers import ClockSample
+
+CHRONY_FIELDS = 14  # of a line of `chronyc -c tracking`
+
+
+def said(facts: Mapping[str, object]) -> dict[str, int]:
+    """What a node's own synchronisation says of its clock, in nanoseconds, as far as it has any.
+
+    `chrony_ns`: how far the clock may be off true time at most, by its own bound: offset, half the root delay, and root
+    dispersion (chronyc(1), `tracking`). `ptp_ns`: how far ptp4l last saw it from its master (pmc(8)).
+    """
+    found = {}
+    fields = str(facts.get("clock") or "").split(",")
+    if len(fields) == CHRONY_FIELDS and fields[-1] != "Not synchronised":
+        with suppress(ValueError):
+            system_s, delay_s, dispersion_s = (float(fields[place]) for place in (4, 10, 11))
+            found["chrony_ns"] = round((abs(system_s) + delay_s / 2 + dispersion_s) * 1e9)
+    if match := re.search(r"offsetFromMaster\s+(-?\d+(?:\.\d+)?)", str(facts.get("ptp") or "")):
+        found["ptp_ns"] = round(abs(float(match[1])))
+    return found
 
 
 def doubts(uncertainties_s: Mapping[str, float], limit_s: float) -> list[str]:
     """A sentence for each node whose clock is not known well enough, with what to do."""
     return [
-        f"{node}: its clock is known to {uncertainty * 1e3:.3g} ms, not to {limit_s * 1e3:.3g} ms: half the round trip"
+        f"{node}: its clock is known to {span_text(uncertainty)}, not to {span_text(limit_s)}: half the round trip"
         f" of its connection. Run orch nearer to it, or allow it with `validity: {{clock: {allowed(uncertainty)}}}`"
         for node, uncertainty in uncertainties_s.items()
         if uncertainty > limit_s
@@ -23,15 +50,25 @@ def allowed(uncertainty_s: float) -> str:
     return f"{math.ceil(uncertainty_s * 1.2e3)}ms"
 
 
-def agreed(samples: Mapping[str, ClockSample], kernels: Mapping[str, str], own: str) -> dict[str, ClockSample]:
-    """The clock of every node: `kernels` says which kernel each runs on, `own` which one the controller does.
+def asked(kernels: Mapping[str, str], own: str) -> dict[str, str]:
+    """By kernel that is not the controller's own: the node whose clock is asked for all that run on it."""
+    found: dict[str, str] = {}
+    for node, kernel in sorted(kernels.items()):
+        if kernel != own:
+            found.setdefault(kernel, node)
+    return found
 
-    Of the controller's own kernel the offset is exactly 0. Nodes that share another kernel share one offset, that of
-    the sample among theirs which is known best, so that between them it is exactly 0 too.
+
+def agreed(samples: Mapping[str, ClockSample], kernels: Mapping[str, str], own: str) -> dict[str, ClockSample]:
+    """The clock of every node: `samples` by kernel, `kernels` by node, `own` is the controller's kernel.
+
+    Of the controller's own kernel the offset is exactly 0. Nodes that share another kernel share its one offset, so
+    that between them it is exactly 0 too. A node whose kernel did not answer is left out.
     """
-    best: dict[str, ClockSample] = {own: ClockSample(0, 0)}
-    for node, sample in samples.items():
-        known = best.setdefault(kernels[node], sample)
-        if sample.uncertainty_ns < known.uncertainty_ns:
-            best[kernels[node]] = sample
-    return {node: best[kernels[node]] for node in samples}
+    known = {**samples, own: ClockSample(0, 0)}
+    return {node: known[kernel] for node, kernel in kernels.items() if kernel in known}
+
+
+def better(one: ClockSample | None, other: ClockSample) -> ClockSample:
+    """Of two samples the one with the shorter round trip; the earlier one of equals."""
+    return other if one is None or other.uncertainty_ns < one.uncertainty_ns else one

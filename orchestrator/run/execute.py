@@ -26,7 +26,7 @@ from orchestrator.experiment.experiment import Experiment
 from orchestrator.run import runner, session
 from orchestrator.run.observers.observing import Observer
 from orchestrator.run.observers.progress import Progress
-from orchestrator.testbed.local import LocalTestbed
+from orchestrator.testbed.local_testbed import LocalTestbed
 from orchestrator.testbed.netns import NetnsTestbed
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ def run_file(
     runs = plan.build(experiment)
     about = beforehand.settle(runs[:1], force=force, say=progress.say)
     for run in runs:
-        label = f"run {run.repetition} of {experiment.repeat}"
+        label = f"run {run.repetition} of {experiment.repetitions}"
         outcome = run_planned(
             experiment, run, results=results, wait_s=wait_s, progress=progress, label=label, about=about,
             force=force, observer=observer,

@@ -47,6 +47,7 @@ def commands(node: Node) -> Mapping[str, tuple[str, ...]]:
             "driver": ("ethtool", "-i", node.device),
             "offloads": ("ethtool", "-k", node.device),
             "clock": ("chronyc", "-c", "tracking"),
+            "ptp": ("pmc", "-u", "-b", "0", "GET CURRENT_DATA_SET"),
         }
     if node.gpus:
         common["gpus"] = ("nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,temperature.gpu", "--format=csv")

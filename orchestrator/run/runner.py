@@ -145,7 +145,7 @@ class Run:
             session.start(plan.collectors, what="starting collectors")
         ranks = [launch for job in plan.jobs for launch in job.launches]
         with self.phase("ranks"):
-            self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop"))
+            self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop ranks"))
             session.start(ranks, what="starting ranks")
         with self.phase("preflight"):
             self._check_loads()
@@ -223,7 +223,7 @@ class Run:
 
     def _traffic_down(self, launches: Sequence[Launch]) -> None:
         if self.session.up(launches):
-            self._stop(launches, phase="stop")
+            self._stop(launches, phase="stop traffic")
 
     # Measured
 
@@ -279,7 +279,7 @@ class Run:
         least.update({node: min(free, least.get(node, free)) for node, free in disks.items()})
         recorded = self.folder.manifest.setdefault("clocks", {})
         for node, clock in found_clocks.items():
-            recorded.setdefault(node, {})[when] = clock
+            recorded.setdefault(node, {})[when] = {**clock, **clocks.said(found.get(node, {}))}
 
     def _restore(self) -> None:
         with self.phase("restore"):

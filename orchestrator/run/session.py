@@ -30,6 +30,7 @@ from orchestrator.parts.launch import Change, Count, Launch, Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
 from orchestrator.remote.agent_client import AgentClient, come_back
+from orchestrator.remote.answers import ClockSample
 from orchestrator.run import facts, fetching, routes
 from orchestrator.run.observers.events import EventLog
 from orchestrator.run.watch import Watch
@@ -39,6 +40,8 @@ T = TypeVar("T")
 CONNECT_S = 30.0
 CALL_S = 20.0
 FETCH_S = 24 * 3600.0  # of a whole run; no file may stand still for long
+MOST_PINGS = 64  # of each kernel's clock
+PINGING_S = 3.0  # after which each has been pinged at least once, and none is again
 RESIDUE_S = 2.0
 RESIDUE_EVERY_S = 0.1
 TAIL_BYTES = 4000
@@ -199,13 +202,25 @@ class Session:
         )
 
     def clocks(self) -> dict[str, dict[str, int]]:
-        """Offset (controller minus node) and its uncertainty of every node, in nanoseconds; 0 on our own kernel."""
-        samples = self.each(
-            self.clients, lambda client: client.clock(8, Deadline.after(CALL_S)), what="clocks", seconds=CALL_S
-        )
+        """Offset (controller minus node) and its uncertainty of every node, in nanoseconds; 0 on our own kernel.
+
+        One node of each other kernel is pinged, one at a time and in turns: pings of several wait for each other here,
+        in one direction, which looks like an offset.
+        """
+        self._note_losses()
+        present = {node: self.kernels[node] for node in self.clients if node not in self.watch.lost}
+        asked = clocks.asked(present, machine.own_kernel())
+        best: dict[str, ClockSample] = {}
+        until = Deadline.after(PINGING_S)
+        for turn in range(MOST_PINGS):
+            for kernel, node in asked.items():
+                if turn and until.expired:
+                    break
+                for sample in self.each([node], _ping, what="clocks", seconds=CALL_S).values():
+                    best[kernel] = clocks.better(best.get(kernel), sample)
         return {
             node: {"offset_ns": sample.offset_ns, "uncertainty_ns": sample.uncertainty_ns}
-            for node, sample in clocks.agreed(samples, self.kernels, machine.own_kernel()).items()
+            for node, sample in clocks.agreed(best, present, machine.own_kernel()).items()
         }
 
     def disks(self) -> dict[str, int]:
@@ -509,6 +524,10 @@ class Session:
         """Let every agent go."""
         self.each(self.clients, lambda client: client.close(Deadline.after(CALL_S)), what="closing", seconds=CALL_S)
         self.clients.clear()
+
+
+def _ping(client: AgentClient) -> ClockSample:
+    return client.clock(1, Deadline.after(CALL_S))
 
 
 def machine_of(client: AgentClient) -> Machine:

@@ -55,14 +55,15 @@ WINDOWS = Table(
         "job": Column("string", "name of the job"),
         "model": Column("string", "model of the job"),
         "iterations": Column("int64", "number of measured iterations"),
+        "effective_iterations": Column("float64", "independent ones that would say as much of the mean"),
         "mean_s": Column("float64", "mean iteration time"),
-        "mean_low_s": Column("float64", "lower end of its 95% interval"),
+        "mean_low_s": Column("float64", "lower end of its 95% interval, within the run"),
         "mean_high_s": Column("float64", "upper end"),
         "p50_s": Column("float64", "median iteration time"),
-        "p50_low_s": Column("float64", "lower end of its 95% interval"),
+        "p50_low_s": Column("float64", "lower end of its 95% interval, within the run"),
         "p50_high_s": Column("float64", "upper end"),
         "p99_s": Column("float64", "99th percentile of the iteration time"),
-        "p99_low_s": Column("float64", "lower end of its 95% interval"),
+        "p99_low_s": Column("float64", "lower end of its 95% interval, within the run"),
         "p99_high_s": Column("float64", "upper end"),
         "sweep": Column("string", "id of the sweep that it belongs to"),
         "sweep_name": Column("string", "name of that sweep"),
@@ -84,6 +85,7 @@ HOSTS = Table(
 )
 _FIGURES = (
     "iterations",
+    "effective_iterations",
     *(f"{figure}{end}_s" for figure in ("mean", "p50", "p99") for end in ("", "_low", "_high")),
 )
 

@@ -110,6 +110,7 @@ class Load:
 class Training:
     """A job's iterations in a window, seconds with 95 % intervals.
 
+    `effective_iterations` counts independent ones that would say as much of the mean; intervals are of the run alone.
     `sent_bytes` is the TCP payload of a rank in an iteration, `theory_bytes` the same by theory; `left_out` counts the
     iterations under the window's traffic that were warm-up, and `drift` is the trend of what is left.
     """
@@ -117,6 +118,7 @@ class Training:
     job: str
     ranks: Whole = 0
     iterations: Whole
+    effective_iterations: Real | None = None
     mean_s: Real | None
     mean_low_s: Real | None = None
     mean_high_s: Real | None = None
@@ -275,10 +277,15 @@ class Process(Launch):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """A node's clock: controller minus node, and how far off that may be."""
+    """A node's clock: controller minus node, and how far off that may be; and what its own synchronisation says.
+
+    `chrony_ns` is chrony's bound on how far the clock is off true time, `ptp_ns` how far ptp4l saw it from its master.
+    """
 
     offset_ns: Whole
     uncertainty_ns: Whole
+    chrony_ns: Whole | None = None
+    ptp_ns: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +323,7 @@ class Validity:
     """
 
     load: Real | str = 0.05
+    load_course: Real | str | None = None
     capture_drops: Real = 0.0001
     capture_nic: Real = 0.02
     min_iterations: Whole = 20

@@ -44,7 +44,7 @@ OURS_ALLOWED = {
         "orchestrator.core.units",
         "orchestrator.core.errors",
         "orchestrator.parts.named_hosts",
-        "orchestrator.parts.offloads",
+        "orchestrator.parts.offload_change",
         "orchestrator.core.packages",
         "orchestrator.parts.packet_rules",
         "orchestrator.core.remedies",

@@ -28,3 +28,10 @@ def test_every_room_is_told():
 
 def test_modules_lie_in_rooms():
     assert [path.name for path in (ROOT / "orchestrator").glob("*.py")] == ["__init__.py"]
+
+
+def test_no_two_modules_of_the_controller_have_one_name():
+    """Programs that are sent to hosts may be called as what they serve: `ddp` is a workload, and its ranks' program."""
+    sent = ("orchestrator/agents/", "cross_traffic/agents/", "workloads/rank/", "tests/")
+    names = [Path(path).stem for path in MODULES if not path.startswith(sent)]
+    assert {name for name in names if names.count(name) > 1} <= {"__init__"}

@@ -109,8 +109,8 @@ class Controller:
         self.scene.held(STATUS, checks.status(found, wanted, seconds=seconds, within_s=within_s))
 
     def must_be_completed(self, *, within_s: float, iterations: int = 20) -> None:
-        """Nothing may come of it: the run is measured as if nothing had been."""
-        self.must_end(0, 3, told="valid", within_s=within_s, begins=VERDICT)
+        """Nothing may come of it: the run is measured as if nothing had been, on a busy machine perhaps not validly."""
+        self.must_end(0, 3, told="valid$|INVALID$", within_s=within_s, begins=VERDICT)
         self.must_be_home("completed", iterations=iterations)
 
     def _kill(self) -> None:

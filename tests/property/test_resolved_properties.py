@@ -81,7 +81,7 @@ EXPERIMENTS = st.fixed_dictionaries(
     },
     optional={
         "collect": st.lists(st.sampled_from(["nic", "tcpdump", "cpu", {"tcp": {"every": "20ms"}}]), unique_by=str),
-        "repeat": st.integers(1, 3),
+        "repetitions": st.integers(1, 3),
         "seed": st.integers(0, 2**40),
         "validity": st.sampled_from([{"load": "as-achieved"}, {"load": "12.5%", "clock": "2ms"}, {}]),
         "conditions": st.just([{"congestion-control": "cubic"}, {"rate": {"host": "no", "rate": "90mbit"}}]),

@@ -63,7 +63,7 @@ def _on_any_machine(data):
         return {**data, "experiment": _on_any_machine(data["experiment"])}
     if "measure" not in data:
         return data
-    return {**data, "validity": {"processor": "ignore", **data.get("validity", {})}}
+    return {**data, "validity": {"processor": "ignore", "drift": "ignore", **data.get("validity", {})}}
 
 
 def command(name, *arguments):

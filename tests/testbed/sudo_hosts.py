@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests import machine
 from tests.testbed.sshd_help import make_run_sshd
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,12 @@ def sh(*argv: object, **more: object) -> str:
     done = subprocess.run([*map(str, argv)], capture_output=True, text=True, timeout=60, check=False, **more)  # type: ignore[call-overload]
     assert done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
     return str(done.stdout)
+
+
+def users(*argv: object) -> None:
+    """Change the machine's users; such programs give up when another one is at it."""
+    with machine.held("users"):
+        sh(*argv)
 
 
 class SudoHosts:
@@ -78,8 +85,8 @@ class SudoHosts:
 
     def _add_user(self) -> None:
         home = self.folder / "home"
-        sh("useradd", "--no-create-home", "--home-dir", home, "--shell", "/bin/sh", "--password", "*", self.user)
-        self._closing.callback(sh, "userdel", "--force", self.user)
+        users("useradd", "--no-create-home", "--home-dir", home, "--shell", "/bin/sh", "--password", "*", self.user)
+        self._closing.callback(users, "userdel", "--force", self.user)
         home.mkdir()
         shutil.chown(home, self.user)
         self._closing.callback(shutil.rmtree, f"/var/tmp/orch-{self.uid}", ignore_errors=True)

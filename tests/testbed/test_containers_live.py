@@ -219,7 +219,7 @@ def test_a_daemon_that_does_not_run_is_told_with_its_remedy(up, tmp_path, monkey
 def test_the_quickstart_is_valid_on_containers(runtime, tmp_path):
     told = yaml.safe_load((ROOT / "playbooks/experiments/quickstart.yaml").read_text())
     told["testbed"]["local"]["runtime"] = runtime
-    summary, _ = measured(write(tmp_path, {**told, "repeat": 1}), tmp_path / "results", "--no-report")
+    summary, _ = measured(write(tmp_path, {**told, "repetitions": 1}), tmp_path / "results", "--no-report")
     (run,) = summary["runs"]
     nothing_is_left(run["run"])
 

@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 ZERO = {"model": "resnet50", "compute_time": "20ms", "bucket": "20mb", "log": True}
-PIPELINE = {"model": "resnet50", "compute_time": "20ms", "stages": 2, "micro_batches": 4, "activation": "1mb"}
+PIPELINE = {"model": "resnet50", "compute_time": "20ms", "pipeline_stages": 2, "microbatches": 4, "activation": "1mb"}
 COUNT = 3
 
 
@@ -37,7 +37,9 @@ def test_shards_together_are_what_replicas_hold(tmp_path: Path) -> None:
     for stage in (2, 3):
         folder = tmp_path / str(stage)
         folder.mkdir()
-        with running(loopback(deepspeed, 3, scale=1000, stage=stage, **ZERO), folder, extra=("--checksum",)) as started:
+        with running(
+            loopback(deepspeed, 3, scale=1000, zero_stage=stage, **ZERO), folder, extra=("--checksum",)
+        ) as started:
             logged = iterated(started)
             sums[stage] = [[line["checksum"] for line in rank] for rank in logged]
             losses = [[line["loss"] for line in rank] for rank in logged]
@@ -85,4 +87,4 @@ def test_replicas_of_a_stage_agree(tmp_path: Path) -> None:
 
 @pytest.mark.variants
 def test_a_killed_rank_ends_the_others_with_one_line(tmp_path: Path) -> None:
-    others_end_with_one_line(loopback(deepspeed, 3, stage=3, **ZERO), tmp_path)
+    others_end_with_one_line(loopback(deepspeed, 3, zero_stage=3, **ZERO), tmp_path)

@@ -76,12 +76,12 @@ def as_user():
         yield lambda argv: run([python, *argv])
 
 
-@pytest.mark.alone
-def test_all_works_without_root(as_user):
+@pytest.mark.parametrize("which", ["not alone", pytest.param("alone", marks=[pytest.mark.alone, pytest.mark.variants])])
+def test_all_works_without_root(as_user, which):
     done = as_user(
         [
             *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-rs", "-n", "2", "--dist", "worksteal"),
-            *("tests/testbed/test_netns.py", "tests/testbed/test_netns_conditions.py"),
+            *("-m", which, "tests/testbed/test_netns.py", "tests/testbed/test_netns_conditions.py"),
         ]
     )
     print(done.stdout)

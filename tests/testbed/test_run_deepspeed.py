@@ -17,7 +17,7 @@ pytestmark = [
 MOBILENET, VGG = 35_048, 1_383_575  # parameters, scaled
 # Each gather of a module's parameters has some 600 bytes of gloo's own, which no scale divides: few and large ones.
 ZERO3 = {"model": "vgg16", "compute_time": "100ms", "bucket": "400mb"}
-PIPELINE = {"stages": 3, "micro_batches": 4, "activation": "2mb"}
+PIPELINE = {"pipeline_stages": 3, "microbatches": 4, "activation": "2mb"}
 
 
 def experiment(*, link="25gbit", **options):
@@ -28,14 +28,14 @@ def experiment(*, link="25gbit", **options):
 @pytest.mark.parametrize(
     ("options", "parameters", "rings"),
     [
-        pytest.param({"stage": 1}, MOBILENET, 3, marks=pytest.mark.variants),
-        pytest.param({"stage": 2}, MOBILENET, 3, marks=pytest.mark.variants),
-        ({"stage": 3, "link": "100gbit", **ZERO3}, VGG, 4),
+        pytest.param({"zero_stage": 1}, MOBILENET, 3, marks=pytest.mark.variants),
+        pytest.param({"zero_stage": 2}, MOBILENET, 3, marks=pytest.mark.variants),
+        ({"zero_stage": 3, "link": "100gbit", **ZERO3}, VGG, 4),
     ],
     ids=["zero-1", "zero-2", "zero-3"],
 )
 def test_a_stage_of_zero_sends_what_theory_says(tmp_path, options, parameters, rings):
-    count = 15 if options["stage"] == 3 else 40  # its many gathers keep ranks together, so that edges weigh little
+    count = 15 if options["zero_stage"] == 3 else 40  # its many gathers keep ranks together, so that edges weigh little
     run = sealed(tmp_path, {**experiment(**options), "measure": {"warmup": 2, "iterations": count, "at_most": "60s"}})
     (row,) = run.rows("training")
     # An all-reduce and an all-gather; in stage 3 two of these, and a reduce-scatter that gloo does as an all-reduce.
@@ -55,8 +55,8 @@ def test_a_stage_of_zero_sends_what_theory_says(tmp_path, options, parameters, r
 
 
 @pytest.mark.variants
-def test_a_pipeline_passes_micro_batches_on_and_back(tmp_path):
-    run = sealed(tmp_path, experiment(**PIPELINE, stage=0, hosts=["h1", "h1", "h2", "h2", "h3", "h3"]))
+def test_a_pipeline_passes_microbatches_on_and_back(tmp_path):
+    run = sealed(tmp_path, experiment(**PIPELINE, zero_stage=0, hosts=["h1", "h1", "h2", "h2", "h3", "h3"]))
     told = wire.told(run)
     # Replicas of a stage share a host: between hosts there is nothing but four activations, and their gradients.
     assert sorted(told[told > 0]) == pytest.approx([2 * 4 * 20_000] * 4)
@@ -67,7 +67,7 @@ def test_a_pipeline_passes_micro_batches_on_and_back(tmp_path):
 
 @pytest.mark.variants
 def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):
-    err = killed_in_its_window(tmp_path, experiment(stage=2))
+    err = killed_in_its_window(tmp_path, experiment(zero_stage=2))
     assert "training-rank1 ended with status -9" in err
 
 

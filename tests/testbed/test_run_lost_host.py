@@ -49,7 +49,7 @@ def lost(hosts, tmp_path):
         conditions=[{"rate": {"where": "nic", "host": "h2", "rate": "120mbit"}}],
         traffic=None,
         measure={"warmup": 1, "at_most": "60s"},
-        repeat=1,
+        repetitions=1,
     )
     results = tmp_path / "results"
     process = start("run", write(tmp_path, experiment), "--results", results)

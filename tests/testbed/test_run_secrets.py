@@ -98,7 +98,7 @@ def running(results: Path):
 
 def test_a_secret_reaches_the_ranks_and_nothing_else(tmp_path, tokens):
     results, path = tmp_path / "results", write(tmp_path, experiment(tmp_path))
-    process = start("run", path, "--results", results, "--set", "repeat=1")
+    process = start("run", path, "--results", results, "--set", "repetitions=1")
     try:
         wait_for(running(results), 360, "the ranks' first steps")
         while_it_ran = [*command_lines(), *contents(results)]

@@ -23,7 +23,6 @@ from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 
 pytestmark = [
     pytest.mark.testbed,
-    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="users and rules for sudo are root's to make"),
 ]
 
@@ -142,7 +141,7 @@ def test_what_conditions_do_with_the_wrapper(hosts, apply, undo):
         client.close(soon())
 
 
-def test_captures_without_sudo_by_a_tcpdump_with_the_right_of_its_own(hosts):
+def test_captures_without_sudo_by_a_tcpdump_with_the_right_of_its_own(hosts, strays):
     hosts.capable("tcpdump")
     client = client_on(hosts, sudo=False)
     agent = client.hello(soon()).pid

@@ -29,12 +29,14 @@ def make_run(  # noqa: C901
     folder: Path, *, repetition: int = 1, iterations: int = 120, load_bps: float = 150e6, achieved: float = 1.0,
     seconds: float = 0.2, scale: int = 100, dropped: int = 0, tolerances: Tolerances = STRICT,
     windows_count: int = 1, skip: tuple[str, ...] = (), silent: tuple[str, ...] = (), unseen: tuple[str, ...] = (),
-    logging: int = 4, change: Callable[[dict[str, Any]], object] = lambda _: None,
+    logging: int = 4, course: Callable[[Any], Any] = np.ones_like,
+    change: Callable[[dict[str, Any]], object] = lambda _: None,
 ) -> Path:  # fmt: skip
     """One job on four hosts, cross traffic h2 -> h1 of `load_bps` that arrives at `achieved` times the rate.
 
     `skip`: tables that are not collected; `silent`: hosts whose capture left no counts, `unseen`: nothing at all.
     So many ranks, the first ones, are `logging` their iterations.
+    `course` says how many times its mean the cross traffic is, at shares of the run's time.
     `change` may alter the manifest before it is judged. Windows follow one another, each of `iterations`.
     """
     run = f"20261121T02{repetition:04d}-abc{repetition}"
@@ -60,6 +62,7 @@ def make_run(  # noqa: C901
             if "iterations" not in skip and rank < logging:
                 writer.add("iterations", _iterations(rank, spans, starts, ends, took), node=host, launch=f"rank{rank}")
             bins = _bins(rank, int(starts[0]), int(ends[-1]), took.mean(), load_bps * achieved)
+            _steer(bins, course)
             if "packets" not in skip and host not in unseen:
                 writer.add("packets", bins, node=host, launch="tcpdump")
                 if host not in silent:
@@ -143,6 +146,14 @@ def _iterations(rank, spans, starts, ends, took):
         "start_ns": starts, "end_ns": ends, "seconds": took, "forward_s": took * 0.2, "backward_s": took * 0.5,
         "wait_s": took * 0.3, "loss": [None] * n, "samples": [32] * n, "accuracy": [None] * n,
     }  # fmt: skip
+
+
+def _steer(bins, course):
+    """Have cross traffic go up and down around its mean."""
+    at = np.array(bins["bin_ns"])
+    times = np.where(np.array(bins["kind"]) == "cross", course((at - at.min()) / np.ptp(at)), 1.0)
+    for name in ("packets", "wire_bytes", "payload_bytes", "frames", "captured_bytes"):
+        bins[name] = (np.array(bins[name]) * times).astype(int)
 
 
 def _bins(rank, begin, end, iteration_s, load_bps):

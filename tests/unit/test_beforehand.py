@@ -98,7 +98,7 @@ def test_what_is_shown_to_beginners_fits_on_two_cores(name):
         ("ddp: {model: vgg16}", 200e6, 300e6),  # measured by /proc/PID/smaps_rollup: 241 MiB
         ("fsdp: {model: vgg16}", 200e6, 300e6),
         ("p2p: {model: vgg16, strategy: ring}", 200e6, 300e6),
-        ("deepspeed: {model: vgg16, stage: 1}", 200e6, 300e6),
+        ("deepspeed: {model: vgg16, zero_stage: 1}", 200e6, 300e6),
         ("horovod: {model: vgg16}", 200e6, 300e6),
         ("tensorflow: {model: vgg16, strategy: multi-worker-mirrored}", 250e6, 400e6),
         ("collective: {operations: [all-reduce], sizes: [1mb]}", 200e6, 300e6),
@@ -267,7 +267,7 @@ def test_an_interpreter_that_fails(tmp_path):
     assert lack.what == f"ddp needs module torch: {python}: it is broken"
 
 
-@pytest.mark.parametrize("workload", ["horovod: {model: resnet50}", "deepspeed: {model: resnet50, stage: 1}"])
+@pytest.mark.parametrize("workload", ["horovod: {model: resnet50}", "deepspeed: {model: resnet50, zero_stage: 1}"])
 def test_a_missing_framework_is_told_before_anything_starts(tmp_path, monkeypatch, workload):
     monkeypatch.setenv("ORCH_FRAMEWORKS", str(tmp_path / "none"))
     path = str(experiment(tmp_path, hosts=3, workload=workload))

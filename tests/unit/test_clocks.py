@@ -3,32 +3,31 @@ from __future__ import annotations
 import re
 import time
 
+from orchestrator.analysis.windows.clocks import Clock, OneWay, judge_order
 from orchestrator.analysis.windows.gates import Evidence, Tolerances, judge
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.machine import own_kernel
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import ClockSample
-from orchestrator.remote.clocks import agreed
+from orchestrator.remote.clocks import agreed, asked, better, said
 from orchestrator.remote.transport import local
 
-SAMPLES = {"h1": ClockSample(120_000, 90_000), "h2": ClockSample(600_000, 1_060_000), "h3": ClockSample(-5_000, 40_000)}
+SAMPLES = {"there": ClockSample(120_000, 90_000), "elsewhere": ClockSample(-5_000, 40_000)}
 
 
-def test_hosts_on_the_controllers_own_kernel_have_its_clock_however_slowly_they_answered():
-    found = agreed(SAMPLES, {"h1": "here", "h2": "here", "h3": "there"}, "here")
-    assert found == {"h1": ClockSample(0, 0), "h2": ClockSample(0, 0), "h3": SAMPLES["h3"]}
+def test_hosts_of_one_kernel_share_a_clock_and_the_controllers_own_is_not_asked():
+    kernels = {"h1": "here", "h4": "there", "h2": "there", "h3": "elsewhere", "h5": "gone"}
+    assert asked(kernels, "here") == {"there": "h2", "elsewhere": "h3", "gone": "h5"}
+    there = SAMPLES["there"]
+    assert agreed(SAMPLES, kernels, "here") == {
+        "h1": ClockSample(0, 0), "h4": there, "h2": there, "h3": SAMPLES["elsewhere"]
+    }  # fmt: skip
 
 
-def test_hosts_that_share_another_kernel_share_the_offset_that_is_known_best():
-    found = agreed(SAMPLES, {"h1": "there", "h2": "there", "h3": "elsewhere"}, "here")
-    assert found == {"h1": SAMPLES["h1"], "h2": SAMPLES["h1"], "h3": SAMPLES["h3"]}
-    turned = agreed(dict(reversed(SAMPLES.items())), {"h1": "there", "h2": "there", "h3": "elsewhere"}, "here")
-    assert turned == found
-
-
-def test_hosts_of_different_kernels_keep_what_was_measured_of_each():
-    assert agreed(SAMPLES, {"h1": "a", "h2": "b", "h3": "c"}, "here") == SAMPLES
+def test_the_shortest_round_trip_counts():
+    first, best = ClockSample(1, 30), ClockSample(2, 20)
+    assert better(better(better(None, first), best), ClockSample(3, 20)) == best
 
 
 def test_an_agent_of_this_machine_tells_the_kernel_that_the_controller_runs_on(tmp_path):
@@ -65,8 +64,56 @@ def test_a_far_clock_is_known_to_half_the_round_trip_and_no_window_is_valid_by_i
         client.close(Deadline.after(60))
     assert sample.uncertainty_ns >= Far.DELAY_S * 0.9e9
     assert abs(sample.offset_ns) <= sample.uncertainty_ns
-    evidence = Evidence(window="w1", clock_uncertainty_s=(("far", sample.uncertainty_ns / 1e9),))
+    evidence = Evidence(window="w1", clocks=(Clock(node="far", uncertainty_s=sample.uncertainty_ns / 1e9),))
     (gate,) = judge(evidence, Tolerances())
     assert (gate.passed, gate.required) == (False, True)
     (limit,) = re.findall(r"Run orch nearer to it, or allow it with `validity: {clock: (\d+)ms}`", gate.message)
     assert judge(evidence, Tolerances(clock_s=int(limit) / 1e3))[0].passed
+
+
+def order(low_us, *, uncertainty_us=0.0, early=0, kernels=("a", "b")):
+    nodes = [
+        Clock(node=node, uncertainty_s=uncertainty_us * 1e-6, kernel=kernel)
+        for node, kernel in zip(("h1", "h2"), kernels, strict=True)
+    ]
+    pairs = [
+        OneWay(src="h2", dst="h1", packets=5000, early=0, low_s=80e-6, p50_s=1e-4),
+        OneWay(src="h1", dst="h2", packets=5000, early=early, low_s=low_us * 1e-6, p50_s=1e-4),
+    ]
+    (gate,) = judge_order(pairs, nodes)
+    return gate
+
+
+def test_packets_arrive_after_they_were_sent_as_far_as_clocks_are_known():
+    assert (order(40, early=2).passed, order(40, early=2).required) == (True, True)
+    within = order(-150, early=4000, uncertainty_us=100)
+    assert (within.passed, within.required) == (False, False)
+    assert "h1 to h2: 4,000 of 5,000 packets" in within.message
+    beyond = order(-250, early=4000, uncertainty_us=100)
+    assert (beyond.passed, beyond.required) == (False, True)
+    assert "by 50 us more than their clocks are said to be off" in beyond.message
+    one_clock = order(-1, early=10, uncertainty_us=100, kernels=("a", "a"))
+    assert (one_clock.passed, one_clock.required) == (False, True)
+    assert not list(judge_order([], []))
+
+
+def test_a_drift_is_told():
+    (gate,) = judge(Evidence(window="w1", clocks=(Clock(node="h1", uncertainty_s=4e-4, moved_s=3e-4),)), Tolerances())
+    assert gate.message == "h1: its clock is known to 400 us; it drifted by +300 us during the run"
+
+
+CHRONY = "C0000201,ntp.example.net,3,1763805122.123456789,-0.000012500,0.000004100,0.000020300,-18.512,0.003,0.041,"
+CHRONY += "0.000410000,0.000095000,64.4,Normal"
+PMC = """sending: GET CURRENT_DATA_SET
+\t90e2ba.fffe.20c7f8-0 seq 0 RESPONSE MANAGEMENT CURRENT_DATA_SET
+\t\tstepsRemoved        1
+\t\toffsetFromMaster  -142.0
+\t\tmeanPathDelay     9310.0"""
+
+
+def test_what_chrony_and_ptp_say_of_a_clock_stands_beside_it():
+    assert said({"clock": CHRONY, "ptp": PMC}) == {"chrony_ns": 12_500 + 205_000 + 95_000, "ptp_ns": 142}
+    assert said({"clock": CHRONY.replace("Normal", "Not synchronised"), "ptp": None}) == {}
+    assert said({"clock": "506 Cannot talk to daemon", "ptp": "sending: GET CURRENT_DATA_SET"}) == {}
+    assert said({}) == {}
+    assert said({"clock": CHRONY.replace("-0.000012500", "?")}) == {}

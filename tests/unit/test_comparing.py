@@ -44,6 +44,9 @@ def test_equal_nights_end_well(store, capsys):
     status, out = orch(capsys, "compare", "main", "nightly@2026-11-22", "--results", store)
     assert status == 0, out
     assert "2 same (of 2 points)" in out
+    assert "judged by nights (3 against 1): of equal nights one night in 365 is called worse wrongly" in out
+    same = next(line for line in out.splitlines() if line.startswith("load 8gbit"))
+    assert 0.5 < float(same.split("%")[3].split()[0]) < 10, "what would have been found stands beside it"
 
 
 def test_the_history_tells_the_night_of_the_step(store, capsys, tmp_path):
@@ -78,10 +81,12 @@ def test_files_hold_the_same_verdicts(store, capsys, tmp_path):
 
 
 def test_invalid_windows_never_count_and_are_told(tmp_path, capsys):
-    write_night(tmp_path, 0)
+    for night in range(5):
+        write_night(tmp_path, night)
+    selection.set_baseline(tmp_path, "main", [f"nightly@2026-11-{18 + night}" for night in range(5)])
     for repetition in (1, 2, 3):
-        write_run(tmp_path, night=1, repetition=repetition, seconds={"load0": 0.4, "load8": 0.2}, invalid=("load0",))
-    status, out = orch(capsys, "compare", "nightly@2026-11-18", "nightly", "--results", tmp_path)
+        write_run(tmp_path, night=6, repetition=repetition, seconds={"load0": 0.4, "load8": 0.2}, invalid=("load0",))
+    status, out = orch(capsys, "compare", "main", "nightly", "--results", tmp_path)
     assert status == 0
     assert "nothing valid was measured here on one side" in out
     assert "cross traffic missed the request" in out
@@ -95,7 +100,7 @@ def test_when_nothing_can_be_told_the_status_says_so(tmp_path, capsys):
     status, out = orch(capsys, "compare", a, b, "--results", tmp_path, "--html", page, "--junit", junit)
     assert status == 3, "one run a side never counts as worse"
     assert "one run a side: the spread between runs is not known" in out
-    assert "(no interval)" in junit.read_text()
+    assert "(interval unknown)" in junit.read_text()
     assert "nan" not in (out + page.read_text()).lower().split()
 
 

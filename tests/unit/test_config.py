@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, IPERF, LOCAL, WORKLOAD, changed, orch
 
-from orchestrator.analysis.compare.settings import of_windows
+from orchestrator.analysis.compare.window_settings import of_windows
 from orchestrator.core.errors import shortened
 from orchestrator.experiment import loading
 from orchestrator.store.rundir import Entry
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcde", "bcdef", strict=True)
 )
-TOP = "accepted: name, testbed, dry_run, conditions, workload, jobs, traffic, windows, collect, measure, repeat"
+TOP = "accepted: name, testbed, dry_run, conditions, workload, jobs, traffic, windows, collect, measure, repetitions"
 JOB = "  - name: a\n    workload: {ddp: {model: resnet50}}\n"
 INLINE = "inventory: {link: 1gbit, hosts: {h1: {ssh: a, data: {address: 10.0.0.1/24, device: eth0}}, %s}}"
 
@@ -46,7 +46,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "unclosed quote": (changed("name: t", 'name: "t'), "11:1", "quoted scalar (begun at 1:7)"),
     "undefined alias": (changed("ddp: {model: resnet50}", "*x"), "5:3", "undefined alias 'x'"),
     "two documents": (GOOD + "---\n" + GOOD, "11:1", "a second document begins here; accepted: one"),
-    "wrong indentation": (GOOD + "  repeat: 3\n   seed: 1\n", "12:8", "not YAML"),
+    "wrong indentation": (GOOD + "  repetitions: 3\n   seed: 1\n", "12:8", "not YAML"),
     # YAML that goes too far
     "duplicate key": (GOOD + "name: u\n", "11:1", "name: stands twice; first at line 1"),
     "duplicate key below": (changed("hosts: 3,", "hosts: 3, hosts: 4,"), "3:21", "hosts: stands twice"),
@@ -69,9 +69,9 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "merging text": (changed("{from: h1,", "{<<: 3, from: h1,"), "7:17", "<<: accepted: a mapping"),
     "digits without end": (GOOD + f"seed: {'9' * 5000}\n", "11:7", "a number of 5000 digits; accepted: at most 30"),
     # keys
-    "unknown key": (GOOD + "reapeat: 3\n", "11:1", f"reapeat: unknown key; did you mean repeat?; {TOP}"),
-    "CRLF": ((GOOD + "reapeat: 3\n").replace("\n", "\r\n"), "11:1", "reapeat: unknown key"),
-    "byte order mark": ("\ufeff" + GOOD + "reapeat: 1\n", "11:1", "reapeat: unknown key"),
+    "unknown key": (GOOD + "repetitons: 3\n", "11:1", f"repetitons: unknown key; did you mean repetitions?; {TOP}"),
+    "CRLF": ((GOOD + "repetitons: 3\n").replace("\n", "\r\n"), "11:1", "repetitons: unknown key"),
+    "byte order mark": ("\ufeff" + GOOD + "repetitons: 1\n", "11:1", "repetitons: unknown key"),
     "unknown key below": (
         changed("200mbit", "200mbit, strems: 4"),
         "7:46",
@@ -87,6 +87,12 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     ),
     "another one": (GOOD + "  stall: 5s\n", "11:3", "measure.stall: is called stall_timeout now"),
     "one of a sweep that was renamed": (GOOD + "fresh: 1\n", "11:1", "fresh: unknown key"),
+    "one at the top that was renamed": (GOOD + "repeat: 3\n", "11:1", "repeat: is called repetitions now"),
+    "one of a workload that was renamed": (
+        changed("ddp: {model: resnet50}", "deepspeed: {model: resnet50, stage: 2}"),
+        "5:32",
+        "workload.deepspeed.stage: is called zero_stage now; accepted: zero_stage",
+    ),
     "a word that was renamed": (
         changed("ddp: {model: resnet50}", "p2p: {model: resnet50, strategy: pair-averaging, peers: in-turn}"),
         "5:52",
@@ -272,7 +278,7 @@ def test_a_mistake_has_its_place_and_a_way_out(name):
 
 def test_several_mistakes_are_all_told_in_the_order_of_the_file():
     text = changed("hosts: 3", "hosts: 99").replace("200mbit", "200").replace("iterations: 10", "iterations: 0")
-    status, err = plan(text + "reapeat: 1\n")
+    status, err = plan(text + "repetitons: 1\n")
     assert status == 2
     assert [line.split(" ")[0] for line in err.splitlines()] == [
         "e.yaml:3:11:", "e.yaml:7:31:", "e.yaml:10:3:", "e.yaml:11:1:",
@@ -328,7 +334,7 @@ def test_text_that_older_yaml_takes_for_something_else_is_text():
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("reapeat=3", "reapeat: unknown key; did you mean repeat?"),
+        ("repetitons=3", "repetitons: unknown key; did you mean repetitions?"),
         ("measure.iteration=3", "measure.iteration: unknown key; did you mean iterations?"),
         ("measure.iterations=none", "measure.iterations: 'none' is not a whole number"),
         ("measure.iterations=", "measure: the window never ends"),
@@ -464,9 +470,18 @@ def test_a_sealed_experiment_is_read_by_the_names_of_today(tmp_path):
     assert (status, "measure.stall: is called stall_timeout now" in err) == (2, True), err
 
 
-def test_what_was_set_by_an_older_name_is_the_same_setting(tmp_path):
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("workload: {p2p: {peers: in-turn}}", "workload: {p2p: {peers: round-robin}}"),
+        ("repeat: 3", "repetitions: 2"),
+        ("workload: {deepspeed: {stage: 2, stages: 1}}", "workload: {deepspeed: {zero_stage: 2, pipeline_stages: 1}}"),
+        ("jobs: [{workload: {deepspeed: {micro_batches: 2}}}]", "jobs: [{workload: {deepspeed: {microbatches: 2}}}]"),
+    ],
+)
+def test_what_was_set_by_an_older_name_is_the_same_setting(tmp_path, names):
     settings = []
-    for name in ("in-turn", "round-robin"):
-        (tmp_path / "experiment.yaml").write_text(f"workload: {{p2p: {{peers: {name}}}}}\ntraffic: []\n")
+    for name in names:
+        (tmp_path / "experiment.yaml").write_text(f"{name}\ntraffic: []\n")
         settings.append(of_windows(Entry(tmp_path, {})))
     assert settings[0] == settings[1] != {}

@@ -89,6 +89,16 @@ def test_the_exponent_that_made_the_points_is_chosen(n):
     assert min(found, key=lambda one: one.aicc).n == n
 
 
+@pytest.mark.parametrize("noise", [1e-5, 0.01])
+def test_the_interval_of_a_free_exponent_holds_it_at_any_noise(noise):
+    random = np.random.default_rng(4)
+    seconds = 0.2 * np.exp(6 / (25 - LOADS / 1e9))
+    found = [fits.fit(LOADS, seconds * np.exp(random.normal(0, noise, len(LOADS))), capacity_bps=C) for _ in range(60)]
+    known = [one.n_interval for one in found if one is not None]
+    assert len(known) >= 50
+    assert np.mean([low <= 1 <= high for low, high in known]) >= 0.88
+
+
 def test_intervals_and_bands_cover_the_truth():
     random = np.random.default_rng(3)
     truth = 0.25 * np.exp(10 / (25 - LOADS / 1e9))

@@ -49,14 +49,14 @@ def told(where: Topology, **options: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("options", "rings"),
     [
-        ({"stage": 0}, 2),
-        ({"stage": 1}, 3),
-        ({"stage": 2}, 3),
-        ({"stage": 3}, 4),
-        ({"stage": 0, "micro_batches": 2}, 2),
-        ({"stage": 1, "micro_batches": 2}, 3),
-        ({"stage": 2, "micro_batches": 2}, 5),
-        ({"stage": 3, "micro_batches": 2}, 8),
+        ({"zero_stage": 0}, 2),
+        ({"zero_stage": 1}, 3),
+        ({"zero_stage": 2}, 3),
+        ({"zero_stage": 3}, 4),
+        ({"zero_stage": 0, "microbatches": 2}, 2),
+        ({"zero_stage": 1, "microbatches": 2}, 3),
+        ({"zero_stage": 2, "microbatches": 2}, 5),
+        ({"zero_stage": 3, "microbatches": 2}, 8),
     ],
 )
 def test_bytes_of_a_stage(options: dict[str, object], rings: int) -> None:
@@ -67,25 +67,25 @@ def test_bytes_of_a_stage(options: dict[str, object], rings: int) -> None:
 
 
 def test_nccl_scatters_what_gloo_reduces_whole() -> None:
-    found = theory(topology(gpus=1), stage=3)
+    found = theory(topology(gpus=1), zero_stage=3)
     assert found.bytes_per_iteration == pytest.approx(3 * 3 / 4 * 4 * RESNET, rel=1e-4)
 
 
 def test_nobody_knows_how_much_is_gathered_twice_where_it_is_prefetched() -> None:
-    assert theory(topology(), stage=3, prefetch="10mb") is None
-    assert theory(topology(), stage=2, prefetch="10mb") is not None
+    assert theory(topology(), zero_stage=3, prefetch="10mb") is None
+    assert theory(topology(), zero_stage=2, prefetch="10mb") is not None
 
 
 def test_a_pipeline_passes_on_between_stages_and_reduces_within_them() -> None:
     where = topology(hosts=4)
-    options = {"stages": 2, "micro_batches": 4, "activation": "1mb"}
-    pairs = {(a, b): size for a, b, size in theory(where, **options, stage=0).pairs}
+    options = {"pipeline_stages": 2, "microbatches": 4, "activation": "1mb"}
+    pairs = {(a, b): size for a, b, size in theory(where, **options, zero_stage=0).pairs}
     assert set(pairs) == {
         ("h1", "h2"), ("h2", "h1"), ("h3", "h4"), ("h4", "h3"), ("h1", "h3"), ("h3", "h1"), ("h2", "h4"), ("h4", "h2"),
     }  # fmt: skip
     assert pairs["h1", "h3"] == pairs["h3", "h1"] == 4e6
     assert pairs["h1", "h2"] + pairs["h3", "h4"] == 4 * RESNET
-    gathered = {(a, b): size for a, b, size in theory(where, **options, stage=1).pairs}
+    gathered = {(a, b): size for a, b, size in theory(where, **options, zero_stage=1).pairs}
     assert gathered["h1", "h2"] == pytest.approx(1.5 * pairs["h1", "h2"], rel=1e-4)
 
 
@@ -103,20 +103,24 @@ def test_no_other_way_to_divide_layers_has_a_smaller_largest_part(sizes: list[in
     assert max(sum(sizes[part]) for part in parts) == min(ways)
 
 
-def test_sizes_are_told_in_scaled_elements_and_times_of_a_micro_batch() -> None:
+def test_sizes_are_told_in_scaled_elements_and_times_of_a_microbatch() -> None:
     where = topology(scale=100)
-    found = told(where, stage=3, bucket="20mb", prefetch="4mb", micro_batches=2, compute_time="300ms", precision="bf16")
+    found = told(
+        where, zero_stage=3, bucket="20mb", prefetch="4mb", microbatches=2, compute_time="300ms", precision="bf16"
+    )
     assert (found["bucket_elements"], found["prefetch_elements"]) == (100_000, 20_000)
     assert sum(layer[0] for layer in found["layers"]) == pytest.approx(0.050)
     assert sum(layer[1] for layer in found["layers"]) == pytest.approx(0.100)
-    piped = told(where, stages=2, micro_batches=2, compute_time="300ms", activation="4mb")
+    piped = told(where, pipeline_stages=2, microbatches=2, compute_time="300ms", activation="4mb")
     assert piped["activation"] == 10_000
     assert sum(stage["forward_s"] for stage in piped["stages"]) == pytest.approx(0.050)
     assert sum(size for stage in piped["stages"] for size in stage["sizes"]) == RESNET // 100
 
 
 def test_a_gpt_tells_what_its_stages_pass_on() -> None:
-    found = told(topology(), model="gpt2", compute_time="1s", batch=8, micro_batches=4, stages=2, precision="bf16")
+    found = told(
+        topology(), model="gpt2", compute_time="1s", batch=8, microbatches=4, pipeline_stages=2, precision="bf16"
+    )
     assert found["activation"] == 2 * 1024 * 768
 
 
@@ -137,10 +141,10 @@ def test_ranks_know_their_neighbours_on_their_host_and_write_into_their_folder()
     ("options", "at"),
     [
         ({"precision": "fp16"}, ("precision",)),
-        ({"micro_batches": 7}, ("micro_batches",)),
-        ({"stages": 3, "activation": "1mb"}, ("stages",)),
-        ({"stages": 2, "activation": "1mb", "stage": 2}, ("stage",)),
-        ({"stages": 2}, ("activation",)),
+        ({"microbatches": 7}, ("microbatches",)),
+        ({"pipeline_stages": 3, "activation": "1mb"}, ("pipeline_stages",)),
+        ({"pipeline_stages": 2, "activation": "1mb", "zero_stage": 2}, ("zero_stage",)),
+        ({"pipeline_stages": 2}, ("activation",)),
         ({"transport": "rdma"}, ("transport",)),
         ({"model": "gpt2"}, ("compute_time",)),
     ],
@@ -153,9 +157,9 @@ def test_what_cannot_be_is_refused(options: dict[str, object], at: tuple[str, ..
 
 def test_more_stages_than_layers_are_refused() -> None:
     where = topology(hosts=128)
-    config = deepspeed.Config.model_validate({"model": "vgg16", "stages": 64, "activation": "1mb"})
+    config = deepspeed.Config.model_validate({"model": "vgg16", "pipeline_stages": 64, "activation": "1mb"})
     (problem,) = deepspeed.problems(config, where)
-    assert problem.at == ("stages",)
+    assert problem.at == ("pipeline_stages",)
     assert "at most 16" in problem.accepted
 
 

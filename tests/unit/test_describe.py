@@ -129,7 +129,7 @@ def test_unfinished_runs_come_with_what_to_do():
 
 def test_a_plan_tells_every_process_flag_and_file(tmp_path):
     path = tmp_path / "e.yaml"
-    path.write_text(changed("iterations: 10", "{iterations: 10, at_most: 30s}") + "repeat: 2\n"
+    path.write_text(changed("iterations: 10", "{iterations: 10, at_most: 30s}") + "repetitions: 2\n"
                     "conditions:\n  - rate: {host: h2, rate: 500mbit}\n")  # fmt: skip
     status, out, _ = orch("plan", str(path))
     assert status == 0

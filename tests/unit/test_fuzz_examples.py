@@ -67,7 +67,7 @@ FOUND = [
     ("outputs", of_part("collector.cpu", 0, b"time_ns,late_ns,x\n1,2\n")),
     ("sweep", files.SWEEP.replace(b"to: 4", b"to: .inf")),
     ("sweep", files.SWEEP.replace(b"vgg16]", b"x" * 5000 + b"]")),
-    ("sweep", b"name: s\naxes: {repeat: [1]}\nexperiment: " + b"x" * 5000 + b"\n"),
+    ("sweep", b"name: s\naxes: {repetitions: [1]}\nexperiment: " + b"x" * 5000 + b"\n"),
     ("study", files.STUDY[0].replace(b"s.yaml", b"x" * 5000)), ("option", b"collect.0=" + b"x" * 5000),
     ("outputs", of_part("traffic.websearch", 1, b"[" * 100_000)),
     ("settings", b"user a\nhostname h\nport 22\nproxyjump j:" + HUGE * 20 + b"\n"),

@@ -5,8 +5,10 @@ import math
 
 import pytest
 
+from orchestrator.analysis.windows.clocks import Clock
 from orchestrator.analysis.windows.gates import Capture, Evidence, Job, Load, Tolerances, judge, reasons, valid
 from orchestrator.analysis.windows.portbytes import PortBytes
+from orchestrator.store.manifest import encoded
 
 GOOD = Evidence(
     window="w1",
@@ -14,7 +16,7 @@ GOOD = Evidence(
     captures=(Capture(node="h1", port="eth0", captured=1000, received=1000, dropped=0),),
     port_bytes=(PortBytes(node="h1", port="eth0", direction="in", captured=50e6, counted=50.1e6),),
     jobs=(Job(name="training", iterations=50, incomplete=0, ranks=4, ranks_seen=4),),
-    clock_uncertainty_s=(("h1", 1e-4),),
+    clocks=(Clock(node="h1", uncertainty_s=1e-4),),
     swapped_pages=(("h1", 0.0),),
     throttles=(("h1", 0.0),),
     free_disk_bytes=(("h1", 1e9),),
@@ -56,7 +58,7 @@ def test_a_good_window_passes_every_gate():
         (changed("jobs", iterations=19), "iterations", "19 iterations, fewer than the 20 needed"),
         (changed("jobs", ranks_seen=3), "overlap", "only 3 of 4 ranks"),
         (changed("jobs", incomplete=2), "overlap", "2 iterations were not logged by all 4 ranks"),
-        (with_pairs("clock_uncertainty_s", 0.002), "clock", "known to 2 ms, not to 1 ms"),
+        (changed("clocks", uncertainty_s=0.002), "clock", "known to 2 ms, not to 1 ms"),
         (with_pairs("swapped_pages", 12.0), "swap", "swapped 12 pages"),
         (with_pairs("throttles", 3.0), "throttle", "throttled 3 times"),
         (with_pairs("free_disk_bytes", 1e6), "disk", "1 MB of disk were free, less than 256 MB"),
@@ -109,7 +111,7 @@ def test_an_interface_may_count_checksums():
     ("evidence", "gate", "needed"),
     [
         (changed("loads", achieved_bps=math.nan), "load", True),
-        (with_pairs("clock_uncertainty_s", math.nan), "clock", True),
+        (changed("clocks", uncertainty_s=math.nan), "clock", True),
         (changed("port_bytes", counted=math.nan), "capture-nic", False),
         (with_pairs("swapped_pages", math.nan), "swap", False),
     ],
@@ -119,7 +121,7 @@ def test_what_a_number_rests_on_is_not_taken_on_trust(evidence, gate, needed):
     (open_one,) = [g for g in gates if g.passed is None]
     assert open_one.name == gate
     assert valid(gates) is not needed
-    assert json.loads(json.dumps(open_one.as_data(), allow_nan=False))["measured"] is None
+    assert json.loads(encoded(open_one))["measured"] is None
 
 
 def test_a_load_taken_as_achieved_is_told_but_does_not_fail():

@@ -148,8 +148,13 @@ def test_summed_up_by_hosts_each_rank_sends_its_part_to_its_like() -> None:
     [
         (1, {}, "operations", "rank 1 on h1 has none"),
         (2, {"framework": "tensorflow"}, "operations", "with PyTorch alone"),
-        (2, {"hierarchical": True}, "hierarchical", "of NCCL and Open MPI together"),
-        (2, {"operations": "cpu", "controller": "mpi", "hierarchical": True}, "hierarchical", "of NCCL and Open MPI"),
+        (2, {"hierarchical": True}, "hierarchical", "requires operations: nccl and controller: mpi"),
+        (
+            2,
+            {"operations": "cpu", "controller": "mpi", "hierarchical": True},
+            "hierarchical",
+            "requires operations: nccl",
+        ),
         (2, {"controller": "mpi", "algorithm": "ring"}, "algorithm", "NCCL chooses"),
         (2, {"controller": "mpi", "hierarchical": True, "hosts": ["h1", "h1", "h2"]}, "hosts", "as many ranks"),
     ],

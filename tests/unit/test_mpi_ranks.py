@@ -248,7 +248,7 @@ def calling_with(key: str, port: int, command: str) -> dict[str, Any]:
     return {
         "args": [sys.executable, "-m", "workloads.rank", "mpi.rsh_agent", "127.0.0.1", *command.split(" ")],
         "env": {
-            **os.environ, "PYTHONPATH": str(SOURCES), "MPI_RUN_KEY": key, "MPI_DOOR_PORT": str(port),
+            **os.environ, "PYTHONPATH": str(SOURCES), "MPI_RUN_KEY": key, "MPI_DAEMON_PORT": str(port),
             "MPI_MEET_S": str(PATIENCE_S),
         },
     }  # fmt: skip
@@ -325,7 +325,7 @@ def test_a_daemon_runs_the_command_of_who_knows_the_key_and_of_nobody_else(tmp_p
 
 ASKED_WHILE_IT_STARTS = """
 import os, signal, subprocess
-from workloads.rank.mpi import keep
+from workloads.rank.mpi import open_mpi
 start = subprocess.Popen
 def started_and_asked(*argv, **more):
     child = start(*argv, **more)
@@ -333,7 +333,7 @@ def started_and_asked(*argv, **more):
     os.kill(os.getpid(), signal.SIGTERM)
     return child
 subprocess.Popen = started_and_asked
-keep.keep(["sleep", "600"], {})
+open_mpi.keep(["sleep", "600"], {})
 """
 
 
@@ -379,7 +379,7 @@ def test_the_one_who_was_silent_for_longest_makes_room(tmp_path: Path) -> None:
             still, once = greeted(port)
             held.enter_context(still)
             text = json.dumps(f"touch {tmp_path}/ours; sleep 60").encode()
-            shown = proof("right", door=f"127.0.0.1:{port}", once=once, text=text)
+            shown = proof("right", address=f"127.0.0.1:{port}", once=once, text=text)
             still.sendall(shown.encode() + b" " + text + b"\n")
             assert answered(still) == b"ok\n", "not the newest"
         wait_for((tmp_path / "ours").exists, "the command")
@@ -428,10 +428,10 @@ def test_what_strangers_say_ends_with_them(tmp_path: Path, said: bytes, why: str
         assert f"turned away: {why}" in ended(daemon)
 
 
-def test_a_proof_holds_for_one_command_at_one_door_and_once(tmp_path: Path) -> None:
+def test_a_proof_holds_for_one_command_at_one_address_and_once(tmp_path: Path) -> None:
     with a_daemon_in(tmp_path) as (port, daemon):
-        right = {"door": f"127.0.0.1:{port}", "text": b'"touch stranger"'}
-        for changed in ({"door": "127.0.0.2:1"}, {"text": b'"touch ours"'}, {"once": "0" * 32}):
+        right = {"address": f"127.0.0.1:{port}", "text": b'"touch stranger"'}
+        for changed in ({"address": "127.0.0.2:1"}, {"text": b'"touch ours"'}, {"once": "0" * 32}):
             stranger, once = greeted(port)
             shown = proof("right", **{"once": once, **right, **changed})
             with stranger:
@@ -484,14 +484,14 @@ def test_a_rank_is_told_who_it_is_by_a_stub_that_ends_with_it() -> None:
 def test_a_rank_fails_with_one_line_when_nobody_tells_it_or_its_stub_ends() -> None:
     alone = rank_named(f"test-{os.getpid()}-alone", within_s=0.2)
     _, said = alone.communicate(timeout=120)
-    assert (alone.returncode, said) == (1, "rank 3: mpirun told it not within 0.2 s who it is in the job\n")
+    assert (alone.returncode, said) == (1, "rank 3: mpirun did not register this rank within 0.2 s\n")
     whole = f"{os.environ.get('ORCH_RUN', '')}/test-{os.getpid()}-left"
     rank = rank_named(f"test-{os.getpid()}-left", within_s=120)
-    door = b"\0" + hashlib.sha256(whole.encode()).hexdigest().encode()
+    listener = b"\0" + hashlib.sha256(whole.encode()).hexdigest().encode()
     try:
         with socket.socket(socket.AF_UNIX) as stub:
             ends = time.monotonic() + 120
-            while stub.connect_ex(door) != 0:  # type: ignore[arg-type]
+            while stub.connect_ex(listener) != 0:  # type: ignore[arg-type]
                 assert time.monotonic() < ends
                 threading.Event().wait(0.02)
             stub.sendall(b'{"OMPI_COMM_WORLD_RANK": "3"}\n')

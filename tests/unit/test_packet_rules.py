@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.analysis.windows import gates
-from orchestrator.analysis.windows.gates import Evidence, Hits, Tolerances
+from orchestrator.analysis.windows.conditions import Hits
+from orchestrator.analysis.windows.gates import Evidence, Tolerances
 from orchestrator.parts import packet_rules
 from orchestrator.parts.conditions import ecn, loss, offloads
 from orchestrator.parts.topology import Link, Node, Topology

@@ -96,7 +96,7 @@ def test_windows_that_differ_in_their_load_are_one_line(tmp_path):
 
 
 def test_a_thousand_runs_are_a_few_lines(tmp_path):
-    runs = planned(tmp_path, GOOD + "repeat: 30\n")
+    runs = planned(tmp_path, GOOD + "repetitions: 30\n")
     told = [line for line in plantext.plan_text(runs).splitlines() if line.startswith(("run ", "..."))]
     assert told[-2].startswith("run 9: ")
     assert told[-1] == "... and 21 more; --verbose lists all"
@@ -123,3 +123,23 @@ def test_a_piped_plan_keeps_its_lines_whole(tmp_path):
     done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120, cwd=ROOT)
     assert done.stdout.rstrip("\n") == orch("plan", str(tmp_path / "e.yaml"))[1].rstrip("\n")
     assert max(map(len, done.stdout.splitlines())) > 120
+
+
+@pytest.mark.parametrize(
+    ("hosts", "told"),
+    [
+        ("5", "hosts h1..h5 (198.18.0.1..198.18.0.5)"),
+        ("2", "hosts h1 (198.18.0.1), h2 (198.18.0.2)"),
+        ("[h3, h2, h1]", "hosts h3 (198.18.0.1), h2 (198.18.0.2), h1 (198.18.0.3)"),
+        ("[h1, h2, a, h3]", "hosts h1 (198.18.0.1), h2 (198.18.0.2), a (198.18.0.3), h3 (198.18.0.4)"),
+    ],
+)
+def test_every_host_stands_beside_its_address(tmp_path, hosts, told):
+    text = changed("hosts: 3, link", f"hosts: {hosts}, link")
+    assert f"  {told}\n" in plantext.plan_text(planned(tmp_path, text))
+
+
+def test_theory_says_bytes_as_people_do(tmp_path):
+    """13.472094mb stood beside mbit."""
+    told = plantext.plan_text(planned(tmp_path, GOOD))
+    assert re.search(r"theory: each rank sends \d+(\.\d+)? MB an iteration: ", told)

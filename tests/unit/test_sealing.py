@@ -52,3 +52,9 @@ flowtable.warm()
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert str(tmp_path) not in done.stdout
+
+
+def test_what_makes_tables_does_not_load_all_of_scipys_statistics():
+    """A second of processor time of every run, for two values of Student's distribution."""
+    code = "import sys, orchestrator.analysis.reduction; sys.exit('scipy.stats' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

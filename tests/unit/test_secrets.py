@@ -91,7 +91,7 @@ WORKLOADS = {
     "ddp": {"model": "resnet50"},
     "fsdp": {"model": "resnet50"},
     "p2p": {"model": "resnet50", "strategy": "ring"},
-    "deepspeed": {"model": "resnet50", "stage": 1},
+    "deepspeed": {"model": "resnet50", "zero_stage": 1},
     "horovod": {"model": "resnet50"},
     "tensorflow": {"model": "resnet50", "strategy": "multi-worker-mirrored"},
     "kungfu": {"model": "resnet50"},

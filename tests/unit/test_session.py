@@ -20,9 +20,11 @@ from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, LockedError, OrchError, StoreError, TransportError
 from orchestrator.core.interrupts import Interrupts
+from orchestrator.core.machine import own_kernel
 from orchestrator.parts.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.parts.topology import Node, Topology
 from orchestrator.remote.agent_client import AgentClient
+from orchestrator.remote.answers import ClockSample
 from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.run import session as running
 from orchestrator.run.observers.events import EventLog
@@ -356,3 +358,38 @@ def test_nothing_is_missed_of_a_host_that_never_greeted(session_on, tmp_path, mo
     session.watch.settle()
     assert set(session.watch.lost) == {"n2"}
     session.fetch(tmp_path / "results")
+
+
+class Pinged:
+    """A node's client, of which only the clock is asked: each answer takes until the next one could overlap it."""
+
+    def __init__(self, log, name, answers):
+        self.node = SimpleNamespace(name=name)
+        self._log, self._answers = log, list(answers)
+
+    def clock(self, samples, deadline):
+        self._log.append(f"{self.node.name} begins")
+        time.sleep(0.002)
+        self._log.append(f"{self.node.name} ends")
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+def test_clocks_of_other_kernels_are_pinged_one_at_a_time_and_the_best_ping_counts(tmp_path):
+    log = []
+    session = Session(
+        SimpleNamespace(topology=None), run="r", events=EventLog(tmp_path / "s.jsonl"),
+        watch=Watch(EventLog(tmp_path / "w.jsonl")), interrupts=Interrupts(),
+    )  # fmt: skip
+    good, slow = ClockSample(500, 40), ClockSample(90_000, 90_000)
+    session.clients.update(
+        h1=Pinged(log, "h1", [slow]), h2=Pinged(log, "h2", [slow, good, slow]), h3=Pinged(log, "h3", [slow]),
+        h4=Pinged(log, "h4", [slow]),
+    )  # fmt: skip
+    session.kernels.update(h1=own_kernel(), h2="far", h3="far", h4="further")
+    found = session.clocks()
+    best = {"offset_ns": 500, "uncertainty_ns": 40}
+    assert found["h1"] == {"offset_ns": 0, "uncertainty_ns": 0}
+    assert (found["h2"], found["h3"]) == (best, best)
+    assert {line.split()[0] for line in log} == {"h2", "h4"}
+    assert len(log) >= 4 * 8  # more than once each
+    assert all(end == begin.replace("begins", "ends") for begin, end in zip(log[::2], log[1::2], strict=True))

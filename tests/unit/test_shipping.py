@@ -95,7 +95,7 @@ def test_the_archive_is_run_by_its_name_and_leaves_nothing_behind(python, tmp_pa
         text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr.startswith(f"nobody{os.getpid()}0 is not there to be told who it is")
+    assert done.stderr.startswith(f"nobody{os.getpid()}0 did not come to be registered")
     assert not list(home.iterdir())
 
 

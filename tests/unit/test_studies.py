@@ -152,7 +152,7 @@ def test_one_point_of_a_curve_is_checked_also_where_streams_go_hand_in_hand_with
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{name: s, paper: salamy, quick: [no.yaml], full: [a.yaml]}", "no sweep file no.yaml"),
+        ("{name: s, paper: salamy, quick: [no.yaml], full: [a.yaml]}", "quick.0: no file .*no.yaml nor no.yaml"),
         ("{name: s, paper: salamy, quick: [a.yaml, a.yaml], full: [a.yaml]}", "two sweeps of one name"),
         ("{name: s, paper: mine, quick: [a.yaml], full: [a.yaml]}", "salamy"),
         ("{name: s, paper: salamy, quick: [], full: [a.yaml]}", "quick"),

@@ -147,11 +147,11 @@ def test_points_of_each_curve_are_checked_in_fresh_runs(tmp_path):
 def test_the_experiment_may_be_a_file_beside_it_and_says_how_often(tmp_path):
     (tmp_path / "e.yaml").write_text(
         "name: e\ntestbed: {local: {hosts: 3, link: 1gbit}}\nworkload: {ddp: {model: vgg16, hosts: [h1, h2]}}\n"
-        "measure: {iterations: 5}\nrepeat: 4\n"
+        "measure: {iterations: 5}\nrepetitions: 4\n"
     )
     (tmp_path / "s.yaml").write_text("name: s\nexperiment: e.yaml\naxes: {workload.ddp.model: [vgg16, resnet50]}\n")
     definition = sweepfile.load(tmp_path / "s.yaml")
-    assert (definition.repetitions, definition.points[0].experiment.repeat) == (4, 1)
+    assert (definition.repetitions, definition.points[0].experiment.repetitions) == (4, 1)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_mistakes_are_told_with_their_place(tmp_path, old, new, message):
 def test_an_experiment_that_is_not_there_is_said(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text("name: s\nexperiment: gone.yaml\naxes: {seed: [1]}\n")
-    with pytest.raises(ConfigError, match=r"s.yaml:2:1: experiment: no file gone.yaml"):
+    with pytest.raises(ConfigError, match=r"s.yaml:2:1: experiment: no file .*/gone.yaml nor gone.yaml"):
         sweepfile.load(path)
 
 

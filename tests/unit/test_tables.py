@@ -55,6 +55,9 @@ def test_every_table_may_be_empty_or_missing(tmp_path, name):
     table = tables.read(tmp_path, name)
     assert table.num_rows == 0
     assert table.schema == tables.schema(name)
+    if name == "training":
+        assert table["drift"].to_pylist() == [None] * table.num_rows
+        assert None not in table["mean_s"].to_pylist()
 
 
 def test_missing_values_stay_missing_and_nan_stays_nan(tmp_path):
@@ -99,6 +102,9 @@ OLDER = Path(__file__).parents[1] / "data" / "sealed" / "tables-1" / "small" / "
 def test_a_file_of_an_older_version_is_read_by_the_names_of_today(name):
     table = tables.read(OLDER, name)
     assert table.schema == tables.schema(name)
+    if name == "training":
+        assert table["drift"].to_pylist() == [None] * table.num_rows
+        assert None not in table["mean_s"].to_pylist()
 
 
 def test_what_is_left_out_of_an_older_file_goes_by_the_names_of_today():

@@ -9,14 +9,9 @@ import pytest
 from sealed_run import SENT_BYTES, THEORY_BYTES, loose, make_run
 
 from orchestrator.analysis.stats.iterations import series, spent
-from orchestrator.analysis.traffic import throughput, trust
+from orchestrator.analysis.traffic import throughput
 from orchestrator.analysis.traffic.throughput import Bins
-from orchestrator.analysis.windows import serving, windows
-from orchestrator.analysis.windows.gates import Evidence, Tolerances, judge
-from orchestrator.parts import samplers
 from orchestrator.store import tables
-
-NOT_SAMPLED = serving.Samples({}, {}, {})
 
 
 def manifest(run):
@@ -251,69 +246,6 @@ def test_workers_that_go_at_their_own_pace_are_counted_by_what_each_has_done():
     assert spent(table, "a", (5, 25)) == pytest.approx({0: 2.0, 1: 1.0})
     assert spent(table, "a", (50, 60)) == {0: 0.0, 1: 0.0}
     assert spent(table, "c", (0, 10)) == {}
-
-
-def test_the_gap_between_samples_reaches_over_the_ends_of_a_span():
-    counters = pa.table({
-        "node": ["h1"] * 4, "port": ["eth0"] * 4, "counter": ["rx_bytes"] * 4, "time_ns": [0, 50, 60, 90],
-        "value": [0.0, 1.0, 2.0, 3.0],
-    })  # fmt: skip
-    ask = {"node": "h1", "port": "eth0", "counter": "rx_bytes"}
-    assert throughput.sampling_gap_ns(counters, span_ns=(40, 70), **ask) == 50
-    assert throughput.sampling_gap_ns(counters, span_ns=(50, 60), **ask) == 10
-    assert throughput.sampling_gap_ns(counters, span_ns=(60, 130), **ask) == 40
-    assert throughput.sampling_gap_ns(counters, span_ns=(60, 130), **{**ask, "node": "h9"}) == 70
-
-
-def test_counters_sampled_seldom_do_not_fail_a_short_window_of_bursts():
-    second = 10**9
-    begin = 1_795_000_000 * second
-    packets = pa.table({
-        "node": ["h1"] * 10, "port": ["eth0"] * 10, "direction": ["in"] * 10,
-        "bin_ns": [begin + at * second // 100 for at in range(80, 90)], "wire_bytes": [10**7] * 10,
-        "captured_bytes": [10**7] * 10, "packets": [10**4] * 10, "frames": [10**4] * 10,
-    })  # fmt: skip
-    at = [begin + at * second for at in range(4)]
-    counters = nic_counters(at, received=[0.0, 1e8, 1e8, 1e8])
-    inward = received_at_h1(packets, counters, (begin + second // 2, begin + 3 * second // 2))
-    assert (inward.captured, inward.counted) == (1e8, 5e7)
-    (told,) = judge(Evidence(window="w", port_bytes=(inward,)), Tolerances())
-    assert told.passed
-
-
-def nic_counters(at, *, received):
-    """Counters of eth0 at h1 as the collector keeps them: of those that stand still the turning points alone."""
-    made = [("eth0", "rx_bytes", np.array(received)), ("eth0", "rx_packets", np.array(received) / 1e3),
-            ("", "sampler.nic.late_s", np.arange(len(at)) * 1e-6)]  # fmt: skip
-    rows = [
-        {"node": "h1", "port": port, "counter": counter, "time_ns": at[k], "value": float(values[k])}
-        for port, counter, values in made
-        for k in np.flatnonzero(samplers.turning_points(values))
-    ]
-    return pa.Table.from_pylist(rows)
-
-
-def received_at_h1(packets, counters, span_ns):
-    planned = trust.Planned(node="h1", port="eth0", state="complete", why="", counts=None)
-    data = windows._Tables(packets, None, counters, None, {}, (planned,), None, NOT_SAMPLED)
-    return windows._port_bytes(data, span_ns)[0]
-
-
-@pytest.mark.parametrize(("captured", "passed"), [(1.0, True), (0.5, False)])
-def test_a_training_that_is_silent_most_of_the_time_still_has_to_be_captured_whole(captured, passed):
-    ms, begin, bursts = 10**6, 1_795_000_000 * 10**9, 40
-    share, bins = int(10**6 * captured), [begin + (500 * k + 250 + 10 * (k % 3)) * ms for k in range(bursts)]
-    packets = pa.table({
-        "node": ["h1"] * bursts, "port": ["eth0"] * bursts, "direction": ["in"] * bursts,
-        "bin_ns": bins, "wire_bytes": [share] * bursts, "captured_bytes": [share] * bursts,
-        "packets": [share // 1000] * bursts, "frames": [share // 1000] * bursts,
-    })  # fmt: skip
-    at = [begin + k * 10 * ms for k in range(500 * bursts // 10 + 1)]
-    counters = nic_counters(at, received=np.searchsorted(bins, at) * 1e6)
-    inward = received_at_h1(packets, counters, (begin, begin + 500 * bursts * ms))
-    assert inward.counted == bursts * 1e6
-    (told,) = judge(Evidence(window="w", port_bytes=(inward,)), Tolerances())
-    assert told.passed is passed
 
 
 def test_counters_are_interpolated_and_not_guessed_beyond_their_samples():

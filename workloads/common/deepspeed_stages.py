@@ -27,13 +27,13 @@ class Piped(Modelled, Protocol):
     def hosts(self) -> list[str] | None: ...
 
     @property
-    def stage(self) -> int: ...
+    def zero_stage(self) -> int: ...
 
     @property
-    def stages(self) -> int: ...
+    def pipeline_stages(self) -> int: ...
 
     @property
-    def micro_batches(self) -> int: ...
+    def microbatches(self) -> int: ...
 
     @property
     def activation(self) -> float | None: ...
@@ -44,22 +44,22 @@ class Piped(Modelled, Protocol):
 
 def problems(config: Piped, topology: Topology) -> list[Problem]:
     """Where the pipeline cannot be what was asked for; the placement must be without problems."""
-    if config.stages == 1:
+    if config.pipeline_stages == 1:
         return []
     found = []
     world = len(ranks(config.hosts, topology))
-    if world % config.stages:
-        message = f"{world} ranks cannot be divided among {config.stages} stages"
-        found.append(Problem(at=("stages",), message=message, accepted="a divisor of the number of ranks"))
-    if config.stage > 1:
+    if world % config.pipeline_stages:
+        message = f"{world} ranks cannot be divided among {config.pipeline_stages} stages"
+        found.append(Problem(at=("pipeline_stages",), message=message, accepted="a divisor of the number of ranks"))
+    if config.zero_stage > 1:
         message = (
-            "a pipeline keeps gradients and parameters of several micro-batches: DeepSpeed has it with ZeRO-1 alone"
+            "a pipeline keeps gradients and parameters of several microbatches: DeepSpeed has it with ZeRO-1 alone"
         )
-        found.append(Problem(at=("stage",), message=message, accepted="0 or 1 beside stages"))
+        found.append(Problem(at=("zero_stage",), message=message, accepted="0 or 1 beside pipeline_stages"))
     whole = sum(1 for layer in _layers(config, topology) if layer.sizes)
-    if config.stages > whole:
-        message = f"{whole} layers with parameters cannot be divided among {config.stages} stages"
-        found.append(Problem(at=("stages",), message=message, accepted=f"at most {whole}"))
+    if config.pipeline_stages > whole:
+        message = f"{whole} layers with parameters cannot be divided among {config.pipeline_stages} stages"
+        found.append(Problem(at=("pipeline_stages",), message=message, accepted=f"at most {whole}"))
     if config.activation is None and catalog.load(config.model).transformer is None:
         message = f"nobody has told what stages of {config.model} pass on"
         found.append(Problem(at=("activation",), message=message, accepted="a size, such as 10mb"))
@@ -103,11 +103,11 @@ def partition(sizes: list[int], stages: int) -> list[slice]:
 def divided(config: Piped, topology: Topology) -> list[list[EmulatedLayer]]:
     """The layers of each stage."""
     layers = _layers(config, topology)
-    return [layers[part] for part in partition([sum(layer.sizes) for layer in layers], config.stages)]
+    return [layers[part] for part in partition([sum(layer.sizes) for layer in layers], config.pipeline_stages)]
 
 
 def activation(config: Piped, topology: Topology) -> int:
-    """Elements, scaled, that a stage passes on of a micro-batch."""
+    """Elements, scaled, that a stage passes on of a microbatch."""
     each = ELEMENT_BYTES[config.precision]
     size = config.activation
     if size is None:
@@ -115,7 +115,7 @@ def activation(config: Piped, topology: Topology) -> int:
         if shape is None:
             raise AssertionError("a configuration without problems has an activation")
         _, hidden, sequence, _ = shape
-        size = modelled.batch(config) / config.micro_batches * sequence * hidden * each
+        size = modelled.batch(config) / config.microbatches * sequence * hidden * each
     return max(1, round(size / each / topology.scale))
 
 
@@ -123,8 +123,8 @@ def plans(config: Piped, topology: Topology) -> list[StagePlan]:
     """What a rank program is given of the stages."""
     return [
         {
-            "forward_s": sum(layer.forward_s for layer in layers) / config.micro_batches,
-            "backward_s": sum(layer.backward_s for layer in layers) / config.micro_batches,
+            "forward_s": sum(layer.forward_s for layer in layers) / config.microbatches,
+            "backward_s": sum(layer.backward_s for layer in layers) / config.microbatches,
             "sizes": [size for layer in layers for size in layer.sizes],
         }
         for layers in divided(config, topology)
@@ -135,15 +135,15 @@ def traffic(config: Piped, topology: Topology) -> tuple[Pairs, int, str]:
     """Who sends how much to whom in an iteration, the parameters of the whole model, and how that was counted."""
     world = len(ranks(config.hosts, topology))
     element_bytes = ELEMENT_BYTES[config.precision]
-    replicas = world // config.stages
-    message = config.micro_batches * activation(config, topology) * element_bytes
+    replicas = world // config.pipeline_stages
+    message = config.microbatches * activation(config, topology) * element_bytes
     found: list[Pairs] = []
     total = 0
     for number, layers in enumerate(divided(config, topology)):
         held = sum(size for layer in layers for size in layer.sizes)
         total += held
         # ZeRO-1 gathers the parameters, padded to twice the number of replicas, where each has updated its share.
-        gathered = -(-held // (2 * replicas)) * 2 * replicas if config.stage else 0
+        gathered = -(-held // (2 * replicas)) * 2 * replicas if config.zero_stage else 0
         members = range(number * replicas, (number + 1) * replicas)
         share = (replicas - 1) / replicas * element_bytes
         found += [
@@ -153,6 +153,6 @@ def traffic(config: Piped, topology: Topology) -> tuple[Pairs, int, str]:
     for line in (range(replica, world, replicas) for replica in range(replicas)):
         for before, after in pairwise(line):
             found.append({(before, after): message, (after, before): message})
-    passes = f"{config.micro_batches} micro-batches forward and backward between {config.stages} stages"
-    reduced = "all-reduce" + (" and all-gather" if config.stage else "")
+    passes = f"{config.microbatches} microbatches forward and backward between {config.pipeline_stages} stages"
+    reduced = "all-reduce" + (" and all-gather" if config.zero_stage else "")
     return between.summed(found), total, f"{passes}, {reduced} over {replicas} replicas, {element_bytes} bytes each"

@@ -23,7 +23,7 @@ SPARE_PORTS = 8  # of those ranks take tensors on: others may still be busy with
 # After the ports at which the ranks of a host take tensors: mpirun's and its daemons', and where a daemon is asked for.
 _DAEMON_AT = 91
 _DAEMON_PORTS = 8  # as the last runs' are not free at once
-_DOOR_AT = 99
+_COMMAND_AT = 99
 _MOST_RANKS = _DAEMON_AT - SPARE_PORTS
 
 _STARTER, _DAEMON = "mpi.mpirun", "mpi.daemon"
@@ -68,10 +68,10 @@ def problems(hosts: Sequence[str]) -> list[Problem]:
 def launches(mpi: Mpi, job: Job, topology: Topology) -> list[Launch]:
     """Starts mpirun at the host of rank 0, then a daemon at each other host.
 
-    The ranks are launches of their own: they call `mpi_join.join` before they initialize MPI.
+    The ranks are launches of their own: they call `join.join` before they initialize MPI.
     """
     first, *others = (topology.node(name) for name in job.nodes)
-    port = _port(job) + _DOOR_AT
+    port = _port(job) + _COMMAND_AT
     daemons = [
         _helper(mpi, job, node, f"{job.name}-daemon-{node.name}", (_DAEMON, node.address, str(port))) for node in others
     ]
@@ -93,7 +93,7 @@ def _helper(mpi: Mpi, job: Job, node: Node, name: str, command: tuple[str, ...])
         env={
             "MPI_RANK": rank_name(job, ""),
             "MPI_MEET_S": f"{MEET_S:g}",
-            "MPI_DOOR_PORT": str(_port(job) + _DOOR_AT),
+            "MPI_DAEMON_PORT": str(_port(job) + _COMMAND_AT),
             "OMPI_MCA_oob_tcp_if_include": _network(node),
             "PYTHONDONTWRITEBYTECODE": "1",
             **mpi.env,
@@ -166,7 +166,7 @@ def _tensor_ports(job: Job) -> int:
 def _flows(mpi: Mpi, job: Job, topology: Topology) -> tuple[Flow, ...]:
     """What mpirun and its daemons say to each other, then what the ranks do."""
     base = _port(job)
-    control = list(range(base + _DAEMON_AT, base + _DOOR_AT + 1))
+    control = list(range(base + _DAEMON_AT, base + _COMMAND_AT + 1))
     ranks = [] if mpi.transport == "rdma" else list(range(base, base + _tensor_ports(job)))  # RDMA shows no ports
     if mpi.tensors and ranks:
         training = tuple(Flow(kind="training", name=job.name, port=port) for port in ranks)

@@ -14,7 +14,7 @@ from workloads.common import environments, shipping
 from workloads.common.between import flows
 from workloads.common.placement import WorkloadConfig, ranks
 from workloads.rank.torch.context import Settings
-from workloads.readers.iterations import LOG
+from workloads.readers.iteration_logs import LOG
 
 RENDEZVOUS_S = 90.0  # for all ranks to import torch and to meet
 COLLECTIVE_S = 900.0  # published iterations under burst traffic last up to 183 s

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo, WithJsonSchema
 
-from orchestrator.core import secret_looks
+from orchestrator.core import lookup, secret_looks
 from orchestrator.core.units import Mistake
 
 _INSTEAD = "env_from, such as `env_from: [{name}]`, which takes it from your environment and never records it"
@@ -40,10 +41,21 @@ def _taken(value: Any) -> Any:
     return entries
 
 
+def _beside(sources: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    """Relative paths from the folder of the file that names them; a file that is not there may be when a run begins."""
+    folders = lookup.folders_of(info)
+    found = {name: lookup.find(source, folders) for name, source in sources.items() if secret_looks.is_file(source)}
+    return {
+        **sources,
+        **{name: str(path) for name, path in found.items() if path is not None and path.parent != Path()},
+    }
+
+
 Recorded = Annotated[dict[str, str], BeforeValidator(_recorded)]
 Taken = Annotated[
     dict[str, str],
     BeforeValidator(_taken),
+    AfterValidator(_beside),
     WithJsonSchema(
         {
             "anyOf": [

@@ -1,4 +1,7 @@
-"""Reduces a capture to what each of its flows carried over time, in bins fine enough to see single bursts."""
+"""Reduces a capture to what each of its flows carried over time, in bins fine enough to see single bursts.
+
+The same reading notes when single packets were seen, since it is the one that every capture gets once.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from orchestrator.analysis.capture import accounting
 from orchestrator.analysis.capture.binning import BinStore
 from orchestrator.analysis.capture.flowtable import FlowTable
 from orchestrator.analysis.capture.rotation import in_order
+from orchestrator.analysis.capture.sightings import Ints, Sightings
 from orchestrator.core.errors import CaptureError
 from orchestrator.parts.rows import Columns
 
@@ -20,13 +24,16 @@ MOST_ROWS = 2_000_000  # of a capture; beyond, bins become wider
 
 def reduce(
     files: Sequence[Path], *, port: str, offset_ns: int = 0, segment: int | None = None, most: int = MOST_ROWS
-) -> Columns:
-    """Columns of `flow_packets` for a (rotated) set of files of one port; arguments as of `captures.reduce`.
+) -> tuple[Columns, Ints]:
+    """Columns of `flow_packets`, and what `sightings` notes, for a (rotated) set of files of one port.
+
+    Arguments are as of `captures.reduce`.
 
     Files that cannot be read are left out here; `captures.reduce` says what is wrong with them.
     """
     store = BinStore(width_ns=FINEST_NS, budget=most)
-    table = FlowTable(offset_ns=offset_ns, bin_ns=FINEST_NS, segment=segment, on_bins=store.add)
+    seen = Sightings()
+    table = FlowTable(offset_ns=offset_ns, bin_ns=FINEST_NS, segment=segment, on_bins=store.add, sightings=seen)
     ordered, _ = in_order(files)
     for file in ordered:
         try:
@@ -38,7 +45,7 @@ def reduce(
     row_of = np.full(table.directions, -1, np.int64)
     row_of[rows] = np.arange(len(rows))
     bins = store.bins(row_of, in_order=not table.counts[accounting.BACK_BINS])
-    return {
+    columns = {
         "port": [port] * len(bins),
         "flow": bins.flow,
         "bin_ns": bins.start_ns,
@@ -48,3 +55,4 @@ def reduce(
         "payload_bytes": bins.payload_bytes,
         "repeated_bytes": bins.repeated_bytes,
     }
+    return columns, seen.rows()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.capture import accounting, decoding, framing, queuepairs
+from orchestrator.analysis.capture import sightings as sighting
 from orchestrator.analysis.capture.pcap import ETHERNET, Batch, FileEnd, packets_of
 from orchestrator.analysis.capture.trace import ETHERTYPE, OVERFLOW, RUNT, protocol_name
 
@@ -51,7 +52,7 @@ class FlowTable:
     rows as accounting lays them out, which it has to copy. A direction and
     bin comes once, bin after bin, unless packets' stamps went back (`counts[accounting.BACK_BINS]`). Instants are the
     file's plus `offset_ns`. `segment`: the MTU of a device that cuts longer packets after they are captured; wire
-    bytes are then of its frames. Once another thread sets `stop`, nothing more is read.
+    bytes are then of its frames. `sightings` note single packets. Once another thread sets `stop`, nothing is read.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class FlowTable:
         bin_ns: int,
         segment: int | None = None,
         on_bins: OnBins,
+        sightings: sighting.Sightings | None = None,
         stop: threading.Event | None = None,
     ) -> None:
         self.offset_ns = offset_ns
@@ -71,6 +73,7 @@ class FlowTable:
         self.link_types: set[int] = set()
         self.queue_pairs = queuepairs.QueuePairTable()
         self._on_bins = on_bins
+        self._sightings = sightings
         self._stop = stop or threading.Event()
         self._headers = decoding.empty_headers(BATCH)
         self._slots, self._keys, self._shared, self._directions, self._active = accounting.empty_conversations(
@@ -128,6 +131,8 @@ class FlowTable:
         decoding.decode(batch.data, batch.frames, batch.packets, self._headers, self.undecoded)
         if self.undecoded[decoding.ROCE] > roce:
             self.queue_pairs.add(batch.data, batch.frames, self._headers, batch.packets)
+        if self._sightings is not None:
+            self._sightings.add(batch.frames, self._headers, batch.packets)
         done = 0
         while done < batch.packets:
             why, done = accounting.account(
@@ -180,6 +185,7 @@ def warm() -> None:
         FlowTable(bin_ns=1_000_000, on_bins=lambda _table, _bins: None).add(path)
     accounting.rehash(*accounting.empty_conversations(2)[:2], 0)
     queuepairs.warm()
+    sighting.warm()
 
 
 def mac_text(mac: int) -> str:

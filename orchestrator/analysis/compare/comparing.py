@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.compare import regression, selection
-from orchestrator.analysis.compare.regression import PointChange, Rule, RunSeries
+from orchestrator.analysis.compare.designs import Unit
+from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, PointChange, Rule, RunSeries
 from orchestrator.analysis.compare.selection import Chosen
+from orchestrator.analysis.stats.level_steps import FEWEST_IN_ALL, Step, findable, steps
 from orchestrator.analysis.stats.statistics import quantile
-from orchestrator.analysis.stats.steps import FEWEST_IN_ALL, Step, steps
 from orchestrator.core.exitcodes import Exit
 
 MOST_NIGHTS = 90
@@ -23,13 +24,14 @@ MOST_NIGHTS = 90
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The median of a point, night by night (seconds, NaN where not measured), and the steps in it."""
+    """The median of a point, night by night (seconds, NaN where not measured), and the steps in it or that could be."""
 
     point: str
     label: str
     days: tuple[str, ...]
     p50_s: tuple[float, ...]
     steps: tuple[Step, ...]
+    findable: float  # the smallest step in the middle of the nights that would be told, a share of 1; NaN: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ class Comparison:
     a: Chosen
     b: Chosen
     rule: Rule
+    unit: Unit
     changes: tuple[PointChange, ...]
     labels: Mapping[str, str]
     differences: tuple[str, ...]  # what else differs between the sides, in sentences
@@ -56,13 +59,14 @@ class Comparison:
         return Exit.INCONCLUSIVE if len(self.of("cannot tell")) == len(self.changes) else Exit.OK
 
 
-def compare(results: Path, a: str, b: str, *, rule: Rule, seed: int = 1) -> Comparison:
+def compare(results: Path, a: str, b: str, *, rule: Rule) -> Comparison:
     """Compare what two names stand for (see `selection.choose`)."""
     reference, candidate = selection.choose(results, a), selection.choose(results, b)
     found, labels = selection.pairs(reference, candidate)
     name = selection.name_of(candidate)
     return Comparison(
-        a=reference, b=candidate, rule=rule, changes=regression.compare(found, rule, seed=seed), labels=labels,
+        a=reference, b=candidate, rule=rule, unit=regression.unit_of(found),
+        changes=regression.compare(found, rule), labels=labels,
         differences=tuple(differences(reference, candidate)),
         histories=histories(selection.nights(results, name)[-MOST_NIGHTS:], rule=rule) if name else (),
     )  # fmt: skip
@@ -80,6 +84,7 @@ def histories(nights: Sequence[Chosen], *, rule: Rule) -> tuple[History, ...]:
             History(
                 point=key, label=labels[key], days=days, p50_s=values,
                 steps=steps(values, margin=rule.margin["p50"], alpha=rule.alpha / len(keys)),
+                findable=findable(values, margin=rule.margin["p50"], alpha=rule.alpha / len(keys)),
             )
         )  # fmt: skip
     return tuple(found)
@@ -134,10 +139,28 @@ def headline(comparison: Comparison) -> str:
     counts = {verdict: comparison.of(verdict) for verdict in ("worse", "better", "same", "cannot tell")}
     told = ", ".join(f"{len(points)} {verdict}" for verdict, points in counts.items() if points)
     lines = [f"{comparison.b.name} against {comparison.a.name}: {told} (of {len(comparison.changes)} points)"]
+    lines.append(basis(comparison))
     for verdict in ("worse", "better"):
         by_size = sorted(counts[verdict], key=lambda c: -abs(math.log(_telling(c).ratio)))
         lines += [f"{verdict}: {comparison.labels[c.point]}: {change_text(c)}" for c in by_size]
     return "\n".join(lines)
+
+
+def basis(comparison: Comparison) -> str:
+    """What the verdicts rest on, and how often a wrong alarm is expected."""
+    rule = comparison.rule
+    if comparison.unit != "night":
+        what = "pairs that were measured in turn" if comparison.unit == "block" else "runs of the same night"
+        of_equals = f"{100 * rule.alpha:g} of 100 comparisons of equals"
+        return f"judged by {what}: {of_equals} are called worse or better wrongly, over all points"
+    a, b = (max(side) for side in zip(*(change.nights for change in comparison.changes), strict=True))
+    often = f"one night in {NIGHTS_A_YEAR / rule.alarms_a_year:.0f}"
+    return f"judged by nights ({a} against {b}): of equal nights {often} is called worse wrongly, over all points"
+
+
+def found_from(point: PointChange) -> str:
+    """The smallest change of the median that would have been found."""
+    return percent(point.change("p50").detectable)
 
 
 def change_text(point: PointChange) -> str:
@@ -145,7 +168,7 @@ def change_text(point: PointChange) -> str:
     change = _telling(point)
     if math.isnan(change.ratio):
         return point.why
-    interval = "no interval" if math.isnan(change.low) else f"{percent(change.low)} to {percent(change.high)}"
+    interval = "interval unknown" if math.isnan(change.low) else f"{percent(change.low)} to {percent(change.high)}"
     sides = f"{change.a_s * 1e3:.1f} to {change.b_s * 1e3:.1f} ms"
     return f"{change.statistic} {percent(change.ratio)} ({interval}), {sides}"
 
@@ -166,4 +189,8 @@ def step_lines(found: Sequence[History]) -> list[str]:
     short = [h for h in found if sum(not math.isnan(value) for value in h.p50_s) < FEWEST_IN_ALL]
     if short:
         lines.append(f"{len(short)} of {len(found)} points have fewer than {FEWEST_IN_ALL} nights: no step can be told")
+    smallest = [history.findable for history in found if not history.steps and not math.isnan(history.findable)]
+    if smallest:
+        ends = " to ".join(dict.fromkeys(percent(1 + share) for share in (min(smallest), max(smallest))))
+        lines.append(f"{len(smallest)} points without a step: one of {ends} in the middle of the nights would be told")
     return lines

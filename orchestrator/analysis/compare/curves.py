@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.compare import settings
-from orchestrator.analysis.compare.settings import Setting
+from orchestrator.analysis.compare import window_settings
+from orchestrator.analysis.compare.window_settings import Setting
 from orchestrator.analysis.stats.iterations import JobSeries, series
+from orchestrator.analysis.stats.moderation import Moderated, Spread, moderated
 from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
 from orchestrator.analysis.traffic.throughput import Kept
@@ -23,7 +24,6 @@ from orchestrator.store.rundir import Entry
 
 Floats = npt.NDArray[np.float64]
 NO_TRAFFIC = "none"
-_NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -58,32 +58,12 @@ class Measured:
     requested_bps: float
     load_bps: float
     mean_s: float
-    error_s: float  # standard error of the mean, over runs where there are several
+    error_s: float  # standard error of the mean over runs, steadied by the curve's other points; NaN: not known
+    freedom: float  # its degrees of freedom
     p99_s: float
     iterations: int
     seconds: tuple[Floats, ...]
     links: tuple[SharedLink, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """A window of many while the ranks stayed up, beside the same in a run of its own: medians with intervals, seconds.
-
-    `runs` are the two runs.
-    """
-
-    kind: Kind
-    load_bps: float
-    among: tuple[float, float, float]
-    alone: tuple[float, float, float]
-    runs: tuple[str, str]
-
-    @property
-    def apart(self) -> bool | None:
-        """Whether their intervals do not meet; None where one has none."""
-        if not all(map(math.isfinite, (*self.among, *self.alone))):
-            return None
-        return self.among[2] < self.alone[1] or self.alone[2] < self.among[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +82,8 @@ class Series:
         """The same as arrays."""
         return congestion.curve(
             [point.load_bps for point in self.points], [point.mean_s for point in self.points],
-            [point.error_s for point in self.points], capacity_bps=self.capacity_bps, theory_bytes=self.theory_bytes,
+            [point.error_s for point in self.points], [point.freedom for point in self.points],
+            capacity_bps=self.capacity_bps, theory_bytes=self.theory_bytes,
         )  # fmt: skip
 
     def seconds_at(self, load_bps: float) -> float:
@@ -131,7 +112,9 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Window:
+class Window:
+    """A place with its iteration times (seconds), the link's capacity, and the bytes of an iteration by theory."""
+
     place: Place
     seconds: Floats
     capacity_bps: float
@@ -158,8 +141,8 @@ def measured(entries: Iterable[Entry]) -> tuple[Series, ...]:
     A window without cross traffic is a point of every curve of the same model, ranks, workload and transport that was
     set alike.
     """
-    windows = [window for entry in entries for window in _windows(entry) if not window.place.fresh]
-    by_curve: dict[_Key, list[_Window]] = defaultdict(list)
+    windows = [window for entry in entries for window in windows_of(entry) if not window.place.fresh]
+    by_curve: dict[_Key, list[Window]] = defaultdict(list)
     for window in windows:
         by_curve[window.curve].append(window)
     with_traffic = {_without_traffic(key) for key in by_curve if key[0].traffic != NO_TRAFFIC}
@@ -179,72 +162,56 @@ def _told_apart(keys: Sequence[_Key]) -> list[Kind]:
     texts = {
         (kind, setting): text
         for kind, found in of_kind.items()
-        for setting, text in zip(found, settings.differences(found), strict=True)
+        for setting, text in zip(found, window_settings.differences(found), strict=True)
     }
     return [replace(key[0], differs=texts[key]) for key in keys]
-
-
-def checks(entries: Iterable[Entry]) -> tuple[Check, ...]:
-    """Every point of a sweep in windows mode that was measured again in a run of its own."""
-    windows = [window for entry in entries for window in _windows(entry) if window.place.point]
-    found = []
-    for alone in windows:
-        others = [one for one in windows if not one.place.fresh and one.place.point == alone.place.point]
-        if alone.place.fresh and others:
-            among = others[-1]
-            found.append(
-                Check(
-                    kind=alone.kind,
-                    load_bps=alone.place.load_bps,
-                    among=_median(among.seconds),
-                    alone=_median(alone.seconds),
-                    runs=(among.place.path.name, alone.place.path.name),
-                )
-            )
-    return tuple(found)
-
-
-def _median(seconds: Floats) -> tuple[float, float, float]:
-    found = _summary(seconds).p50
-    return float(found.value), float(found.low), float(found.high)
 
 
 def _without_traffic(key: _Key) -> _Key:
     return replace(key[0], traffic=NO_TRAFFIC), key[1].without_traffic
 
 
-def _series(kind: Kind, windows: Sequence[_Window]) -> Series:
-    by_load: dict[float, list[_Window]] = defaultdict(list)
+def _series(kind: Kind, windows: Sequence[Window]) -> Series:
+    by_load: dict[float, list[Window]] = defaultdict(list)
     for window in windows:
         by_load[window.place.requested_bps].append(window)
-    points = sorted((_point(requested, mine) for requested, mine in by_load.items()), key=lambda one: one.load_bps)
+    steadied = moderated({str(load): _spread(mine) for load, mine in by_load.items()}).points
+    points = [_point(requested, mine, steadied.get(str(requested))) for requested, mine in by_load.items()]
     return Series(
-        kind=kind, points=tuple(points), capacity_bps=min(window.capacity_bps for window in windows),
+        kind=kind, points=tuple(sorted(points, key=lambda one: one.load_bps)),
+        capacity_bps=min(window.capacity_bps for window in windows),
         theory_bytes=float(np.mean([window.theory_bytes for window in windows])),
         scales=tuple(sorted({window.scale for window in windows})), emulated=any(window.emulated for window in windows),
     )  # fmt: skip
 
 
-def _point(requested: float, windows: Sequence[_Window]) -> Measured:
-    means = [float(np.mean(window.seconds)) for window in windows]
-    if len(means) > 1:
-        error = float(np.std(means, ddof=1)) / math.sqrt(len(means))
-    else:
-        found = _summary(windows[0].seconds).mean
-        error = (found.high - found.low) / 2 / _NORMAL_95 if math.isfinite(found.high - found.low) else 0.0
+def _spread(windows: Sequence[Window]) -> Spread:
+    """What the runs of a point differ by."""
+    of_runs = _by_run(windows)
+    middle = math.fsum(of_runs.values()) / len(of_runs)
+    return Spread(freedom=len(of_runs) - 1, residuals={run: value - middle for run, value in of_runs.items()})
+
+
+def _by_run(windows: Sequence[Window]) -> dict[str, float]:
+    """The logarithm of each run's mean; several windows of a run count as one."""
+    logs: dict[str, list[float]] = defaultdict(list)
+    for window in windows:
+        logs[window.place.path.name].append(math.log(float(np.mean(window.seconds))))
+    return {run: math.fsum(found) / len(found) for run, found in logs.items()}
+
+
+def _point(requested: float, windows: Sequence[Window], spread: Moderated | None) -> Measured:
+    of_runs = _by_run(windows)
+    mean_s = math.exp(math.fsum(of_runs.values()) / len(of_runs))
     together = np.concatenate([window.seconds for window in windows])
     return Measured(
-        requested_bps=requested, load_bps=float(np.mean([window.place.load_bps for window in windows])),
-        mean_s=float(np.mean(means)), error_s=error, p99_s=float(np.quantile(together, 0.99, method="inverted_cdf")),
+        requested_bps=requested, load_bps=float(np.mean([window.place.load_bps for window in windows])), mean_s=mean_s,
+        error_s=mean_s * math.sqrt(spread.variance / len(of_runs)) if spread is not None else math.nan,
+        freedom=spread.freedom if spread is not None else math.nan,
+        p99_s=float(np.quantile(together, 0.99, method="inverted_cdf")),
         iterations=len(together), seconds=tuple(window.seconds for window in windows),
         links=tuple(window.link for window in windows if window.link is not None),
     )  # fmt: skip
-
-
-def _summary(seconds: Floats) -> Any:
-    from orchestrator.analysis.stats.statistics import summarise
-
-    return summarise(seconds, seed=1)
 
 
 def places(entry: Entry) -> Iterator[Place]:
@@ -256,7 +223,7 @@ def places(entry: Entry) -> Iterator[Place]:
         return
     job, scale = jobs[0], int(manifest["scale"])
     planned = (manifest.get("sweep") or {}).get("points") or {}
-    set_to = settings.of_windows(entry)
+    set_to = window_settings.of_windows(entry)
     for record in valid:
         name = record["window"]
         loads = [load["achieved_bps"] for load in record["loads"]]
@@ -273,7 +240,8 @@ def places(entry: Entry) -> Iterator[Place]:
         )  # fmt: skip
 
 
-def _windows(entry: Entry) -> Iterable[_Window]:
+def windows_of(entry: Entry) -> Iterable[Window]:
+    """The same with their iterations and the queue where they met the training."""
     here = list(places(entry))
     if not here:
         return
@@ -284,7 +252,7 @@ def _windows(entry: Entry) -> Iterable[_Window]:
     scale = int(manifest["scale"])
     for place in here:
         span_ns = (place.record["start_ns"], place.record["end_ns"])
-        yield _Window(
+        yield Window(
             place=place, seconds=_within(times, place.record["iterations"][job["name"]]),
             capacity_bps=min(_capacity(manifest), place.setting.least_rate_bps),
             theory_bytes=float((job.get("theory") or {}).get("bytes_per_iteration", math.nan)) * scale, scale=scale,

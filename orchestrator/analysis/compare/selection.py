@@ -276,7 +276,9 @@ def _series(window: _Window, known: dict[tuple[Path, str], JobSeries]) -> RunSer
     if (run, window.job) not in known:
         known[run, window.job] = series(tables.read(run / "tables", "iterations"), window.job)
     span = window.record["iterations"][window.job]
-    return RunSeries(run=window.entry.run, seconds=known[run, window.job].within(span["first"], span["last"]).seconds)
+    seconds = known[run, window.job].within(span["first"], span["last"]).seconds
+    night, block = _instance(window.entry), " ".join(window.repetition)
+    return RunSeries(run=window.entry.run, seconds=seconds, night=night, block=block)
 
 
 def _some(chosen: Chosen) -> str:

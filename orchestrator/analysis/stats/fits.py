@@ -83,7 +83,7 @@ def fit(load_bps: npt.ArrayLike, seconds: npt.ArrayLike, *, capacity_bps: float,
     return Fit(
         a_s=math.exp(intercept), a_interval_s=(math.exp(intercept - half[0]), math.exp(intercept + half[0])),
         b=b, b_interval=(b - float(half[1]), b + float(half[1])), n=exponent,
-        n_interval=None if n is not None else _exponent_interval(left, logs, rest), capacity_bps=capacity_bps,
+        n_interval=None if n is not None else _exponent_interval(left, logs, exponent, rest), capacity_bps=capacity_bps,
         points=len(logs), r2=1 - rest / total if total > 0 else math.nan,
         left_out_error=_left_out_error(left, logs, n), aicc=_aicc(rest, len(logs), parameters),
         covariance=tuple(tuple(float(value) for value in row) for row in covariance),
@@ -125,19 +125,26 @@ def _best_exponent(left: Floats, logs: Floats) -> float:
     rests = [_rest(float(n), left, logs) for n in grid]
     place = int(np.argmin(rests))
     around = (float(grid[max(0, place - 1)]), float(grid[min(len(grid) - 1, place + 1)]))
-    return float(optimize.minimize_scalar(_rest, bounds=around, args=(left, logs), method="bounded").x)
+    return float(
+        optimize.minimize_scalar(_rest, bounds=around, args=(left, logs), method="bounded", options={"xatol": 1e-9}).x
+    )
 
 
-def _exponent_interval(left: Floats, logs: Floats, rest: float) -> tuple[float, float]:
-    """The exponents whose rest an F test cannot tell from the best one's; within FREE_WITHIN."""
-    from scipy import stats
+def _exponent_interval(left: Floats, logs: Floats, best: float, rest: float) -> tuple[float, float]:
+    """The exponents whose rest an F test cannot tell from the best one's (profile likelihood); within FREE_WITHIN."""
+    from scipy import optimize, stats
 
     freedom = len(logs) - 3
     limit = rest * (1 + float(stats.f.ppf(CONFIDENCE, 1, freedom)) / freedom)
-    grid = np.geomspace(*FREE_WITHIN, 200)
-    inside = [float(n) for n in grid if _rest(float(n), left, logs) <= limit]
-    best = _best_exponent(left, logs)
-    return min([best, *inside]), max([best, *inside])
+
+    def beyond(exponent: float) -> float:
+        return _rest(exponent, left, logs) - limit
+
+    low, high = (
+        end if beyond(end) <= 0 else float(optimize.brentq(beyond, min(end, best), max(end, best), rtol=1e-9))
+        for end in FREE_WITHIN
+    )
+    return low, high
 
 
 def _gradient(left: Floats, b: float, n: float, *, free: bool) -> Floats:

@@ -59,9 +59,9 @@ class JobSeries:
         """From the start of the first iteration to the end of the last one; None when there is none."""
         return (int(self.start_ns.min()), int(self.end_ns.max())) if len(self.iteration) else None
 
-    def summary(self, *, seed: int) -> Summary:
+    def summary(self) -> Summary:
         """Mean and quantiles of the iteration time in seconds."""
-        return summarise(self.seconds, seed=seed)
+        return summarise(self.seconds)
 
 
 def series(table: Any, job: str) -> JobSeries:

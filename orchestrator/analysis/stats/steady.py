@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 BATCH = 5  # samples, of MSER-5
 FEWEST = 12  # samples below which no drift is told: three parameters and an interval
@@ -107,8 +107,8 @@ def drift(values: npt.ArrayLike) -> Drift:
     correlation = min(max((n * raw + 2) / (n - 4), 0.0), MOST_CORRELATION)
     slope, error = _generalised(design, scaled, correlation)
     freedom = max(1.0, n * (1 - correlation) / (1 + correlation) - 2)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
-    p = float(2 * stats.t.sf(abs(slope) / error, freedom))
+    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    p = float(2 * special.stdtr(freedom, -abs(slope) / error))
     return Drift(share=slope, low=slope - half, high=slope + half, p=p)
 
 

@@ -26,13 +26,14 @@ DRAWS = 1000
 class Curve:
     """Mean iteration times over loads, one job on one link; arrays of shape (points,), ordered by load.
 
-    `error_s` is the standard error of each mean (0 where it is not known), `theory_bytes` what a rank must send an
-    iteration (eq. 3.1).
+    `error_s` is the standard error of each mean (NaN where it is not known) with its degrees of `freedom`,
+    `theory_bytes` what a rank must send an iteration (eq. 3.1).
     """
 
     load_bps: Floats
     seconds: Floats
     error_s: Floats
+    freedom: Floats
     capacity_bps: float
     theory_bytes: float
 
@@ -43,8 +44,8 @@ class Curve:
     def without(self, keep: npt.NDArray[np.bool_]) -> Curve:
         """The curve of the points that are kept."""
         return curve(
-            self.load_bps[keep], self.seconds[keep], self.error_s[keep], capacity_bps=self.capacity_bps,
-            theory_bytes=self.theory_bytes,
+            self.load_bps[keep], self.seconds[keep], self.error_s[keep], self.freedom[keep],
+            capacity_bps=self.capacity_bps, theory_bytes=self.theory_bytes,
         )  # fmt: skip
 
 
@@ -80,7 +81,8 @@ class CongestionPoint:
     """The onset under RULE, or why there is none; intervals of the crossing, in bit/s.
 
     `over_rules` is the lowest and the highest one over RULES, `over_draws` the 95 % interval when the means vary by
-    their standard errors, and `found` the shares of rules and of draws that gave any.
+    their standard errors (None as well where one of them is not known), and `found` the shares of rules and of draws
+    that gave any.
     """
 
     onset: Onset | None
@@ -101,16 +103,17 @@ class MostCongested:
 
 
 def curve(
-    load_bps: npt.ArrayLike, seconds: npt.ArrayLike, error_s: npt.ArrayLike = 0.0, *, capacity_bps: float,
-    theory_bytes: float,
+    load_bps: npt.ArrayLike, seconds: npt.ArrayLike, error_s: npt.ArrayLike = math.nan,
+    freedom: npt.ArrayLike = math.inf, *, capacity_bps: float, theory_bytes: float,
 ) -> Curve:  # fmt: skip
     """A curve of points in any order; those without a time, or at the capacity and above, are left out."""
     loads, times = np.asarray(load_bps, np.float64), np.asarray(seconds, np.float64)
-    errors = np.nan_to_num(np.broadcast_to(np.asarray(error_s, np.float64), loads.shape))
+    errors, freedoms = (np.broadcast_to(np.asarray(one, np.float64), loads.shape) for one in (error_s, freedom))
     usable = np.isfinite(times) & (times > 0) & (loads < capacity_bps)
     order = np.argsort(loads[usable], kind="stable")
     return Curve(
         load_bps=loads[usable][order], seconds=times[usable][order], error_s=errors[usable][order],
+        freedom=freedoms[usable][order],
         capacity_bps=capacity_bps, theory_bytes=theory_bytes,
     )  # fmt: skip
 
@@ -149,14 +152,13 @@ def congestion_point(of: Curve, *, seed: int = 1) -> CongestionPoint:
     """The congestion point under the one rule that is fixed, and how much it depends on the rule and on the data."""
     onset, why = _onset(of, RULE)
     by_rule = [found.crossing_bps for rule in RULES if (found := _onset(of, rule)[0])]
-    draw = np.random.default_rng(seed)
-    varied = of.seconds + draw.normal(size=(DRAWS, len(of.seconds))) * of.error_s
+    varied = _drawn(of, np.random.default_rng(seed))
     by_draw = [found.crossing_bps for times in varied if (found := _onset(_with(of, times), RULE)[0])]
     return CongestionPoint(
         onset=onset, why=why,
         over_rules=(min(by_rule), max(by_rule)) if by_rule else None,
         over_draws=(float(np.quantile(by_draw, 0.025)), float(np.quantile(by_draw, 0.975))) if by_draw else None,
-        found=(len(by_rule) / len(RULES), len(by_draw) / DRAWS),
+        found=(len(by_rule) / len(RULES), len(by_draw) / len(varied) if len(varied) else math.nan),
     )  # fmt: skip
 
 
@@ -208,9 +210,19 @@ def cdf(seconds: Sequence[npt.ArrayLike]) -> tuple[Floats, Floats]:
     return values, np.arange(1, len(values) + 1) / max(1, len(values))
 
 
+def _drawn(of: Curve, draw: np.random.Generator) -> Floats:
+    """DRAWS times the means as they might have come out, shape (draws, points); none where an error is not known."""
+    if np.isnan(of.error_s).any():
+        return np.zeros((0, len(of.seconds)))
+    # An error of few runs is itself uncertain: Student's t, about normal at very many degrees of freedom.
+    shape = (DRAWS, len(of.seconds))
+    varied: Floats = of.seconds + draw.standard_t(np.minimum(of.freedom, 1e6), shape) * of.error_s
+    return varied
+
+
 def _with(of: Curve, seconds: Floats) -> Curve:
     return Curve(
-        load_bps=of.load_bps, seconds=seconds, error_s=of.error_s, capacity_bps=of.capacity_bps,
+        load_bps=of.load_bps, seconds=seconds, error_s=of.error_s, freedom=of.freedom, capacity_bps=of.capacity_bps,
         theory_bytes=of.theory_bytes,
     )  # fmt: skip
 

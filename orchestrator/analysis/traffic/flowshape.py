@@ -39,7 +39,7 @@ def told_apart(found: Traffic) -> Traffic:
     hosts = np.union1d(found.src[training], found.dst[training])
     side = (kind == OTHER) & np.isin(found.src, hosts) & np.isin(found.dst, hosts) & (found.src_port > 0)
     kind[side], name[side] = CONTROL, "side connection"
-    return replace(found, kind=kind, name=name)
+    return replace(found, kind=kind, name=name, guessed=True)
 
 
 def _big(found: Traffic) -> Mask:

@@ -193,17 +193,6 @@ def counter_growth(
     return float(at[1] - at[0])
 
 
-def sampling_gap_ns(counters: Any, *, node: str, port: str, counter: str, span_ns: tuple[int, int]) -> int:
-    """The longest time in nanoseconds between samples of a counter that a span touches, its ends included."""
-    time_ns, _ = samples(counters, node=node, port=port, counter=counter)
-    begin_ns, end_ns = span_ns
-    if not len(time_ns):
-        return end_ns - begin_ns
-    at = np.concatenate(([min(begin_ns, time_ns[0])], time_ns, [max(end_ns, time_ns[-1])]))
-    touched = (at[1:] > begin_ns) & (at[:-1] < end_ns)
-    return int(np.max(np.diff(at)[touched], initial=0))
-
-
 def samples(counters: Any, *, node: str, port: str | None, counter: str) -> tuple[Ints, Floats]:
     """Instants (ns) and values of one counter, in order of time."""
     if isinstance(counters, Kept):

@@ -47,6 +47,7 @@ class Traffic:
     bin_payload: Ints
     begin_ns: int
     end_ns: int
+    guessed: bool = False  # kinds are told by the flows' shape, since nobody said what was launched
 
     def __len__(self) -> int:
         return len(self.src)

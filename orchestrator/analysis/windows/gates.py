@@ -7,11 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.windows import portbytes
+from orchestrator.analysis.windows.clocks import Clock, OneWay, judge_clocks, judge_order
+from orchestrator.analysis.windows.conditions import Held, Hits, judge_held, judge_hits
+from orchestrator.analysis.windows.course import Course, judge_courses
 from orchestrator.analysis.windows.judgement import gate
 from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
 from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
-from orchestrator.remote import clocks
+from orchestrator.core.units import span_text
 from orchestrator.store.records import Gate
 
 
@@ -20,6 +23,7 @@ class Tolerances:
     """What a window must keep to. Shares are of 1; a None switches the gate off."""
 
     load: float | None = 0.05  # largest |achieved / requested - 1|; None: as achieved, told but never failed
+    load_course: float | None = 0.2  # largest departure of a load over time from its schedule; None: only told
     capture_drops: float = 0.0001  # largest share of packets that a capture dropped
     capture_nic: float | None = 0.02  # largest |captured / counted - 1| of a port's bytes
     capture_nic_floor_bytes: float = 1e6  # below it a direction of a port is too quiet to compare
@@ -33,36 +37,6 @@ class Tolerances:
     drift: float | None = 0.05  # largest trend of the iteration time over the window, a share of it; None: only told
     processor: float | None = 0.05  # largest share of a window that a job is kept from processors; None: only told
     gap_distance: float = 0.1  # largest Kolmogorov-Smirnov distance of the gaps between flows from the planned ones
-
-
-HIT_SIGNIFICANCE = 4.0  # standard deviations that the hits of a random share may lie off; one run in 16,000 does
-LEAST_HITS = 5.0  # expected ones, below which a share cannot be judged
-
-
-HELD_SHARE = 0.05  # of the delay asked for, by which the median packet may be held longer or shorter, beside
-HELD_S = 0.2e-3  # what a busy host needs to see to it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """How long a condition held packets on their way to a node, in seconds, over the whole run."""
-
-    node: str
-    requested_s: float
-    packets: int
-    dropped: int
-    p50_s: float
-    p99_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hits:
-    """How many packets a condition that hits them at random saw and hit, over the whole run; `share` was asked for."""
-
-    name: str
-    share: float
-    seen: int
-    hit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +112,15 @@ class Evidence:
 
     window: str
     loads: tuple[Load, ...] = ()
+    courses: tuple[Course, ...] = ()
     generated: tuple[Generated, ...] = ()
     captures: tuple[Capture, ...] = ()
     port_bytes: tuple[PortBytes, ...] = ()
     jobs: tuple[Job, ...] = ()
     drifts: tuple[Steadiness, ...] = ()
     shared_hosts: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # two jobs, and hosts between which both talk
-    clock_uncertainty_s: tuple[tuple[str, float], ...] = ()  # of each node; NaN: not measured
+    clocks: tuple[Clock, ...] = ()
+    one_way: tuple[OneWay, ...] = ()
     swapped_pages: tuple[tuple[str, float], ...] = ()  # of each node, in the window; NaN: not sampled
     throttles: tuple[tuple[str, float], ...] = ()  # of each node, in the window; NaN: it does not count them
     free_disk_bytes: tuple[tuple[str, float], ...] = ()  # of each node, the least seen
@@ -163,15 +139,17 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
         *judge_steadiness(evidence.drifts, tolerances.drift),
         *_sent(evidence, tolerances),
         *_loads(evidence.loads, tolerances),
+        *judge_courses(evidence.courses, tolerances.load_course),
         *_generated(evidence.generated, tolerances),
         *_captures(evidence.captures),
         *_drops(evidence.captures, tolerances),
         *_port_bytes(evidence.port_bytes, tolerances),
-        *_clocks(evidence.clock_uncertainty_s, tolerances),
+        *judge_clocks(evidence.clocks, tolerances.clock_s),
+        *judge_order(evidence.one_way, evidence.clocks),
         *_hosts(evidence, tolerances),
         *_collectors(evidence),
-        *_hits(evidence.hits),
-        *_held(evidence.held),
+        *judge_hits(evidence.hits),
+        *judge_held(evidence.held),
         *judge_waiting(evidence.waiting, evidence.processors, tolerances.processor),
     ]
     order = {False: 0, None: 1, True: 2}
@@ -251,10 +229,10 @@ def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Itera
         yield gate("flows", share <= limit and not made.shed, text, measured=share, limit=limit)
         if not made.flows:
             continue
-        text = f"{made.source}: flows started {made.late_p50_s * 1e6:.3g} us late (p50), {made.late_p99_s * 1e6:.4g} us"
-        text += f" (p99), {made.late_max_s * 1e6:.4g} us at most"
+        late, late_p99, latest = map(span_text, (made.late_p50_s, made.late_p99_s, made.late_max_s))
+        text = f"{made.source}: flows started {late} late (p50), {late_p99} (p99), {latest} at most"
         punctual = made.late_p99_s <= tolerances.launch_late_s
-        text += "" if punctual else f"; the p99 is above {tolerances.launch_late_s * 1e6:.4g} us"
+        text += "" if punctual else f"; the p99 is above {span_text(tolerances.launch_late_s)}"
         yield gate("launch", punctual, text, measured=made.late_p99_s, limit=tolerances.launch_late_s)
         for name, what, distance, most in (
             ("flow-sizes", "their sizes are off their distribution", made.size_distance, made.size_limit),
@@ -292,21 +270,10 @@ def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[
         yield from portbytes.judge(ports, tolerances.capture_nic, floor=tolerances.capture_nic_floor_bytes)
 
 
-def _clocks(nodes: Iterable[tuple[str, float]], tolerances: Tolerances) -> Iterator[Gate]:
-    for node, uncertainty in nodes:
-        limit = tolerances.clock_s
-        if math.isnan(uncertainty):
-            yield gate("clock", None, f"{node}: its clock was not measured", measured=math.nan, limit=limit)
-            continue
-        known = f"known to {uncertainty * 1e3:.3g} ms" if uncertainty else "the controller's own"
-        (text,) = clocks.doubts({node: uncertainty}, limit) or [f"{node}: its clock is {known}"]
-        yield gate("clock", uncertainty <= limit, text, measured=uncertainty, limit=limit)
-
-
 def _hosts(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
     for node, pages in evidence.swapped_pages:
         if math.isnan(pages):
-            text = f"{node}: not known whether it swapped (collect its CPU counters)"
+            text = f"{node}: not known whether it swapped (the collector `cpu` counts it)"
             yield gate("swap", None, text, measured=pages, limit=0, required=False)
         else:
             text = f"{node}: swapped {pages:.0f} pages in the window" if pages > 0 else f"{node}: did not swap"
@@ -329,28 +296,3 @@ def _collectors(evidence: Evidence) -> Iterator[Gate]:
         yield gate("collector", False, f"{launch} failed: {why}", measured=math.nan, limit=None, required=required)
     for problem in evidence.problems:
         yield gate("capture-file", False, problem, measured=math.nan, limit=None)
-
-
-def _hits(conditions: Iterable[Hits]) -> Iterator[Gate]:
-    for one in conditions:
-        expected = one.seen * one.share
-        limit = HIT_SIGNIFICANCE * math.sqrt(expected * (1 - one.share))
-        enough, off = expected >= LEAST_HITS, abs(one.hit - expected)
-        text = f"{one.name}: {one.hit} of {one.seen} packets of the run"
-        text += f" ({one.hit / one.seen:.3%}, {one.share:.3%} asked)" if one.seen else ""
-        if not enough:
-            text += ": too few to judge the share"
-        elif off > limit:
-            text += f", off by more than {HIT_SIGNIFICANCE:g} standard deviations"
-        passed = off <= limit if enough else None
-        yield gate("hits", passed, text, measured=one.hit, limit=expected, required=enough)
-
-
-def _held(conditions: Iterable[Held]) -> Iterator[Gate]:
-    for one in conditions:
-        text = f"packets to {one.node} were held {one.p50_s * 1e3:.3g} ms (99 %: at most {one.p99_s * 1e3:.3g} ms)"
-        text += f", {one.requested_s * 1e3:.3g} ms asked"
-        if one.dropped:
-            text += f"; {one.dropped} of {one.packets + one.dropped} were dropped: more came than can be held"
-        passed = not one.dropped and abs(one.p50_s - one.requested_s) <= HELD_S + HELD_SHARE * one.requested_s
-        yield gate("delay", passed, text, measured=one.p50_s, limit=one.requested_s)

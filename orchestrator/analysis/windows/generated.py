@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.windows import gates
+from orchestrator.analysis.windows.course import Schedule
 from orchestrator.store import tables
 from orchestrator.store.records import Manifest, Window
 
@@ -59,6 +60,22 @@ def sent(folder: Path, window: Window) -> dict[tuple[str, str], dict[str, float]
     found: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows.group_by(["source", "dst", "src"], use_threads=False).aggregate([("bytes", "sum")]).to_pylist():
         found.setdefault((row["source"], row["dst"]), {})[row["src"]] = float(row["bytes_sum"])
+    return found
+
+
+def schedules(folder: Path, manifest: Manifest, window: Window) -> dict[tuple[str, str], Schedule]:
+    """By source and receiver's address: when the flows of a window were planned, and their bytes on the wire."""
+    import pyarrow.compute as pc
+
+    of_window = pc.field("window_name") == window.window
+    each = {row["source"]: row["flow_bytes"] for row in tables.read(folder, "schedules", where=of_window).to_pylist()}
+    flows = tables.read(folder, "flows", where=of_window & pc.field("planned_bytes").is_valid())
+    found = {}
+    for pair in flows.group_by(["source", "dst"], use_threads=False).aggregate([]).to_pylist():
+        source, dst = pair["source"], pair["dst"]
+        rows = flows.filter(pc.and_(pc.equal(flows["source"], source), pc.equal(flows["dst"], dst)))
+        wire = wire_bytes(_ints(rows["planned_bytes"]), mtu=manifest.topology.mtu, flow_bytes=int(each.get(source, 0)))
+        found[source, dst] = Schedule(start_ns=_ints(rows["planned_start_ns"]), wire_bytes=wire)
     return found
 
 

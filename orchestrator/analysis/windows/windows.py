@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from orchestrator.analysis.stats.iterations import JobSeries, series, spent
 from orchestrator.analysis.stats.steady import Drift, drift
 from orchestrator.analysis.traffic import throughput, trust
-from orchestrator.analysis.windows import gates, generated, serving, steadiness, variation
+from orchestrator.analysis.windows import (
+    clocks,
+    conditions,
+    course,
+    gates,
+    generated,
+    portcounts,
+    serving,
+    steadiness,
+    variation,
+)
 from orchestrator.analysis.windows.gates import Evidence, Tolerances
-from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.parts.rows import TABLES, Columns
 from orchestrator.store import records, tables
 from orchestrator.store.records import Manifest, Window
 
-_NIC = {"in": "rx_bytes", "out": "tx_bytes"}
-_NIC_PACKETS = {"in": "rx_packets", "out": "tx_packets"}
-# Written with every sample, while a counter that stands still is kept at its turning points alone.
-_NIC_CLOCK = "sampler.nic.late_s"
 _SWAP = ("swap.in_pages", "swap.out_pages")
 _THROTTLES = ("cpu.core_throttles", "cpu.package_throttles")
 
@@ -45,6 +52,7 @@ class _Tables:
     jobs: Mapping[str, JobSeries]
     planned: tuple[trust.Planned, ...]
     delays: Any
+    one_way: Sequence[Mapping[str, Any]]
     served: serving.Samples
 
     def partial(self, node: str, device: str | None) -> bool:
@@ -63,8 +71,7 @@ def measure(
     import pyarrow.compute as pc
 
     iterations = tables.read(folder, "iterations")
-    nic = (*_NIC.values(), *_NIC_PACKETS.values(), _NIC_CLOCK)
-    needed = pc.field("counter").isin([*nic, *_SWAP, *_THROTTLES, *serving.NEEDED])
+    needed = pc.field("counter").isin([*portcounts.NEEDED, *_SWAP, *_THROTTLES, *serving.NEEDED])
     packets = tables.read(folder, "packets")
     counters = throughput.Kept(tables.read(folder, "counters", where=needed))
     data = _Tables(
@@ -74,6 +81,7 @@ def measure(
         {job.name: series(iterations, job.name) for job in manifest.jobs},
         trust.planned(manifest, tables.read(folder, "captures"), packets),
         tables.read(folder, "delays"),
+        tables.read(folder, "one_way").to_pylist(),
         serving.samples(counters, tables.read(folder, "tasks"), manifest),
     )  # fmt: skip
     moved = tables.read(folder, "spans", where=pc.field("lane") == "communication")
@@ -88,10 +96,16 @@ def measure(
         sizes = {job: _sent(data, manifest, job, part) for job, part in within.items()}
         drifts = {job: drift(part.seconds) for job, part in within.items()}
         jobs = tuple(_job(manifest, part, sizes[job]) for job, part in within.items())
+        courses = course.courses(
+            data.packets, manifest.topology, window, whole=lambda node, port: not data.partial(node, port),
+            schedules=generated.schedules(folder, manifest, window),
+            iteration_s=max((float(np.mean(part.seconds)) for part in within.values() if len(part.seconds)), default=0),
+        )  # fmt: skip
         served = data.served.window(window)
         evidence = _evidence(
-            data, manifest, window, loads=loads, made=made, jobs=jobs, drifts=drifts, served=served, problems=problems
-        )
+            data, manifest, window, loads=loads, courses=courses, made=made, jobs=jobs, drifts=drifts, served=served,
+            problems=problems,
+        )  # fmt: skip
         judged = gates.judge(evidence, tolerances[window.window])
         measured.append(
             replace(
@@ -197,9 +211,10 @@ def _job(manifest: Manifest, part: JobSeries, sent: tuple[float, float]) -> gate
 
 def _training(manifest: Manifest, window: Window, part: JobSeries, *, sent: float, trend: Drift) -> records.Training:
     job = manifest.job(part.job)
-    summary = part.summary(seed=manifest.seed or 0)
+    summary = part.summary()
     return records.Training(
         job=part.job, ranks=len(job.ranks), iterations=len(part.iteration),
+        effective_iterations=summary.effective,
         mean_s=summary.mean.value, mean_low_s=summary.mean.low, mean_high_s=summary.mean.high,
         p50_s=summary.p50.value, p50_low_s=summary.p50.low, p50_high_s=summary.p50.high,
         p99_s=summary.p99.value, p99_low_s=summary.p99.low, p99_high_s=summary.p99.high,
@@ -210,21 +225,23 @@ def _training(manifest: Manifest, window: Window, part: JobSeries, *, sent: floa
 
 def _evidence(
     data: _Tables, manifest: Manifest, window: Window, *, loads: tuple[gates.Load, ...],
-    made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...], drifts: Mapping[str, Drift],
-    served: serving.Served, problems: Sequence[str],
+    courses: tuple[course.Course, ...], made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...],
+    drifts: Mapping[str, Drift], served: serving.Served, problems: Sequence[str],
 ) -> Evidence:  # fmt: skip
     span = window.span_ns
     return Evidence(
         window=window.window,
         loads=loads,
+        courses=courses,
         generated=made,
         captures=_captures(data, manifest, window),
-        port_bytes=_port_bytes(data, span),
+        port_bytes=portcounts.ports(data.packets, data.counters, data.planned, span),
         jobs=jobs,
         drifts=tuple(steadiness.found(window, job, trend) for job, trend in drifts.items()),
         shared_hosts=tuple(trust.shared_hosts(manifest.jobs)),
-        clock_uncertainty_s=tuple(_clocks(manifest)),
-        swapped_pages=tuple((node, _growth(data, node, _SWAP, span)) for node in manifest.nodes),
+        clocks=clocks.known(manifest),
+        one_way=tuple(clocks.OneWay(**{key: row[key] for key in TABLES["one_way"]}) for row in data.one_way),
+        swapped_pages=tuple(_swapped(data, manifest, span)),
         throttles=tuple((node, _growth(data, node, _THROTTLES, span)) for node in manifest.nodes),
         free_disk_bytes=tuple((node, float(free)) for node, free in manifest.free_disk_bytes.items()),
         failed_collectors=tuple(
@@ -234,10 +251,10 @@ def _evidence(
         ),
         problems=tuple(problems),
         hits=tuple(
-            gates.Hits(name=one.name, share=one.share, seen=one.seen, hit=one.hit) for one in manifest.hits
+            conditions.Hits(name=one.name, share=one.share, seen=one.seen, hit=one.hit) for one in manifest.hits
         ),
         held=tuple(
-            gates.Held(
+            conditions.Held(
                 node=row["node"], requested_s=row["requested_s"], packets=row["packets"], dropped=row["dropped"],
                 p50_s=row["held_p50_s"], p99_s=row["held_p99_s"],
             )
@@ -263,45 +280,14 @@ def _captures(data: _Tables, manifest: Manifest, window: Window) -> tuple[gates.
     return tuple(found)
 
 
-def _port_bytes(data: _Tables, span: tuple[int, int]) -> tuple[PortBytes, ...]:
-    return tuple(_port_bytes_of(data, one, direction, span) for one in data.planned for direction in _NIC)
-
-
-def _port_bytes_of(data: _Tables, one: trust.Planned, direction: str, span: tuple[int, int]) -> PortBytes:
-    node, port, counter = one.node, one.port, _NIC[direction]
-
-    def captured(column: str) -> throughput.Bins:
-        return throughput.bins(data.packets, {"node": node, "port": port, "direction": direction}, column=column)
-
-    def counted(counter: str) -> float:
-        return throughput.counter_growth(data.counters, node=node, port=port, counter=counter, span_ns=span)
-
-    wire = captured("wire_bytes")
-    gap = throughput.sampling_gap_ns(data.counters, node=node, port="", counter=_NIC_CLOCK, span_ns=span)
-    # An interpolated counter may have grown at any time between two samples.
-    edge = wire.busiest(span[0] - gap, span[1] + gap) * (1 + gap / wire.width_ns)
-    return PortBytes(
-        node=node, port=port, direction=direction, counted=counted(counter), edges=2 * edge,
-        captured=captured("captured_bytes").within(*span) if one.state == "complete" else math.nan,
-        packets=captured("packets").within(*span), frames=captured("frames").within(*span), wire=wire.within(*span),
-        counted_packets=counted(_NIC_PACKETS[direction]),
-    )  # fmt: skip
-
-
-def _clocks(manifest: Manifest) -> list[tuple[str, float]]:
-    """How far off a node's stamps may be at the run's end, in seconds; NaN when its clock was not measured before.
-
-    Every stamp is moved by the offset from before the run: what the offset moved by since then is error as a whole.
-    """
-    found = []
-    for node, clock in manifest.clocks.items():
-        if clock.before is None:
-            found.append((node, math.nan))
-            continue
-        last = clock.after or clock.before
-        moved = abs(last.offset_ns - clock.before.offset_ns)
-        found.append((node, (moved + max(last.uncertainty_ns, clock.before.uncertainty_ns)) / 1e9))
-    return found
+def _swapped(data: _Tables, manifest: Manifest, span: tuple[int, int]) -> Iterator[tuple[str, float]]:
+    """Pages that each node swapped, NaN where nobody counted; pages are the kernel's, so one of its nodes suffices."""
+    pages = {node: _growth(data, node, _SWAP, span) for node in manifest.nodes}
+    kernels = manifest.kernels.nodes
+    counted = {kernels.get(node, node) for node, count in pages.items() if not math.isnan(count)}
+    for node, count in pages.items():
+        if not math.isnan(count) or kernels.get(node, node) not in counted:
+            yield node, count
 
 
 def _growth(data: _Tables, node: str, counters: Sequence[str], span: tuple[int, int]) -> float:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from orchestrator.core.units import OrWord
-from orchestrator.parts import named_hosts, offloads
+from orchestrator.parts import named_hosts, offload_change
 from orchestrator.parts.launch import Change, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
@@ -36,9 +36,11 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 def requirements(config: Config, topology: Topology) -> list[Requirement]:
     by = f"condition {NAME}"
     return [
-        need for node in named_hosts.chosen(config.hosts, topology) for need in offloads.requirements(node.name, by)
+        need
+        for node in named_hosts.chosen(config.hosts, topology)
+        for need in offload_change.requirements(node.name, by)
     ]
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
-    return [offloads.off(NAME, node.name, node.device) for node in named_hosts.chosen(config.hosts, topology)]
+    return [offload_change.off(NAME, node.name, node.device) for node in named_hosts.chosen(config.hosts, topology)]

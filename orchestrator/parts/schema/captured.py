@@ -60,6 +60,17 @@ TABLES: Mapping[str, Table] = {
             "repeated_bytes": Column("int64", "payload that was captured before at this point (retransmissions)"),
         },
     ),
+    "one_way": Table(
+        "a pair of hosts: how long packets took that both captured, of all with TCP payload an even sample",
+        {
+            "src": Column("string", "node that sent them"),
+            "dst": Column("string", "node that received them"),
+            "packets": Column("int64", "packets"),
+            "early": Column("int64", "of these, that arrived before they were sent, by the clocks of both"),
+            "low_s": Column("float64", "what all but a thousandth take at least"),
+            "p50_s": Column("float64", "median"),
+        },
+    ),
     "packets": Table(
         "a bin of time of all packets of one kind in one direction at one capture point",
         {

@@ -12,6 +12,7 @@ from orchestrator.analysis.capture import capturetables
 from orchestrator.analysis.capture.trace import Trace, moving_average, series
 from orchestrator.analysis.traffic import view
 from orchestrator.analysis.traffic.view import View
+from orchestrator.core.units import span_text
 from orchestrator.report import page
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.style import INK, SERIES, figure, legend, look, save
@@ -78,4 +79,4 @@ def _throughput(trace: Trace) -> tuple[Any, str]:
         xlabel="time since the first packet (s)", ylabel="Gbit/s", xlim=(0, float(np.max(at)) or 1), ylim=(0, None)
     )
     legend(panel)
-    return drawing, f"Layer 2, in steps of {step / 1e6:.3g} ms; pairs of hosts as the mean of {_AVERAGED} steps."
+    return drawing, f"Layer 2, in steps of {span_text(step / 1e9)}; pairs of hosts as the mean of {_AVERAGED} steps."

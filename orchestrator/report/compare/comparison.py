@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from orchestrator.analysis.compare.comparing import Comparison, change_text, headline, percent, step_lines
+from orchestrator.analysis.compare.comparing import Comparison, change_text, found_from, headline, percent, step_lines
 from orchestrator.analysis.compare.regression import PointChange
 from orchestrator.core import layout
 from orchestrator.core.errors import StoreError
 
-_HEAD = ("point", "verdict", "p50", "95 % interval", "p99", "95 % interval", "p (Holm)", "runs", "iterations")
+_HEAD = (
+    "point", "verdict", "p50", "95 % interval", "found from", "p99", "95 % interval", "p (all points)", "nights",
+    "runs", "iterations",
+)  # fmt: skip
 
 
 def text(comparison: Comparison) -> str:
@@ -42,6 +45,7 @@ def data(comparison: Comparison) -> dict[str, Any]:
         "a": _side(comparison, "a"),
         "b": _side(comparison, "b"),
         "rule": {**dataclasses.asdict(comparison.rule), "margin": dict(comparison.rule.margin)},
+        "unit": comparison.unit,
         "status": comparison.status,
         "points": [
             {"label": comparison.labels[change.point], **dataclasses.asdict(change)} for change in comparison.changes
@@ -105,21 +109,24 @@ def head(comparison: Comparison) -> tuple[str, ...]:
 def row(comparison: Comparison, point: PointChange) -> tuple[str, ...]:
     """A point in that table."""
     p50, p99 = point.change("p50"), point.change("p99")
-    holm = [change.p_holm for change in point.changes if not math.isnan(change.p_holm)]
+    adjusted = [change.p_adjusted for change in point.changes if not math.isnan(change.p_adjusted)]
     return (
-        comparison.labels[point.point], point.verdict, percent(p50.ratio), _interval(p50.low, p50.high),
-        percent(p99.ratio), _interval(p99.low, p99.high), f"{min(holm):.2g}" if holm else "-",
+        comparison.labels[point.point], point.verdict, percent(p50.ratio), _interval(p50.ratio, p50.low, p50.high),
+        found_from(point), percent(p99.ratio), _interval(p99.ratio, p99.low, p99.high),
+        f"{min(adjusted):.2g}" if adjusted else "-", f"{point.nights[0]}, {point.nights[1]}",
         f"{point.runs[0]}, {point.runs[1]}", f"{point.iterations[0]}, {point.iterations[1]}",
     )  # fmt: skip
 
 
-def _interval(low: float, high: float) -> str:
-    return "-" if math.isnan(low) else f"{percent(low)} to {percent(high)}"
+def _interval(ratio: float, low: float, high: float) -> str:
+    if math.isnan(ratio):
+        return "-"
+    return "unknown" if math.isnan(low) else f"{percent(low)} to {percent(high)}"
 
 
 def lists(comparison: Comparison) -> list[tuple[str, list[str]]]:
     """What is told beside the table, as titles with sentences."""
-    undecided = [f"{comparison.labels[c.point]}: {c.why}" for c in comparison.of("cannot tell")]
+    undecided = [f"{comparison.labels[c.point]}: {c.why}{_could(c)}" for c in comparison.of("cannot tell")]
     titled = [
         ("Cannot be told, and why", undecided),
         ("Steps in the history", step_lines(comparison.histories)),
@@ -127,6 +134,10 @@ def lists(comparison: Comparison) -> list[tuple[str, list[str]]]:
         (f"What else differs ({comparison.a.name} against {comparison.b.name})", list(comparison.differences)),
     ]
     return [(title, found) for title, found in titled if found]
+
+
+def _could(point: PointChange) -> str:
+    return "" if math.isnan(point.change("p50").detectable) else f"; one of {found_from(point)} would have been found"
 
 
 def _side(comparison: Comparison, which: str) -> dict[str, Any]:

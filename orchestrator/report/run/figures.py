@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.traffic import throughput
+from orchestrator.core.units import span_text
 from orchestrator.report.run import accuracy, collectives, routing, schedules
 from orchestrator.report.runs import Run
 from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, from_zero, legend, look, save
@@ -238,7 +239,7 @@ def _throughput(run: Run) -> tuple[Any, str] | None:
     drawing.supylabel("Gbit/s", fontsize=9)
     legend(*panels)
     left_out = f" {len(hosts) - len(shown)} more hosts are not drawn." if len(hosts) > len(shown) else ""
-    return drawing, f"Layer 2, in steps of {step / 1e6:.3g} ms{_back([run])}{left_out}"
+    return drawing, f"Layer 2, in steps of {span_text(step / 1e9)}{_back([run])}{left_out}"
 
 
 def _queue(run: Run) -> tuple[Any, str] | None:

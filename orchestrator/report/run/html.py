@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.analysis.stats.statistics import is_maximum
 from orchestrator.analysis.windows.variation import ALL_RANKS
 from orchestrator.core.errors import StoreError
+from orchestrator.core.units import span_text
 from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, share, size
 from orchestrator.report.run import origin, timeline
@@ -117,7 +118,8 @@ def _summary(run: Run) -> list[dict[str, Any]]:
             "valid": valid.get(row["window_name"]),
             "ranks": row["ranks"],
             "iterations": row["iterations"],
-            "left_out": row.get("left_out"),
+            "effective": _effective(row["effective_iterations"]),
+            "left_out": row["left_out"],
             "drift": _drift(row),
             "mean": _estimate(row, "mean"),
             "p50": _estimate(row, "p50"),
@@ -133,10 +135,14 @@ def _summary(run: Run) -> list[dict[str, Any]]:
     ]
 
 
+def _effective(size: float | None) -> str:
+    return "unknown" if size is None or math.isnan(size) else f"{size:.0f}"
+
+
 def _drift(row: Mapping[str, Any]) -> str:
     """The trend of the iteration time over the window; runs that were sealed before it was measured have none."""
-    share, low, high = (float(row.get(key, math.nan)) for key in ("drift", "drift_low", "drift_high"))
-    return "unknown" if math.isnan(share) else f"{percent(share)} ({percent(low)} to {percent(high)})"
+    share, low, high = (row[key] for key in ("drift", "drift_low", "drift_high"))
+    return "unknown" if share is None or math.isnan(share) else f"{percent(share)} ({percent(low)} to {percent(high)})"
 
 
 def _total_load(rows: Sequence[Mapping[str, Any]], scale: int) -> str:
@@ -189,7 +195,7 @@ def _collectives(run: Run) -> list[dict[str, Any]]:
             "operation": one.operation,
             "size": size(one.bytes),
             "count": one.count,
-            "time": f"{one.seconds * 1e3:.4g} ms",
+            "time": span_text(one.seconds),
             "algorithm": rate(one.algorithm_bps),
             "bus": rate(one.bus_bps),
             "utilization": f"{one.utilization:.1%}",
@@ -232,8 +238,5 @@ def _estimate(row: Mapping[str, Any], key: str) -> dict[str, str]:
         return {"value": "none", "interval": ""}
     width = high - low
     digits = 1 if math.isnan(width) or width <= 0 else max(0, min(3, 1 - math.floor(math.log10(width))))
-    bounds = [f"{bound:.{digits}f}" if not math.isnan(bound) else "" for bound in (low, high)]
-    interval = ""
-    if any(bounds):
-        interval = f"{bounds[0] or 'unknown'} to {bounds[1] or 'unknown'}"
+    interval = "unknown" if math.isnan(width) else f"{low:.{digits}f} to {high:.{digits}f}"
     return {"value": f"{value:.{digits}f}", "interval": interval}

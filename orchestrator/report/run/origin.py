@@ -71,12 +71,20 @@ def nodes(run: Run) -> list[dict[str, str]]:
                 "offloads": _offloads(facts.get("offloads")),
                 "clock": ", ".join(
                     f"{when} {entry['offset_ns'] / 1e3:+.0f} ± {entry['uncertainty_ns'] / 1e3:.0f} µs"
+                    + _synchronised(entry)
                     for when in ("before", "after")
                     if (entry := clock.get(when))
                 ),
             }
         )
     return found
+
+
+def _synchronised(clock: Mapping[str, Any]) -> str:
+    """What the node's own synchronisation said of its clock."""
+    sources = (("chrony", "chrony_ns"), ("PTP", "ptp_ns"))
+    bounds = [f"{name} ± {clock[key] / 1e3:.3g} µs" for name, key in sources if clock.get(key) is not None]
+    return f" ({', '.join(bounds)})" if bounds else ""
 
 
 def _kernel(version: Any) -> str:

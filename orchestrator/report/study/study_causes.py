@@ -7,10 +7,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.analysis.compare.curves import NO_TRAFFIC, Check, Measured, Series
+from orchestrator.analysis.compare import freshruns
+from orchestrator.analysis.compare.curves import NO_TRAFFIC, Measured, Series
+from orchestrator.analysis.compare.freshruns import Check
 from orchestrator.analysis.published import Curve, Point, Salamy
 from orchestrator.analysis.stats import fits
+from orchestrator.analysis.stats.statistics import TAIL, Estimate, student_t
 from orchestrator.analysis.traffic import congestion
+from orchestrator.report.quantities import percent
 from orchestrator.report.study.study_tables import HELD_TO, HELD_UP_TO_GBPS, beside, held
 from orchestrator.report.study.study_text import NOTHING, Rows, Table, gbps, off, seconds
 
@@ -20,7 +24,6 @@ if TYPE_CHECKING:
 FITTED_WELL = 0.95  # R2 that the models which the thesis fits as a whole should reach
 WITHOUT_FLAT = ("bert-large", "vgg16")
 EXPONENTS = {"iperf": 1.0, "websearch": 0.5}  # eqs. 3.3 and 3.5
-SURE = 1.96  # standard errors of a difference that is more than chance
 NEXT_TO_BPS = 1e9  # a queue is told of a printed load where a point was measured this close to it
 ORDER_AT_GBPS = 20.0  # 80 % of the link, where the thesis compares kinds of traffic
 ORDER = ("iperf", "websearch", "websearch-burst")  # from the least to the most harmful: section 3.4.2
@@ -147,8 +150,8 @@ def order(found: Sequence[Analysed], printed: Salamy) -> Table:
     head = ("model", "load (Gbit/s)", "ours (s)", "printed order", "order", "the thesis' own fits there (s)")
     caption = (
         "Iteration times at one load, the least harmful kind of cross traffic first (section 3.4.2, Fig 3-6); two that "
-        "differ by less than twice their standard error cannot be told apart. iperf is measured with four ranks, web "
-        "search with three, as in the thesis."
+        "differ by less than their intervals' half widths, added in squares, cannot be told apart. iperf is measured "
+        "with four ranks, web search with three, as in the thesis."
     )
     return "Order of the kinds of traffic", caption, head, rows
 
@@ -158,16 +161,18 @@ def _ordered(mine: Mapping[str, Series], load_bps: float, expected: Sequence[str
     doubts = []
     for low, high in itertools.pairwise(expected):
         difference = mine[high].seconds_at(load_bps) - mine[low].seconds_at(load_bps)
-        error = math.hypot(*(_error(mine[traffic], load_bps) for traffic in (low, high)))
-        if not abs(difference) > SURE * error:
+        error = math.hypot(*(_half_width(mine[traffic], load_bps) for traffic in (low, high)))
+        if not abs(difference) > error:
             doubts.append(f"{low} and {high}")
         elif difference < 0:
             return "ANOTHER"
     return f"cannot tell apart: {'; '.join(doubts)}" if doubts else "as printed"
 
 
-def _error(series: Series, load_bps: float) -> float:
-    return min(series.points, key=lambda point: abs(point.load_bps - load_bps)).error_s
+def _half_width(series: Series, load_bps: float) -> float:
+    """Half the 95 % interval of the mean next to a load; NaN where it is not known."""
+    point = min(series.points, key=lambda point: abs(point.load_bps - load_bps))
+    return student_t(1 - TAIL, point.freedom) * point.error_s
 
 
 def _their_times(model: str, load_gbps: float, printed: Salamy) -> Iterator[str]:
@@ -180,18 +185,23 @@ def same(found: Sequence[Check]) -> Table:
     """Windows among others, and the same alone in a run of its own."""
     rows: Rows = [
         (f"{one.kind.model}, {one.kind.traffic}" if one.kind.traffic != NO_TRAFFIC else one.kind.model,
-         gbps(one.load_bps), _median(one.among), _median(one.alone), off(one.alone[0], one.among[0]),
-         NOTHING if one.apart is None else "apart" if one.apart else "meet")
+         gbps(one.load_bps), _estimate(one.among), _estimate(one.alone), off(one.alone.value, one.among.value))
         for one in found
     ]  # fmt: skip
-    head = ("curve", "load (Gbit/s)", "while ranks stayed up (s)", "in a fresh run (s)", "difference", "intervals")
+    together = freshruns.agreement(found)
+    told = (
+        "needs two checks"
+        if math.isnan(together.low)
+        else f"{percent(together.low - 1)} to {percent(together.high - 1)}"
+    )
+    head = ("curve", "load (Gbit/s)", "while ranks stayed up (s)", "in a fresh run (s)", "difference")
     caption = (
         "Ranks stayed up while windows of different traffic followed one another; of each curve one point was measured "
-        "again in a run of its own. Medians, with 95 % intervals where there are iterations enough for one."
+        "again in a run of its own. Medians, with 95 % intervals within each run. The mean difference over all checks, "
+        f"with the check as the unit, has a 95 % interval: {told}."
     )
     return "Windows against fresh runs", caption, head, rows
 
 
-def _median(of: tuple[float, float, float]) -> str:
-    interval = f" ({seconds(of[1])} to {seconds(of[2])})" if math.isfinite(of[2] - of[1]) else ""
-    return seconds(of[0]) + interval
+def _estimate(of: Estimate) -> str:
+    return f"{seconds(of.value)} ({'unknown' if math.isnan(of.low) else f'{seconds(of.low)} to {seconds(of.high)}'})"

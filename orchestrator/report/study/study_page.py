@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.analysis.compare import curves
+from orchestrator.analysis.compare import curves, freshruns
 from orchestrator.analysis.published import Salamy, salamy
 from orchestrator.core.errors import StoreError
 from orchestrator.report import page
@@ -34,7 +34,7 @@ def render(entries: Sequence[Entry], output: Path) -> Path:
         "verdicts": study_causes.verdicts(found, printed),
         "pictures": [*study_figures.draw(found, printed, folder), *study_flows.draw(flows, folder)],
         "tables": tables(found, printed, study_flows.table(flows), study_flows.bursts(places, printed),
-                         study_causes.same(curves.checks(entries))),
+                         study_causes.same(freshruns.checks(entries))),
         "notes": [f"{p.model}, {p.traffic} at {p.load_gbps:g} Gbit/s: {p.note}" for p in printed.points if p.note],
     })  # fmt: skip
 

@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 from orchestrator.analysis.traffic import periodicity, traffic
 from orchestrator.analysis.traffic.traffic import CONTROL, CROSS, OTHER, TRAINING, Traffic
 from orchestrator.analysis.traffic.view import KINDS, View
+from orchestrator.core.units import span_text
 from orchestrator.report.style import LINES, SERIES, SOFT, WIDTH_IN, figure, legend
 
 COLORS = {TRAINING: SERIES[0], CROSS: SERIES[1], CONTROL: SERIES[2], OTHER: SOFT}
-CALLED = {TRAINING: "training", CROSS: "cross traffic", CONTROL: "SSH and set-up", OTHER: "other"}
+_CALLED = {TRAINING: "training", CROSS: "cross traffic", CONTROL: "SSH and set-up", OTHER: "other"}
 ZOOM_NS = 250_000_000
 _MOST_HOSTS = 24
 _MOST_WRITTEN = 8  # hosts whose squares hold a number
@@ -29,6 +30,11 @@ _FINE_STEPS = 1600
 Drawn = tuple[str, str, Any, str]  # name, title, figure, caption
 
 
+def called(kind: str, found: Traffic) -> str:
+    """A kind of traffic as tables and figures call it, with a mark where it is a guess."""
+    return _CALLED[kind] + (" (guess)" if found.guessed and kind in (TRAINING, CROSS) else "")
+
+
 def draw(view: View, *, whole: Traffic | None = None, scale: int = 1, place: str = "") -> Iterator[Drawn]:
     """Every figure that a stretch of traffic bears out; within `style.look()`.
 
@@ -36,7 +42,8 @@ def draw(view: View, *, whole: Traffic | None = None, scale: int = 1, place: str
     sizes back; `place` says in captions which stretch it is.
     """
     back = "" if scale == 1 else f" Multiplied back by the scale ({scale})."
-    note = (f" {place}." if place else "") + back
+    guess = " Kinds are guesses by the shape of flows." if view.traffic.guessed else ""
+    note = (f" {place}." if place else "") + back + guess
     lives = view.traffic if whole is None else whole
     for name, title, made in (
         ("heatmap", "Who sends how much to whom", _heatmap(view, scale)),
@@ -44,11 +51,11 @@ def draw(view: View, *, whole: Traffic | None = None, scale: int = 1, place: str
         ("flowchart", "Flows over time", _flow_chart(lives, view.cycle_s)),
         ("total", "Throughput of everything together", _total(view, scale)),
         ("zoom", "Pairs of hosts within a quarter of a second", _zoom(view, scale)),
-        ("shares", "Training alone and beside cross traffic", _shares(view, scale)),
+        ("shares", f"Training alone and beside {called(CROSS, view.traffic)}", _shares(view, scale)),
         ("period", "Iterations in the traffic, and sizes of messages", _period(view, scale)),
     ):
         if made is not None:
-            yield name, title, made[0], made[1] + (back if name in ("arrivals", "flowchart") else note)
+            yield name, title, made[0], made[1] + (back + guess if name in ("arrivals", "flowchart") else note)
 
 
 def _heatmap(view: View, scale: int) -> tuple[Any, str] | None:
@@ -74,7 +81,7 @@ def _heatmap(view: View, scale: int) -> tuple[Any, str] | None:
         )
         panel.set_xticks(range(len(hosts)), names, rotation=90 if max(map(len, names)) > 4 else 0)
         panel.set_yticks(range(len(hosts)), names)
-        panel.set(xlabel="to", ylabel="from", title=f"{CALLED[kind]} ({unit})")
+        panel.set(xlabel="to", ylabel="from", title=f"{called(kind, found)} ({unit})")
         panel.grid(visible=False)
         if len(hosts) <= _MOST_WRITTEN:
             for row, column in np.argwhere(shown >= 0.001 * shown.max()):
@@ -102,7 +109,7 @@ def _arrivals(found: Traffic, scale: int) -> tuple[Any, str] | None:
         at = np.sort(seconds[mine])
         x, y = np.concatenate(([0.0], at, [found.seconds])), np.concatenate((np.arange(len(at) + 1), [len(at)]))
         keep = np.unique(np.linspace(0, len(x) - 1, 1000).astype(int))
-        above.step(x[keep], y[keep], where="post", color=COLORS[kind], label=CALLED[kind])
+        above.step(x[keep], y[keep], where="post", color=COLORS[kind], label=called(kind, found))
         shown = mine[np.argsort(-found.wire_bytes[mine])][:1000]
         size = np.maximum(found.wire_bytes[shown], 1) * scale / 1e6
         below.plot(seconds[shown], size, linestyle="", marker="o", markersize=4, color=COLORS[kind], alpha=0.7)
@@ -143,11 +150,11 @@ def _flow_chart(found: Traffic, cycle_s: float) -> tuple[Any, str] | None:
     panel.grid(visible=False)
     for kind in KINDS:
         if kind in set(found.kind[rows].tolist()):
-            panel.plot([], [], color=COLORS[kind], linewidth=5, label=CALLED[kind])
+            panel.plot([], [], color=COLORS[kind], linewidth=5, label=called(kind, found))
     legend(panel)
     others = int((found.wire_bytes > 0).sum()) - len(rows)
     left = f" The {others:,} smallest flows are not drawn." if others > 0 else ""
-    return drawing, f"Each bar a flow; the fuller its colour, the more it carries in {step / 1e6:.3g} ms.{left}"
+    return drawing, f"Each bar a flow; the fuller its colour, the more it carries in {span_text(step / 1e9)}.{left}"
 
 
 def _total(view: View, scale: int) -> tuple[Any, str] | None:
@@ -162,7 +169,9 @@ def _total(view: View, scale: int) -> tuple[Any, str] | None:
             continue
         at = (np.arange(len(rate)) + 0.5) * step / 1e9
         panel.plot(at, rate, color=COLORS[kind], linewidth=0.6, alpha=0.4)
-        panel.plot(at, traffic.moving_average(rate, smooth), color=COLORS[kind], linewidth=1.6, label=CALLED[kind])
+        panel.plot(
+            at, traffic.moving_average(rate, smooth), color=COLORS[kind], linewidth=1.6, label=called(kind, found)
+        )
         drawn = True
     if not drawn:
         return None
@@ -170,7 +179,7 @@ def _total(view: View, scale: int) -> tuple[Any, str] | None:
     panel.set_ylim(bottom=0)
     legend(panel)
     return drawing, (
-        f"Layer 2, sum over all links: thin in steps of {step / 1e6:.3g} ms, thick the moving average over "
+        f"Layer 2, sum over all links: thin in steps of {span_text(step / 1e9)}, thick the moving average over "
         f"{smooth * step / 1e9:.2g} s."
     )
 
@@ -201,7 +210,7 @@ def _zoom(view: View, scale: int) -> tuple[Any, str] | None:
     panels[-1].set_xlabel("time (ms)")
     drawing.supylabel("Gbit/s", fontsize=9)
     left = " Pairs with less than 5 % of the busiest one's bytes are left out."
-    return drawing, f"The middle of the stretch, layer 2, in steps of {step / 1e6:.3g} ms.{left}"
+    return drawing, f"The middle of the stretch, layer 2, in steps of {span_text(step / 1e9)}.{left}"
 
 
 def _middle(view: View) -> int:
@@ -235,7 +244,7 @@ def _shares(view: View, scale: int) -> tuple[Any, str] | None:
     panels[-1].set_xlabel("time (ms)")
     drawing.supylabel("Gbit/s", fontsize=9)
     return drawing, (
-        f"Layer 2. Thin: steps of {step / 1e6:.3g} ms; thick: moving average over {smooth} of them. "
+        f"Layer 2. Thin: steps of {span_text(step / 1e9)}; thick: moving average over {smooth} of them. "
         "About two and a half iterations from the middle of the stretch."
     )
 

@@ -10,10 +10,12 @@ from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic import view
 from orchestrator.analysis.traffic.bottleneck import Rates
 from orchestrator.analysis.traffic.pattern import Pattern
+from orchestrator.analysis.traffic.traffic import CROSS, TRAINING
 from orchestrator.analysis.traffic.view import JobView, View
+from orchestrator.core.units import span_text
 from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, size
-from orchestrator.report.traffic.trafficfigures import CALLED
+from orchestrator.report.traffic.trafficfigures import called
 
 
 def section(views: Sequence[tuple[str, View]], *, scale: int = 1, title: str = "") -> str:
@@ -30,6 +32,7 @@ def section(views: Sequence[tuple[str, View]], *, scale: int = 1, title: str = "
         seen=int((views[0][1].traffic.wire_bytes > 0).sum()) if views else 0,
         shares=[row for place, one in views for row in _shares(place, one, scale)],
         step=f"{view.STEP_NS / 1e6:.0f} ms",
+        cross=called(CROSS, views[0][1].traffic) if views else "",
     )
 
 
@@ -37,7 +40,7 @@ def _jobs(place: str, one: View, scale: int) -> Iterator[dict[str, Any]]:
     for job in one.jobs:
         yield {
             "place": place,
-            "name": job.name or "training",
+            "name": job.name or called(TRAINING, one.traffic),
             "patterns": [pattern_text(pattern, one.traffic.hosts) for pattern in job.patterns] or ["none seen"],
             "order": job.order,
             **_iterations(job, scale),
@@ -67,10 +70,10 @@ def _iterations(job: JobView, scale: int) -> dict[str, Any]:
     found = seen.period.found
     seconds = float(seen.seconds.mean()) if len(seen.seconds) else seen.period.period_s
     return {
-        "period": f"{seconds * 1e3:.4g} ms" if found else "none found",
+        "period": span_text(seconds) if found else "none found",
         "strength": f"{seen.period.strength:.2f}",
         "count": len(seen.starts_ns),
-        "logged": f"{job.logged_s * 1e3:.4g} ms" if job.logged else "",
+        "logged": span_text(job.logged_s) if job.logged else "",
         "logged_count": job.logged,
         "off": percent(seconds / job.logged_s - 1) if found and job.logged else "",
         "duty": "" if math.isnan(seen.duty) else f"{seen.duty:.0%}",
@@ -83,7 +86,7 @@ def _kinds(place: str, one: View, scale: int) -> Iterator[dict[str, Any]]:
         if row.flows:
             yield {
                 "place": place,
-                "kind": CALLED[row.kind],
+                "kind": called(row.kind, one.traffic),
                 "flows": f"{row.flows:,}",
                 "size": size(row.wire_bytes * scale),
                 "share": f"{row.share:.2%}",
@@ -94,7 +97,7 @@ def _flows(one: View, scale: int) -> Iterator[dict[str, Any]]:
     for row in one.flows:
         yield {
             "label": row.label,
-            "kind": CALLED[row.kind] + (f", {row.name}" if row.name and row.name != row.kind else ""),
+            "kind": called(row.kind, one.traffic) + (f", {row.name}" if row.name and row.name != row.kind else ""),
             "size": size(row.wire_bytes * scale),
             "share": f"{row.share:.1%}",
             "rates": _rates(row.rates, scale),

@@ -178,7 +178,11 @@ def write_results(path: Path, sweep: Sweep, found: Sequence[Measured], *, status
     load = Gauge("orch_point_load_bits_per_second", "Achieved cross traffic of a point", labels[:3], registry=registry)
     for name, value, told in (
         ("orch_sweep_ended_timestamp_seconds", time.time(), "When the sweep ended"),
-        ("orch_sweep_status", status, "Exit status of the sweep: 0 valid, 1 failed, 3 invalid, 130 interrupted"),
+        (
+            "orch_sweep_status",
+            status,
+            "Exit status of the sweep: 0 valid, 1 failed, 3 invalid, 4 slower than its baseline, 130 interrupted",
+        ),
     ):
         Gauge(name, told, ["sweep"], registry=registry).labels(sweep.name).set(value)
     for point in sweep.points:

@@ -59,7 +59,7 @@ WORDS = (
     *(b"&a ", b"*a", b"<<: *a", b"<<: ", b"!!", b"!!int ", b"!!python/object:os.system ", b"? ", b"| \n", b"> "),
     *(b"---\n", b"...\n", b"%YAML 1.2\n", b"yes", b"1:30", b"010", b"2024-13-45", b"1e999gbit", b"0gbit", b"h9"),
     *(b"switch", b"name", b"hosts: ", b"traffic: ", b"windows:\n", b"jobs:\n", b"inventory: ", b"count: 999999999"),
-    *(b"step: 0.0000001", b"hosts: 99999999", b"from: ", b"to: ", b"named: ", b"recheck: 9", b"repeat: 1000"),
+    *(b"step: 0.0000001", b"hosts: 99999999", b"from: ", b"to: ", b"named: ", b"recheck: 9", b"repetitions: 1000"),
 )
 VALUES = ("h1", "h9", "switch", ["h1", "h1"], "8gbit", "1e400gbit", "-1s", "0gbit", 10**9, 10**15, {"from": 0, "to": 9},
           "resnet50", {"ddp": {"model": "vgg16"}}, {"local": {"hosts": 9}}, "*", "a.b", "traffic.0.iperf.load",
@@ -103,7 +103,7 @@ def _planned(document: Document, options: Sequence[str] = ()) -> None:
     experiment, document = config.experiment_of(document, Path(NAME), options)
     topology = fitting.topology_of(experiment)
     fitting.refuse_problems(experiment, topology, document.place)
-    plan.build(experiment.model_copy(update={"repeat": 1}))
+    plan.build(experiment.model_copy(update={"repetitions": 1}))
 
 
 def _experiment(data: bytes, _: Path) -> None:
@@ -148,7 +148,8 @@ def _option(data: bytes, _: Path) -> None:
 
 
 OPTIONS = (b"measure.iterations=50", b"windows.1.traffic.0.iperf.load=8gbit", b"testbed.local.hosts=[h1, h2]",
-           b"collect.0=cpu", b"jobs.0.workload.ddp={model: resnet50}", b"name={a: [1, 2]}", b"repeat=3")  # fmt: skip
+           b"collect.0=cpu", b"jobs.0.workload.ddp={model: resnet50}", b"name={a: [1, 2]}",
+           b"repetitions=3")  # fmt: skip
 STUDY = (b"name: s\npaper: salamy\nquick: [s.yaml]\nfull: [s.yaml]\n",)
 
 

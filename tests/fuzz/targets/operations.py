@@ -19,6 +19,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from orchestrator.core.errors import OrchError
 from orchestrator.remote.connection import MAGIC
 from orchestrator.remote.frames import Frames, frame
 from orchestrator.remote.transport.bootstrap import agent_argv, agent_source
@@ -177,7 +178,7 @@ def _finite(request: dict[str, Any]) -> bool:
 
 def _hold(answer: dict[str, Any]) -> None:
     """An answer says whether it is one, and a refusal says of which kind, and why."""
-    assert isinstance(answer.get("ok"), bool), "an answer does not say whether it is one"
+    assert isinstance(answer.get("ok"), bool), f"it does not say whether it is an answer: {answer!s:.200}"
     if not answer["ok"]:
         assert isinstance(answer.get("error"), str), "a refusal does not say why"
         assert isinstance(answer.get("kind"), str), "a refusal does not say of which kind it is"
@@ -215,7 +216,7 @@ def _operations(data: bytes, _: Path) -> None:
             _agents[0].hello()
     try:
         _agents[0].carry_out(requests)
-    except AssertionError:
+    except (AssertionError, OrchError):
         _agents.clear()
         raise
 

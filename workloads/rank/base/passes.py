@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from .iteration_log import IterationLog
+from .span_trace import Trace
 from .stepping import Step
-from .trace import Trace
 
 Operation = Callable[[], object]
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Settings(TorchSettings):
     """What DeepSpeed is told, whatever it trains."""
 
-    stage: int  # of ZeRO
-    micro_batches: int
+    zero_stage: int
+    microbatches: int
     precision: Precision
     batch: int  # samples of an iteration
     log: bool  # whether DeepSpeed's communication logger counts and times each operation
@@ -52,7 +52,7 @@ def settings(config: Settings) -> dict[str, Any]:
     precision = config["precision"]
     return {
         "train_micro_batch_size_per_gpu": 1,  # it only counts with it: what a batch costs is in the layers' times
-        "gradient_accumulation_steps": config["micro_batches"],
+        "gradient_accumulation_steps": config["microbatches"],
         "zero_allow_untested_optimizer": True,
         "steps_per_print": None,
         "comms_logger": {"enabled": config["log"], "verbose": False, "prof_all": True},

@@ -18,7 +18,7 @@ from .engine import engine_of, settings, start, watch
 
 
 class StagePlan(TypedDict):
-    """What a stage computes of one micro-batch, in seconds, and the sizes of its parameter tensors."""
+    """What a stage computes of one microbatch, in seconds, and the sizes of its parameter tensors."""
 
     forward_s: float
     backward_s: float
@@ -29,7 +29,7 @@ class Settings(engine.Settings):
     """The pipeline."""
 
     stages: list[StagePlan]
-    activation: int  # elements that a stage passes on of a micro-batch
+    activation: int  # elements that a stage passes on of a microbatch
 
 
 class _Pass(torch.autograd.Function):
@@ -65,7 +65,7 @@ class Stage(nn.Module):
             self.register_parameter(f"weight{index}", nn.Parameter(torch.ones(size)))
 
     def compute(self, name: str) -> None:
-        """Sleep for as long as a pass of a micro-batch takes."""
+        """Sleep for as long as a pass of a microbatch takes."""
         begin_ns = time.monotonic_ns()
         self._clock.start()
         self._clock.sleep_until(self._seconds[name])
@@ -92,7 +92,7 @@ def prepare(rank: Rank[Settings]) -> Step:
         loss_fn=lambda activation, _label: activation.float().mean(),
         partition_method="uniform",
     )
-    told = {**settings(config), "zero_optimization": {"stage": config["stage"]}}
+    told = {**settings(config), "zero_optimization": {"stage": config["zero_stage"]}}
     trained = engine_of(module, told)
     log = watch(rank)
     (stage,) = (part for part in module.modules() if isinstance(part, Stage))

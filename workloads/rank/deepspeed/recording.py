@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.iteration_log import IterationLog
-from ..base.trace import Trace
+from ..base.span_trace import Trace
 
 # What the backend is asked to do -> how a span calls it, and which of the call's tensors is the whole message.
 _OPERATIONS = {

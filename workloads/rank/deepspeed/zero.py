@@ -29,7 +29,7 @@ class Settings(engine.Settings, EmulatedSettings):
 def zero_settings(config: Settings) -> dict[str, Any]:
     """DeepSpeed's own configuration; it counts buckets in elements."""
     return {
-        "stage": config["stage"],
+        "stage": config["zero_stage"],
         "overlap_comm": config["overlap_comm"],
         "reduce_bucket_size": config["bucket_elements"],
         "allgather_bucket_size": config["bucket_elements"],
@@ -46,7 +46,7 @@ def prepare(work: EmulatedCompute, rank: Rank[Settings]) -> Step:
     start(rank)
     trained = engine_of(work.module, {**settings(config), "zero_optimization": zero_settings(config)})
     log = watch(rank)
-    passes = config["micro_batches"]
+    passes = config["microbatches"]
 
     def step(iteration: int) -> dict[str, float]:
         forward_s = backward_s = wait_s = 0.0
@@ -69,7 +69,7 @@ def prepare(work: EmulatedCompute, rank: Rank[Settings]) -> Step:
             "wait_s": round(wait_s, 9),
             "loss": loss.detach().item(),
             "samples": config["batch"],
-            **({"checksum": held(work.module, config["stage"])} if rank.checksum else {}),
+            **({"checksum": held(work.module, config["zero_stage"])} if rank.checksum else {}),
         }
         if log is not None:
             log.close_iteration(iteration)
@@ -78,11 +78,11 @@ def prepare(work: EmulatedCompute, rank: Rank[Settings]) -> Step:
     return step
 
 
-def held(model: torch.nn.Module, stage: int) -> float:
+def held(model: torch.nn.Module, zero_stage: int) -> float:
     """The sum of all parameters; in stage 3 of this rank's shards, without what pads the last one of a parameter."""
     import torch.distributed as dist
 
-    if stage < 3:
+    if zero_stage < 3:
         return sum(float(weight.double().sum()) for weight in model.parameters())
     total = 0.0
     weight: Any  # DeepSpeed has put more into it

@@ -13,8 +13,8 @@ from ..base import rank_settings
 from ..base.iteration_log import IterationLog
 from ..base.lifecycle import end_on_signal, fail, first_line, peer_lost
 from ..base.passes import Operation, floats_of, passes
+from ..base.span_trace import Trace
 from ..base.stepping import Step, iterate
-from ..base.trace import Trace
 from .join import join
 
 

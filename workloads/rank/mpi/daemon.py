@@ -13,7 +13,7 @@ import os
 import secrets
 import sys
 
-from .keep import environment, keep
+from .open_mpi import environment, keep
 from .proof import proof
 
 TALK_S = 10.0  # for one who has called to say what it wants
@@ -22,15 +22,15 @@ MOST = 128  # callers who are heard at a time, and as many who wait to be: a pro
 TOLD = 20  # of those who were turned away; more are only counted
 
 
-class Door:
+class Gatekeeper:
     """Hears callers side by side until one proves that it knows the key.
 
     When one more than MOST calls, the one who has said nothing for longest goes: the proof takes one round trip, so
     a crowd delays who knows the key and cannot keep it out. Who had to go may call again.
     """
 
-    def __init__(self, where: str, key: str) -> None:
-        self.where = where
+    def __init__(self, address: str, key: str) -> None:
+        self.address = address
         self.key = key
         self.command: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._callers: dict[Caller, None] = {}  # in the order in which they called
@@ -64,9 +64,9 @@ class Caller(asyncio.Protocol):
     Nothing of the line is looked into before its proof is known to be right.
     """
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, gatekeeper: Gatekeeper) -> None:
         self.address = ""
-        self._door = door
+        self._gatekeeper = gatekeeper
         self._once = secrets.token_hex(16)
         self._said = bytearray()
         self._heard = False  # to the end
@@ -75,13 +75,13 @@ class Caller(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what the server of a stream makes
         self._transport = transport
         self.address = transport.get_extra_info("peername")[0]
-        self._door.enter(self)
+        self._gatekeeper.enter(self)
         late = f"it said nothing within {TALK_S:g} s"
         self._patience = asyncio.get_running_loop().call_later(TALK_S, self.turn_away, late)
         transport.write(self._once.encode() + b"\n")
 
     def data_received(self, data: bytes) -> None:
-        if self._heard or self._door.command.done():
+        if self._heard or self._gatekeeper.command.done():
             return
         self._said += data
         if b"\n" in data:
@@ -100,11 +100,11 @@ class Caller(asyncio.Protocol):
 
     def _answer(self, line: bytes) -> None:
         given, _, text = line.partition(b" ")
-        expected = proof(self._door.key, door=self._door.where, once=self._once, text=text)
+        expected = proof(self._gatekeeper.key, address=self._gatekeeper.address, once=self._once, text=text)
         if hmac.compare_digest(given, expected.encode()):
             self._over()
             self._transport.write(b"ok\n")
-            self._door.command.set_result(json.loads(text))
+            self._gatekeeper.command.set_result(json.loads(text))
         else:
             self._over("it does not know the key of the run")
             self._transport.write(b"no\n")
@@ -113,19 +113,19 @@ class Caller(asyncio.Protocol):
     def _over(self, why: str = "") -> None:
         self._heard = True
         self._patience.cancel()
-        self._door.leave(self, why)
+        self._gatekeeper.leave(self, why)
 
 
 async def command_for(address: str, port: int, key: str) -> str:
     """The command line of the first caller who knows the key."""
-    door = Door(f"{address}:{port}", key)
+    gatekeeper = Gatekeeper(f"{address}:{port}", key)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Caller(door), address, port, backlog=MOST)
+    server = await loop.create_server(lambda: Caller(gatekeeper), address, port, backlog=MOST)
     try:
-        return await door.command
+        return await gatekeeper.command
     finally:
         server.close()
-        door.close()
+        gatekeeper.close()
 
 
 def main() -> None:

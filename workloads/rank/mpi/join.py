@@ -1,4 +1,4 @@
-"""How a rank that we started becomes a rank of an MPI job: it is told what mpirun tells those that it starts itself."""
+"""How a rank that we started becomes one of an MPI job: mpirun registers it, by way of a stub that it starts itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import threading
 
 from ..base.lifecycle import PEER_GRACE_S, fail, first_line
-from .door import door_of, only_ourselves
+from .rank_socket import name_of, only_ourselves
 
 LONGEST = 1 << 20  # bytes of what it is told
 
@@ -19,20 +19,20 @@ def join(within_s: float) -> None:
     MPI may be initialized afterwards. What was in the environment before wins over what the stub tells. When the job
     ends before this process does, it fails.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
-            door.bind(door_of(os.environ["MPI_NAME"]))
-            door.listen()
-            door.settimeout(within_s)
-            stub, _ = door.accept()
+            listener.bind(name_of(os.environ["MPI_NAME"]))
+            listener.listen()
+            listener.settimeout(within_s)
+            stub, _ = listener.accept()
             stub.settimeout(within_s)
             only_ourselves(stub)
             with stub.makefile("rb") as stream:
                 told = json.loads(stream.readline(LONGEST))
         except TimeoutError:
-            fail(f"mpirun told it not within {within_s:g} s who it is in the job")
+            fail(f"mpirun did not register this rank within {within_s:g} s")
         except (OSError, ValueError) as error:
-            fail(f"mpirun could not tell it who it is in the job: {first_line(error)}")
+            fail(f"mpirun could not register this rank: {first_line(error)}")
     for name, value in told.items():
         os.environ.setdefault(name, value)
     stub.settimeout(None)

@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 
-from .keep import environment, keep
+from .open_mpi import environment, keep
 
 
 def free_port(lowest: int, highest: int) -> int:

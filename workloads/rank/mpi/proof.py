@@ -6,9 +6,9 @@ import hashlib
 import hmac
 
 
-def proof(key: str, *, door: str, once: str, text: bytes) -> str:
-    """What only who knows the key can say of a text at this door (address:port), for a number that is used once.
+def proof(key: str, *, address: str, once: str, text: bytes) -> str:
+    """What only who knows the key can say of a text at this address (with its port), for a number that is used once.
 
-    The door is part of it, so that what was said at one host cannot be handed on to another.
+    The address is part of it, so that what was said at one host cannot be handed on to another.
     """
-    return hmac.new(key.encode(), f"{door}\n{once}\n".encode() + text, hashlib.sha256).hexdigest()
+    return hmac.new(key.encode(), f"{address}\n{once}\n".encode() + text, hashlib.sha256).hexdigest()

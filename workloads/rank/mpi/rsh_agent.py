@@ -1,6 +1,6 @@
 """What mpirun calls in place of ssh: `rsh_agent.py ADDRESS COMMAND...` hands the command to our program on that host.
 
-That program waits at MPI_DOOR_PORT, or will within MPI_MEET_S seconds, and wants proof that we know MPI_RUN_KEY.
+That program waits at MPI_DAEMON_PORT, or will within MPI_MEET_S seconds, and wants proof that we know MPI_RUN_KEY.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def answer_of(address: str, port: int, *, key: str, command: str) -> str:
     with socket.create_connection((address, port), timeout=TALK_S) as host, host.makefile("rwb") as stream:
         once = stream.readline(LINE).decode(errors="replace").strip()
         text = json.dumps(command).encode()
-        stream.write(proof(key, door=f"{address}:{port}", once=once, text=text).encode() + b" " + text + b"\n")
+        stream.write(proof(key, address=f"{address}:{port}", once=once, text=text).encode() + b" " + text + b"\n")
         stream.flush()
         return stream.readline(LINE).decode(errors="replace").strip()
 
 
 def main() -> None:
     address, command = sys.argv[1], " ".join(sys.argv[2:])
-    port, key = int(os.environ["MPI_DOOR_PORT"]), os.environ["MPI_RUN_KEY"]
+    port, key = int(os.environ["MPI_DAEMON_PORT"]), os.environ["MPI_RUN_KEY"]
     ends = time.monotonic() + float(os.environ["MPI_MEET_S"])
     while True:
         try:

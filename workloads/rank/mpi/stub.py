@@ -1,6 +1,6 @@
 """What mpirun starts in place of a rank: it tells the rank, which runs already, who it is in the job, and ends with it.
 
-The rank's name is MPI_RANK and its number; it waits, or will within MPI_MEET_S seconds, at the door of that name.
+The rank's name is MPI_RANK and its number; it waits, or will within MPI_MEET_S seconds, at the socket of that name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 
-from .door import door_of, only_ourselves
+from .rank_socket import name_of, only_ourselves
 
 AGAIN_S = 0.02
 
@@ -22,12 +22,12 @@ def called(rank_name: str, *, within_s: float) -> socket.socket:
     while True:
         rank = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            rank.connect(door_of(rank_name))
+            rank.connect(name_of(rank_name))
             only_ourselves(rank)
         except OSError as error:
             rank.close()
             if time.monotonic() > ends:
-                sys.exit(f"{rank_name} is not there to be told who it is: {error}")
+                sys.exit(f"{rank_name} did not come to be registered: {error}")
             time.sleep(AGAIN_S)
         else:
             return rank

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, TypedDict, TypeVar
 
-from ..base.trace import Trace
+from ..base.span_trace import Trace
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,7 @@ from .program import Join, run
 if TYPE_CHECKING:
     import torch
 
-    from ..base.trace import Trace
+    from ..base.span_trace import Trace
     from ..compute.computing import Compute
 
 Hook = Any  # a communication hook of DDP: (state, bucket) -> future of the reduced bucket

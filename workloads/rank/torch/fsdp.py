@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch.distributed as dist
     from torch.distributed.fsdp import FSDPModule
 
-    from ..base.trace import Trace
+    from ..base.span_trace import Trace
     from ..compute.emulated_torch import EmulatedCompute, EmulatedModel
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from ..base import rank_settings
 from ..base.iteration_log import IterationLog
 from ..base.lifecycle import end_on_signal, fail, first_line, peer_lost
+from ..base.span_trace import Trace
 from ..base.stepping import Step, iterate
-from ..base.trace import Trace
 from .context import Given, Rank
 from .rendezvous import connect
 

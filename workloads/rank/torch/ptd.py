@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
     import torch.distributed as dist
 
-    from ..base.trace import Trace
+    from ..base.span_trace import Trace
 
 _FORWARD_TAG, _BACKWARD_TAG = 0, 1  # + twice the number of the microbatch
 

@@ -21,12 +21,12 @@ def connect(config: Settings, *, rank: int, world: int, device: torch.device) ->
     from torch._C._distributed_c10d import TCPStore
 
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    door = listening(address, port) if rank == 0 else None
+    listener = listening(address, port) if rank == 0 else None
     try:
         store = TCPStore(
             address, port, world, rank == 0, timeout=timedelta(seconds=config["rendezvous_s"]), wait_for_workers=True,
             # The store owns the descriptor from here on, and closes it.
-            master_listen_fd=None if door is None else door.detach(),
+            master_listen_fd=None if listener is None else listener.detach(),
         )  # fmt: skip
         dist.init_process_group(
             config["backend"],

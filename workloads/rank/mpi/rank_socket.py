@@ -8,8 +8,8 @@ import socket
 import struct
 
 
-def door_of(rank_name: str) -> bytes:
-    """The name of the rank's Unix socket: one that is in no folder, so that nothing has to remove it."""
+def name_of(rank_name: str) -> bytes:
+    """The name of the rank's Unix socket, an abstract one: it is in no folder, so that nothing has to remove it."""
     whole = f"{os.environ.get('ORCH_RUN', '')}/{rank_name}"
     return b"\0" + hashlib.sha256(whole.encode()).hexdigest().encode()
 

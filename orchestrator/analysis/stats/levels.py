@@ -1,0 +1,41 @@
+"""The level of a point over its runs, with the run as the unit: where the runs' common level lies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from orchestrator.analysis.stats.statistics import TAIL, Estimate, student_t
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """The geometric mean over `runs` runs with its 95 % interval, in the unit of the values; NaN for a single run.
+
+    `between` is the standard deviation by which runs differ, as a share of the level, and `within` the share of that
+    variance that the iterations of a run explain by themselves: NaN where runs have no intervals of their own.
+    """
+
+    estimate: Estimate
+    runs: int
+    between: float
+    within: float
+
+
+def level(runs: Sequence[Estimate]) -> Level:
+    """The level of runs, each given by one statistic of it with its interval within the run."""
+    logs = np.log([run.value for run in runs])
+    middle = float(np.mean(logs)) if len(logs) else math.nan
+    if len(logs) < 2:
+        return Level(estimate=Estimate(math.exp(middle), math.nan, math.nan), runs=len(logs), between=math.nan,
+                     within=math.nan)  # fmt: skip
+    between = float(np.std(logs, ddof=1))
+    half = student_t(1 - TAIL, len(logs) - 1) * between / math.sqrt(len(logs))
+    own = np.log([run.high / run.low for run in runs]) / (2 * NormalDist().inv_cdf(1 - TAIL))
+    within = min(1.0, float(np.mean(own**2)) / between**2) if between > 0 else math.nan
+    estimate = Estimate(*(math.exp(middle + shift) for shift in (0.0, -half, half)))
+    return Level(estimate=estimate, runs=len(logs), between=between, within=within)

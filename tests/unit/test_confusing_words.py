@@ -1,0 +1,115 @@
+"""Texts that confused somebody who knew the README alone: each says now what it means."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from experiments import orch
+from made_traffic import made
+from night_runs import write_night
+from sealed_run import loose, make_run
+
+from orchestrator.analysis.traffic import flowshape, view
+from orchestrator.cli import capture_cli
+from orchestrator.cli.main import main
+from orchestrator.report.traffic import trafficfigures, trafficview
+
+
+def swaps(tmp_path, kernels):
+    """What the gate `swap` says of which nodes, the switch having no counters of its own."""
+
+    def change(manifest):
+        queues = {"name": "qdisc.switch", "node": "switch", "part": "collector.qdisc", "role": "collector",
+                  "argv": ["tc"], "failed": None}  # fmt: skip
+        manifest["launches"].append(queues)
+        manifest["clocks"]["switch"] = manifest["clocks"]["h1"]
+        manifest["kernels"] = kernels
+
+    path = make_run(tmp_path, iterations=40, tolerances=loose(), change=change)
+    (window,) = json.loads((path / "manifest.json").read_text())["windows"]
+    return {gate["message"].partition(":")[0]: gate["passed"] for gate in window["gates"] if gate["name"] == "swap"}
+
+
+HOSTS = ("h1", "h2", "h3", "h4")
+
+
+def test_a_switch_on_a_kernel_whose_swap_was_counted_raises_no_question(tmp_path):
+    one = {"nodes": dict.fromkeys((*HOSTS, "switch"), "k"), "controller": "k"}
+    assert swaps(tmp_path, one) == dict.fromkeys(HOSTS, True)
+
+
+def test_a_switch_of_a_kernel_of_its_own_is_not_known_to_have_swapped(tmp_path):
+    own = {"nodes": {**dict.fromkeys(HOSTS, "k"), "switch": "other"}, "controller": "k"}
+    assert swaps(tmp_path, own) == {**dict.fromkeys(HOSTS, True), "switch": None}
+
+
+def test_nights_of_one_day_are_no_span(tmp_path):
+    write_night(tmp_path, 0)
+    assert ": 1 night begun on 2026-11-" in orch("history", "nightly", "--results", str(tmp_path))[1]
+    write_night(tmp_path, 2)
+    assert ": 2 nights, 2026-11-" in orch("history", "nightly", "--results", str(tmp_path))[1]
+
+
+def test_timestamps_that_are_out_of_order_come_with_their_share():
+    point = SimpleNamespace(
+        name="a.pcap", packets=10_000, wire_bytes=10**6, captured_bytes=10**6, link_types=("Ethernet",), undecoded=0,
+        first_ns=0, last_ns=10**9, backwards=149,
+    )  # fmt: skip
+    assert "  149 packets (1.49%) are out of timestamp order" in capture_cli._point_lines(point)
+
+
+def seen(*, told):
+    found = made(told=told)
+    return view.look(found if told else flowshape.told_apart(found), ranks={}, logs=[])
+
+
+def test_kinds_that_are_guessed_are_called_so_in_tables_and_figures():
+    guessed = seen(told=False)
+    page = trafficview.section([("", guessed)])
+    assert "training (guess)" in page
+    assert "cross traffic (guess)" in page
+    titles = {name: title for name, title, _, _ in trafficfigures.draw(guessed)}
+    assert titles.get("shares", "(guess)").endswith("(guess)")
+    assert all("Kinds are guesses" in caption for _, _, _, caption in trafficfigures.draw(guessed))
+
+
+def test_kinds_that_a_run_recorded_are_no_guess():
+    known = seen(told=True)
+    assert "guess" not in trafficview.section([("", known)])
+    assert all("guess" not in title + caption for _, title, _, caption in trafficfigures.draw(known))
+
+
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_prune_without_a_limit_says_that_none_is_a_default(tmp_path, options):
+    status, _, err = orch("prune", *options, "--results", str(tmp_path))
+    assert status == 2
+    assert err.startswith("orch prune: no limit is given; accepted: at least one of --compress-after, --drop-after")
+    assert "none has a default" in err
+
+
+def test_help_of_prune_shows_no_example_as_a_default(capsys):
+    with pytest.raises(SystemExit):
+        main(["prune", "--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    for example in ("2d", "14d", "50gb"):
+        assert f"such as {example}" in out
+        assert f"({example})" not in out
+
+
+@pytest.mark.parametrize("workload", ["ptd", "moe"])
+def test_a_time_that_must_be_given_comes_with_a_way_to_measure_it(workload):
+    fields = json.loads(orch("schema")[1])["$defs"]
+    (described,) = [
+        config["properties"]["compute_time"]["description"]
+        for name, config in fields.items()
+        if f"workloads__{workload}" in name or _is_of(config, workload)
+    ]
+    assert "Measured: train " in described
+
+
+def _is_of(config, workload):
+    own = {"ptd": "microbatches", "moe": "experts"}[workload]
+    properties = config.get("properties", {})
+    return "compute_time" in properties and own in properties and "compute_time" in config.get("required", [])
