@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from cross_traffic import schedule
-from cross_traffic.agents import flow_sender
+from cross_traffic.agents import flow_schedule, flow_sender
 from orchestrator.core.errors import StoreError
 from orchestrator.core.units import Model, rate_text
 from orchestrator.parts import named_hosts
@@ -279,6 +279,7 @@ def _planned(output: LaunchOutput, spec: Mapping[str, Any], sinks: Sequence[str]
         "load_bps": [float(stream["load_bps"]) for stream in streams],
         "flow_bytes": [stream["flow_bytes"] for stream in streams],
         "arrivals": [stream["arrivals"] for stream in streams],
+        "largest_bytes": [flow_schedule.largest_bytes(stream) for stream in streams],
         "burst_width_s": [burst.get("width_s") for burst in bursts],
         "burst_period_s": [burst.get("period_s") for burst in bursts],
         "burst_height": [burst.get("height") for burst in bursts],

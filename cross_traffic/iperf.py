@@ -86,6 +86,10 @@ def demands(config: Config) -> list[Demand]:
     return [Demand(src=config.src, dst=config.to, rate=config.load)]
 
 
+def remarks(config: Config, topology: Topology) -> list[str]:  # noqa: ARG001 - it does what its configuration says
+    return []
+
+
 def escalate(config: Config) -> Escalation | None:
     streams = min(2 * config.streams, config.most_streams)
     if streams <= config.streams:

@@ -101,6 +101,10 @@ def demands(config: Config) -> list[Demand]:
     ]  # fmt: skip
 
 
+def remarks(config: Config, topology: Topology) -> list[str]:  # noqa: ARG001 - it does what its configuration says
+    return []
+
+
 def escalate(config: Config) -> Escalation | None:  # noqa: ARG001 - it opens a connection a flow from the first
     return None
 

@@ -14,7 +14,7 @@ from cross_traffic.agents import flow_schedule
 from cross_traffic.distributions import Distribution
 from orchestrator.core.errors import ConfigError
 
-Arrivals = Literal["poisson", "poisson-gaps"]
+Arrivals = Literal["poisson", "poisson-gaps", "compound-poisson"]
 
 LARGEST_FLOW = 1 << 50
 LONGEST_S = 1e7
@@ -65,6 +65,8 @@ def spec(
     }
     if not (math.isfinite(load_bps) and load_bps > 0):
         raise ConfigError(f"a load of {load_bps:g} bit/s cannot be scheduled")
+    if burst is not None and arrivals == "compound-poisson":
+        raise ConfigError("bursts carry the same bytes every period, which no compound Poisson process does")
     if burst is not None:
         if not 0 < burst.width_s < burst.period_s:
             raise ConfigError(f"a burst of {burst.width_s:g} s does not fit a period of {burst.period_s:g} s")

@@ -14,13 +14,19 @@ from cross_traffic.agents import flow_schedule
 from cross_traffic.schedule import Arrivals, BurstShape
 from orchestrator.core import lookup
 from orchestrator.core.errors import ConfigError
-from orchestrator.core.units import Duration, Mistake, Model, Rate
+from orchestrator.core.units import Duration, Mistake, Model, Rate, duration_text, size_text
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.topology import Topology
 
 NAME = "websearch"
+ARRIVALS: Mapping[Arrivals, str] = {
+    "poisson": "Poisson, with sizes drawn until every two seconds carry the load, which so hardly varies beyond them",
+    "compound-poisson": "a compound Poisson process, whose load varies as its flows come",
+    "poisson-gaps": "nearly regular gaps",
+}
+COMPOUND_BLOCKS = 4  # over which the load of an unsteered schedule is looked at before ranks begin
 
 
 class Burst(Model):
@@ -58,7 +64,9 @@ class Config(generator.Sending):
     """Flow sizes: "websearch", "datamining", "facebook", or the path of a file of lines bytes,cdf, looked up beside the
     file that names it, then from the current folder."""
     arrivals: Arrivals = "poisson"
-    """Exponential gaps between flows; "poisson-gaps" draws the gaps from a Poisson distribution: nearly regular."""
+    """Exponential gaps between flows, sizes drawn until two seconds carry the load; "compound-poisson" takes every size
+    as drawn, so that the load varies from second to second as a neighbour's does; "poisson-gaps" draws the gaps from a
+    Poisson distribution: nearly regular."""
     burst: Burst | None = None
     """Bursts instead of a consistent level."""
     fan_in: int = Field(default=1, ge=1)
@@ -127,7 +135,23 @@ def demands(config: Config) -> list[Demand]:
     for stream in streams(config):
         for sender in stream.senders:
             total[sender, stream.to] += stream.rate / len(stream.senders)
-    return [Demand(src=src, dst=dst, rate=rate, over_s=flow_schedule.BLOCK_S) for (src, dst), rate in total.items()]
+    over_s = flow_schedule.BLOCK_S * (COMPOUND_BLOCKS if config.arrivals == "compound-poisson" else 1)
+    return [Demand(src=src, dst=dst, rate=rate, over_s=over_s) for (src, dst), rate in total.items()]
+
+
+def remarks(config: Config, topology: Topology) -> list[str]:
+    """How arrivals are drawn; and by how much bursts shrink flows: a period holds no larger one than its bytes."""
+    if config.burst is None:
+        return [f"arrivals: {ARRIVALS[config.arrivals]}"]
+    specs = [spec for sender in _senders(config, topology, seed=0) for spec in sender.what["streams"]]
+    largest = max(flow_schedule.largest_bytes(spec) for spec in specs) * topology.scale
+    published = max(spec["points"][-1][0] * spec["factor"] for spec in specs) * topology.scale
+    held, asked = (size_text(float(f"{value:.3g}")) for value in (largest, published))
+    period = duration_text(config.burst.period)
+    return [
+        f"bursts: a period of {period} holds flows of at most {held}, where the distribution has {asked}:"
+        " not the flows of a consistent load"
+    ]
 
 
 def escalate(config: Config) -> Escalation | None:  # noqa: ARG001 - it opens a connection a flow from the first

@@ -3,7 +3,9 @@
 A schedule is drawn in blocks of about two seconds. The sizes of a block are drawn again until its bytes on the wire
 are within `BLOCK_SHARE` of what is asked for, what is left over going to the next block: among all draws of the random
 process those are kept that carry the load, since the tail of such distributions is so heavy that a draw of a minute
-may miss its mean by several per cent. Python's standard library only; the same seed gives the same schedule.
+may miss its mean by several per cent. So the load hardly varies from one block to the next, where a compound Poisson
+process would; "compound-poisson" draws such a one, and takes its load as it comes. Python's standard library only; the
+same seed gives the same schedule.
 """
 
 # ruff: noqa: B905, FURB136, S311
@@ -35,6 +37,7 @@ MOST_IN_BLOCK = 25_000
 MOST_DRAWS = 2000
 
 BURST_FLOWS = 2  # Salamy, appendix A.1
+MOST_OF_BURST = 0.9  # that one of its flows may carry
 FEWEST_BETWEEN = 8  # flows of the consistent element, likewise
 BURST_SPLIT_DEVIATION = 0.1  # of the normal distribution around one half by which the two flows share the burst
 
@@ -159,13 +162,15 @@ class Consistent:
     """Algorithm 1 of Salamy's thesis (appendix A.1): flows of the distribution at random instants.
 
     `arrivals` "poisson": exponential gaps. "poisson-gaps": gaps of a Poisson-distributed number of microseconds, as the
-    algorithm reads literally, which makes them nearly regular.
+    algorithm reads literally, which makes them nearly regular. "compound-poisson": exponential gaps and every size by
+    itself; the bytes of t seconds vary by the square root of (1 + variance / mean^2 of a flow) / (flows in t seconds).
     """
 
     def __init__(self, spec: Mapping[str, Any], sizes: Sizes) -> None:
         self._mtu, self._flow_bytes = spec["mtu"], spec["flow_bytes"]
-        self._sizes = sizes
+        self.sizes = sizes
         self._regular = spec["arrivals"] == "poisson-gaps"
+        self._steered = spec["arrivals"] != "compound-poisson"
         wire = sizes.mean_wire(self._mtu, self._flow_bytes)
         self.bytes_per_s = spec["load_bps"] / 8
         self.flows_per_s = self.bytes_per_s / wire
@@ -187,9 +192,9 @@ class Consistent:
 
         def draw() -> list[int]:
             count = len(fixed) if fixed is not None else poisson(random_, self.flows_per_s * length_s)
-            return [self._sizes.at(random_.random()) for _ in range(count)]
+            return [self.sizes.at(random_.random()) for _ in range(count)]
 
-        sizes, wire = closest(draw, wanted, self._mtu, self._flow_bytes)
+        sizes, wire = closest(draw, wanted, self._mtu, self._flow_bytes, most=MOST_DRAWS if self._steered else 1)
         times = fixed if fixed is not None else sorted(random_.random() * length_s for _ in sizes)
         return list(zip(times, sizes)), wire
 
@@ -241,6 +246,11 @@ class Burst:
         self.flows_per_s = (BURST_FLOWS + self.between) / self._period_s
         self.block_s = max(1, round(BLOCK_S / self._period_s)) * self._period_s
 
+    def largest_bytes(self) -> int:
+        """The largest flow: most that one of a burst may have of it, or the largest between bursts."""
+        largest = size_on_wire(MOST_OF_BURST * self._burst_bytes, self._mtu, self._flow_bytes)
+        return max(largest, int(self._sizes.bytes[-1])) if self.between else largest
+
     def _factor(self, sizes: Sizes, wanted: float) -> float:
         """By how much sizes shrink so that a flow makes `wanted` bytes on the wire on average."""
         points = list(zip(sizes.bytes, sizes.cdf))
@@ -283,7 +293,7 @@ class Burst:
 
     def _one_burst(self, random_: random.Random, at_s: float) -> list[tuple[float, int]]:
         share = -1.0
-        while not 0.1 <= share <= 0.9:
+        while not 1 - MOST_OF_BURST <= share <= MOST_OF_BURST:
             share = random_.gauss(0.5, BURST_SPLIT_DEVIATION)
         mean_s = self._width_s / 2
         inside = -math.expm1(-self._width_s / mean_s)
@@ -302,10 +312,10 @@ class Burst:
         return times
 
 
-def closest(draw: Any, wanted: float, mtu: int, flow_bytes: int) -> tuple[list[int], float]:
-    """The first draw of sizes within BLOCK_SHARE of the wanted bytes on the wire, else the closest of MOST_DRAWS."""
+def closest(draw: Any, wanted: float, mtu: int, flow_bytes: int, most: int = MOST_DRAWS) -> tuple[list[int], float]:
+    """The first draw of sizes within BLOCK_SHARE of the wanted bytes on the wire, else the closest of `most`."""
     segment, best, best_wire = segment_bytes(mtu), [], math.inf
-    for _ in range(MOST_DRAWS):
+    for _ in range(most):
         sizes = draw()
         wire = float(
             sum(size if size >= HEADER_BYTES else HEADER_BYTES for size in sizes)
@@ -323,11 +333,20 @@ def process(spec: Mapping[str, Any]) -> Consistent | Burst:
     """The random process of a spec; ValueError, with a sentence for people, when it cannot be.
 
     `points`: of the distribution. `factor`: times its sizes. `load_bps`: layer-2 bit/s towards the sink. `mtu`.
-    `flow_bytes`: what a flow adds on the wire beside its segments. `arrivals`: "poisson" or "poisson-gaps". `burst`:
-    None, or width_s, period_s and height. `seed`. `duration_s`: None for no end. `sink`: number of the sink.
+    `flow_bytes`: what a flow adds on the wire beside its segments. `arrivals`: "poisson", "poisson-gaps" or
+    "compound-poisson". `burst`: None, or width_s, period_s and height. `seed`. `duration_s`: None for no end. `sink`:
+    number of the sink.
     """
     sizes = Sizes(spec["points"], spec["factor"])
     return Burst(spec, sizes) if spec["burst"] else Consistent(spec, sizes)
+
+
+def largest_bytes(spec: Mapping[str, Any]) -> int:
+    """The largest flow that the random process of a spec can draw."""
+    model = process(spec)
+    if isinstance(model, Consistent):
+        return int(model.sizes.bytes[-1])
+    return model.largest_bytes()
 
 
 def drawn(spec: Mapping[str, Any]) -> Iterator[Event]:

@@ -70,7 +70,9 @@ def _shape(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument("--load", required=required, metavar="RATE", help="layer-2 load on the wire, such as 10gbit")
     parser.add_argument("--duration", default="30s", metavar="TIME", help="how long (30s)")
     parser.add_argument("--distribution", default="websearch", metavar="NAME|FILE", help="flow sizes (websearch)")
-    parser.add_argument("--arrivals", choices=("poisson", "poisson-gaps"), default="poisson", help="gaps (poisson)")
+    parser.add_argument(
+        "--arrivals", choices=("poisson", "poisson-gaps", "compound-poisson"), default="poisson", help="gaps (poisson)"
+    )
     parser.add_argument("--burst", metavar="WIDTH,PERIOD,HEIGHT", help="bursts instead, such as 1ms,10ms,3")
     parser.add_argument("--scale", type=int, default=1, metavar="N", help="divide load and sizes by it (1)")
     parser.add_argument("--mtu", type=int, default=1500, metavar="BYTES", help="largest IP packet (1500)")

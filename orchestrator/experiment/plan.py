@@ -56,6 +56,7 @@ class PlannedSource:
     launches: tuple[Launch, ...]
     demands: tuple[Demand, ...]
     escalations: tuple[EscalatedSource, ...]  # in the order in which they are tried
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +226,7 @@ def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[
                     launches=_traffic(choice, choice.config, source, topology),
                     demands=tuple(module.demands(choice.config)),
                     escalations=tuple(_escalations(choice, source, topology)),
+                    remarks=tuple(module.remarks(choice.config, topology)),
                 )
             )
         yield PlannedWindow(name=window.name, measure=measure, sources=tuple(sources))

@@ -124,6 +124,8 @@ def _windows(text: _Text, run: RunPlan, *, verbose: bool) -> None:
         for sources in zip(*(window.sources for window in group), strict=True):
             for line in _demands(sources, run.topology.scale):
                 text.add(line, deep=1)
+            for remark in sources[0].remarks:
+                text.add(remark, deep=2)
             if escalations := [step.text for step in sources[0].escalations]:
                 text.add(f"if it does not reach this load alone on the link: {', then '.join(escalations)}", deep=2)
     launches = [launch for window in run.windows for source in window.sources for launch in source.launches]

@@ -89,6 +89,10 @@ class Traffic(Part, Protocol):
 
     def demands(self, config: Any) -> list[Demand]: ...
 
+    def remarks(self, config: Any, topology: Topology) -> Sequence[str]:
+        """What a reader of the plan has to know of this traffic before comparing it with other traffic."""
+        ...
+
     def escalate(self, config: Any) -> Escalation | None:
         """The same load from more resources, for when it is not reached; None when there is nothing left to try."""
 

@@ -38,7 +38,8 @@ def collect(plan: RunPlan, argv: Sequence[str]) -> dict[str, Any]:
             {
                 "name": planned.job.name,
                 "workload": planned.workload,
-                **{key: _text(getattr(planned.config, key, None)) for key in ("model", "compute")},
+                "model": _text(getattr(planned.config, "model", None)),
+                "compute": _compute(planned.config),
                 "ranks": _ranks(planned),
                 "theory": dataclasses.asdict(planned.theory) if planned.theory else None,
             }
@@ -53,6 +54,12 @@ def collect(plan: RunPlan, argv: Sequence[str]) -> dict[str, Any]:
 def _ranks(planned: PlannedJob) -> list[dict[str, Any]]:
     logging = {launch.rank for launch in planned.launches if launch.follow is not None}
     return [{"rank": rank.rank, "node": rank.node, "logs": rank.rank in logging} for rank in planned.job.ranks]
+
+
+def _compute(config: object) -> str | None:
+    """How a workload computes: as its file says; where there is a time to wait for and no choice, it is emulated."""
+    said = _text(getattr(config, "compute", None))
+    return "emulated" if said is None and hasattr(config, "compute_time") else said
 
 
 def _text(value: object) -> str | None:

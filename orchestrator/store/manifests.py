@@ -98,10 +98,17 @@ def arrow_schema(columns: Mapping[str, Column]) -> pa.Schema:
     return pa.schema([(name, types[column.type]) for name, column in columns.items()])
 
 
-def runs_table(entries: Sequence[Entry]) -> pa.Table:
-    """A row a run, unsealed ones too; rates and sizes elsewhere are as on the wire: `scale` multiplies them back."""
+def arrow_table(rows: Sequence[Mapping[str, Any]], table: Table) -> pa.Table:
+    """Rows as Arrow has them; a whole number where a table has others becomes one, which may round it."""
     import pyarrow as pa
 
+    floats = [name for name, column in table.columns.items() if column.type == "float64"]
+    whole = [{**row, **{name: float(row[name]) for name in floats if isinstance(row[name], int)}} for row in rows]
+    return pa.Table.from_pylist(whole, schema=arrow_schema(table.columns))
+
+
+def runs_table(entries: Sequence[Entry]) -> pa.Table:
+    """A row a run, unsealed ones too; rates and sizes elsewhere are as on the wire: `scale` multiplies them back."""
     rows = []
     for entry in entries:
         manifest = entry.manifest
@@ -121,15 +128,13 @@ def runs_table(entries: Sequence[Entry]) -> pa.Table:
                 "path": str(entry.path),
             }
         )  # fmt: skip
-    return pa.Table.from_pylist(rows, schema=arrow_schema(RUNS.columns))
+    return arrow_table(rows, RUNS)
 
 
 def windows_table(entries: Sequence[Entry]) -> pa.Table:
     """A row a measured window and job; loads are at full size, all sources together."""
-    import pyarrow as pa
-
     rows = [row for entry in entries for window in entry.manifest.get("windows", []) for row in _window(entry, window)]
-    return pa.Table.from_pylist(rows, schema=arrow_schema(WINDOWS.columns))
+    return arrow_table(rows, WINDOWS)
 
 
 def _window(entry: Entry, window: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -163,8 +168,6 @@ def _window(entry: Entry, window: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def hosts_table(entries: Sequence[Entry]) -> pa.Table:
     """A row a node of each run's testbed, which only the whole manifest has."""
-    import pyarrow as pa
-
     rows = [
         {
             "run": entry.run,
@@ -176,4 +179,4 @@ def hosts_table(entries: Sequence[Entry]) -> pa.Table:
         for entry in filter(None, (entry_at(one.path) for one in entries))
         for node in entry.manifest.get("topology", {}).get("nodes", [])
     ]
-    return pa.Table.from_pylist(rows, schema=arrow_schema(HOSTS.columns))
+    return arrow_table(rows, HOSTS)

@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ WORK = "/run/orch"  # in a node's own tmpfs, where the run's folder of the node 
 SSHD_FOLDER = "/run/orch-sshd"
 DEVICE_NAME_LIMIT = 15  # IFNAMSIZ without the final zero
 MOST_HOSTS = 250  # addresses and their last bytes; an experiment asks for 64 at most
+CONGESTION = "cubic"
+CONGESTIONS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 SYSCTLS: Mapping[str, int] = MappingProxyType(
     {"net.ipv4.tcp_slow_start_after_idle": 0, "net.ipv4.tcp_no_metrics_save": 1}
 )
@@ -37,6 +40,15 @@ _START_UP = (
 _ENTER = Path(__file__).parents[1] / "agents" / "container_enter.py"
 _LOOKUPS = ("passwd", "group", "shadow", "hosts", "services", "protocols")
 _SSHD_EMPTY = ("/var/empty", "/var/empty/sshd", "/usr/share/empty.sshd", "/var/lib/sshd")
+
+
+def usual_congestion() -> str | None:
+    """Cubic, as Linux comes with, whatever this machine was set to; None where its kernel has none."""
+    try:
+        known = CONGESTIONS.read_text(encoding="ascii").split()
+    except OSError:
+        return None
+    return CONGESTION if CONGESTION in known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +68,9 @@ class Containers:
 class LocalSpec:
     """What a local testbed looks like: 2 to 250 host names, and their links' rates in bit/s, unscaled.
 
-    A rate of infinity leaves the link unlimited. `queue_s` is the longest queueing delay at a link's end. Hosts are
-    network namespaces where `containers` is None.
+    A rate of infinity leaves the link unlimited. `queue_s` is the longest queueing delay at a link's end, `congestion`
+    the congestion control of connections between hosts (None: this machine's own). Hosts are network namespaces where
+    `containers` is None.
     """
 
     hosts: tuple[str, ...]
@@ -67,6 +80,7 @@ class LocalSpec:
     offloads: bool = False
     queue_s: float = 0.005
     sysctls: Mapping[str, int | str] = field(default_factory=lambda: SYSCTLS)
+    congestion: str | None = field(default_factory=usual_congestion)
     containers: Containers | None = None
 
     @property
@@ -169,6 +183,7 @@ def setup_document(
                 "link set lo up",
                 f"addr add {node.address}/{node.prefix} dev {DEVICE}",
                 f"link set {DEVICE} up",
+                *_congestion(node, spec.congestion),
             ]
             told["tc"] = shape(node.name, DEVICE)
             told["plain"] = [] if spec.offloads else [DEVICE]
@@ -196,6 +211,21 @@ def setup_document(
         "switch": switch,
         "nodes": nodes,
     }
+
+
+def _congestion(node: Node, algorithm: str | None) -> list[str]:
+    """Routes by which connections of the host use an algorithm; a sysctl would need the machine's root to allow it.
+
+    The route to the host itself too: ranks of one host meet by its address.
+    """
+    if algorithm is None:
+        return []
+    network = ip_network(f"{node.address}/{node.prefix}", strict=False)
+    of_host = f"dev {DEVICE} proto kernel scope {{}} src {node.address} congctl {algorithm}"
+    return [
+        f"route replace {network} {of_host.format('link')}",
+        f"route replace table local local {node.address} {of_host.format('host')}",
+    ]
 
 
 def _mac(index: int) -> str:

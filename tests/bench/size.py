@@ -47,7 +47,7 @@ SHAPES = (
     *(Shape(hosts, jump) for hosts in (4, 16, 64, 128) for jump in (False, True)),
     *(Shape(hosts, True, SLOW_BPS) for hosts in (64, 128)),
 )
-MEETINGS, QUICK_MEETINGS = ((16, 65), (64, 128)), ((4, 8),)  # hosts and ranks
+MEETINGS, QUICK_MEETINGS = ((16, 64), (16, 65), (64, 128)), ((4, 8),)  # hosts and ranks
 SILENT_OF = {False: 64, True: 8}  # hosts, by whether it is to be quick
 QUICK = (Shape(4, False), Shape(16, True), Shape(16, True, SLOW_BPS))
 
@@ -60,8 +60,10 @@ def measure(settings: Settings) -> Iterator[Figure]:
             theirs = _logins(up, jump=shape.jump)
             ran = carried_out(up, light(up.hosts), up.inventory(jump=shape.jump))
         yield from _figures(shape, ran, theirs)
-    with local.machine_to_ourselves(), fleet(SILENT_OF[settings.quick], settings.scratch / "silent") as up:
-        yield from _silence(up)
+    for jump in (False, True):
+        folder = settings.scratch / f"silent{jump:d}"
+        with local.machine_to_ourselves(), fleet(SILENT_OF[settings.quick], folder) as up:
+            yield from _silence(up, jump=jump)
     yield from _met(settings)
     yield _planned(settings)
 
@@ -130,10 +132,10 @@ def _orch(up: Fleet, file: Path) -> tuple[list[str], Path, Path]:
     return up.on_controller(words), peaks, results
 
 
-def _silence(up: Fleet) -> Iterator[Figure]:
+def _silence(up: Fleet, *, jump: bool) -> Iterator[Figure]:
     """One of many hosts falls silent in the window: when is that told, and when are the others as they were before?"""
-    argv, _, results = _orch(up, up.files(light(up.hosts, iterations=10**6), up.inventory(jump=False)))
-    silent, label = up.hosts[-1], f"one of {len(up.hosts)} hosts silent"
+    argv, _, results = _orch(up, up.files(light(up.hosts, iterations=10**6), up.inventory(jump=jump)))
+    silent, label = up.hosts[-1], f"one of {Shape(len(up.hosts), jump).label} silent"
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as orch:
         try:
             begun = Deadline.after(RUN_S)

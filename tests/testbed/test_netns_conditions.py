@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 
 import pytest
 from netns_help import carries, serve_once
@@ -80,14 +81,23 @@ def test_a_burst_that_somebody_else_chose_is_put_back(up, on):
 
 def test_congestion_control_is_used_and_taken_back(up, on):
     testbed = up(2, rate=100e6)
-    default = on(testbed, "h1", "cat /proc/sys/net/ipv4/tcp_congestion_control").strip()
-    other = "reno" if default == "cubic" else "cubic"
-    changes = congestion_control.changes(congestion_control.Config(algorithm=other), testbed.topology)
+    changes = congestion_control.changes(congestion_control.Config(algorithm="reno"), testbed.topology)
     assert [change.node for change in changes] == ["h1", "h2"]
     with Applied(on, testbed, changes[0]), Applied(on, testbed, changes[1]):
-        assert algorithms(on, testbed) == {other}
+        assert algorithms(on, testbed) == {"reno"}
         assert "scope link" in on(testbed, "h1", "ip route show dev eth0")
-    assert algorithms(on, testbed) == {default}
+    assert algorithms(on, testbed) == {"cubic"}
+
+
+def test_connections_use_cubic_whatever_the_machine_is_set_to_and_to_the_host_itself_too(up, on):
+    testbed = up(2, rate=100e6)
+    program = (
+        "import socket; s = socket.create_server((sys.argv[1], 0)); c = socket.create_connection(s.getsockname()); "
+    )
+    program += "print(*(e.getsockopt(6, socket.TCP_CONGESTION, 16).rstrip(bytes(1)) for e in (c, s.accept()[0])))"
+    own = on(testbed, "h1", f"{sys.executable} -c {shlex.quote('import sys; ' + program)} 198.18.0.1")
+    assert own.split() == ["b'cubic'"] * 2
+    assert algorithms(on, testbed) == {"cubic"}
 
 
 def algorithms(on, testbed):

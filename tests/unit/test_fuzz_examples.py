@@ -56,6 +56,8 @@ FOUND = [
     ("manifest", of_command(7, reasons=[7])), ("manifest", of_command(7, seed="x")),
     ("manifest", of_command(7, error={})), ("manifest", of_command(11, controller=7)),
     ("manifest", of_window(3, loads=[{"requested_bps": []}])), ("manifest", of_window(4, training=[{}])),
+    ("manifest", of_command(7, overhead_s=1_795_000_000_000_000_000)),
+    ("manifest", of_command(7, phases={"total": 1_795_000_000_000_000_000})),
     ("manifest", of_command(4, scale=None)), ("manifest", of_command(11, controller={"pid": "\0"})),
     ("outputs", of_part("workload.ddp", 0, b'{"iteration": 1, "start_ns": 1, "end_ns": 2, ' + PASS + b"}\n")),
     ("outputs", of_part("workload.ddp", 0, b"{" + TIMES + b", " + PASS + b', "loss": ' + HUGE + b"}\n")),

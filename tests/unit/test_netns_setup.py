@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.core import packages
 from orchestrator.core.errors import ConfigError
-from orchestrator.testbed import netns_needs
+from orchestrator.testbed import netns_needs, netns_setup
 from orchestrator.testbed.netns import LocalSpec, topology
 from orchestrator.testbed.netns_setup import new_keys, port_name, setup_document
 
@@ -84,3 +84,20 @@ def test_what_is_missing_is_named_with_its_remedy(monkeypatch, tmp_path):
     assert ("the program ip is not installed", "sudo dnf install iproute") in found
     assert ("the program sshd is not installed", "sudo dnf install openssh-server") in found
     assert any("newuidmap" in what for what, _ in found) == (os.geteuid() != 0)
+
+
+def test_connections_between_hosts_use_cubic_where_the_kernel_has_it(tmp_path, monkeypatch):
+    told = document(spec(congestion="cubic"))
+    (one,) = (node for node in told["nodes"] if node["name"] == "h1")
+    assert one["ip"][-2:] == [
+        "route replace 198.18.0.0/24 dev eth0 proto kernel scope link src 198.18.0.1 congctl cubic",
+        "route replace table local local 198.18.0.1 dev eth0 proto kernel scope host src 198.18.0.1 congctl cubic",
+    ]
+    assert not [line for node in document(spec(congestion=None))["nodes"] for line in node["ip"] if "route" in line]
+    known = tmp_path / "available"
+    monkeypatch.setattr(netns_setup, "CONGESTIONS", known)
+    assert spec().congestion is None
+    known.write_text("reno bbr cubic\n")
+    assert spec().congestion == "cubic"
+    known.write_text("reno bbr\n")
+    assert spec().congestion is None

@@ -148,7 +148,7 @@ def test_two_places_share_what_both_need(tmp_path):
     two = "conditions:\n  - loss: {host: h1, share: 1%}\n  - loss: {host: h2, share: 1%}\n"
     path = tmp_path / "e.yaml"
     path.write_text(GOOD + two)
-    status, out, err = orch("plan", str(path))
+    status, out, err = orch("plan", str(path), "--verbose")
     assert status == 0, err
     assert out.count("change: offloads of h1:eth0 on h1") == 1
     assert out.count("change: loss at") == 2
@@ -178,7 +178,7 @@ def test_offloads_are_switched_off_once_for_all_conditions(tmp_path):
 
     path = tmp_path / "e.yaml"
     path.write_text(GOOD + "conditions:\n  - offloads: off\n  - loss: {host: h1, share: 1%}\n")
-    status, out, err = orch("plan", str(path))
+    status, out, err = orch("plan", str(path), "--verbose")
     assert status == 0, err
     assert out.count("change: offloads of h1:eth0 on h1") == 1
     path.write_text(GOOD + "conditions:\n  - offloads: {state: off, hosts: [h9]}\n")

@@ -24,7 +24,7 @@ LIMIT = 0.05
 
 
 def recorded(name, without=""):
-    """A recorded quickstart, judged: four ranks on h1 to h4, and h5 and a switch, all on two processors."""
+    """A recorded run of four ranks on h1 to h4, judged; h5 and a switch are there too, all on two processors."""
     folder = DATA / name
     nodes = [path.name for path in sorted(folder.iterdir()) if path.is_dir()]
     launches = [manifests.launch(node=node, part=serving.PART) for node in nodes if node != without]
@@ -100,6 +100,14 @@ def test_a_run_beside_compilers_was_not_set_by_the_network_alone():
     assert f"{training.process} on {training.node}" in told.message
     assert {row.host for row in found.rows} == {"h1", "h2", "h3", "h4", "h5", "switch"}
     assert sum(row.own_share for row in found.rows) + found.rows[0].others_share < 1.0
+
+
+@pytest.mark.parametrize("name", ["busy", "vgg16"])
+def test_others_are_told_to_have_kept_what_iterations_took_longer_than_on_free_processors(name):
+    """A quickstart (0.172 s, 0.158 fitted) beside compilers, a VGG-16 (1.10 s, 0.37 fitted) beside suites of tests."""
+    (training,) = recorded(name).waiting
+    about = json.loads((DATA / name / "window.json").read_text())
+    assert training.kept >= 1 - about["fitted_s"] / about["mean_s"] > LIMIT
 
 
 def test_without_the_sampler_of_one_host_nobody_knows_what_was_others_work():

@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import re
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import pytest
 from sealed_run import loose, make_run
 
 from orchestrator.core.errors import StoreError
+from orchestrator.report.run import drawn_from, html
 from orchestrator.report.run.html import render
 from orchestrator.report.runs import load
 
@@ -161,3 +163,37 @@ def test_the_page_is_the_same_each_time_but_for_when_it_was_made(tmp_path):
     first, second = (render([run], tmp_path / folder / "r.html").read_text() for folder in ("a", "b"))
     stamp = r"report made [^<]+"
     assert re.sub(stamp, "", first) == re.sub(stamp, "", second)
+
+
+def test_the_congestion_control_is_that_of_the_route():
+    connected = {"dst": "10.0.0.0/24", "dev": "eth0", "prefsrc": "10.0.0.1", "metrics": [{"congestion": "cubic"}]}
+    other = {"dst": "10.1.0.0/24", "dev": "eth1", "prefsrc": "10.1.0.1", "metrics": [{"congestion": "reno"}]}
+    facts = {"/proc/sys/net/ipv4/tcp_congestion_control": "bbr", "routes": [other, connected]}
+    assert html._congestion(facts, "10.0.0.1") == "cubic"
+    assert html._congestion(facts, "10.9.0.1") == "bbr"
+    assert html._congestion({**facts, "routes": "not JSON"}, "10.0.0.1") == "bbr"
+    assert html._congestion({}, "10.0.0.1") == ""
+
+
+def test_what_generated_traffic_was_drawn_from_is_told():
+    common = {
+        "source": "websearch0",
+        "window_name": "w1",
+        "dst": "h1",
+        "zero_ns": 0,
+        "load_bps": 1e7,
+        "flow_bytes": 272,
+    }
+    rows = [
+        {**common, "arrivals": "compound-poisson", "largest_bytes": 300_000, "burst_width_s": None,
+         "burst_period_s": None, "burst_height": None},
+        {**common, "dst": "h2", "arrivals": "poisson", "largest_bytes": 67_900, "burst_width_s": 0.001,
+         "burst_period_s": 0.01, "burst_height": 3.0},
+    ]  # fmt: skip
+    run = SimpleNamespace(scale=100, rows=lambda name: rows if name == "schedules" else [])
+    plain, burst = drawn_from.told(run)
+    assert "compound Poisson process" in plain
+    assert plain.endswith("flows of at most 30 MB")
+    assert "bursts of 3 times the mean, 1ms every 10ms, whose periods hold no larger flows" in burst
+    assert burst.endswith("flows of at most 6.79 MB")
+    assert drawn_from.told(SimpleNamespace(scale=1, rows=lambda _: [])) == []

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import tracemalloc
 
+import numpy as np
 import pytest
 
 from cross_traffic import distributions, schedule
@@ -178,3 +179,37 @@ def test_a_recorded_schedule_begins_again(tmp_path):
         (4_000_000_000, 10, 0),
     ]
     assert len(list(flow_schedule.recorded(str(path), 1.0, None))) == 2
+
+
+def loads(seconds, *, arrivals, every_s, load_bps=3.63e9):
+    """Relative standard deviation of the bytes that start in pieces of a schedule of web search, unscaled."""
+    made = schedule.spec(distributions.find("websearch"), load_bps=load_bps, mtu=1500, seed=11, arrivals=arrivals,
+                         duration_s=seconds)  # fmt: skip
+    at, sizes, _ = (np.array(one) for one in zip(*flow_schedule.drawn(made), strict=True))
+    pieces = np.bincount((at // round(every_s * 1e9)).astype(int), sizes)[: int(seconds / every_s)]
+    return float(pieces.std(ddof=1) / pieces.mean()), float(sizes.sum() * 8 / seconds / load_bps)
+
+
+@pytest.mark.parametrize(("every_s", "expected"), [(2.0, 0.108), (8.0, 0.054)])
+def test_a_compound_poisson_process_varies_as_one_and_a_steered_one_does_not(every_s, expected):
+    varies, mean = loads(800.0, arrivals="compound-poisson", every_s=every_s)
+    assert varies == pytest.approx(expected, rel=0.2)
+    assert mean == pytest.approx(0.954, rel=0.02)  # headers, opening and closing are the rest
+    assert loads(200.0, arrivals="poisson", every_s=every_s)[0] < 0.006
+
+
+def test_bursts_are_no_compound_poisson_process():
+    with pytest.raises(ConfigError, match="no compound Poisson process"):
+        schedule.spec(distributions.find("websearch"), load_bps=1e9, mtu=1500, seed=1, arrivals="compound-poisson",
+                      burst=schedule.BurstShape(width_s=0.001, period_s=0.01, height=3.0))  # fmt: skip
+
+
+@pytest.mark.parametrize("load_bps", [4e9, 20e9])
+def test_no_flow_of_a_schedule_is_larger_than_what_a_period_holds(load_bps):
+    burst = schedule.BurstShape(width_s=0.001, period_s=0.01, height=3.0)
+    made = schedule.spec(distributions.find("websearch"), load_bps=load_bps, mtu=1500, seed=2, burst=burst,
+                         duration_s=20.0)  # fmt: skip
+    largest = flow_schedule.largest_bytes(made)
+    drawn = max(size for _, size, _ in flow_schedule.drawn(made))
+    assert 0.5 * largest < drawn <= largest < 30e6
+    assert flow_schedule.largest_bytes({**made, "burst": None}) == 30e6

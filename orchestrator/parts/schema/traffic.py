@@ -38,6 +38,7 @@ TABLES: Mapping[str, Table] = {
             "load_bps": Column("float64", "layer 2, scaled"),
             "flow_bytes": Column("int64", "what a flow adds on the wire beside its segments"),
             "arrivals": Column("string", "kind of arrivals"),
+            "largest_bytes": Column("int64", "largest flow that it can draw, as sent: bursts hold no larger ones"),
             "burst_width_s": Column("float64", "width of a burst"),
             "burst_period_s": Column("float64", "period of bursts"),
             "burst_height": Column("float64", "rate in a burst over the mean rate"),

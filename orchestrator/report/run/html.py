@@ -13,7 +13,7 @@ from orchestrator.core.errors import StoreError
 from orchestrator.core.units import span_text
 from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, share, size
-from orchestrator.report.run import origin, timeline
+from orchestrator.report.run import drawn_from, origin, timeline
 from orchestrator.report.run.collectives import measured
 from orchestrator.report.run.figures import MOST_VIEWED, draw_all
 from orchestrator.report.runs import Run, load
@@ -33,6 +33,7 @@ def render(runs: Sequence[Path], output: Path) -> Path:
         "runs": [_about(run) for run in read],
         "summary": [row for run in read for row in _summary(run)],
         "loads": [row for run in read for row in _loads(run)],
+        "schedules": [line for run in read for line in drawn_from.told(run)],
         "variation": [row for run in read for row in _variation(run)],
         "captures": [row for run in read for row in _captures(run)],
         "collectives": [row for run in read for row in _collectives(run)],

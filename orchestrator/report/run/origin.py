@@ -67,7 +67,7 @@ def nodes(run: Run) -> list[dict[str, str]]:
                 else f"{node['name']} ({node['kind']})",
                 "address": " ".join(str(node.get(key) or "") for key in ("address", "device")).strip(),
                 "kernel": _kernel(facts.get("/proc/version")),
-                "congestion": str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or ""),
+                "congestion": _congestion(facts, node.get("address")),
                 "offloads": _offloads(facts.get("offloads")),
                 "clock": ", ".join(
                     f"{when} {entry['offset_ns'] / 1e3:+.0f} ± {entry['uncertainty_ns'] / 1e3:.0f} µs"
@@ -78,6 +78,17 @@ def nodes(run: Run) -> list[dict[str, str]]:
             }
         )
     return found
+
+
+def _congestion(facts: Mapping[str, Any], address: str | None) -> str:
+    """The congestion control of connections to other hosts: that of the route of the address, else the node's own."""
+    routes = facts.get("routes")
+    for route in routes if isinstance(routes, list) else []:
+        if isinstance(route, dict) and route.get("prefsrc") == address and "gateway" not in route:
+            for metrics in route.get("metrics") or []:
+                if isinstance(metrics, dict) and metrics.get("congestion"):
+                    return str(metrics["congestion"])
+    return str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or "")
 
 
 def _synchronised(clock: Mapping[str, Any]) -> str:

@@ -142,7 +142,7 @@ class _Agent:
                 break
             for header, _payload in self._frames.feed(self._after_greeting(data)):
                 left.discard(header.get("id", 0))
-                if "event" not in header and not header.get("more"):
+                if header.get("id") and "event" not in header and not header.get("more"):  # 0: it is busy, and alive
                     _hold(header)
         return left
 
