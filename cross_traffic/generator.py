@@ -75,15 +75,16 @@ def processes(rate_bps: float) -> int:
 
 def host_problems(option: str, hosts: Sequence[str], topology: Topology) -> list[Problem]:
     """What is wrong with a list of hosts that must be there, each once."""
+    known = [host.name for host in topology.hosts]
+    accepted = named_hosts.one_of(known)
     if not hosts:
-        accepted = "one of " + ", ".join(host.name for host in topology.hosts)
         return [Problem(at=(option,), message="names no host", accepted=accepted)]
     found = []
     for place, host in enumerate(hosts):
         at = (option, place) if len(hosts) > 1 else (option,)
-        unknown = named_hosts.unknown(host, topology, *at)
-        found += unknown
-        if not unknown and host in hosts[:place]:
+        if host not in known:
+            found.append(Problem(at=at, message=named_hosts.absent(host), accepted=accepted))
+        elif host in hosts[:place]:
             found.append(Problem(at=at, message=f"{host!r} stands here twice", accepted="each name once"))
     return found
 

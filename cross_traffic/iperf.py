@@ -52,7 +52,7 @@ class Config(Model):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = named_hosts.unknown(config.src, topology, "from") + named_hosts.unknown(config.to, topology, "to")
+    found = named_hosts.problems([(("from",), config.src), (("to",), config.to)], topology)
     if not found and config.src == config.to:
         found.append(Problem(at=("to",), message=f"sends from {config.src!r} to itself", accepted="another host"))
     if not found:

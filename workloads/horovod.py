@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -18,13 +18,13 @@ from workloads.common import (
     between,
     emulated_training,
     environments,
+    horovod_gloo,
     modelled,
     mpi_ranks,
     placement,
     shipping,
     torch_ranks,
 )
-from workloads.common.between import Pairs
 from workloads.common.emulated_training import EmulatedConfig
 from workloads.common.mpi_ranks import Mpi
 from workloads.rank.horovod.on_torch import Settings
@@ -39,7 +39,6 @@ _ELEMENT_BYTES = {"none": modelled.BYTES_PER_PARAMETER, "fp16": 2}
 
 _PROGRAMS = {"torch": "horovod.on_torch", "tensorflow": "horovod.on_tensorflow"}
 _RENDEZVOUS = "horovod.rendezvous_server"
-_GLOO_TIMEOUT_S = 900  # published iterations under burst traffic last up to 183 s
 
 
 class Config(EmulatedConfig):
@@ -206,10 +205,10 @@ def _rendezvous(config: Config, job: Job, topology: Topology) -> Launch:
 
 
 def _env(config: Config, job: Job, rank: Rank, topology: Topology) -> dict[str, str]:
-    meeting = _mpi_env if config.controller == "mpi" else _gloo_env
+    by_mpi = config.controller == "mpi"
     env = {
         "RANK": str(rank.rank),  # for messages of our own
-        **meeting(config, job, rank, topology),
+        **(_mpi_env(config, job, rank, topology) if by_mpi else horovod_gloo.rank_env(job, rank, topology)),
         "HOROVOD_FUSION_THRESHOLD": str(round(config.fusion / topology.scale)),
         "HOROVOD_CYCLE_TIME": f"{config.cycle_time * 1e3:g}",
         "OMP_NUM_THREADS": str(config.threads),
@@ -232,26 +231,6 @@ def _mpi_env(config: Config, job: Job, rank: Rank, topology: Topology) -> dict[s
         "HOROVOD_CONTROLLER": "mpi",
         "HOROVOD_CPU_OPERATIONS": "mpi",
         **mpi_ranks.rank_env(_mpi(config), job, rank, topology),
-    }
-
-
-def _gloo_env(config: Config, job: Job, rank: Rank, topology: Topology) -> dict[str, str]:  # noqa: ARG001
-    node = topology.node(rank.node)
-    across = [other.node for other in job.ranks if other.local_rank == rank.local_rank]
-    return {
-        "HOROVOD_HOSTNAME": rank.node,
-        "HOROVOD_RANK": str(rank.rank),
-        "HOROVOD_SIZE": str(len(job.ranks)),
-        "HOROVOD_LOCAL_RANK": str(rank.local_rank),
-        "HOROVOD_LOCAL_SIZE": str(sum(other.node == rank.node for other in job.ranks)),
-        "HOROVOD_CROSS_RANK": str(across.index(rank.node)),
-        "HOROVOD_CROSS_SIZE": str(len(across)),
-        "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "gloo",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": topology.node(job.ranks[0].node).address,
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(RENDEZVOUS_PORT + job.index),
-        "HOROVOD_GLOO_IFACE": node.device,
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(_GLOO_TIMEOUT_S),
     }
 
 
@@ -285,7 +264,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     told = f"parameters x {each} bytes, without Horovod's control traffic, so much a cycle at any scale"
     algorithm = config.algorithm or "ring"
     if config.hierarchical:
-        sent = _between_hosts(job, algorithm, moved * each)
+        sent = mpi_ranks.between_hosts(job, algorithm, moved * each)
         source = f"Open MPI's {algorithm} all-reduce between hosts, after NCCL's within each, of {told}"
         return between.theory(job, sent, parameters=moved, source=source)
     if config.controller == "mpi" and config.operations == "cpu":
@@ -296,18 +275,6 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
         between.ring(world, 2 * (world - 1) / world * moved * each),
         parameters=moved,
         source=f"ring all-reduce, 2 (N-1)/N x {told} (Salamy, eq. 3.1)",
-    )
-
-
-def _between_hosts(job: Job, algorithm: mpi_ranks.Algorithm, size: float) -> Pairs:
-    """What hierarchical all-reduce sends over the network: each rank reduces its part with the same rank of others."""
-    places: dict[int, list[int]] = defaultdict(list)
-    for rank in job.ranks:
-        places[rank.local_rank].append(rank.rank)
-    return between.summed(
-        {(members[a], members[b]): sent for (a, b), sent in pairs.items()}
-        for members in places.values()
-        for pairs in [mpi_ranks.all_reduce(algorithm, len(members), size / len(places))]
     )
 
 

@@ -164,15 +164,15 @@ def _flow_line(row: dict[str, Any]) -> tuple[str, ...]:
         f"{row['wire_bytes']:,}",
         f"{row['payload_bytes']:,}",
         f"{row['wire_bytes'] * 8 / seconds / 1e6:,.4g}" if seconds else "-",
-        f"{row['retransmitted']:,}",
-        f"{row['out_of_order']:,}",
+        f"{row['repeated']:,}",
+        f"{row['late']:,}",
         f"{row['resets']:,}",
         "-" if row["handshake_s"] is None else span_text(row["handshake_s"]),
     )
 
 
 def _pair_line(row: dict[str, Any]) -> tuple[str, ...]:
-    figures = ("flows", "packets", "wire_bytes", "payload_bytes", "retransmitted", "out_of_order")
+    figures = ("flows", "packets", "wire_bytes", "payload_bytes", "repeated", "late")
     return (row["src"], row["dst"], *(f"{row[name]:,}" for name in figures))
 
 

@@ -44,7 +44,13 @@ def register(commands: Commands) -> None:
         example="orch compare main nightly@today --markdown verdict.md --junit verdict.xml",
     )
     compare.add_argument("a", metavar="A", help=f"the reference: {NAMES}")
-    compare.add_argument("b", metavar="B", help="what is compared with it, named likewise")
+    compare.add_argument("b", metavar="B", nargs="?", help="what is compared with it, named likewise")
+    compare.add_argument("--settings", action="store_true", help="compare although A and B were set differently")
+    compare.add_argument(
+        "--by",
+        metavar="AXIS[=V,W]",
+        help="compare two values of an axis of the sweep A, in place of A with B; the first is the reference",
+    )
     options.results(compare)
     add_rule(compare)
     compare.add_argument("--html", type=Path, metavar="FILE", help="write a page with the history of every point")
@@ -135,9 +141,15 @@ def judge_sweep(results: Path, baseline: str, sweep: str, *, rule: Rule, folder:
 def judge(results: Path, a: str, b: str, *, rule: Rule, files: Files) -> Comparison:
     """Compare two names and write what was found to files."""
     from orchestrator.analysis.compare import comparing
-    from orchestrator.report.compare import comparison as shown
 
     found = comparing.compare(results, a, b, rule=rule)
+    _write(found, files)
+    return found
+
+
+def _write(found: Comparison, files: Files) -> None:
+    from orchestrator.report.compare import comparison as shown
+
     if files.markdown:
         shown.write(files.markdown, shown.markdown(found))
     if files.junit:
@@ -146,14 +158,23 @@ def judge(results: Path, a: str, b: str, *, rule: Rule, files: Files) -> Compari
         from orchestrator.report.compare import compare_page
 
         compare_page.render(found, files.html)
-    return found
 
 
 def _compare(arguments: argparse.Namespace) -> int:
+    from orchestrator.analysis.compare import comparing
     from orchestrator.report.compare import comparison as shown
 
     files = Files(html=arguments.html, markdown=arguments.markdown, junit=arguments.junit)
-    found = judge(arguments.results, arguments.a, arguments.b, rule=rule_of(arguments), files=files)
+    if bool(arguments.by) == bool(arguments.b):
+        raise ConfigError("one thing is to be compared with A; accepted: B, or --by AXIS")
+    rule = rule_of(arguments)
+    if arguments.by:
+        axis, _, values = arguments.by.partition("=")
+        found = comparing.compare_axis(arguments.results, arguments.a, axis, list(filter(None, values.split(","))),
+                                       rule=rule)  # fmt: skip
+    else:
+        found = comparing.compare(arguments.results, arguments.a, arguments.b, rule=rule, settings=arguments.settings)
+    _write(found, files)
     print(json.dumps(shown.data(found), indent=1) if arguments.json else shown.text(found))
     return found.status
 
@@ -175,14 +196,15 @@ def _rule(
     if not 0 < alarms_a_year < NIGHTS_A_YEAR / 4:
         raise ConfigError(f"--alarms-a-year: {alarms_a_year:g} is not possible; accepted: more than 0, up to 90")
     return Rule(
-        alpha=_share(alpha, "--alpha"),
-        margin={"p50": _share(margin, "--margin"), "p99": _share(margin_p99, "--margin-p99")},
+        alpha=share(alpha, "--alpha"),
+        margin={"p50": share(margin, "--margin"), "p99": share(margin_p99, "--margin-p99")},
         alarms_a_year=alarms_a_year,
-        night_spread=_share(night_spread, "--night-spread"),
+        night_spread=share(night_spread, "--night-spread"),
     )
 
 
-def _share(text: str, option: str) -> float:
+def share(text: str, option: str) -> float:
+    """The number of an option such as 5%; ConfigError where it is none between 0 and 1."""
     from pydantic import TypeAdapter, ValidationError
 
     from orchestrator.core.units import Share

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from orchestrator.cli import capture_cli, options, query_cli
@@ -60,7 +61,10 @@ def _ls(arguments: argparse.Namespace) -> int:
     from orchestrator.experiment import describe
     from orchestrator.store import index, listing, remote
 
-    found = listing.select(index.entries(remote.mirrored(arguments.results)), options.filter_of(arguments))
+    store = index.listing(remote.mirrored(arguments.results))
+    found = listing.select(store.entries, options.filter_of(arguments))
+    for problem in store.problems:
+        print(f"orch: left out: {problem}", file=sys.stderr)
     if arguments.json:
         for entry in found:
             print(json.dumps(describe.run_summary(entry.manifest, entry.path, outcome=entry.outcome)))
@@ -72,11 +76,11 @@ def _ls(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace) -> int:
     from orchestrator.core import layout
     from orchestrator.experiment import runtext
-    from orchestrator.store import remote, rundir
+    from orchestrator.store import manifest, remote, rundir
 
     entry = rundir.find(remote.mirrored(arguments.results), arguments.run)
     if arguments.json:
-        print(json.dumps(entry.manifest, indent=1))
+        print(manifest.text(entry.manifest).decode(), end="")
     else:
         print(runtext.run_text(entry, verbose=arguments.verbose, width=layout.columns()))
     return 0

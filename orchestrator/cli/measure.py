@@ -7,6 +7,7 @@ import json
 
 from orchestrator.cli import options, study_cli, sweep_cli
 from orchestrator.cli.commands import Commands
+from orchestrator.core.errors import ConfigError
 
 
 def register(commands: Commands) -> None:
@@ -20,6 +21,9 @@ def register(commands: Commands) -> None:
     )
     options.experiment(plan, "an experiment file or a sweep file")
     options.results(plan)
+    plan.add_argument(
+        "--detect", metavar="SHARE", help="of a sweep: say how many nights and repetitions find such a change, as 2%%"
+    )
     plan.add_argument("--verbose", action="store_true", help="list each process by itself, with environment and files")
 
     run = group.add(
@@ -64,6 +68,8 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     if sweepfile.is_sweep(arguments.file):
         return sweep_cli.plan(arguments)
+    if arguments.detect:
+        raise ConfigError(f"{arguments.file}: --detect plans nights of a sweep; accepted: a sweep file")
     experiment, _ = loading.checked(arguments.file, arguments.overrides, local=arguments.local)
     runs = plan.build(experiment)
     if arguments.json:

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import options
@@ -52,7 +53,7 @@ def prune(arguments: argparse.Namespace) -> int:
             "--drop-after 14d (none has a default)"
         )
     held = set() if arguments.baselines_too else set(selection.held(arguments.results))
-    entries, trouble = _sound(entry for entry in rundir.entries(arguments.results) if entry.path.resolve() not in held)
+    entries, trouble = _sound(path for path in rundir.folders(arguments.results) if path.resolve() not in held)
     freed = 0
     actions = retention.plan(entries, policy, now_ns=time.time_ns())
     for entry in entries:
@@ -72,17 +73,17 @@ def prune(arguments: argparse.Namespace) -> int:
     return Exit.FAILED if trouble else Exit.OK
 
 
-def _sound(entries: Iterable[Entry]) -> tuple[list[Entry], int]:
+def _sound(runs: Iterable[Path]) -> tuple[list[Entry], int]:
     """The runs that may be pruned, and how many may not, which are told."""
-    from orchestrator.store import retention
+    from orchestrator.store import retention, rundir
 
     found, trouble = [], 0
-    for entry in entries:
+    for path in runs:
         try:
-            found.append(retention.checked(entry))
+            found.append(retention.checked(rundir.opened(path)))
         except OrchError as error:
             trouble += 1
-            print(f"{entry.path.name}: {error}; it is left alone", file=sys.stderr)
+            print(f"{path.name}: {error.message}; it is left alone", file=sys.stderr)
     return found, trouble
 
 

@@ -106,4 +106,10 @@ def plan(arguments: argparse.Namespace) -> int:
         print(json.dumps(sweeptext.plan_data(definition, found, estimate), indent=1))
     else:
         print(sweeptext.plan_text(definition, found, estimate))
+    if arguments.detect:
+        from orchestrator.sweep import detecting
+
+        change = compare_cli.share(arguments.detect, "--detect")
+        told = detecting.detection(definition, arguments.results, change, estimate=estimate).text()
+        print(f"\n{told}", file=sys.stderr if arguments.json else sys.stdout)
     return beforehand.tell(sweepplan.first_runs(found))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from orchestrator.core import machine
 from orchestrator.core.errors import MissingRequirement, TestbedError
@@ -62,16 +61,16 @@ def _missing(plans: Sequence[RunPlan], runtime: str, image: str) -> list[Lack]:
     return missing.on(alike[0].topology, dict.fromkeys(need for plan in alike for need in plan.requirements))
 
 
-def settle(plans: Iterable[RunPlan], *, force: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    """Raise what keeps runs from starting, and say what will be slow.
+def settle(plans: Iterable[RunPlan], *, force: bool, say: Callable[[str], None]) -> tuple[str, ...]:
+    """Raise what keeps runs from starting, and say what will be slow; gives what speaks against them all the same.
 
-    Gives what manifests are to say of it: `forced`, where the machine is too small and that was asked for.
+    That is none unless `force` starts them on a machine that is too small.
     """
     findings = look(plans)
     findings.refuse(force=force)
     for told in (*findings.room.refused, *findings.room.warnings):
         say(f"  warning: {told}")
-    return {"forced": list(findings.room.refused)} if findings.room.refused else {}
+    return findings.room.refused
 
 
 def tell(plans: Iterable[RunPlan]) -> int:

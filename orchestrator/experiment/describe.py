@@ -1,15 +1,17 @@
-"""Runs in words and as summaries, from plain data alone."""
+"""Runs in words and as summaries."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from orchestrator.core import layout
 from orchestrator.core.units import rate_text
-from orchestrator.store.rundir import Entry, began_text
+from orchestrator.store.records import Summary, WindowSummary
+from orchestrator.store.rundir import Listed, began_text
 
 
 def rate_or_dash(value: float | None) -> str:
@@ -36,71 +38,70 @@ def _ratio(value: float | None, to: float | None) -> str:
 # Runs
 
 
-def run_summary(manifest: Mapping[str, Any], path: Path, *, outcome: str) -> dict[str, Any]:
-    """A run in one object: what was asked, what was achieved, whether it counts; NaN becomes null."""
-    scale = manifest.get("scale", 1)
+def run_summary(manifest: Summary, path: Path, *, outcome: str) -> dict[str, Any]:
+    """A run in one object: what was requested, what was achieved, whether it counts."""
     return {
-        "run": manifest["run"],
-        "experiment": manifest["experiment"],
+        "run": manifest.run,
+        "experiment": manifest.experiment,
         "path": str(path),
         "outcome": outcome,
-        "stage": manifest.get("stage"),
-        "error": manifest.get("error"),
-        "valid": bool(manifest.get("valid")),
-        "reasons": manifest.get("reasons", []),
-        "scale": scale,
-        "windows": [_window_summary(window, scale) for window in manifest.get("windows", [])],
-        "capture": manifest.get("capture"),
-        "phases": manifest.get("phases", {}),
-        "overhead_s": manifest.get("overhead_s"),
-        "notes": manifest.get("notes", []),
+        "stage": manifest.stage,
+        "error": manifest.error,
+        "valid": manifest.valid,
+        "reasons": list(manifest.reasons),
+        "scale": manifest.scale,
+        "windows": [_window_summary(window, manifest.scale) for window in manifest.windows],
+        "capture": asdict(manifest.capture) if manifest.capture else None,
+        "phases": dict(manifest.phases),
+        "overhead_s": manifest.overhead_s,
+        "notes": list(manifest.notes),
     }
 
 
-def _window_summary(window: Mapping[str, Any], scale: int) -> dict[str, Any]:
+def _window_summary(window: WindowSummary, scale: int) -> dict[str, Any]:
     def scaled_back(value: float | None) -> float | None:
         return None if value is None else value * scale
 
     return {
-        "window": window["window"],
-        "valid": window["valid"],
-        "reasons": window["reasons"],
+        "window": window.window,
+        "valid": window.valid,
+        "reasons": list(window.reasons),
         "jobs": [
             {
-                "job": row["job"],
-                "iterations": row["iterations"],
-                "effective_iterations": row.get("effective_iterations"),
-                "mean_s": row["mean_s"],
-                "p50_s": row["p50_s"],
-                "p99_s": row["p99_s"],
-                "mean_interval_s": [row["mean_low_s"], row["mean_high_s"]],
-                "p50_interval_s": [row["p50_low_s"], row["p50_high_s"]],
-                "p99_interval_s": [row["p99_low_s"], row["p99_high_s"]],
+                "job": row.job,
+                "iterations": row.iterations,
+                "effective_iterations": row.effective_iterations,
+                "mean_s": row.mean_s,
+                "p50_s": row.p50_s,
+                "p99_s": row.p99_s,
+                "mean_interval_s": [row.mean_low_s, row.mean_high_s],
+                "p50_interval_s": [row.p50_low_s, row.p50_high_s],
+                "p99_interval_s": [row.p99_low_s, row.p99_high_s],
                 "bytes_per_iteration": {
-                    "measured": scaled_back(row["sent_bytes"]),
-                    "theory": scaled_back(row["theory_bytes"]),
-                    "measured_raw": row["sent_bytes"],
-                    "theory_raw": row["theory_bytes"],
+                    "measured": scaled_back(row.sent_bytes),
+                    "theory": scaled_back(row.theory_bytes),
+                    "measured_raw": row.sent_bytes,
+                    "theory_raw": row.theory_bytes,
                 },
             }
-            for row in window["training"]
+            for row in window.training
         ],
         "cross_traffic": [
             {
-                "source": load["source"],
-                "from": load["src"],
-                "to": load["dst"],
-                "requested_bps": scaled_back(load["requested_bps"]),
-                "achieved_bps": scaled_back(load["achieved_bps"]),
-                "requested_raw_bps": load["requested_bps"],
-                "achieved_raw_bps": load["achieved_bps"],
+                "source": load.source,
+                "from": load.src,
+                "to": load.dst,
+                "requested_bps": scaled_back(load.requested_bps),
+                "achieved_bps": scaled_back(load.achieved_bps),
+                "requested_raw_bps": load.requested_bps,
+                "achieved_raw_bps": load.achieved_bps,
             }
-            for load in window["loads"]
+            for load in window.loads
         ],
     }
 
 
-def outcomes_text(outcomes: Sequence[tuple[Path, Mapping[str, Any]]], page: Path | None) -> str:
+def outcomes_text(outcomes: Sequence[tuple[Path, Summary]], page: Path | None) -> str:
     """What `orch run` ends with: a row a run, window and job, then verdicts and where everything lies."""
     rows = []
     for _, manifest in outcomes:
@@ -109,65 +110,63 @@ def outcomes_text(outcomes: Sequence[tuple[Path, Mapping[str, Any]]], page: Path
     if rows:
         lines += [layout.table(HEAD, rows), ""]
     for path, manifest in outcomes:
-        lines.append(f"#{manifest['repetition']} {manifest['run']}: {verdict(manifest)}")
-        lines += [f"  - {reason}" for reason in manifest.get("reasons", [])]
-        lines += [f"  note: {note}" for note in manifest.get("notes", [])]
+        lines.append(f"#{manifest.repetition} {manifest.run}: {verdict(manifest)}")
+        lines += [f"  - {reason}" for reason in manifest.reasons]
+        lines += [f"  note: {note}" for note in manifest.notes]
         lines.append(f"  {path}")
     if page is not None:
         lines += ["", f"report: {page}"]
     return "\n".join(lines)
 
 
-def verdict(manifest: Mapping[str, Any], outcome: str | None = None) -> str:
+def verdict(manifest: Summary, outcome: str | None = None) -> str:
     """One word, or two, on whether a run counts."""
-    ended = outcome or manifest["outcome"]
+    ended = outcome or manifest.outcome
     if ended != "completed":
-        return f"{ended} ({manifest.get('stage')})"
-    return "valid" if manifest.get("valid") else "INVALID"
+        return f"{ended} ({manifest.stage})"
+    return "valid" if manifest.valid else "INVALID"
 
 
 _TIMES = ("mean\nms", "p50\nms", "p99\nms")
 HEAD = ("run", "window", "iter-\nations", *_TIMES, "requested", "achieved", "sent/\ntheory", "verdict")
 
 
-def window_rows(manifest: Mapping[str, Any]) -> list[list[str]]:
+def window_rows(manifest: Summary) -> list[list[str]]:
     """A row under `HEAD` for each window and job; rates are at full size."""
+    scale, repetition = manifest.scale, "?" if manifest.repetition is None else manifest.repetition
     rows = []
-    scale = manifest["scale"]
-    for window in manifest["windows"]:
-        requested = sum(load["requested_bps"] for load in window["loads"]) * scale
-        achieved = [load["achieved_bps"] for load in window["loads"]]
-        known = [value for value in achieved if value is not None]
+    for window in manifest.windows:
+        achieved = window.achieved_bps
         rows += [
             [
-                f"#{manifest.get('repetition', '?')}" + (f" {row['job']}" if len(window["training"]) > 1 else ""),
-                window["window"],
-                str(row["iterations"]),
-                *(ms(row[key]) for key in ("mean_s", "p50_s", "p99_s")),
-                rate_or_dash(requested) if window["loads"] else "-",
-                rate_or_dash(sum(known) * scale) if known and len(known) == len(achieved) else "-",
-                _ratio(row["sent_bytes"], row["theory_bytes"]),
-                "valid" if window["valid"] else "INVALID",
+                f"#{repetition}" + (f" {row.job}" if len(window.training) > 1 else ""),
+                window.window,
+                str(row.iterations),
+                *map(ms, (row.mean_s, row.p50_s, row.p99_s)),
+                rate_or_dash(window.requested_bps * scale if window.loads else None),
+                rate_or_dash(achieved * scale if window.loads and achieved is not None else None),
+                _ratio(row.sent_bytes, row.theory_bytes),
+                "valid" if window.valid else "INVALID",
             ]
-            for row in window["training"]
+            for row in window.training
         ]
     return rows
 
 
-def listing(entries: Sequence[Entry], results: Path) -> str:
+def listing(entries: Sequence[Listed], results: Path) -> str:
     """The store as a table, and what to do with what is unfinished."""
     if not entries:
         return f"no runs in {results}"
     rows = []
     for entry in sorted(entries, key=lambda entry: entry.run):
-        training = [row for window in entry.manifest.get("windows", []) for row in window.get("training", [])]
+        training = [row for window in entry.manifest.windows for row in window.training]
         rows.append(
             [
                 entry.run,
-                str(entry.manifest["experiment"]),
+                entry.manifest.experiment,
                 began_text(entry.manifest),
-                str(len(entry.manifest.get("windows", []))),
-                ms_or_dash(training[0]["mean_s"]) if training else "-",
+                str(len(entry.manifest.windows)),
+                ms_or_dash(training[0].mean_s) if training else "-",
                 verdict(entry.manifest, entry.outcome),
             ]
         )

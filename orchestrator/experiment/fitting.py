@@ -5,47 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from orchestrator.core.errors import ConfigError, shortened
-from orchestrator.experiment import overloads
+from orchestrator.experiment import overloads, testbeds
 from orchestrator.experiment.choice import Choice
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts import registry
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
-from orchestrator.testbed import inventory as inventory_testbed
-from orchestrator.testbed import netns
-from orchestrator.testbed.local_testbed import NAMESPACES, LocalTestbed
-from orchestrator.testbed.netns_setup import Containers
 
 Located = tuple[tuple[str | int, ...], Problem]
 
 
 def topology_of(experiment: Experiment) -> Topology:
     """The testbed that the experiment names, as plain data."""
-    if experiment.testbed.local is not None:
-        return netns.topology(local_spec(experiment.testbed.local))
-    if experiment.testbed.inventory is None:
-        raise AssertionError("the model lets one of both through")
-    return inventory_testbed.topology(experiment.testbed.inventory)
-
-
-def local_spec(local: LocalTestbed) -> netns.LocalSpec:
-    """What the local testbed needs to know of the experiment file."""
-    return netns.LocalSpec(
-        hosts=local.names,
-        rates={name: local.rate_of(name) for name in local.names},
-        scale=local.scale,
-        mtu=local.mtu,
-        offloads=local.offloads,
-        queue_s=local.queue,
-        containers=_containers(local),
-    )
-
-
-def _containers(local: LocalTestbed) -> Containers | None:
-    if local.runtime == NAMESPACES:
-        return None
-    python = local.python or "python3"
-    return Containers(runtime=local.runtime, image=local.image, python=python, mounts=local.mounts)
+    return testbeds.place(experiment.testbed).topology
 
 
 def problems(experiment: Experiment, topology: Topology) -> list[Located]:

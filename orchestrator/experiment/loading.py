@@ -11,10 +11,8 @@ import yaml
 from orchestrator.core.errors import ConfigError
 from orchestrator.experiment import config, documents, fitting, plan, renamed, sweepfile
 from orchestrator.experiment.documents import Document
-from orchestrator.experiment.experiment import Experiment, TestbedChoice, on_this_machine
-from orchestrator.parts.protocols import Testbed
-from orchestrator.testbed.inventory import Inventory, InventoryTestbed
-from orchestrator.testbed.netns import NetnsTestbed
+from orchestrator.experiment.experiment import Experiment, on_this_machine
+from orchestrator.testbed.inventory import Inventory
 
 
 def sealed(path: Path) -> Experiment:
@@ -40,15 +38,6 @@ def checked(path: Path, overrides: Sequence[str], *, local: bool) -> tuple[Exper
 def resolved_text(experiment: Experiment) -> str:
     """The experiment as YAML with every default spelled out: run again, it is the same experiment."""
     return yaml.safe_dump(plan.resolved_data(experiment), sort_keys=False, allow_unicode=True)
-
-
-def testbed_of(choice: TestbedChoice, run_id: str) -> Testbed:
-    """A testbed that can be opened for one run."""
-    if choice.local is not None:
-        return NetnsTestbed(fitting.local_spec(choice.local), run_id)
-    if choice.inventory is None:
-        raise AssertionError("the model lets one of both through")
-    return InventoryTestbed(choice.inventory)
 
 
 def inventory_or_experiment(path: Path) -> Inventory | Experiment:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts.launch import Launch
+from orchestrator.store import records
+
+_AFTERWARDS = ("status", "failed")  # what is known of a process once it has ended
 
 
 def plan_data(plan: RunPlan) -> dict[str, Any]:
@@ -19,7 +23,7 @@ def plan_data(plan: RunPlan) -> dict[str, Any]:
         "seed": plan.seed,
         "topology": dataclasses.asdict(plan.topology),
         "changes": [{"node": c.node, "name": c.name, "kind": c.kind, "read": list(c.read)} for c in plan.changes],
-        "collectors": [launch_data(launch) for launch in plan.collectors],
+        "collectors": _launches(plan.collectors),
         "jobs": [
             {
                 "name": planned.job.name,
@@ -27,7 +31,7 @@ def plan_data(plan: RunPlan) -> dict[str, Any]:
                 "config": planned.config.model_dump(mode="json", by_alias=True, exclude_none=True),
                 "ranks": [dataclasses.asdict(rank) for rank in planned.job.ranks],
                 "theory": dataclasses.asdict(planned.theory) if planned.theory else None,
-                "launches": [launch_data(launch) for launch in planned.launches],
+                "launches": _launches(planned.launches),
             }
             for planned in plan.jobs
         ],
@@ -40,9 +44,12 @@ def plan_data(plan: RunPlan) -> dict[str, Any]:
                         "name": source.name,
                         "part": source.part,
                         "demands": [dataclasses.asdict(demand) for demand in source.demands],
-                        "launches": [launch_data(launch) for launch in source.launches],
+                        "launches": _launches(source.launches),
                         "escalations": [
-                            {"text": step.text, "launches": [launch_data(launch) for launch in step.launches]}
+                            {
+                                "text": step.text,
+                                "launches": _launches(step.launches),
+                            }
                             for step in source.escalations
                         ],
                     }
@@ -55,25 +62,35 @@ def plan_data(plan: RunPlan) -> dict[str, Any]:
     }
 
 
-def launch_data(launch: Launch) -> dict[str, Any]:
-    """One process as JSON data; of its files the sizes."""
-    return {
-        "name": launch.name,
-        "node": launch.node,
-        "part": launch.part,
-        "role": launch.role,
-        "argv": list(launch.argv),
-        "env": dict(launch.env),
-        "env_from": dict(launch.env_from),
-        "files": {
+def _launches(launches: Iterable[Launch]) -> list[dict[str, Any]]:
+    """Processes that have not run."""
+    return [
+        {key: value for key, value in dataclasses.asdict(launch_record(launch)).items() if key not in _AFTERWARDS}
+        for launch in launches
+    ]
+
+
+def launch_record(launch: Launch, *, status: int | None = None, failed: str | None = None) -> records.Launch:
+    """A process as manifests keep it; of its files the sizes."""
+    return records.Launch(
+        name=launch.name,
+        node=launch.node,
+        part=launch.part,
+        role=launch.role,
+        argv=launch.argv,
+        env=dict(launch.env),
+        env_from=dict(launch.env_from),
+        files={
             name: len(content) if isinstance(content, bytes) else Path(content).stat().st_size
             for name, content in launch.files.items()
         },
-        "privileged": launch.privileged,
-        "required": launch.required,
-        "job": launch.job,
-        "rank": launch.rank,
-        "window": launch.window,
-        "source": launch.source,
-        "flows": [dataclasses.asdict(flow) for flow in launch.flows],
-    }
+        privileged=launch.privileged,
+        required=launch.required,
+        job=launch.job,
+        rank=launch.rank,
+        window=launch.window,
+        source=launch.source,
+        flows=launch.flows,
+        status=status,
+        failed=failed,
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from orchestrator.core import alike, layout
 from orchestrator.experiment.describe import HEAD, ms, verdict, window_rows
+from orchestrator.store.records import Variation, Window
 from orchestrator.store.rundir import Entry, began_text
 
 _MARKS = {False: "FAIL", None: "?", True: "ok"}  # in the order in which they are shown
@@ -36,51 +36,51 @@ _VARIATION_NOTES = (
 def run_text(entry: Entry, *, verbose: bool = False, width: int | None = None) -> str:
     """One run in words, broken to `width` columns; gates that say alike are one line, unless `verbose`."""
     manifest = entry.manifest
-    lines = [f"{entry.run} of experiment {manifest['experiment']}: {verdict(manifest, entry.outcome)}"]
+    lines = [f"{entry.run} of experiment {manifest.experiment}: {verdict(manifest, entry.outcome)}"]
     lines += [layout.hanging(value, width, indent=f"  {name:<9} ", rest=" " * 12) for name, value in _facts(entry)]
-    windows = manifest.get("windows", [])
-    if rows := [row[1:] for row in window_rows(manifest)] if windows else []:
+    windows = manifest.windows
+    if rows := [row[1:] for row in window_rows(manifest)]:
         lines += ["", layout.table(HEAD[1:], rows, indent="  ")]
     lines += _variation(windows, verbose=verbose, width=width)
-    if any(window.get("gates") for window in windows):
+    if any(window.gates for window in windows):
         lines += ["", *gate_lines(windows, verbose=verbose, width=width)]
-    if manifest.get("phases"):
-        told = ", ".join(f"{name} {value:.2f}" for name, value in manifest["phases"].items())
+    if manifest.phases:
+        told = ", ".join(f"{name} {value:.2f}" for name, value in manifest.phases.items())
         lines += ["", layout.hanging(told, width, indent="  seconds   ")]
     return "\n".join(lines)
 
 
 def _facts(entry: Entry) -> Iterator[tuple[str, str]]:
     manifest = entry.manifest
-    topology = manifest.get("topology", {})
-    hosts = alike.names(node["name"] for node in topology.get("nodes", []) if node["kind"] == "host")
-    kind = " ".join(str(topology[key]) for key in ("kind", "runtime", "image") if topology.get(key))
+    topology = manifest.topology
+    hosts = alike.names(node.name for node in topology.hosts)
+    kind = " ".join(text for text in (topology.kind, topology.runtime, topology.image) if text)
     yield "folder", str(entry.path)
     yield "began", began_text(manifest)
-    yield "testbed", f"{kind}, scale {manifest.get('scale')}, hosts {hosts}"
-    for job in manifest.get("jobs", []):
-        model = f" {job['model']}" if job.get("model") else ""
-        yield "job", f"{job['name']}: {job['workload']}{model}, {len(job['ranks'])} ranks"
-    for line in str(manifest.get("error") or "").splitlines():
+    yield "testbed", f"{kind}, scale {manifest.scale}, hosts {hosts}"
+    for job in manifest.jobs:
+        model = f" {job.model}" if job.model else ""
+        yield "job", f"{job.name}: {job.workload}{model}, {len(job.ranks)} ranks"
+    for line in (manifest.error or "").splitlines():
         yield "error", line
-    for reason in manifest.get("reasons", []):
+    for reason in manifest.reasons:
         yield "reason", reason
-    for note in manifest.get("notes", []):
+    for note in manifest.notes:
         yield "note", note
 
 
 # Gates
 
 
-def gate_lines(windows: Sequence[Mapping[str, Any]], *, verbose: bool, width: int | None) -> list[str]:
+def gate_lines(windows: Sequence[Window], *, verbose: bool, width: int | None) -> list[str]:
     """Every gate of a run by its kind, those that failed first; each line says in which windows, where not in all.
 
     Unless `verbose`, gates of one kind and outcome that say alike are one line, with what differs as ranges.
     """
-    gates = [(str(window["window"]), gate) for window in windows for gate in window.get("gates", [])]
-    counts = {passed: sum(gate["passed"] is passed for _, gate in gates) for passed in _MARKS}
+    gates = [(window.window, gate) for window in windows for gate in window.gates]
+    counts = {passed: sum(gate.passed is passed for _, gate in gates) for passed in _MARKS}
     told = ", ".join(f"{count} {_STATES[passed]}" for passed, count in counts.items() if count)
-    names = [str(window["window"]) for window in windows]
+    names = [window.window for window in windows]
     lines = [
         layout.hanging(
             f"{told}" + ("" if verbose else "; --verbose lists each"),
@@ -89,12 +89,10 @@ def gate_lines(windows: Sequence[Mapping[str, Any]], *, verbose: bool, width: in
             rest="    ",
         )
     ]
-    kind_width = max(len(gate["name"]) for _, gate in gates)
+    kind_width = max(len(gate.name) for _, gate in gates)
     for passed, mark in _MARKS.items():
-        for kind in dict.fromkeys(gate["name"] for _, gate in gates if gate["passed"] is passed):
-            found = [
-                (name, gate["message"]) for name, gate in gates if (gate["name"], gate["passed"]) == (kind, passed)
-            ]
+        for kind in dict.fromkeys(gate.name for _, gate in gates if gate.passed is passed):
+            found = [(name, gate.message) for name, gate in gates if (gate.name, gate.passed) == (kind, passed)]
             texts = _one_by_one(found, names) if verbose else _together(found, names)
             start = f"    {mark:<4} {kind:<{kind_width}}  "
             lines += [layout.hanging(text, width, indent=start, rest=" " * 9) for text in texts]
@@ -123,16 +121,16 @@ def _together(found: Sequence[tuple[str, str]], windows: Sequence[str]) -> list[
 # Variation
 
 
-def _variation(windows: Sequence[Mapping[str, Any]], *, verbose: bool, width: int | None) -> list[str]:
+def _variation(windows: Sequence[Window], *, verbose: bool, width: int | None) -> list[str]:
     """How much iterations vary in each window, `verbose` by rank too; nothing of a run whose manifest has none."""
     lines: list[str] = []
     rows = []
     for window in windows:
-        for row in window.get("variation", []):
-            whole = row["rank"] == -1
-            if not row["iterations"] or not (whole or verbose):
+        for row in window.variation:
+            whole = row.rank == -1
+            if not row.iterations or not (whole or verbose):
                 continue
-            rows.append([f"{window['window']} {row['job']}" if whole else f"  rank {row['rank']}", *_figures(row)])
+            rows.append([f"{window.window} {row.job}" if whole else f"  rank {row.rank}", *_figures(row)])
     if not rows:
         return lines
     title = "variation of the iteration time" + ("" if verbose else "; --verbose shows each rank")
@@ -140,11 +138,11 @@ def _variation(windows: Sequence[Mapping[str, Any]], *, verbose: bool, width: in
     return [*lines, layout.hanging(_VARIATION_NOTES, width, indent="    ")]
 
 
-def _figures(row: Mapping[str, Any]) -> list[str]:
+def _figures(row: Variation) -> list[str]:
     return [
-        *(ms(row[key]) for key in ("p50_s", "p95_s", "p99_s", "max_s")),
-        *(_percent(row[key]) for key in ("cv", "straggler_share", "overlapped", "efficiency")),
-        str(row["orders"] or "-"),
+        *map(ms, (row.p50_s, row.p95_s, row.p99_s, row.max_s)),
+        *map(_percent, (row.cv, row.straggler_share, row.overlapped, row.efficiency)),
+        str(row.orders or "-"),
     ]
 
 

@@ -40,8 +40,9 @@ class SweepFile(Model):
     """Points to leave out: those with all of these values (a list: one of them; text such as ">8gbit": a bound)."""
     repetitions: int | None = Field(default=None, ge=1, le=1000)
     """How often every point is measured; default: the experiment's own."""
-    order: Literal["random", "fixed"] = "random"
-    """Order of the points within a repetition: shuffled, so that drift follows no axis, or as they stand here."""
+    order: Literal["random", "alternate", "fixed"] = "random"
+    """Order of the points within a repetition: shuffled, so that drift follows no axis, and otherwise every night;
+    alternately as they stand here and backwards (A B, B A), so that a steady drift cancels out; or as they stand."""
     seed: int = Field(default=1, ge=0)
     """Of the order."""
     mode: Literal["runs", "windows"] = "runs"

@@ -12,6 +12,7 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.experiment import loading
+from orchestrator.parts import named_hosts
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
@@ -60,7 +61,7 @@ def _chosen(hosts: list[str], only: str | None) -> list[str]:
     if only is None:
         return hosts
     if only not in hosts:
-        raise ConfigError(f"--host {only}: no such host; accepted: {', '.join(hosts)}")
+        raise ConfigError(f"--host {only}: {named_hosts.absent(only)}; accepted: {named_hosts.one_of(hosts)}")
     return [only]
 
 

@@ -13,7 +13,7 @@ from orchestrator.core.errors import OrchError, TestbedError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.machine import Machine
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.experiment import beforehand, capacity, loading, plan
+from orchestrator.experiment import beforehand, capacity, loading, plan, testbeds
 from orchestrator.experiment.experiment import Experiment, on_this_machine
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.hosts import taken
@@ -85,7 +85,7 @@ def _experiment(experiment: Experiment) -> int:
     if local and findings.lacking:
         return Exit.FAILED
     bad = findings.lacking or findings.room.refused
-    status = _hosts(loading.testbed_of(experiment.testbed, DOCTOR), run.topology, run.requirements, run)
+    status = _hosts(testbeds.place(experiment.testbed).made(DOCTOR), run.topology, run.requirements, run)
     return Exit.FAILED if bad else status
 
 

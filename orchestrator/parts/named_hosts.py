@@ -1,11 +1,13 @@
-"""Hosts that an experiment names: which they are, and what is wrong with a name that the testbed does not have."""
+"""Hosts that a file or an option names: whether the testbed has them; one check, in one wording."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Node, Topology
+
+At = tuple[str | int, ...]
 
 
 def chosen(hosts: Sequence[str], topology: Topology) -> list[Node]:
@@ -13,14 +15,22 @@ def chosen(hosts: Sequence[str], topology: Topology) -> list[Node]:
     return [host for host in topology.hosts if not hosts or host.name in hosts]
 
 
-def unknown(host: str, topology: Topology, *at: str | int) -> list[Problem]:
-    """The problem of a name at this path of the part's configuration; nothing for a host of the testbed."""
-    known = [node.name for node in topology.hosts]
-    if host in known:
-        return []
-    return [Problem(at=at, message=f"the testbed has no host {host!r}", accepted=f"one of {', '.join(known)}")]
+def absent(name: str) -> str:
+    """What is wrong with a name that no host has."""
+    return f"the testbed has no host {name!r}"
 
 
-def unknown_among(hosts: Sequence[str], topology: Topology, *at: str | int) -> list[Problem]:
-    """The problems of a list of names at this path."""
-    return [problem for place, host in enumerate(hosts) for problem in unknown(host, topology, *at, place)]
+def one_of(known: Iterable[str]) -> str:
+    """What would be accepted instead."""
+    return f"one of {', '.join(known)}"
+
+
+def problems(named: Iterable[tuple[At, str]], topology: Topology) -> list[Problem]:
+    """A problem for each place at which a host is named that the testbed does not have."""
+    known = [host.name for host in topology.hosts]
+    return [Problem(at=at, message=absent(name), accepted=one_of(known)) for at, name in named if name not in known]
+
+
+def listed(option: str, names: Sequence[str]) -> list[tuple[At, str]]:
+    """Each name of a list under an option, with its place."""
+    return [((option, place), name) for place, name in enumerate(names)]

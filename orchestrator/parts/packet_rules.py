@@ -43,7 +43,7 @@ class PacketRule:
 
 def problems(rule: PacketRule, topology: Topology) -> list[Problem]:
     """What does not fit the testbed."""
-    if found := named_hosts.unknown(rule.host, topology, "host"):
+    if found := named_hosts.problems([(("host",), rule.host)], topology):
         return found
     if not 1 <= rule.in_a_million < OF:
         found.append(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.parts.schema import captured, hosts, traffic, training
+from orchestrator.parts.schema import captured, cross_traffic, hosts, training
 from orchestrator.parts.schema.column import ColumnType, Table
 
 Columns = Mapping[str, Sequence[Any] | Any]  # column name -> values of equal length (lists or arrays)
@@ -17,7 +17,7 @@ BIN_NS = 10_000_000  # width of the bins of `packets`, unless a reader asks for 
 # Instants are `*_ns`: nanoseconds since the epoch in the controller's time base (the node's clock plus its measured
 # offset). Rates and sizes are as they were on the wire, not multiplied back by the scale. The store adds the columns
 # `run`, and for the output of a launch `node` and `launch`, in front.
-DESCRIBED: Mapping[str, Table] = {**training.TABLES, **traffic.TABLES, **captured.TABLES, **hosts.TABLES}
+DESCRIBED: Mapping[str, Table] = {**training.TABLES, **cross_traffic.TABLES, **captured.TABLES, **hosts.TABLES}
 TABLES: Mapping[str, Mapping[str, ColumnType]] = {
     name: {column: one.type for column, one in table.columns.items()} for name, table in DESCRIBED.items()
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orchestrator.core.units import duration_text
+from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
 
@@ -46,11 +47,11 @@ def hosts_problems(hosts: Sequence[str] | None, known: Sequence[str]) -> list[Pr
     """What is wrong with a list of nodes that must all be among `known`, each once."""
     if hosts is None:
         return []
-    accepted = "one of " + ", ".join(known)
+    accepted = named_hosts.one_of(known)
     found = [] if hosts else [Problem(at=("hosts",), message="names no host", accepted=accepted + "; or leave it out")]
     for place, name in enumerate(hosts):
         if name not in known:
-            found.append(Problem(at=("hosts", place), message=f"the testbed has no {name!r} here", accepted=accepted))
+            found.append(Problem(at=("hosts", place), message=named_hosts.absent(name), accepted=accepted))
         elif name in hosts[:place]:
             found.append(Problem(at=("hosts", place), message=f"{name!r} stands here twice", accepted="each name once"))
     return found

@@ -15,8 +15,10 @@ from orchestrator.analysis.traffic import traffic, view
 from orchestrator.analysis.traffic.traffic import Traffic
 from orchestrator.analysis.traffic.view import View
 from orchestrator.core import safepath
-from orchestrator.core.errors import StoreError, UnsafePath
-from orchestrator.store import tables
+from orchestrator.core.errors import UnsafePath
+from orchestrator.parts.topology import Node
+from orchestrator.store import manifest, tables
+from orchestrator.store.records import Window
 
 
 def load(paths: Sequence[Path]) -> list[Run]:
@@ -38,17 +40,11 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            manifest = json.loads((path / "manifest.json").read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
-            raise StoreError(f"{path} is no run: its manifest.json cannot be read", hint="orch ls") from error
-        if not isinstance(manifest, dict) or "run" not in manifest:
-            raise StoreError(f"{path} is no run: its manifest.json names none", hint="orch ls")
-        self.manifest: dict[str, Any] = manifest
-        self.id = str(manifest["run"])
-        self.scale = int(manifest.get("scale") or 1)
-        repetition = manifest.get("repetition")
-        self.name = str(manifest.get("experiment", self.id)) + (f" #{repetition}" if repetition else "")
+        self.manifest = manifest.load(path / manifest.FILE)
+        self.id = self.manifest.run
+        self.scale = self.manifest.scale
+        repetition = self.manifest.repetition
+        self.name = self.manifest.experiment + (f" #{repetition}" if repetition else "")
         self._tables: dict[str, Any] = {}
 
     def counters(self, pattern: str) -> Any:
@@ -79,7 +75,7 @@ class Run:
     @cached_property
     def traffic(self) -> Traffic | None:
         """All captured traffic; None when there is none."""
-        nodes = (self.manifest.get("topology") or {}).get("nodes") or []
+        nodes = self.manifest.topology.nodes
         return traffic.from_tables(self.table("capture_flows"), self.table("flow_packets"), nodes=nodes)
 
     @cached_property
@@ -88,41 +84,39 @@ class Run:
         if self.traffic is None:
             return {}
         ranks = {
-            job["name"]: [rank["node"] for rank in sorted(job.get("ranks") or [], key=lambda rank: int(rank["rank"]))]
-            for job in self.manifest.get("jobs") or []
+            job.name: [rank.node for rank in sorted(job.ranks, key=lambda rank: rank.rank)]
+            for job in self.manifest.jobs
         }
         found = {}
         for window in self.windows:
-            begin, end = window.get("start_ns") or 0, window.get("end_ns") or 0
+            begin, end = window.span_ns
             if 0 < begin < end:
-                spans = window.get("iterations") or {}
-                logs = [job.within(span["first"], span["last"]) for job in self.jobs if (span := spans.get(job.job))]
+                spans = window.iterations
+                logs = [job.within(span.first, span.last) for job in self.jobs if (span := spans.get(job.job))]
                 part = traffic.within(self.traffic, begin, end)
-                found[str(window["window"])] = view.look(part, ranks=ranks, logs=logs)
+                found[window.window] = view.look(part, ranks=ranks, logs=logs)
         return found
 
     @property
-    def windows(self) -> list[dict[str, Any]]:
+    def windows(self) -> tuple[Window, ...]:
         """The manifest's windows."""
-        return list(self.manifest.get("windows") or [])
+        return self.manifest.windows
 
     @property
-    def hosts(self) -> list[dict[str, Any]]:
+    def hosts(self) -> tuple[Node, ...]:
         """The manifest's hosts (its nodes that are no switches)."""
-        nodes = (self.manifest.get("topology") or {}).get("nodes") or []
-        return [node for node in nodes if node.get("kind", "host") == "host"]
+        return self.manifest.topology.hosts
 
     @property
     def origin_ns(self) -> int:
         """What figures count time from: the beginning of the first window, else of the run."""
-        starts = [window["start_ns"] for window in self.windows if window.get("start_ns")]
-        return int(min(starts, default=self.manifest.get("began_ns") or 0))
+        return min((window.start_ns for window in self.windows if window.start_ns), default=self.manifest.began_ns)
 
     @property
     def end_ns(self) -> int:
         """The end of the last window, else of the run."""
-        ends = [window["end_ns"] for window in self.windows if window.get("end_ns")]
-        return int(max(ends, default=self.manifest.get("ended_ns") or self.origin_ns))
+        ends = (window.end_ns for window in self.windows if window.end_ns)
+        return max(ends, default=self.manifest.ended_ns or self.origin_ns)
 
     def facts(self, node: str) -> dict[str, Any]:
         """What was in force on a node before the run; empty when nobody asked it."""
@@ -134,4 +128,4 @@ class Run:
 
 
 def _began(run: Run) -> str:
-    return f"{datetime.fromtimestamp((run.manifest.get('began_ns') or 0) / 1e9, tz=timezone.utc):%m-%d %H:%M:%S}"
+    return f"{datetime.fromtimestamp(run.manifest.began_ns / 1e9, tz=timezone.utc):%m-%d %H:%M:%S}"

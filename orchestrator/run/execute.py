@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -21,19 +20,18 @@ from orchestrator.core.errors import ConfigError, Interrupted, LockedError, last
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.units import Duration, Mistake
-from orchestrator.experiment import beforehand, describe, fitting, loading, plan
+from orchestrator.experiment import beforehand, describe, loading, plan, testbeds
 from orchestrator.experiment.experiment import Experiment
-from orchestrator.run import runner, session
+from orchestrator.run import phases, runner, session
 from orchestrator.run.observers.observing import Observer
 from orchestrator.run.observers.progress import Progress
+from orchestrator.store.records import OfSweep
 from orchestrator.testbed.local_testbed import LocalTestbed
 from orchestrator.testbed.netns import NetnsTestbed
 
 T = TypeVar("T")
 
-LOCAL_RETRY_S = 1.0
 REPORT_S = 600.0
-REMOTE_RETRY_S = 10.0  # each try starts an agent on every host
 
 
 def run_file(
@@ -54,11 +52,11 @@ def run_file(
     progress = Progress()
     outcomes: list[runner.Outcome] = []
     runs = plan.build(experiment)
-    about = beforehand.settle(runs[:1], force=force, say=progress.say)
+    forced = beforehand.settle(runs[:1], force=force, say=progress.say)
     for run in runs:
         label = f"run {run.repetition} of {experiment.repetitions}"
         outcome = run_planned(
-            experiment, run, results=results, wait_s=wait_s, progress=progress, label=label, about=about,
+            experiment, run, results=results, wait_s=wait_s, progress=progress, label=label, forced=forced,
             force=force, observer=observer,
         )  # fmt: skip
         progress.done()
@@ -67,13 +65,13 @@ def run_file(
             console.tell(f"orch: {outcome.error}\n  results: {outcome.path}", stream=sys.stderr)
         if isinstance(outcome.error, Interrupted):
             break
-    shown = [outcome for outcome in outcomes if outcome.sealed and outcome.manifest["windows"]]
+    shown = [outcome for outcome in outcomes if outcome.sealed and outcome.manifest.windows]
     page = _report(shown, progress) if report and shown else None
     progress.done()
     told = describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
     console.tell(told, stream=sys.stderr if as_json else sys.stdout)
     if as_json:
-        summaries = [describe.run_summary(o.manifest, o.path, outcome=o.manifest["outcome"]) for o in outcomes]
+        summaries = [describe.run_summary(o.manifest, o.path, outcome=o.manifest.outcome) for o in outcomes]
         about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
         console.tell(json.dumps(about))
     return exitcodes.gravest(map(_code, outcomes))
@@ -87,32 +85,34 @@ def run_planned(
     wait_s: float,
     progress: Progress,
     label: str,
-    about: Mapping[str, Any] = MappingProxyType({}),
+    sweep: OfSweep | None = None,
+    forced: Sequence[str] = (),
     force: bool = False,
     observer: Observer | None = None,
 ) -> runner.Outcome:
     """Carry out one run, waiting for a testbed that somebody else holds.
 
-    `about` is more for its manifest; `force` takes hosts that are too small.
+    Its manifest says which `sweep` it is of, and what speaks against its hosts where it is `forced` on them; `force`
+    takes hosts that are too small.
     """
 
     def attempt() -> runner.Outcome:
         run_id = runner.id_for(run)
         return runner.run(
             run,
-            loading.testbed_of(experiment.testbed, run_id),
+            testbeds.place(experiment.testbed).made(run_id),
             run_id=run_id,
             results=results,
             resolved=loading.resolved_text(experiment),
             progress=progress,
             label=label,
-            about=about,
+            sweep=sweep,
+            forced=forced,
             force=force,
             observer=observer,
         )
 
-    retry_s = LOCAL_RETRY_S if experiment.testbed.local is not None else REMOTE_RETRY_S
-    return _patiently(attempt, wait_s=wait_s, retry_s=retry_s, progress=progress)
+    return _patiently(attempt, wait_s=wait_s, retry_s=testbeds.place(experiment.testbed).retry_s, progress=progress)
 
 
 def _patiently(attempt: Callable[[], T], *, wait_s: float, retry_s: float, progress: Progress) -> T:
@@ -135,7 +135,7 @@ def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path | No
     """Have the report made by a process of its own, whose memory goes with it; a report that fails costs no results."""
     progress.phase("report")
     first = outcomes[0]
-    page = first.path.parent / f"report-{first.manifest['run']}.html"
+    page = first.path.parent / f"report-{first.manifest.run}.html"
     done = subprocess.run(
         [
             sys.executable,
@@ -180,7 +180,7 @@ def hold_testbed(asked: Mapping[str, Any], *, wait: str | None) -> Exit:
         local = LocalTestbed.model_validate(dict(asked))
     except ValidationError as error:
         raise ConfigError("\n".join(dict.fromkeys(map(_option_told, error.errors())))) from None
-    _patiently(lambda: _hold(local), wait_s=wait_s, retry_s=LOCAL_RETRY_S, progress=Progress())
+    _patiently(lambda: _hold(local), wait_s=wait_s, retry_s=testbeds.LOCAL_RETRY_S, progress=Progress())
     return Exit.OK
 
 
@@ -193,11 +193,11 @@ def _option_told(item: ErrorDetails) -> str:
 
 def _hold(local: LocalTestbed) -> None:
     run_id = f"testbed-{time.time_ns()}"
-    testbed = NetnsTestbed(fitting.local_spec(local), run_id)
+    testbed = NetnsTestbed(testbeds.local_spec(local), run_id)
     with Interrupts(), lock.machine(lock.local_testbed(), session.holder(run_id)):
         try:
             folder = testbed.ssh_proxy().folder  # it goes when this process does, or when the next one comes
-            testbed.open(folder / "nodes", Deadline.after(runner.OPEN_S))
+            testbed.open(folder / "nodes", Deadline.after(phases.OPEN_S))
             for host in testbed.topology.hosts:
                 print(f"{host.name}  {host.address}  ssh -F {folder}/ssh_config {host.name}")
             print("up; Ctrl-C puts it down", flush=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.parts.topology import Node
+from orchestrator.remote import clocks
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.remote.answers import Completed
+from orchestrator.remote.answers import ClockSample, Completed
+from orchestrator.store.records import Clock, Offset
 
 COMMAND_S = 10.0
 
@@ -73,3 +76,25 @@ def _parsed(done: Completed | None) -> Any:
         return json.loads(done.stdout)
     except (ValueError, RecursionError):
         return done.stdout.strip()
+
+
+def least(known: Mapping[str, int], seen: Mapping[str, int]) -> dict[str, int]:
+    """The least that is known of each node, and now seen."""
+    return {**known, **{node: min(free, known.get(node, free)) for node, free in seen.items()}}
+
+
+def with_clocks(
+    known: Mapping[str, Clock], samples: Mapping[str, ClockSample], facts: Mapping[str, Mapping[str, object]],
+    when: Literal["before", "after"],
+) -> dict[str, Clock]:  # fmt: skip
+    """What is known of each node's clock, and what was measured now, with what its own synchronisation says of it."""
+    found = dict(known)
+    for node, sample in samples.items():
+        said = clocks.said(facts.get(node, {}))
+        offset = Offset(
+            offset_ns=sample.offset_ns, uncertainty_ns=sample.uncertainty_ns, chrony_ns=said.get("chrony_ns"),
+            ptp_ns=said.get("ptp_ns"),
+        )  # fmt: skip
+        clock = found.get(node, Clock())
+        found[node] = replace(clock, before=offset) if when == "before" else replace(clock, after=offset)
+    return found

@@ -1,59 +1,62 @@
-"""Where a run's numbers come from: the first entries of its manifest."""
+"""Where a run's numbers come from: its manifest before it begins."""
 
 from __future__ import annotations
 
-import dataclasses
 import platform
 import subprocess
 import time
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from orchestrator.core import secret_looks
 from orchestrator.experiment.plan import PlannedJob, RunPlan
-from orchestrator.experiment.plandata import launch_data
+from orchestrator.experiment.plandata import launch_record
+from orchestrator.store.records import Git, Job, Manifest, OfSweep, Rank, Validity
+from orchestrator.store.rundir import controller
 
 PACKAGES = ("orch-testbed", "fabric", "paramiko", "pydantic", "numpy", "numba", "pyarrow", "torch", "torchvision")
 GIT_S = 5.0
 
 
-def collect(plan: RunPlan, argv: Sequence[str]) -> dict[str, Any]:
-    """What is known of a run before it begins, as the manifest's first entries."""
-    return {
-        "began_ns": time.time_ns(),
-        "valid": False,
-        "reasons": ["the run has not ended"],
-        "point": plan.point,
-        "repetition": plan.repetition,
-        "seed": plan.seed,
-        "scale": plan.topology.scale,
-        "argv": secret_looks.masked_all(argv),
-        "git": git_state(Path(__file__).parent),
-        "versions": versions(),
-        "topology": dataclasses.asdict(plan.topology),
-        "validity": dict(plan.validity),
-        "jobs": [
-            {
-                "name": planned.job.name,
-                "workload": planned.workload,
-                "model": _text(getattr(planned.config, "model", None)),
-                "compute": _compute(planned.config),
-                "ranks": _ranks(planned),
-                "theory": dataclasses.asdict(planned.theory) if planned.theory else None,
-            }
-            for planned in plan.jobs
-        ],
-        "launches": [{**launch_data(launch), "status": None, "failed": None} for launch in plan.launches()],
-        "windows": [],
-        "clocks": {},
-    }
+def collect(
+    plan: RunPlan, argv: Sequence[str], *, run: str, sweep: OfSweep | None = None, forced: Sequence[str] = ()
+) -> Manifest:
+    """What is known of a run before it begins."""
+    return Manifest(
+        run=run,
+        experiment=plan.experiment,
+        outcome="running",
+        stage="start",
+        controller=controller(),
+        began_ns=time.time_ns(),
+        reasons=("the run has not ended",),
+        point=plan.point,
+        repetition=plan.repetition,
+        seed=plan.seed,
+        scale=plan.topology.scale,
+        argv=tuple(secret_looks.masked_all(argv)),
+        git=git_state(Path(__file__).parent),
+        versions=versions(),
+        topology=plan.topology,
+        validity=Validity(**dict(plan.validity)),
+        jobs=tuple(map(_job, plan.jobs)),
+        launches=tuple(map(launch_record, plan.launches())),
+        forced=tuple(forced),
+        sweep=sweep,
+    )
 
 
-def _ranks(planned: PlannedJob) -> list[dict[str, Any]]:
+def _job(planned: PlannedJob) -> Job:
     logging = {launch.rank for launch in planned.launches if launch.follow is not None}
-    return [{"rank": rank.rank, "node": rank.node, "logs": rank.rank in logging} for rank in planned.job.ranks]
+    return Job(
+        name=planned.job.name,
+        workload=planned.workload,
+        model=_text(getattr(planned.config, "model", None)),
+        compute=_compute(planned.config),
+        ranks=tuple(Rank(rank=one.rank, node=one.node, logs=one.rank in logging) for one in planned.job.ranks),
+        theory=planned.theory,
+    )
 
 
 def _compute(config: object) -> str | None:
@@ -78,7 +81,7 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def git_state(folder: Path) -> dict[str, Any] | None:
+def git_state(folder: Path) -> Git | None:
     """Commit of the source tree that runs, and whether it was changed since; None outside a checkout."""
 
     def git(*arguments: str) -> str | None:
@@ -93,4 +96,4 @@ def git_state(folder: Path) -> dict[str, Any] | None:
     commit = git("rev-parse", "HEAD")
     if not commit:
         return None
-    return {"commit": commit, "dirty": bool(git("status", "--porcelain", "--untracked-files=no"))}
+    return Git(commit=commit, dirty=bool(git("status", "--porcelain", "--untracked-files=no")))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from orchestrator.core import fanout, lock, safepath
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError, StoreError
 from orchestrator.core.exitcodes import Exit
-from orchestrator.experiment import describe, loading
+from orchestrator.experiment import describe, loading, testbeds
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote.agent_client import AgentClient, come_back
@@ -33,25 +33,25 @@ def recover(results: Path, wanted: Sequence[str], *, without: Sequence[str] = ()
     `without` names hosts that will not come back, and whose files are given up; once one did come back, the run that
     is named gets its files after all. With `force` a run that was begun by another machine is taken for ended.
     """
+    failed = 0
     if wanted:
         chosen = [rundir.find(results, name) for name in wanted]
         for entry in chosen:
             _refuse_whole(entry, force=force)
     else:
-        found = list(rundir.entries(results))
+        found, failed = _readable(results)
         chosen = [entry for entry in found if not entry.sealed and not entry.alive]
         for entry in found:
-            if entry.sealed and _given_up(entry.manifest):
-                print(f"{entry.run}: was sealed without what {', '.join(_given_up(entry.manifest))} had of it: "
+            if entry.sealed and entry.manifest.given_up:
+                print(f"{entry.run}: was sealed without what {', '.join(entry.manifest.given_up)} had of it: "
                       f"`orch recover {entry.run}` fetches it from a host that is back")  # fmt: skip
     _refuse_strangers(chosen, without)
-    if not chosen:
+    if not chosen and not failed:
         print("nothing to recover")
-    failed = 0
     for entry in chosen:
         try:
             if entry.sealed:
-                print(f"{entry.run}: what {', '.join(_given_up(entry.manifest))} had of it is home: {complete(entry)}")
+                print(f"{entry.run}: what {', '.join(entry.manifest.given_up)} had of it is home: {complete(entry)}")
             else:
                 print(f"{entry.run}: sealed as lost: {seal(entry, without=without)}")
         except OrchError as error:
@@ -60,9 +60,22 @@ def recover(results: Path, wanted: Sequence[str], *, without: Sequence[str] = ()
     return Exit.FAILED if failed else Exit.OK
 
 
+def _readable(results: Path) -> tuple[list[Entry], int]:
+    """The runs of the store, and how many unfinished ones cannot be read, which are told."""
+    found, unreadable = [], 0
+    for folder in rundir.folders(results):
+        try:
+            found.append(rundir.opened(folder))
+        except StoreError as error:
+            if folder.name.endswith(rundir.PARTIAL):
+                unreadable += 1
+                print(f"{folder.name.removesuffix(rundir.PARTIAL)}: {error}")
+    return found, unreadable
+
+
 def _refuse_whole(entry: Entry, *, force: bool) -> None:
     elsewhere = "" if entry.sealed else entry.elsewhere
-    if entry.sealed and _given_up(entry.manifest):
+    if entry.sealed and entry.manifest.given_up:
         return
     if entry.sealed or (entry.alive and not (force and elsewhere)):
         raise StoreError(
@@ -73,14 +86,10 @@ def _refuse_whole(entry: Entry, *, force: bool) -> None:
 
 def _refuse_strangers(chosen: Sequence[Entry], without: Sequence[str]) -> None:
     """ConfigError for a host to be given up that no run to be recovered has."""
-    hosts = sorted({launch["node"] for entry in chosen for launch in entry.manifest.get("launches", ())})
+    hosts = sorted({node for entry in chosen for node in entry.manifest.nodes})
     if strangers := [name for name in without if name not in hosts]:
         runs = ", ".join(entry.run for entry in chosen) or "nothing to recover"
         raise ConfigError(f"--without {strangers[0]}: no host of {runs}; accepted: {', '.join(hosts) or 'none'}")
-
-
-def _given_up(manifest: Mapping[str, Any]) -> list[str]:
-    return list(manifest.get("given_up", ()))
 
 
 def seal(entry: Entry, *, without: Sequence[str] = ()) -> Path:
@@ -88,25 +97,22 @@ def seal(entry: Entry, *, without: Sequence[str] = ()) -> Path:
 
     What hosts named in `without` have is given up, until they are back.
     """
-    rundir.readable(entry)
     with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)):
-        folder = RunFolder(entry.path, dict(entry.manifest))
-        manifest = folder.manifest
+        folder = RunFolder(entry.path, replace(entry.manifest, given_up=()))
         experiment, testbed = _experiment_of(entry)
         hosts = entry.path / "hosts"
-        manifest.pop("given_up", None)
         if testbed.topology.kind == "local":
             for node in testbed.topology.nodes:
                 bring_up(safepath.under(hosts, f"{node.name}/{Path(node.folder(entry.run)).name}"), hosts / node.name)
         else:
             nodes = _nodes(entry, {node.name for node in testbed.topology.nodes})
             for note in _bring_all_home(testbed, entry.run, [name for name in nodes if name not in without], hosts):
-                _note(manifest, note)
+                _note(folder, note)
             if given_up := [name for name in nodes if name in without]:
-                manifest["given_up"] = given_up
-                _note(manifest, f"given up: what {', '.join(given_up)} had of the run")
-        told = manifest.get("error") or "the controller ended without putting the run down"
-        manifest.update(outcome="lost", error=told)
+                folder.manifest = replace(folder.manifest, given_up=tuple(given_up))
+                _note(folder, f"given up: what {', '.join(given_up)} had of the run")
+        told = folder.manifest.error or "the controller ended without putting the run down"
+        folder.manifest = replace(folder.manifest, outcome="lost", error=told)
         return _sealed(folder, experiment)
 
 
@@ -115,7 +121,7 @@ def complete(entry: Entry) -> Path:
 
     Nothing of the run is touched while one of the hosts cannot be reached.
     """
-    back = _given_up(entry.manifest)
+    back = entry.manifest.given_up
     with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)), ExitStack() as closing:
         experiment, testbed = _experiment_of(entry)
         clients = []
@@ -123,13 +129,12 @@ def complete(entry: Entry) -> Path:
             if name in back:
                 clients.append(_reached(testbed, name, entry.run))
                 closing.callback(clients[-1].close, Deadline.after(FETCH_S))
-        folder = RunFolder(entry.path, dict(entry.manifest))
+        folder = RunFolder(entry.path, replace(entry.manifest, given_up=()))
         folder.reopen()
         for client in clients:
             for note in _bring_home(client, entry.run, folder.path / "hosts" / client.node.name):
-                _note(folder.manifest, note)
-        del folder.manifest["given_up"]
-        _note(folder.manifest, f"fetched later: what {', '.join(back)} had of the run")
+                _note(folder, note)
+        _note(folder, f"fetched later: what {', '.join(back)} had of the run")
         return _sealed(folder, experiment)
 
 
@@ -139,18 +144,18 @@ def _experiment_of(entry: Entry) -> tuple[Experiment, Testbed]:
     for path in (entry.path / "tables").glob("*"):
         safepath.under(entry.path, path.relative_to(entry.path).as_posix())
     experiment = loading.sealed(entry.path / "experiment.yaml")
-    return experiment, loading.testbed_of(experiment.testbed, entry.run)
+    return experiment, testbeds.place(experiment.testbed).made(entry.run)
 
 
 def _nodes(entry: Entry, known: Set[str]) -> list[str]:
-    names = {launch["node"] for launch in entry.manifest["launches"]}
-    if unknown := names - known:
+    names = entry.manifest.nodes
+    if unknown := set(names) - known:
         raise StoreError(f"its manifest has the host {min(unknown)!r}, its experiment has not")
-    return sorted(names)
+    return names
 
 
-def _note(manifest: dict[str, Any], note: str) -> None:
-    manifest["notes"] = [*manifest.get("notes", []), note]
+def _note(folder: RunFolder, note: str) -> None:
+    folder.manifest = replace(folder.manifest, notes=(*folder.manifest.notes, note))
 
 
 def _bring_all_home(testbed: Testbed, run: str, names: Sequence[str], hosts: Path) -> list[str]:
@@ -194,16 +199,15 @@ def _bring_home(client: AgentClient, run: str, home: Path) -> list[str]:
 
 def _sealed(folder: RunFolder, experiment: Experiment) -> Path:
     """Make the tables of what is home, judge it and seal it; gives its folder."""
-    manifest = folder.manifest
-    folder.save()
+    folder.save(folder.manifest)
     reducer = Reducer()
     try:
         reducer.reduce(folder)
     except OrchError as error:
-        _note(manifest, error.message)
+        _note(folder, error.message)
     finally:
         reducer.close()
-    sealing.judge(manifest, len(experiment.all_windows()))
-    manifest.update(ended_ns=time.time_ns())
+    manifest = sealing.judged(folder.manifest, len(experiment.all_windows()))
+    folder.manifest = replace(manifest, ended_ns=time.time_ns())
     folder.hash_files()
     return folder.seal()

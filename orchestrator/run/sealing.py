@@ -7,56 +7,53 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import StoreError
-from orchestrator.experiment.plan import RunPlan
-from orchestrator.experiment.plandata import launch_data
+from orchestrator.experiment.plan import PlannedWindow, RunPlan
+from orchestrator.experiment.plandata import launch_record
 from orchestrator.run.measuring import Window
 from orchestrator.run.watch import Process
-from orchestrator.store.manifest import decoded, encoded
-from orchestrator.store.records import Reply
+from orchestrator.store import records
+from orchestrator.store.manifest import decoded
+from orchestrator.store.records import Launch, Manifest, Reply
 from orchestrator.store.rundir import RunFolder
 
 REDUCE_S = 1800.0
 
 
-def launch_record(process: Process) -> dict[str, Any]:
-    """A process as the manifest keeps it: enough to read again what it brought home."""
-    return {**launch_data(process.launch), "status": process.status, "failed": process.failed}
+def ended(process: Process) -> Launch:
+    """A process as the manifest keeps it: enough to read again what it left."""
+    return launch_record(process.launch, status=process.status, failed=process.failed)
 
 
-def window_records(plan: RunPlan, measured: Sequence[Window]) -> list[dict[str, Any]]:
+def window_records(plan: RunPlan, measured: Sequence[Window]) -> tuple[records.Window, ...]:
     """The windows as they were measured, their verdicts still open."""
     planned = {window.name: window for window in plan.windows}
-    return [
-        {
-            "window": window.name,
-            "start_ns": window.start_ns,
-            "end_ns": window.end_ns,
-            "wanted_iterations": planned[window.name].measure.iterations,
-            "iterations": {job: {"first": span[0], "last": span[1]} for job, span in window.iterations.items()},
-            "earliest": dict(window.earliest),
-            "warmup": planned[window.name].measure.warmup,
-            "loads": [
-                {
-                    "source": source.name,
-                    "src": demand.src,
-                    "dst": demand.dst,
-                    "requested_bps": demand.rate / plan.topology.scale,
-                    "achieved_bps": None,
-                }
-                for source in planned[window.name].sources
-                for demand in source.demands
-            ],
-            "training": [],
-            "gates": [],
-            "valid": False,
-            "reasons": ["it was not judged"],
-        }
-        for window in measured
+    return tuple(_window(plan, planned[window.name], window) for window in measured)
+
+
+def _window(plan: RunPlan, planned: PlannedWindow, measured: Window) -> records.Window:
+    loads = [
+        records.Load(
+            source=source.name, src=demand.src, dst=demand.dst, requested_bps=demand.rate / plan.topology.scale
+        )
+        for source in planned.sources
+        for demand in source.demands
     ]
+    return records.Window(
+        window=measured.name,
+        start_ns=measured.start_ns,
+        end_ns=measured.end_ns,
+        wanted_iterations=planned.measure.iterations,
+        iterations={job: records.Span(first=span[0], last=span[1]) for job, span in measured.iterations.items()},
+        earliest=dict(measured.earliest),
+        warmup=planned.measure.warmup,
+        loads=tuple(loads),
+        valid=False,
+        reasons=("it was not judged",),
+    )
 
 
 class Reducer:
@@ -86,7 +83,8 @@ class Reducer:
         reply = Reply(error="it crashed") if crashed else decoded(out.encode(), Reply)
         if reply.ok is None:
             raise StoreError(f"the tables of {folder.path} could not be made: {reply.error}", tail=err, hint=reply.hint)
-        folder.manifest.update(json.loads(encoded(reply.ok)))
+        found = reply.ok
+        folder.manifest = replace(folder.manifest, windows=found.windows, capture=found.capture, notes=found.notes)
 
     def close(self) -> None:
         """End the process, whatever it does."""
@@ -106,16 +104,15 @@ def _reducing() -> subprocess.Popen[str]:
     )
 
 
-def judge(manifest: dict[str, Any], planned_windows: int) -> None:
-    """Set `valid` and `reasons` of a run from its outcome and its windows."""
+def judged(manifest: Manifest, planned_windows: int) -> Manifest:
+    """With `valid` and `reasons` of a run, from its outcome and its windows."""
     reasons: list[str] = []
-    if manifest["outcome"] != "completed":
-        reasons.append(f"the run {manifest['outcome']} at {manifest['stage']}")
-    windows = manifest["windows"]
-    if len(windows) < planned_windows:
-        reasons.append(f"{len(windows)} of {planned_windows} windows were measured")
-        reasons += manifest.get("unreached", {}).values()
-    for window in windows:
-        label = f"{window['window']}: " if planned_windows > 1 else ""
-        reasons += [label + reason for reason in window["reasons"]]
-    manifest.update(valid=not reasons, reasons=reasons)
+    if manifest.outcome != "completed":
+        reasons.append(f"the run {manifest.outcome} at {manifest.stage}")
+    if len(manifest.windows) < planned_windows:
+        reasons.append(f"{len(manifest.windows)} of {planned_windows} windows were measured")
+        reasons += manifest.unreached.values()
+    for window in manifest.windows:
+        label = f"{window.window}: " if planned_windows > 1 else ""
+        reasons += [label + reason for reason in window.reasons]
+    return replace(manifest, valid=not reasons, reasons=tuple(reasons))

@@ -34,6 +34,7 @@ from orchestrator.remote.answers import ClockSample
 from orchestrator.run import facts, fetching, routes
 from orchestrator.run.observers.events import EventLog
 from orchestrator.run.watch import Watch
+from orchestrator.store.records import Hits
 
 T = TypeVar("T")
 
@@ -81,7 +82,7 @@ class Session:
         self.watch = watch
         self._applied: dict[str, list[tuple[Change, str]]] = {}
         self.away: set[str] = set()  # nodes whose files have to be fetched, and are not home yet
-        self.hits: list[dict[str, Any]] = []  # of changes that hit single packets: how many they saw, and hit
+        self.hits: list[Hits] = []  # of changes that hit single packets: how many they saw, and hit
         self._events = events
         self._interrupts = interrupts
         self._run_key = token_hex(16)
@@ -201,7 +202,7 @@ class Session:
             seconds=2 * CALL_S,
         )
 
-    def clocks(self) -> dict[str, dict[str, int]]:
+    def clocks(self) -> dict[str, ClockSample]:
         """Offset (controller minus node) and its uncertainty of every node, in nanoseconds; 0 on our own kernel.
 
         One node of each other kernel is pinged, one at a time and in turns: pings of several wait for each other here,
@@ -218,10 +219,7 @@ class Session:
                     break
                 for sample in self.each([node], _ping, what="clocks", seconds=CALL_S).values():
                     best[kernel] = clocks.better(best.get(kernel), sample)
-        return {
-            node: {"offset_ns": sample.offset_ns, "uncertainty_ns": sample.uncertainty_ns}
-            for node, sample in clocks.agreed(best, present, machine.own_kernel()).items()
-        }
+        return clocks.agreed(best, present, machine.own_kernel())
 
     def disks(self) -> dict[str, int]:
         """Free bytes where each node's run folder lies."""
@@ -311,7 +309,7 @@ class Session:
             self.watch.notes.append(f"{change.node}: {change.name}: {error}")
             return
         if count.share is not None:
-            self.hits.append({"node": change.node, "name": change.name, "share": count.share, "seen": seen, "hit": hit})
+            self.hits.append(Hits(node=change.node, name=change.name, share=count.share, seen=seen, hit=hit))
         elif hit:
             self.watch.notes.append(f"{change.node}: {change.name}: {hit} of {seen} packets were refused")
 

@@ -9,63 +9,78 @@ again.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from orchestrator.store import shape
-from orchestrator.store.rundir import MANIFEST, PARTIAL, Entry, entry_at
+from orchestrator.core.errors import StoreError
+from orchestrator.store import manifest as manifests
+from orchestrator.store.records import Summary
+from orchestrator.store.rundir import MANIFEST, PARTIAL, Listed
 
 FILE = ".index.json"
-FORMAT = 1
+FORMAT = 2
 READERS = 8  # a store on a network answers several at once
 
-# Of a manifest everything but these: they are what makes it large.
-_LEFT_OUT = frozenset(
-    {"launches", "artifacts", "topology", "versions", "clocks", "kernels", "argv", "free_disk_bytes", "validity"}
-)
-_LEFT_OUT_OF_WINDOWS = frozenset({"gates", "processors"})
+Stamp = tuple[int, int, int]  # of a manifest: when it was changed (ns), its bytes and its inode
 
 
-def entries(results: Path) -> list[Entry]:
-    """Every run of the store in order of path, with the brief form of its manifest; torn ones are passed over."""
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of a run: its manifest in brief, or why that cannot be read."""
+
+    stamp: Stamp
+    manifest: Summary | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Index:
+    format: int
+    runs: Mapping[str, Kept]  # by path from the store's folder
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Every run of a store in order of path, and what is wrong with those that cannot be read."""
+
+    entries: list[Listed]
+    problems: list[str]
+
+
+def entries(results: Path) -> list[Listed]:
+    """Every run of the store in order of path; those that cannot be read are passed over."""
+    return listing(results).entries
+
+
+def listing(results: Path) -> Listing:
+    """Every run of the store, with the brief form of its manifest."""
     known = _read(results)
     found = dict(_stamps(results))
-    stale = [path for path, stamp in found.items() if known.get(path, {}).get("stamp") != stamp]
+    stale = [path for path, stamp in found.items() if path not in known or known[path].stamp != stamp]
     with ThreadPoolExecutor(READERS) as pool:
-        fresh = dict(zip(stale, pool.map(lambda path: _brief(results / path), stale), strict=True))
-    index: dict[str, dict[str, Any]] = {
-        path: {"stamp": stamp, "manifest": fresh[path] if path in fresh else known[path]["manifest"]}
-        for path, stamp in found.items()
-    }
-    if fresh or len(index) != len(known):
-        _write(results, {path: kept for path, kept in index.items() if not path.endswith(PARTIAL)})
-    return [
-        Entry(results / path, kept["manifest"]) for path, kept in sorted(index.items()) if kept["manifest"] is not None
-    ]
+        fresh = dict(zip(stale, pool.map(lambda path: _brief(results / path, found[path]), stale), strict=True))
+    runs = {path: fresh.get(path) or known[path] for path in sorted(found)}
+    if fresh or len(runs) != len(known):
+        _write(results, {path: kept for path, kept in runs.items() if not path.endswith(PARTIAL)})
+    return Listing(
+        [Listed(results / path, kept.manifest) for path, kept in runs.items() if kept.manifest is not None],
+        [kept.problem for kept in runs.values() if kept.problem],
+    )
 
 
-def brief(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What listings, filters and sweeps need of a manifest."""
-    kept = {key: value for key, value in manifest.items() if key not in _LEFT_OUT}
-    kept["windows"] = [
-        {key: value for key, value in window.items() if key not in _LEFT_OUT_OF_WINDOWS}
-        for window in manifest.get("windows", [])
-    ]
-    return kept
+def _brief(folder: Path, stamp: Stamp) -> Kept:
+    try:
+        return Kept(stamp, manifests.summary(folder / MANIFEST))
+    except StoreError as error:
+        return Kept(stamp, None, error.message)
 
 
-def _brief(folder: Path) -> dict[str, Any] | None:
-    entry = entry_at(folder)
-    return None if entry is None else brief(entry.manifest)
-
-
-def _stamps(results: Path) -> Iterator[tuple[str, list[int]]]:
+def _stamps(results: Path) -> Iterator[tuple[str, Stamp]]:
     """Every folder with a manifest, from the store's folder, and what tells its manifest from another one."""
     for experiment in _folders(results):
         for run in _folders(results / experiment):
@@ -74,7 +89,7 @@ def _stamps(results: Path) -> Iterator[tuple[str, list[int]]]:
                 stat = os.stat(results / path / MANIFEST)  # noqa: PTH116 - of ten thousand a Path each would be felt
             except OSError:
                 continue
-            yield path, [stat.st_mtime_ns, stat.st_size, stat.st_ino]
+            yield path, (stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
 
 def _folders(path: Path) -> list[str]:
@@ -85,28 +100,20 @@ def _folders(path: Path) -> list[str]:
         return []
 
 
-def _read(results: Path) -> dict[str, Any]:
+def _read(results: Path) -> Mapping[str, Kept]:
+    """What is kept; nothing where that is not ours: the index may come with a store that is somebody else's."""
     try:
-        data = json.loads((results / FILE).read_bytes())
+        found = manifests.decoded((results / FILE).read_bytes(), _Index)
     except (OSError, ValueError, RecursionError):
         return {}
-    if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("runs"), dict):
-        return {}
-    return {path: kept for path, kept in data["runs"].items() if _is_kept(kept)}
+    return found.runs if found.format == FORMAT else {}
 
 
-def _is_kept(kept: object) -> bool:
-    """Whether this is what we wrote of a run: the index may come with a store that is somebody else's."""
-    if not isinstance(kept, dict) or not {"stamp", "manifest"} <= kept.keys():
-        return False
-    return kept["manifest"] is None or shape.manifest(kept["manifest"])
-
-
-def _write(results: Path, index: Mapping[str, Any]) -> None:
+def _write(results: Path, runs: Mapping[str, Kept]) -> None:
     """Best effort: a store that may only be read is listed too."""
     new = results / f"{FILE}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}"
     try:
-        new.write_text(json.dumps({"format": FORMAT, "runs": index}, separators=(",", ":")), encoding="utf-8")
+        new.write_bytes(manifests.encoded(_Index(format=FORMAT, runs=runs)))
         new.replace(results / FILE)
     except OSError:
         with contextlib.suppress(OSError):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.store.rundir import Entry
+    from orchestrator.store.records import Summary
+    from orchestrator.store.rundir import Listed
+
+E = TypeVar("E", bound="Listed")
 
 _AGO = {"min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _LONGEST_S = 1e12  # longer ago than any run, and a number still
@@ -29,7 +32,7 @@ class Filter:
     valid: bool = False
 
 
-def select(entries: Sequence[Entry], wanted: Filter) -> list[Entry]:
+def select(entries: Sequence[E], wanted: Filter) -> list[E]:
     """The runs that a filter lets through, in their order."""
     from orchestrator.core import where
 
@@ -38,9 +41,9 @@ def select(entries: Sequence[Entry], wanted: Filter) -> list[Entry]:
     found = []
     for entry in entries:
         manifest = entry.manifest
-        if wanted.experiment not in (None, manifest["experiment"]) or (wanted.valid and not manifest.get("valid")):
+        if wanted.experiment not in (None, manifest.experiment) or (wanted.valid and not manifest.valid):
             continue
-        if since_ns is not None and manifest.get("began_ns", 0) < since_ns:
+        if since_ns is not None and manifest.began_ns < since_ns:
             continue
         if conditions:
             fields = fields_of(entry)
@@ -63,29 +66,27 @@ def began_since(text: str) -> int:
         ) from None
 
 
-def fields_of(entry: Entry) -> dict[str, Any]:
+def fields_of(entry: Listed) -> dict[str, Any]:
     """What conditions on a run are about; of each window its loads (bit/s, full size) and times, in seconds."""
     manifest = entry.manifest
-    fields = {key: manifest.get(key) for key in _PLAIN}
+    fields = {key: getattr(manifest, key) for key in _PLAIN}
     fields["outcome"] = entry.outcome
-    fields["sweep"] = manifest.get("sweep", {}).get("id")
-    for job in manifest.get("jobs", []):
-        fields |= {f"{job['name']}.{key}": job.get(key) for key in ("workload", "model", "compute")}
-        fields[f"{job['name']}.ranks"] = len(job["ranks"])
+    fields["sweep"] = manifest.sweep.id if manifest.sweep else None
+    for job in manifest.jobs:
+        fields |= {f"{job.name}.{key}": getattr(job, key) for key in ("workload", "model", "compute")}
+        fields[f"{job.name}.ranks"] = len(job.ranks)
     for name, values in _windows(manifest):
         fields |= {f"{name}.{key}": value for key, value in values.items()}
     return fields
 
 
-def _windows(manifest: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    scale = manifest.get("scale", 1)
-    planned = manifest.get("sweep", {}).get("points", {})
-    for window in manifest.get("windows", []):
-        name = window["window"]
-        values = dict(planned.get(name, {}).get("values", {}))
-        values["load"] = sum(load["requested_bps"] for load in window["loads"]) * scale
-        known = [load["achieved_bps"] for load in window["loads"]]
-        values["achieved"] = None if None in known else sum(known) * scale
-        for row in window["training"]:
-            values |= {f"{row['job']}.{key}": row.get(key) for key in ("iterations", "mean_s", "p50_s", "p99_s")}
-        yield name, values
+def _windows(manifest: Summary) -> Iterator[tuple[str, dict[str, Any]]]:
+    for window in manifest.windows:
+        point = manifest.points.get(window.window)
+        values: dict[str, Any] = {} if point is None else dict(point.values)
+        values["load"] = window.requested_bps * manifest.scale
+        achieved = window.achieved_bps
+        values["achieved"] = None if achieved is None else achieved * manifest.scale
+        for row in window.training:
+            values |= {f"{row.job}.{key}": getattr(row, key) for key in ("iterations", "mean_s", "p50_s", "p99_s")}
+        yield window.window, values

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from orchestrator.core import safepath
-from orchestrator.core.errors import StoreError, UnsafePath
+from orchestrator.core.errors import StoreError
+from orchestrator.store import atomic
 from orchestrator.store.records import FORMAT, Manifest, Summary
 
 FILE = "manifest.json"
@@ -34,8 +34,13 @@ def summary(path: Path) -> Summary:
     return _checked(path, Summary)
 
 
+def save(path: Path, manifest: Manifest) -> None:
+    """Write a manifest in place of what is there, whole or not at all; OSError where that cannot be done."""
+    atomic.write(path, text(manifest))
+
+
 def text(manifest: Manifest) -> bytes:
-    """A manifest as JSON; what is not a finite number becomes null."""
+    """A manifest as JSON that people can read; what is not a finite number becomes null."""
     return encoded(manifest, indent=1) + b"\n"
 
 
@@ -65,11 +70,6 @@ def _checked(path: Path, kind: type[S]) -> S:
         found = decoded(data, kind) if version == FORMAT else _of_an_older_version(data, kind)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path}: {_explained(error)}", hint=_DAMAGED) from None
-    for field in ("run", "experiment"):
-        try:
-            safepath.segment(getattr(found, field))
-        except UnsafePath as error:
-            raise StoreError(f"{path}: {field}: {error.message}", hint=_DAMAGED) from None
     return found
 
 

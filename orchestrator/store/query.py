@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.parts.schema.column import Table
-from orchestrator.store import index, manifests, remote, tables, views
-from orchestrator.store.rundir import PARTIAL, Entry
+from orchestrator.store import index, manifest_tables, remote, tables, views
+from orchestrator.store.rundir import PARTIAL, Listed
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-OF_MANIFESTS: Mapping[str, tuple[Table, Callable[[Sequence[Entry]], pa.Table]]] = {
-    "runs": (manifests.RUNS, manifests.runs_table),
-    "windows": (manifests.WINDOWS, manifests.windows_table),
-    "hosts": (manifests.HOSTS, manifests.hosts_table),
+OF_MANIFESTS: Mapping[str, tuple[Table, Callable[[Sequence[Listed]], pa.Table]]] = {
+    "runs": (manifest_tables.RUNS, manifest_tables.runs_table),
+    "windows": (manifest_tables.WINDOWS, manifest_tables.windows_table),
+    "hosts": (manifest_tables.HOSTS, manifest_tables.hosts_table),
 }
 FORMATS = ("csv", "parquet", "json")
 _SQL_TYPES = {"int64": "bigint", "double": "double", "string": "varchar", "bool": "boolean"}  # by those of pyarrow
 
 
-def opened(results: str, entries: Sequence[Entry], mentioned: Iterable[str]) -> duckdb.DuckDBPyConnection:
+def opened(results: str, entries: Sequence[Listed], mentioned: Iterable[str]) -> duckdb.DuckDBPyConnection:
     """A connection with every table and view: those that are mentioned with the rows of `entries`, others empty.
 
     Of unsealed runs there is a row in `runs`, and nothing else.
@@ -66,7 +66,7 @@ def _current(name: str, files: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelati
     return files.project(", ".join(columns))
 
 
-def select(results: str, entries: Sequence[Entry], sql: str) -> pa.Table:
+def select(results: str, entries: Sequence[Listed], sql: str) -> pa.Table:
     """What a query gives, each column with a name of its own; ConfigError with DuckDB's words where it takes none."""
     import duckdb
 
@@ -112,7 +112,7 @@ def names() -> tuple[str, ...]:
     return (*OF_MANIFESTS, *views.NAMES)
 
 
-def export(results: str, entries: Sequence[Entry], name: str, output: Path) -> int:
+def export(results: str, entries: Sequence[Listed], name: str, output: Path) -> int:
     """Write a table over runs to a file, as its name ends, also one that is larger than memory; gives its rows."""
     import duckdb
 
@@ -133,7 +133,7 @@ def export(results: str, entries: Sequence[Entry], name: str, output: Path) -> i
     return int(rows)
 
 
-def zipped(results: str, entry: Entry, output: Path) -> int:
+def zipped(results: str, entry: Listed, output: Path) -> int:
     """Write a sealed run with all its files as one zip; gives the number of files."""
     if not entry.sealed:
         raise StoreError(f"{entry.run} is not sealed", hint="orch recover")
@@ -150,7 +150,7 @@ def zipped(results: str, entry: Entry, output: Path) -> int:
     return len(files)
 
 
-def chosen(results: str, runs: Sequence[str]) -> list[Entry]:
+def chosen(results: str, runs: Sequence[str]) -> list[Listed]:
     """All runs of a store, or those that are named by id, part of one, or `last`."""
     found = index.entries(remote.mirrored(results))
     if not runs:
@@ -165,6 +165,6 @@ def chosen(results: str, runs: Sequence[str]) -> list[Entry]:
     return picked
 
 
-def _is_meant(entry: Entry, wanted: str) -> bool:
+def _is_meant(entry: Listed, wanted: str) -> bool:
     folder = Path(wanted).name.removesuffix(PARTIAL)
     return bool(folder) and (entry.run.startswith(folder) or entry.run.endswith(folder))

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from orchestrator.core import safepath
+from orchestrator.core.errors import UnsafePath
 from orchestrator.parts.launch import Flow, Role
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Topology
@@ -211,14 +213,14 @@ class WindowSummary:
     @property
     def requested_bps(self) -> float:
         """All loads together, scaled; 0 without cross traffic."""
-        return sum(load.requested_bps for load in self.loads)
+        return math.fsum(load.requested_bps for load in self.loads)
 
     @property
     def achieved_bps(self) -> float | None:
         """The same as it arrived; None where that is not known of one of them."""
         rates = [load.achieved_bps for load in self.loads]
         known = [rate for rate in rates if rate is not None]
-        return sum(known) if len(known) == len(rates) else None
+        return math.fsum(known) if len(known) == len(rates) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +250,7 @@ class Window(WindowSummary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A process as it was planned; of its files the sizes."""
+    """A process; of its files the sizes. How it ended is its exit status, and why it counts as failed."""
 
     name: str
     node: str
@@ -265,12 +267,6 @@ class Launch:
     window: str | None = None
     source: str | None = None
     flows: tuple[Flow, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process(Launch):
-    """A process as it was: its exit status, and why it counts as failed."""
-
     status: Whole | None = None
     failed: str | None = None
 
@@ -417,6 +413,14 @@ class Summary:
     sweep: OfSweep | None = None
     windows: tuple[WindowSummary, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse a run or an experiment that no folder can be called by (ValueError)."""
+        for field_name in ("run", "experiment"):
+            try:
+                safepath.segment(getattr(self, field_name))
+            except UnsafePath as error:
+                raise ValueError(f"{field_name}: {error.message}") from None
+
     def job(self, name: str) -> Job:
         """The job of this name; KeyError for another."""
         for job in self.jobs:
@@ -450,7 +454,7 @@ class Manifest(Summary):
     forced: tuple[str, ...] = ()
     preflight: Mapping[str, Mapping[str, Real]] = field(default_factory=dict)
     hits: tuple[Hits, ...] = ()
-    launches: tuple[Process, ...] = ()
+    launches: tuple[Launch, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     pruned: tuple[Pruned, ...] = ()
 

@@ -11,20 +11,21 @@ import contextlib
 import fcntl
 import gzip
 import hashlib
-import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from orchestrator.core import safepath
 from orchestrator.core.errors import StoreError
 from orchestrator.core.units import duration_text, size_text
+from orchestrator.store import manifest as manifests
 from orchestrator.store import rundir
+from orchestrator.store.records import Artifact, Manifest, Pruned
 from orchestrator.store.rundir import Entry
 
 _CAPTURE = re.compile(r"\.pcap(ng)?\d*(\.gz)?$")
@@ -56,53 +57,45 @@ class Action:
 
 def checked(entry: Entry) -> Entry:
     """The run, if its manifest records files as ours do; StoreError or UnsafePath for what somebody else made up."""
-    for key in ("artifacts", "pruned"):
-        _records(entry.manifest, key)
-    _ended_ns(entry)
+    _refuse_made_up(entry.manifest)
     return entry
 
 
-def _records(manifest: Mapping[str, Any], key: Literal["artifacts", "pruned"]) -> list[dict[str, Any]]:
-    found = manifest.get(key) or []
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise StoreError(f"`{key}` of its manifest is no list of files")
-    for one in found:
-        safepath.relative(one.get("path"))
-        if type(one.get("bytes")) is not int or one["bytes"] < 0 or not isinstance(one.get("sha256"), str):
-            raise StoreError(f"`{key}` of its manifest has a file without size or hash")
-    if key == "artifacts" and len({one["path"] for one in found}) < len(found):
+def _refuse_made_up(manifest: Manifest) -> None:
+    for one in (*manifest.artifacts, *manifest.pruned):
+        safepath.relative(one.path)
+    if len({one.path for one in manifest.artifacts}) < len(manifest.artifacts):
         raise StoreError("`artifacts` of its manifest has a file twice")
-    return found
 
 
-def captures(entry: Entry) -> list[dict[str, Any]]:
+def captures(entry: Entry) -> list[Artifact]:
     """The captures among a sealed run's artefacts, as its manifest records them."""
-    return [one for one in _records(entry.manifest, "artifacts") if _CAPTURE.search(one["path"])]
+    return [one for one in entry.manifest.artifacts if _CAPTURE.search(one.path)]
 
 
 def plan(entries: Iterable[Entry], policy: Policy, *, now_ns: int) -> list[Action]:
     """What this policy asks for, oldest runs first; unsealed runs are left alone."""
     sealed = sorted((entry for entry in entries if entry.sealed), key=_ended_ns)
     found: dict[tuple[Path, str], Action] = {}
-    kept: list[tuple[Entry, dict[str, Any]]] = []
+    kept: list[tuple[Entry, Artifact]] = []
     for entry in sealed:
         age_s = (now_ns - _ended_ns(entry)) / 1e9
         for artifact in captures(entry):
-            key = (entry.path, str(artifact["path"]))
+            key = (entry.path, artifact.path)
             if policy.drop_after_s is not None and age_s > policy.drop_after_s:
                 found[key] = _action(entry, artifact, "drop", f"older than {_age(policy.drop_after_s)}")
                 continue
             kept.append((entry, artifact))
-            packed = str(artifact["path"]).endswith(_PACKED)
+            packed = artifact.path.endswith(_PACKED)
             if policy.compress_after_s is not None and age_s > policy.compress_after_s and not packed:
                 found[key] = _action(entry, artifact, "compress", f"older than {_age(policy.compress_after_s)}")
-    total = sum(artifact["bytes"] for _, artifact in kept)
+    total = sum(artifact.bytes for _, artifact in kept)
     for entry, artifact in kept:
         if policy.keep_bytes is None or total <= policy.keep_bytes:
             break
         why = f"captures exceed {size_text(policy.keep_bytes)}"
-        found[entry.path, str(artifact["path"])] = _action(entry, artifact, "drop", why)
-        total -= artifact["bytes"]
+        found[entry.path, artifact.path] = _action(entry, artifact, "drop", why)
+        total -= artifact.bytes
     return list(found.values())
 
 
@@ -113,35 +106,40 @@ def carry_out(run: Path, actions: Sequence[Action]) -> int:
     what was done before stays done.
     """
     with _alone(run):
-        manifest = json.loads((run / rundir.MANIFEST).read_bytes())
+        manifest = rundir.opened(run).manifest
+        _refuse_made_up(manifest)
         freed = 0
         for path in leftovers(run, manifest):
             freed += path.stat().st_size
             path.unlink()
         for action in actions:
             source = safepath.regular(run, action.path)
-            artifact = next((one for one in _records(manifest, "artifacts") if one["path"] == action.path), None)
-            if source is None or artifact is None or source.stat().st_size != artifact["bytes"]:
+            artifact = next((one for one in manifest.artifacts if one.path == action.path), None)
+            if source is None or artifact is None or source.stat().st_size != artifact.bytes:
                 raise StoreError(f"{run / action.path} is not as large as its manifest says, or gone; it is left alone")
             into = _compress(source, artifact) if action.what == "compress" else None
-            record = {**artifact, "what": action.what, "why": action.why, "when_ns": time.time_ns(), "into": into}
-            manifest["artifacts"] = sorted(
-                [one for one in manifest["artifacts"] if one is not artifact] + ([into] if into else []),
-                key=lambda one: str(one["path"]),
-            )
-            manifest.setdefault("pruned", []).append(record)
-            rundir.write_json(run / rundir.MANIFEST, manifest)
+            manifest = _recorded(manifest, artifact, action, into)
+            manifests.save(run / rundir.MANIFEST, manifest)
             source.unlink()
-            freed += artifact["bytes"] - (into["bytes"] if into else 0)
+            freed += artifact.bytes - (into.bytes if into else 0)
     return freed
 
 
-def leftovers(run: Path, manifest: Mapping[str, Any]) -> list[Path]:
+def _recorded(manifest: Manifest, artifact: Artifact, action: Action, into: Artifact | None) -> Manifest:
+    """The manifest that says what became of one of its files."""
+    left = [one for one in manifest.artifacts if one is not artifact] + ([into] if into else [])
+    gone = Pruned(
+        path=artifact.path, bytes=artifact.bytes, sha256=artifact.sha256, what=action.what, why=action.why,
+        when_ns=time.time_ns(), into=into,
+    )  # fmt: skip
+    return replace(manifest, artifacts=tuple(sorted(left, key=lambda one: one.path)), pruned=(*manifest.pruned, gone))
+
+
+def leftovers(run: Path, manifest: Manifest) -> list[Path]:
     """What an interrupted pruning left: files that are recorded as gone, and compressed ones that are not recorded."""
-    there = {str(one["path"]) for one in _records(manifest, "artifacts")}
-    gone = [str(one["path"]) for one in _records(manifest, "pruned")]
+    there = {one.path for one in manifest.artifacts}
     plain = [path for path in there if _CAPTURE.search(path) and path + _PACKED not in there]
-    names = [path for path in gone if _CAPTURE.search(path) and path not in there]
+    names = [one.path for one in manifest.pruned if _CAPTURE.search(one.path) and one.path not in there]
     for path in map(_packed, map(PurePosixPath, plain)):
         names += [str(path), str(_unfinished(path))]
     return [path for path in (safepath.regular(run, name) for name in names) if path is not None]
@@ -158,7 +156,7 @@ def _unfinished(packed: P) -> P:
     return packed.with_name(f".{packed.name}.new")
 
 
-def _compress(source: Path, artifact: dict[str, Any]) -> dict[str, Any]:
+def _compress(source: Path, artifact: Artifact) -> Artifact:
     """Write a gzip file beside it, which tcpdump's and Wireshark's users can open; its record as an artefact."""
     target = _packed(source)
     temporary = _unfinished(target)
@@ -171,16 +169,15 @@ def _compress(source: Path, artifact: dict[str, Any]) -> dict[str, Any]:
                     packed.write(chunk)
             raw.flush()
             os.fsync(raw.fileno())
-        if digest.hexdigest() != artifact["sha256"]:
+        if digest.hexdigest() != artifact.sha256:
             raise StoreError(f"{source} is not what was sealed; it is left alone")
         shutil.copystat(source, temporary)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
-    return {
-        "path": str(Path(artifact["path"]).with_name(target.name)), "bytes": target.stat().st_size,
-        "sha256": rundir.sha256(target),
-    }  # fmt: skip
+    return Artifact(
+        path=str(Path(artifact.path).with_name(target.name)), bytes=target.stat().st_size, sha256=rundir.sha256(target)
+    )
 
 
 @contextlib.contextmanager
@@ -195,15 +192,12 @@ def _alone(run: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _action(entry: Entry, artifact: dict[str, Any], what: Literal["compress", "drop"], why: str) -> Action:
-    return Action(run=entry.path, path=artifact["path"], bytes=artifact["bytes"], what=what, why=why)
+def _action(entry: Entry, artifact: Artifact, what: Literal["compress", "drop"], why: str) -> Action:
+    return Action(run=entry.path, path=artifact.path, bytes=artifact.bytes, what=what, why=why)
 
 
 def _ended_ns(entry: Entry) -> int:
-    ended = entry.manifest.get("ended_ns") or entry.manifest.get("began_ns") or 0
-    if type(ended) is not int:
-        raise StoreError("its manifest does not say when it ended")
-    return ended
+    return entry.manifest.ended_ns or entry.manifest.began_ns
 
 
 def _age(seconds: float) -> str:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import socket
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from orchestrator.core import machine, safepath
 from orchestrator.core.errors import StoreError
-from orchestrator.store import shape
-from orchestrator.store.records import FORMAT
+from orchestrator.store import manifest as manifests
+from orchestrator.store.records import Artifact, Controller, Manifest, Outcome, Summary
 
-MANIFEST = "manifest.json"
+MANIFEST = manifests.FILE
 PARTIAL = ".partial"
 PID_NAMESPACE = Path("/proc/self/ns/pid")
 SYNCED_BYTES = 16 << 20  # larger files (captures) are flushed by the kernel in its time; their hashes tell of a loss
@@ -42,60 +40,42 @@ def process_start(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def controller() -> dict[str, Any]:
+def controller() -> Controller:
     """Who runs: enough for another `orch` to tell whether this one still lives, also once the machine is renamed."""
-    return {"host": socket.gethostname(), **_own_place(), "pid": os.getpid(), "start": process_start(os.getpid())}
+    pid = os.getpid()
+    return replace(_own_place(), pid=pid, start=process_start(pid))
 
 
-def _own_place() -> dict[str, str]:
+def _own_place() -> Controller:
     """Where a process's number means what it means here: the boot of the machine and the PID namespace."""
-    return {"boot": machine.own_kernel(), "pids": str(PID_NAMESPACE.readlink())}
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write so that a reader, or a crash, finds the old file or the new one, never half of one."""
-    temporary = path.with_name(f".{path.name}.new")
-    with safepath.fresh(temporary) as file:
-        file.write(json.dumps(data, indent=1).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    return Controller(host=socket.gethostname(), boot=machine.own_kernel(), pids=str(PID_NAMESPACE.readlink()))
 
 
 class RunFolder:
     """The folder of one run while it is being made."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
 
     @classmethod
-    def create(cls, results: Path, *, experiment: str, run: str, manifest: Mapping[str, Any]) -> RunFolder:
+    def create(cls, results: Path, manifest: Manifest) -> RunFolder:
         """Make `<results>/<experiment>/<run>.partial` with a first manifest in it."""
-        path = results / experiment / (run + PARTIAL)
+        path = results / manifest.experiment / (manifest.run + PARTIAL)
+        folder = cls(path, manifest)
         try:
             path.mkdir(parents=True)
             (path / "hosts").mkdir()
             (path / "tables").mkdir()
-            first = {
-                "format": FORMAT,
-                "run": run,
-                "experiment": experiment,
-                "outcome": "running",
-                "stage": "start",
-                "controller": controller(),
-                **manifest,
-            }
-            folder = cls(path, first)
-            folder.save()
+            folder.save(manifest)
         except OSError as error:
             raise StoreError(f"{path}: cannot be made: {error.strerror}", hint="--results DIR elsewhere") from None
         return folder
 
-    def save(self, **changes: Any) -> None:
-        """Update the manifest on disk."""
-        self.manifest.update(changes)
-        write_json(self.path / MANIFEST, self.manifest)
+    def save(self, manifest: Manifest) -> None:
+        """Take a manifest for the run's, and write it."""
+        self.manifest = manifest
+        manifests.save(self.path / MANIFEST, manifest)
 
     def reopen(self) -> None:
         """Make a sealed run an unfinished one again; whatever ends this, `orch recover` can seal it."""
@@ -108,11 +88,11 @@ class RunFolder:
 
     def hash_files(self) -> None:
         """Record path, size and SHA-256 of every file in the manifest."""
-        self.manifest["artifacts"] = _hashed(self.path)
+        self.manifest = replace(self.manifest, artifacts=_hashed(self.path))
 
     def seal(self) -> Path:
         """Write the last manifest, flush to disk, and rename to the final name."""
-        self.save()
+        self.save(self.manifest)
         for path in self.path.rglob("*"):
             about = path.lstat()
             if stat.S_ISDIR(about.st_mode) or (stat.S_ISREG(about.st_mode) and about.st_size <= SYNCED_BYTES):
@@ -124,12 +104,12 @@ class RunFolder:
         return final
 
 
-def _hashed(folder: Path) -> list[dict[str, Any]]:
+def _hashed(folder: Path) -> tuple[Artifact, ...]:
     files = sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode) and path.name != MANIFEST)
-    return [
-        {"path": str(path.relative_to(folder)), "bytes": path.stat().st_size, "sha256": digest}
+    return tuple(
+        Artifact(path=str(path.relative_to(folder)), bytes=path.stat().st_size, sha256=digest)
         for path, digest in zip(files, _digests(files), strict=True)
-    ]
+    )
 
 
 def _digests(files: Sequence[Path]) -> list[str]:
@@ -158,15 +138,15 @@ def _sync(path: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Listed:
     """A run as the store lists it."""
 
     path: Path
-    manifest: Mapping[str, Any]
+    manifest: Summary
 
     @property
     def run(self) -> str:
-        return str(self.manifest["run"])
+        return self.manifest.run
 
     @property
     def sealed(self) -> bool:
@@ -175,87 +155,80 @@ class Entry:
     @property
     def alive(self) -> bool:
         """Whether the controller of an unsealed run still works on it; one of another machine is taken to."""
-        owner = self.manifest.get("controller", {})
         if self.elsewhere:
             return True
-        booted_since = owner.get("boot", _own_place()["boot"]) != _own_place()["boot"]
-        pid = owner.get("pid")
-        return not booted_since and type(pid) is int and process_start(pid) == owner.get("start", -1)
+        owner = self.manifest.controller or Controller()
+        booted_since = owner.boot not in (None, _own_place().boot)
+        if booted_since or owner.pid is None or owner.start is None:
+            return False
+        return process_start(owner.pid) == owner.start
 
     @property
     def elsewhere(self) -> str:
         """The machine whose controller made the run, where it cannot be told from here whether that still lives."""
-        owner = self.manifest.get("controller", {})
-        name, here = str(owner.get("host", "another machine")), _own_place()
-        if "boot" not in owner:  # made before it was recorded
-            return "" if name == socket.gethostname() else name
-        if owner["boot"] == here["boot"]:  # the name may have changed meanwhile
-            return "" if owner.get("pids") == here["pids"] else name
-        return "" if name == socket.gethostname() else name
+        owner, here = self.manifest.controller or Controller(), _own_place()
+        if owner.boot is not None and owner.boot == here.boot:  # the name may have changed meanwhile
+            return "" if owner.pids == here.pids else owner.host
+        return "" if owner.host == here.host else owner.host
 
     @property
-    def outcome(self) -> str:
+    def outcome(self) -> Outcome:
         """The manifest's outcome; "lost" for a run whose controller is gone."""
-        recorded = str(self.manifest["outcome"])
-        return "lost" if not self.sealed and not self.alive else recorded
+        return "lost" if not self.sealed and not self.alive else self.manifest.outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Listed):
+    """A run with its whole manifest."""
+
+    manifest: Manifest
+
+
+def folders(results: Path) -> list[Path]:
+    """The folder of every run of the store, whether its manifest can be read or not, in order of path."""
+    return [path.parent for path in sorted(results.glob(f"*/*/{MANIFEST}"))]
 
 
 def entries(results: Path) -> Iterator[Entry]:
-    """Every run of the store, oldest first within its experiment; folders without a manifest are passed over."""
-    for path in sorted(results.glob(f"*/*/{MANIFEST}")):
-        entry = entry_at(path.parent)
-        if entry is not None:
-            yield entry
+    """Every run of the store, oldest first within its experiment; those that cannot be read are passed over."""
+    return (entry for entry in map(entry_at, folders(results)) if entry is not None)
+
+
+def opened(folder: Path) -> Entry:
+    """The run in a folder; StoreError where there is none, or one that cannot be read."""
+    return Entry(folder, manifests.load(folder / MANIFEST))
 
 
 def entry_at(folder: Path) -> Entry | None:
-    """The run in a folder; None where there is no manifest, or one that is torn or not of its shape."""
+    """The run in a folder; None where there is none, or one that cannot be read."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return opened(folder)
+    except StoreError:
         return None
-    return Entry(folder, manifest) if shape.manifest(manifest) else None
-
-
-def readable(entry: Entry) -> Entry:
-    """The entry, if this version can read it; StoreError for one that a later version made."""
-    found = entry.manifest.get("format", FORMAT)
-    if type(found) is not int or found > FORMAT:
-        raise StoreError(
-            f"{entry.path / MANIFEST}: is of format {str(found)[:20]}, and this orch reads formats up to {FORMAT}",
-            hint="use the version of orch that made it, or a later one",
-        )
-    return entry
 
 
 def find(results: Path, wanted: str) -> Entry:
     """The run with this id, a unique beginning or end of it, or this folder; "last" is the one that began last.
 
-    StoreError where there is none, or one that a later version made.
+    StoreError where there is none, or one that cannot be read.
     """
-    entry = entry_at(Path(wanted).resolve()) if wanted else None
-    if entry is not None:
-        return readable(entry)
+    if wanted and safepath.is_there(Path(wanted).resolve() / MANIFEST):
+        return opened(Path(wanted).resolve())
     # Folders are called like their runs: of ten thousand manifests only those of hits are read.
-    names = {path.parent: path.parent.name.removesuffix(PARTIAL) for path in results.glob(f"*/*/{MANIFEST}")}
-    if wanted == "last":
-        newest = sorted(names, key=lambda path: names[path], reverse=True)
-        found = next((entry for entry in map(entry_at, newest) if entry is not None), None)
-        hits = [] if found is None else [found]
-    else:
-        alike = [
-            path
-            for path in sorted(names)
-            if wanted and (names[path].startswith(wanted) or names[path].endswith(wanted))
-        ]
-        hits = [entry for entry in map(entry_at, alike) if entry is not None]
+    names = {path: path.name.removesuffix(PARTIAL) for path in folders(results)}
+    if wanted == "last" and names:
+        return opened(max(names, key=lambda path: names[path]))
+    alike = [path for path in names if wanted and (names[path].startswith(wanted) or names[path].endswith(wanted))]
+    if len(alike) == 1:
+        return opened(alike[0])
+    hits = [entry for entry in map(entry_at, alike) if entry is not None]
     if len(hits) == 1:
-        return readable(hits[0])
+        return hits[0]
     if hits:
         raise StoreError(f"{wanted}: {len(hits)} runs match: {', '.join(entry.run for entry in hits[:5])}")
     raise StoreError(f"{wanted}: no such run in {results}", hint="orch ls")
 
 
-def began_text(manifest: Mapping[str, Any]) -> str:
+def began_text(manifest: Summary) -> str:
     """When a run began, local time."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.get("began_ns", 0) / 1e9))
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.began_ns / 1e9))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from orchestrator.core.errors import StoreError
-from orchestrator.store import index, rundir
-from orchestrator.store.rundir import Entry
+from orchestrator.store import atomic, index, rundir
+from orchestrator.store import manifest as manifests
+from orchestrator.store.records import Git, Point, Summary, WindowSummary
+from orchestrator.store.rundir import Listed
 
 FOLDER = "sweeps"
 FILE = "sweep.json"
@@ -21,65 +22,80 @@ FORMAT = 1
 Key = tuple[str, int, bool]  # point, repetition (from 1), whether it is the check of a window in a run of its own
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPoint:
+    """A point of a sweep and its values by axis."""
+
+    point: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a sweep plans, as its file says it; points in `fresh` are measured once more in a run of their own.
+
+    `definition` is the digest of the sweep file, and `sweep` what the file says.
+    """
+
+    format: int = FORMAT
+    id: str
+    name: str
+    began_ns: int
+    definition: str
+    mode: str = ""
+    axes: tuple[str, ...] = ()
+    repetitions: int = 1
+    argv: tuple[str, ...] = ()
+    git: Git | None = None
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+    sweep: Mapping[str, Any] = field(default_factory=dict)
+    points: tuple[PlannedPoint, ...]
+    fresh: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """One carrying out of a sweep file; its folder takes what is made of it (verdicts, summaries)."""
 
     path: Path
-    data: Mapping[str, Any]
+    plan: Plan
 
     @property
     def id(self) -> str:
-        return str(self.data["id"])
+        return self.plan.id
 
     @property
     def name(self) -> str:
-        return str(self.data["name"])
-
-    @property
-    def began_ns(self) -> int:
-        return int(self.data["began_ns"])
-
-    @property
-    def definition(self) -> str:
-        return str(self.data["definition"])
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return tuple(self.data["axes"])
-
-    @property
-    def repetitions(self) -> int:
-        return int(self.data["repetitions"])
-
-    @property
-    def points(self) -> list[Mapping[str, Any]]:
-        """Every planned point: `point` and its `values` by axis."""
-        return list(self.data["points"])
-
-    @property
-    def fresh(self) -> tuple[str, ...]:
-        """Points that are measured once more in a run of their own."""
-        return tuple(self.data["fresh"])
+        return self.plan.name
 
     def planned(self) -> list[Key]:
         """Every planned measurement, repetition after repetition, checks last."""
-        numbers = range(1, self.repetitions + 1)
-        planned = [(str(point["point"]), number, False) for number in numbers for point in self.points]
-        return planned + [(point, 1, True) for point in self.fresh]
+        numbers = range(1, self.plan.repetitions + 1)
+        planned = [(point.point, number, False) for number in numbers for point in self.plan.points]
+        return planned + [(point, 1, True) for point in self.plan.fresh]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """One measured window of a sweep's point; `window` is its record in the manifest of the run in folder `path`."""
 
-    point: str
-    values: Mapping[str, Any]
-    repetition: int
-    fresh: bool
     path: Path
-    manifest: Mapping[str, Any]
-    window: Mapping[str, Any]
+    manifest: Summary
+    window: WindowSummary
+    measurement: Point
+
+    @property
+    def point(self) -> str:
+        return self.measurement.point
+
+    @property
+    def repetition(self) -> int:
+        return self.measurement.repetition
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it is the check of a window in a run of its own."""
+        return self.measurement.fresh
 
     @property
     def key(self) -> Key:
@@ -87,22 +103,22 @@ class Measured:
 
     @property
     def valid(self) -> bool:
-        return bool(self.window["valid"])
+        return self.window.valid
 
     @property
     def scale(self) -> int:
-        return int(self.manifest["scale"])
+        return self.manifest.scale
 
     @property
     def requested_bps(self) -> float:
         """All loads together, at full size; 0 without cross traffic."""
-        return math.fsum(load["requested_bps"] for load in self.window["loads"]) * self.scale
+        return self.window.requested_bps * self.scale
 
     @property
     def achieved_bps(self) -> float | None:
         """The same as it arrived; None where that is not known."""
-        rates = [load["achieved_bps"] for load in self.window["loads"]]
-        return None if any(rate is None for rate in rates) else math.fsum(rates) * self.scale
+        achieved = self.window.achieved_bps
+        return None if achieved is None else achieved * self.scale
 
 
 def new_id(definition: str, began_ns: int) -> str:
@@ -110,27 +126,23 @@ def new_id(definition: str, began_ns: int) -> str:
     return rundir.new_run_id(definition[:8], began_ns)
 
 
-def create(results: Path, data: Mapping[str, Any]) -> Sweep:
+def create(results: Path, plan: Plan) -> Sweep:
     """Write what a sweep plans; from here on it can be taken up again."""
-    path = results / FOLDER / str(data["name"]) / str(data["id"])
+    path = results / FOLDER / plan.name / plan.id
     try:
         path.mkdir(parents=True)
-        rundir.write_json(path / FILE, {"format": FORMAT, **data})
+        atomic.write(path / FILE, manifests.encoded(plan, indent=1) + b"\n")
     except OSError as error:
         raise StoreError(f"{path}: cannot be made: {error.strerror}", hint="--results DIR elsewhere") from None
-    return Sweep(path, data)
+    return Sweep(path, plan)
 
 
 def sweeps(results: Path, name: str | None = None) -> list[Sweep]:
     """Sweeps of the store (of this name), oldest first; what is torn is passed over."""
     found = []
     for file in (results / FOLDER).glob(f"{name or '*'}/*/{FILE}"):
-        try:
-            data = json.loads(file.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            continue
-        if isinstance(data, dict) and {"id", "name", "began_ns", "definition", "points"} <= data.keys():
-            found.append(Sweep(file.parent, data))
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            found.append(Sweep(file.parent, manifests.decoded(file.read_bytes(), Plan)))
     return sorted(found, key=lambda sweep: sweep.id)
 
 
@@ -148,12 +160,12 @@ def find(results: Path, wanted: str) -> Sweep:
 
 
 def _day(sweep: Sweep) -> str:
-    return f"{datetime.fromtimestamp(sweep.began_ns / 1e9, tz=timezone.utc):%Y-%m-%d}"
+    return f"{datetime.fromtimestamp(sweep.plan.began_ns / 1e9, tz=timezone.utc):%Y-%m-%d}"
 
 
-def runs(results: Path, sweep: Sweep) -> list[Entry]:
+def runs(results: Path, sweep: Sweep) -> list[Listed]:
     """Every run of a sweep with its manifest in brief (see `store.index`), unsealed ones too, oldest first."""
-    mine = [entry for entry in index.entries(results) if entry.manifest.get("sweep", {}).get("id") == sweep.id]
+    mine = [entry for entry in index.entries(results) if entry.manifest.sweep and entry.manifest.sweep.id == sweep.id]
     return sorted(mine, key=lambda entry: entry.run)
 
 
@@ -164,17 +176,16 @@ def measured(results: Path, sweep: Sweep) -> list[Measured]:
 
 def measured_by(results: Path, name: str) -> list[Measured]:
     """The same of all sweeps of a name."""
-    entries = [entry for entry in index.entries(results) if entry.manifest.get("sweep", {}).get("name") == name]
+    entries = [entry for entry in index.entries(results) if entry.manifest.sweep and entry.manifest.sweep.name == name]
     return [one for entry in entries if entry.sealed for one in windows_of(entry.path, entry.manifest)]
 
 
-def windows_of(path: Path, manifest: Mapping[str, Any]) -> list[Measured]:
+def windows_of(path: Path, manifest: Summary) -> list[Measured]:
     """The measured windows of one run of a sweep."""
-    planned = manifest["sweep"]["points"]
     return [
-        Measured(path=path, manifest=manifest, window=window, **planned[window["window"]])
-        for window in manifest["windows"]
-        if window["window"] in planned
+        Measured(path=path, manifest=manifest, window=window, measurement=manifest.points[window.window])
+        for window in manifest.windows
+        if window.window in manifest.points
     ]
 
 

@@ -95,10 +95,11 @@ def _whole(study: Study, place: int, results: Path) -> Whole:
 
 def _state(definition: Definition, results: Path) -> _State:
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
-    for entry in sweeps.runs(results, run_sweep.taken_up(definition, results, new=False)):
+    sweep = run_sweep.taken_up(definition, results, new=False)
+    for entry in sweeps.runs(results, sweep):
         if entry.sealed:
             ledger.take(entry.path, entry.manifest)
-    keys = sweepplan.in_order(definition)
+    keys = sweepplan.in_order(definition, sweep.id)
     batches = list(sweepplan.batches(definition, ledger.left(keys)))
     earlier = run_sweep.earlier_windows(results, definition.file.name)
     done = len(ledger.done.intersection(keys))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from orchestrator.store import sweeps
+from orchestrator.store.records import Point, Summary
 from orchestrator.store.sweeps import Key, Measured
 
 MEASURING = ("warm-up", "window")  # stages in which a failure is the window's that is measured, not the run's
@@ -27,26 +27,26 @@ class Ledger:
         self._attempts = attempts
         self._quarantine = quarantine
 
-    def take(self, path: Path, manifest: Mapping[str, Any]) -> None:
+    def take(self, path: Path, manifest: Summary) -> None:
         """What a sealed run says of its measurements; of one that was cut off only what is valid counts."""
         measured = sweeps.windows_of(path, manifest)
         self.found += measured
         self.done |= {one.key for one in measured if one.valid}
-        if manifest["outcome"] not in ("completed", "failed"):
+        if manifest.outcome not in ("completed", "failed"):
             return
         for one in measured:
             if not one.valid:
-                self._missed(one.key, "; ".join(one.window["reasons"]), failed=False)
-        unreached: Mapping[str, str] = manifest.get("unreached", {})
-        have = {one.window["window"] for one in measured}
-        rest = [name for name in manifest["sweep"]["points"] if name not in have]
-        for name in [name for name in rest if name in unreached]:
-            self._missed(key_of(manifest, name), unreached[name], failed=False)
-        if manifest["outcome"] == "failed":
-            never = [name for name in rest if name not in unreached]
-            blamed = never[:1] if measured or manifest["stage"] in MEASURING else never
-            for name in blamed:
-                self._missed(key_of(manifest, name), str(manifest.get("error")), failed=True)
+                self._missed(one.key, "; ".join(one.window.reasons), failed=False)
+        have = {one.window.window for one in measured}
+        rest = {name: point for name, point in manifest.points.items() if name not in have}
+        for name, point in rest.items():
+            if name in manifest.unreached:
+                self._missed(key_of(point), manifest.unreached[name], failed=False)
+        if manifest.outcome == "failed":
+            never = [point for name, point in rest.items() if name not in manifest.unreached]
+            blamed = never[:1] if measured or manifest.stage in MEASURING else never
+            for point in blamed:
+                self._missed(key_of(point), str(manifest.error), failed=True)
 
     def _missed(self, key: Key, why: str, *, failed: bool) -> None:
         self.tries[key] += 1
@@ -68,7 +68,6 @@ class Ledger:
         return sorted(open_, key=lambda key: self.tries[key])
 
 
-def key_of(manifest: Mapping[str, Any], window: str) -> Key:
-    """Which measurement a window of a run is."""
-    planned = manifest["sweep"]["points"][window]
-    return planned["point"], planned["repetition"], planned["fresh"]
+def key_of(point: Point) -> Key:
+    """Which measurement that is."""
+    return point.point, point.repetition, point.fresh

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from orchestrator.core import lock, secret_looks
 from orchestrator.core.errors import ConfigError, Interrupted, OrchError
@@ -21,6 +20,7 @@ from orchestrator.run.observers.observing import Observer
 from orchestrator.run.observers.progress import Progress
 from orchestrator.run.session import holder
 from orchestrator.store import rundir, sweeps
+from orchestrator.store.records import Manifest, OfSweep
 from orchestrator.store.sweeps import Key, Sweep
 from orchestrator.sweep import sweepplan, sweeptext
 from orchestrator.sweep.ledger import Ledger
@@ -70,7 +70,7 @@ class _Sweeping:
     observer: Observer | None
     whole: Whole | None
     force: bool
-    about: Mapping[str, Any]  # for every manifest
+    forced: tuple[str, ...]  # what speaks against this machine
     outlook: Outlook | None = None  # since the run that goes on began
     runs_s: float = 0.0
     measured_s: float = 0.0
@@ -112,26 +112,23 @@ class _Sweeping:
     def measure(self, batch: Batch) -> Interrupted | None:
         """Carry out one run and enter it; gives the interrupt that ended it, if one did."""
         run = plan.single(batch.experiment, batch.repetition)
-        about = {
-            **self.about,
-            "sweep": {
-                "id": self.sweep.id,
-                "name": self.sweep.name,
-                "definition": self.sweep.definition,
-                "mode": self.definition.file.mode,
-                "points": batch.about(),
-            },
-        }
+        sweep = OfSweep(
+            id=self.sweep.id,
+            name=self.sweep.name,
+            definition=self.sweep.plan.definition,
+            mode=self.definition.file.mode,
+            points=batch.about(),
+        )
         self.outlook = self.look_ahead()
         label = f"[{self.outlook.name}: {self.outlook.text()}] {sweeptext.batch_text(batch)}"
         outcome = execute.run_planned(
             batch.experiment, run, results=self.results, wait_s=self.wait_s, progress=self.progress,
-            label=label, about=about, force=self.force, observer=self.observer,
+            label=label, sweep=sweep, forced=self.forced, force=self.force, observer=self.observer,
         )  # fmt: skip
         self.progress.done()
         self.ledger.take(outcome.path, outcome.manifest)
-        self.runs_s += outcome.manifest["phases"]["total"]
-        self.measured_s += sum((w["end_ns"] - w["start_ns"]) / 1e9 for w in outcome.manifest["windows"])
+        self.runs_s += outcome.manifest.phases["total"]
+        self.measured_s += sum(window.seconds for window in outcome.manifest.windows)
         for line in sweeptext.run_lines(outcome.path, outcome.manifest):
             self.progress.say(line)
         if isinstance(outcome.error, Interrupted):
@@ -139,8 +136,8 @@ class _Sweeping:
         self.quarantine(run.nodes(), outcome.error, outcome.manifest)
         return None
 
-    def quarantine(self, nodes: Sequence[str], error: Exception | None, manifest: Mapping[str, Any]) -> None:
-        failed = manifest.get("failed_node") if error is not None else None
+    def quarantine(self, nodes: Sequence[str], error: Exception | None, manifest: Manifest) -> None:
+        failed = manifest.failed_node if error is not None else None
         why = error.message if isinstance(error, OrchError) else str(error)
         out = self.ledger.watch_hosts(nodes, failed=failed, why=why)
         if out is not None:
@@ -170,32 +167,34 @@ class _Sweeping:
 def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
     """The newest sweep of this very definition, or a new one."""
     known = [] if new else sweeps.sweeps(results, definition.file.name)
-    same = [sweep for sweep in known if sweep.definition == definition.digest]
+    same = [sweep for sweep in known if sweep.plan.definition == definition.digest]
     if same:
         return same[-1]
     began_ns = time.time_ns()
     return sweeps.create(
         results,
-        {
-            "id": sweeps.new_id(definition.digest, began_ns),
-            "name": definition.file.name,
-            "began_ns": began_ns,
-            "definition": definition.digest,
-            "mode": definition.file.mode,
-            "axes": list(definition.axes),
-            "repetitions": definition.repetitions,
-            "argv": secret_looks.masked_all(sys.argv),
-            "git": provenance.git_state(Path(__file__).parent),
-            "versions": provenance.versions(),
-            "sweep": definition.as_data(),
-            "points": [{"point": point.point, "values": dict(point.values)} for point in definition.points],
-            "fresh": sweepplan.fresh(definition),
-        },
+        sweeps.Plan(
+            id=sweeps.new_id(definition.digest, began_ns),
+            name=definition.file.name,
+            began_ns=began_ns,
+            definition=definition.digest,
+            mode=definition.file.mode,
+            axes=tuple(definition.axes),
+            repetitions=definition.repetitions,
+            argv=tuple(secret_looks.masked_all(sys.argv)),
+            git=provenance.git_state(Path(__file__).parent),
+            versions=provenance.versions(),
+            sweep=definition.as_data(),
+            points=tuple(
+                sweeps.PlannedPoint(point=point.point, values=dict(point.values)) for point in definition.points
+            ),
+            fresh=tuple(sweepplan.fresh(definition)),
+        ),
     )
 
 
-def chosen_keys(definition: Definition, conditions: Sequence[Condition]) -> tuple[Key, ...]:
-    """The measurements of the points that keep to all conditions; ConfigError for one that no axis is about."""
+def chosen_keys(definition: Definition, conditions: Sequence[Condition], sweep: str = "") -> tuple[Key, ...]:
+    """The measurements of a sweep at points that keep to all conditions; ConfigError for one that no axis is about."""
     for condition in conditions:
         if not condition.of(dict.fromkeys(definition.axes)):
             raise ConfigError(f"--where: no axis {condition.key}; accepted: {', '.join(definition.axes)}")
@@ -204,7 +203,7 @@ def chosen_keys(definition: Definition, conditions: Sequence[Condition]) -> tupl
     }
     if not wanted:
         raise ConfigError("--where: no point is like that; `orch plan` shows the points")
-    return tuple(key for key in sweepplan.in_order(definition) if key[0] in wanted)
+    return tuple(key for key in sweepplan.in_order(definition, sweep) if key[0] in wanted)
 
 
 def carry_out(
@@ -223,13 +222,13 @@ def carry_out(
 
     `force` starts runs although machines are too small for them.
     """
-    keys = chosen_keys(definition, conditions)
-    about = settle(definition, keys, force=force, progress=progress)
+    forced = settle(definition, chosen_keys(definition, conditions), force=force, progress=progress)
     sweep = taken_up(definition, results, new=new)
+    keys = chosen_keys(definition, conditions, sweep.id)
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
     earlier = earlier_windows(results, sweep.name)
     sweeping = _Sweeping(
-        definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer, whole, force, about
+        definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer, whole, force, forced
     )
     with lock.machine(f"sweep-{sweep.id}", holder(sweep.id)):
         sweeping.recover()
@@ -245,8 +244,8 @@ def carry_out(
     return sweeping.outcome(sweeping.status())
 
 
-def settle(definition: Definition, keys: Sequence[Key], *, force: bool, progress: Progress) -> dict[str, Any]:
-    """Raise what keeps runs of a sweep from starting on this machine; gives what manifests are to say of it."""
+def settle(definition: Definition, keys: Sequence[Key], *, force: bool, progress: Progress) -> tuple[str, ...]:
+    """Raise what keeps runs of a sweep from starting on this machine; gives what speaks against it all the same."""
     runs = sweepplan.first_runs(sweepplan.batches(definition, keys))
     return beforehand.settle(runs, force=force, say=progress.say)
 

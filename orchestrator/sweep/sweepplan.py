@@ -16,6 +16,7 @@ from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.experiment.sweepfile import Definition, Point
+from orchestrator.store import records
 from orchestrator.store.sweeps import Key, Measured
 
 NEITHER = ("traffic", "measure")  # what windows of one run may differ in
@@ -32,10 +33,10 @@ class Batch:
     windows: Mapping[str, Key]
     points: Mapping[str, Point]  # by window
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, records.Point]:
         """What each window is, for the manifest."""
         return {
-            name: {"point": key[0], "values": dict(self.points[name].values), "repetition": key[1], "fresh": key[2]}
+            name: records.Point(point=key[0], values=dict(self.points[name].values), repetition=key[1], fresh=key[2])
             for name, key in self.windows.items()
         }
 
@@ -54,18 +55,21 @@ class Estimate:
     runs: int
 
 
-def in_order(definition: Definition) -> list[Key]:
-    """Every measurement in the order in which it is tried first.
+def in_order(definition: Definition, sweep: str = "") -> list[Key]:
+    """Every measurement of the sweep of this id in the order in which it is tried first.
 
     Each repetition is a block of all points; in random order each block is shuffled in its own way (a randomized
-    complete block design). Checks come last.
+    complete block design), and each sweep in another, so that no night repeats the order of the one before. In
+    alternate order every other block is turned round. Checks come last.
     """
-    source = random.Random(definition.file.seed)  # noqa: S311 - a design, no secret
+    source = random.Random(f"{definition.file.seed} {sweep}")  # noqa: S311 - a design, no secret
     keys: list[Key] = []
     for repetition in range(1, definition.repetitions + 1):
         block = [(point.point, repetition, False) for point in definition.points]
         if definition.file.order == "random":
             source.shuffle(block)
+        elif definition.file.order == "alternate" and repetition % 2 == 0:
+            block.reverse()
         keys += block
     return keys + [(point, 1, True) for point in fresh(definition)]
 
@@ -145,7 +149,7 @@ def estimate(found: Sequence[Batch], earlier: Sequence[Measured]) -> Estimate:
     """
     spans: dict[str, list[float]] = {}
     for one in earlier:
-        spans.setdefault(one.point, []).append((one.window["end_ns"] - one.window["start_ns"]) / 1e9)
+        spans.setdefault(one.point, []).append(one.window.seconds)
     per_point = {point: median(values) for point, values in spans.items()}
     usual = median(per_point.values()) if per_point else None
     run_s, switch_s = _beside(earlier)
@@ -177,9 +181,9 @@ def together(found: Sequence[Estimate]) -> Estimate:
 
 def _beside(earlier: Sequence[Measured]) -> tuple[float, float]:
     """Seconds that a run takes beside its window, and what each further window adds to that."""
-    manifests = {one.manifest["run"]: one.manifest for one in earlier if "total" in one.manifest.get("phases", {})}
+    manifests = {one.manifest.run: one.manifest for one in earlier if "total" in one.manifest.phases}
     beside = [
-        (len(manifest["windows"]), manifest["phases"]["total"] - manifest["phases"].get("window", 0.0))
+        (len(manifest.windows), manifest.phases["total"] - manifest.phases.get("window", 0.0))
         for manifest in manifests.values()
     ]
     single = [seconds for number, seconds in beside if number == 1]

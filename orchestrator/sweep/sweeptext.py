@@ -10,6 +10,7 @@ from orchestrator.core import layout, where
 from orchestrator.experiment import describe
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
+from orchestrator.store.records import Summary, known
 from orchestrator.store.sweeps import Key, Measured, Sweep
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.sweepplan import Batch, Estimate
@@ -116,36 +117,35 @@ def head_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
     return f"sweep {sweep.id} of {sweep.name}: {len(keys)} measurements, {done} of them done"
 
 
-def run_lines(path: Path, manifest: Mapping[str, Any]) -> list[str]:
+def run_lines(path: Path, manifest: Summary) -> list[str]:
     """How a run of a sweep went: a line, and why what it measured does not count."""
-    windows = manifest["windows"]
-    valid = sum(window["valid"] for window in windows)
-    planned = len(manifest["sweep"]["points"])
-    told = f"  {manifest['run']}: {manifest['outcome']}, {valid} of {planned} valid"
+    valid = sum(window.valid for window in manifest.windows)
+    planned = len(manifest.points)
+    told = f"  {manifest.run}: {manifest.outcome}, {valid} of {planned} valid"
     lines = [told if valid == planned else f"{told}  ({path})"]
-    if manifest["outcome"] == "failed":
-        lines += ["    " + line for line in str(manifest["error"]).splitlines()[:3]]
-    lines += [f"    {name}: {why}" for name, why in manifest.get("unreached", {}).items()]
-    for window in windows:
-        lines += [f"    {window['window']}: {reason}" for reason in window["reasons"]]
+    if manifest.outcome == "failed":
+        lines += ["    " + line for line in str(manifest.error).splitlines()[:3]]
+    lines += [f"    {name}: {why}" for name, why in manifest.unreached.items()]
+    for window in manifest.windows:
+        lines += [f"    {window.window}: {reason}" for reason in window.reasons]
     return lines
 
 
 def summary_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
     """A row for every point: its loads, its training, how many of its measurements count; and why others do not."""
-    names = short_names(sweep.axes)
+    names = short_names(sweep.plan.axes)
     rows = []
     wanted = {key[0] for key in keys}
-    for point in sweep.points:
-        if point["point"] not in wanted:
+    for point in sweep.plan.points:
+        if point.point not in wanted:
             continue
-        good = [one for one in sweeps.chosen(ledger.found) if one.point == point["point"]]
-        planned = sum(key[0] == point["point"] and not key[2] for key in keys)
-        rows.append([point["point"], *(where.text_of(point["values"][axis]) for axis in sweep.axes),
+        good = [one for one in sweeps.chosen(ledger.found) if one.point == point.point]
+        planned = sum(key[0] == point.point and not key[2] for key in keys)
+        rows.append([point.point, *(where.text_of(point.values[axis]) for axis in sweep.plan.axes),
                      *_figures(good), f"{len(good)}/{planned}"])  # fmt: skip
-    head = ["point", *(names[axis] for axis in sweep.axes), "achieved", "mean", "p50", "p99", "valid"]
+    head = ["point", *(names[axis] for axis in sweep.plan.axes), "achieved", "mean", "p50", "p99", "valid"]
     lines = ["", layout.table(head, rows)]
-    values = {point["point"]: point["values"] for point in sweep.points}
+    values = {point.point: point.values for point in sweep.plan.points}
     lines += [_check(ledger, check, values) for check in _checks(ledger)]
     missing = [key for key in keys if key not in ledger.done]
     told = {key: _why(ledger, key) for key in missing}
@@ -159,28 +159,28 @@ def summary_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
 
 def _checks(ledger: Ledger) -> list[Measured]:
     """Windows that were measured again in runs of their own."""
-    return list({one.point: one for one in ledger.found if one.fresh and one.valid and one.window["training"]}.values())
+    return list({one.point: one for one in ledger.found if one.fresh and one.valid and one.window.training}.values())
 
 
 def _check(ledger: Ledger, check: Measured, values: Mapping[str, Any]) -> str:
     """What a fresh run makes of a point beside what windows among others made of it: median iteration times."""
-    alone = check.window["training"][0]["p50_s"]
-    rows = [one.window["training"][0] for one in sweeps.chosen(ledger.found) if one.point == check.point]
-    among = [row["p50_s"] for row in rows]
+    alone = check.window.training[0].p50_s
+    rows = [one.window.training[0] for one in sweeps.chosen(ledger.found) if one.point == check.point]
+    among = [known(row.p50_s) for row in rows]
     told = f"check: {values_text(values[check.point])}: {describe.ms_or_dash(alone)} p50 in a fresh run"
     if not among:
         return told
     mean = sum(among) / len(among)
-    return f"{told}, {alone / mean - 1:+.1%} of {describe.ms_or_dash(mean)} in windows"
+    return f"{told}, {known(alone) / mean - 1:+.1%} of {describe.ms_or_dash(mean)} in windows"
 
 
 def _figures(good: Sequence[Measured]) -> list[str]:
     """Means over repetitions, of the first job."""
-    rows = [one.window["training"][0] for one in good if one.window["training"]]
+    rows = [one.window.training[0] for one in good if one.window.training]
     achieved = [rate for rate in (one.achieved_bps for one in good) if rate is not None]
     figures = [describe.rate_or_dash(sum(achieved) / len(achieved) if achieved else None)]
-    for key in ("mean_s", "p50_s", "p99_s"):
-        values = [row[key] for row in rows if row[key] is not None]
+    for found in ([row.mean_s for row in rows], [row.p50_s for row in rows], [row.p99_s for row in rows]):
+        values = [value for value in found if value is not None]
         figures.append(describe.ms_or_dash(sum(values) / len(values) if values else None))
     return figures
 

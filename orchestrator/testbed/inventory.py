@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from orchestrator.core import packages
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.units import Mistake, Model, Rate
+from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import WORK, Link, Node, Topology
@@ -170,8 +171,9 @@ class Inventory(Model):
             owners[address] = name
         for name in self.switch.ports if self.switch else ():
             if name not in self.hosts:
-                told = f"one of {', '.join(self.hosts)}"
-                raise Mistake(f"{name} is no host", accepted=told, at=("switch", "ports", name))
+                raise Mistake(
+                    named_hosts.absent(name), accepted=named_hosts.one_of(self.hosts), at=("switch", "ports", name)
+                )
         return self
 
     def value(self, host: str, key: str, otherwise: Any = None) -> Any:

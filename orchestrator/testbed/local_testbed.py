@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from orchestrator.core.units import Duration, Mistake, Model, Rate, rate_text
+from orchestrator.parts import named_hosts
 
 LEAST_RATE = 1e6  # bit/s of a link as it is set up
 NAMESPACES: Final = "namespaces"
@@ -97,7 +98,7 @@ class LocalTestbed(Model):
                 raise Mistake(f"{name!r} stands here twice", accepted="each name once", at=("hosts", place))
         for name in self.links:
             if name not in names:
-                raise Mistake("no such host here", accepted=f"one of {', '.join(names)}", at=("links", name))
+                raise Mistake(named_hosts.absent(name), accepted=named_hosts.one_of(names), at=("links", name))
         rates: list[tuple[tuple[str, ...], float]] = [(("link",), self.link)]
         rates += [(("links", name), rate) for name, rate in self.links.items()]
         for at, rate in rates:

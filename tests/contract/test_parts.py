@@ -34,6 +34,7 @@ DATA = ROOT / "tests/data"
 HOSTS = ("h1", "h2", "h3", "h4")
 OURS_ALLOWED = {
     *(
+        "orchestrator.parts.hosts",
         "orchestrator.parts.launch",
         "orchestrator.parts.rows",
         "orchestrator.parts.protocols",
@@ -45,6 +46,7 @@ OURS_ALLOWED = {
         "orchestrator.core.errors",
         "orchestrator.parts.named_hosts",
         "orchestrator.parts.offload_change",
+        "orchestrator.core.lookup",
         "orchestrator.core.packages",
         "orchestrator.parts.packet_rules",
         "orchestrator.core.remedies",

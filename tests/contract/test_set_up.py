@@ -20,8 +20,8 @@ RUNTIMES = ("podman", "docker")
 SETS = ("run", "tests", "frameworks", *RUNTIMES)
 
 # What every system has that is no more than a shell, coreutils and what installs packages.
-ALWAYS = {"bash", "cat", "chown", "cp", "echo", "env", "false", "grep", "head", "id", "ls", "printf", "rm", "sh", "wc",
-          "sleep", "touch", "true"}  # fmt: skip
+ALWAYS = {"bash", "cat", "chown", "cp", "echo", "env", "false", "grep", "head", "id", "ls", "printf", "python3",
+          "rm", "sh", "wc", "sleep", "touch", "true"}  # fmt: skip
 # Programs of hosts that have what no package set of ours brings, and why.
 OF_HOSTS = {
     "nvidia-smi": "comes with NVIDIA's driver",

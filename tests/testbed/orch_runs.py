@@ -196,7 +196,7 @@ def agree(run, *, ranks=3):
     ]
     assert len(logs) == ranks
     together = set.intersection(*map(set, logs))
-    assert len(together) >= run.manifest["windows"][0]["wanted_iterations"]
+    assert len(together) >= (run.manifest.windows[0].wanted_iterations or 0)
     assert all(len({log[number] for log in logs}) == 1 for number in together), "weights differ between ranks"
     assert len({logs[0][number] for number in together}) > 1, "nothing was learned"
 

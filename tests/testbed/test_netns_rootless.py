@@ -20,6 +20,8 @@ pytestmark = [
 ]
 ROOT = Path(__file__).parents[2]
 USER = "orchtest"
+PROJECT = ("orchestrator", "workloads", "cross_traffic")
+NEEDED = ("paramiko", "pydantic", "pytest", "xdist", "hypothesis", "cryptography")
 
 
 def users_with_a_range():
@@ -47,7 +49,7 @@ def as_user():
     if not shutil.which("newuidmap"):
         pytest.skip("the program newuidmap is not installed: apt-get install uidmap")
     with ordinary_user() as user, tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        for name in ("orchestrator", "tests", "pyproject.toml"):
+        for name in (*PROJECT, "tests", "pyproject.toml"):
             source, target = ROOT / name, Path(folder, name)
             target.parent.mkdir(parents=True, exist_ok=True)
             copy = shutil.copytree if source.is_dir() else shutil.copy
@@ -63,7 +65,7 @@ def as_user():
                 [*prefix, *argv], cwd=folder, capture_output=True, text=True, timeout=limit_s, check=False
             )
 
-        probe = "import paramiko, pydantic, pytest, xdist, hypothesis, cryptography"
+        probe = f"import {', '.join(NEEDED)}"
         for python in (
             sys.executable,
             f"/usr/bin/python{sys.version_info[0]}.{sys.version_info[1]}",
@@ -96,7 +98,8 @@ def test_without_a_range_of_ids_the_error_says_what_to_do():
     )
     python = "/usr/bin/python3"
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        shutil.copytree(ROOT / "orchestrator", Path(folder, "orchestrator"))
+        for name in PROJECT:
+            shutil.copytree(ROOT / name, Path(folder, name))
         Path(folder).chmod(0o755)
         paths = os.pathsep.join([folder, *site.getsitepackages()])
         done = subprocess.run(
@@ -119,7 +122,7 @@ def test_without_a_range_of_ids_the_error_says_what_to_do():
             timeout=120,
             check=False,
         )
-    if "ModuleNotFoundError" in done.stderr:
+    if any(f"No module named '{name}'" in done.stderr for name in NEEDED):
         pytest.skip("no Python that an ordinary user can run finds the project's packages")
     assert "the user nobody has no range in /etc/subuid" in done.stdout, done.stderr
     assert "usermod --add-subuids" in done.stdout

@@ -35,8 +35,8 @@ def test_tokens_travel_as_routed(tmp_path):
     rows = [row for row in run.rows("routing") if row["window_name"] == "w1"]
     assert {row["rank"] for row in rows} == {0, 1, 2}
     counted = len({row["iteration"] for row in rows})
-    theory = run.manifest["jobs"][0]["theory"]
-    dense = theory["parameters"] * 2 * 2 * 2 / 3 + 2 * 6 * 32 * 4 * 2 * 2 / 3  # ring of three: fp16, gates as fp32
+    theory = run.manifest.jobs[0].theory
+    dense = theory.parameters * 2 * 2 * 2 / 3 + 2 * 6 * 32 * 4 * 2 * 2 / 3  # ring of three: fp16, gates as fp32
     told = np.zeros_like(sent)
     for rank in range(3):
         told[hosts.index(f"h{rank + 1}"), hosts.index(f"h{(rank - 1) % 3 + 1}")] += dense * counted

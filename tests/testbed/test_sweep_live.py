@@ -59,13 +59,13 @@ def test_a_load_that_cannot_be_had_costs_its_own_window_alone(tmp_path):
         status, out, err = orch("sweep", file, "--results", results, "--json")
         assert status == 3, out + err
         (run,) = index.entries(results)
-        if [window["valid"] for window in run.manifest["windows"]] == [True]:
+        if [window.valid for window in run.manifest.windows] == [True]:
             break
-    (window,) = run.manifest["windows"]
-    (why,) = run.manifest["unreached"].values()
+    (window,) = run.manifest.windows
+    (why,) = run.manifest.unreached.values()
     assert "h3 receives" in why
     assert "of 14gbit" in why
-    assert (window["valid"], window["reasons"]) == (True, [])
+    assert (window.valid, window.reasons) == (True, ())
     valid = {one["point"]: one["valid"] for one in last_json(out)["measurements"]}
     assert sorted(valid.values()) == [False, True]
     before = len(index.entries(results))

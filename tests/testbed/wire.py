@@ -9,8 +9,8 @@ from orchestrator.analysis.traffic import traffic
 
 def captured(run):
     """Payload that each host sent each other in training: hosts by hosts, in the order of the traffic's hosts."""
-    window = run.manifest["windows"][0]
-    inside = traffic.within(run.traffic, window["start_ns"], window["end_ns"])
+    window = run.manifest.windows[0]
+    inside = traffic.within(run.traffic, *window.span_ns)
     return traffic.matrix(inside, inside.kind == "training")
 
 
@@ -18,7 +18,7 @@ def told(run):
     """The same of one iteration in theory."""
     hosts = run.traffic.hosts
     sizes = np.zeros((len(hosts), len(hosts)))
-    for src, dst, size in run.manifest["jobs"][0]["theory"]["pairs"]:
+    for src, dst, size in run.manifest.jobs[0].theory.pairs:
         sizes[hosts.index(src), hosts.index(dst)] = size
     return sizes
 
@@ -31,6 +31,6 @@ def apart(sent, expected):
 
 def pattern_of(run):
     """The only pattern that was seen in the first window."""
-    (job,) = run.views[run.manifest["windows"][0]["window"]].jobs
+    (job,) = run.views[run.manifest.windows[0].window].jobs
     (pattern,) = job.patterns
     return pattern

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from orchestrator.store import manifest
-from orchestrator.store.records import Manifest, Process, Window
+from orchestrator.store.records import Manifest, Window
+from orchestrator.store.rundir import RunFolder, controller
 
 BARE: dict[str, Any] = {
     "run": "r1", "experiment": "e", "outcome": "completed", "began_ns": 1_795_000_000_000_000_000,
@@ -20,9 +23,9 @@ def made(**more: Any) -> Manifest:
     return _read({**BARE, **more}, Manifest)
 
 
-def window(name: str = "w1", **more: Any) -> Window:
+def window(window: str = "w1", **more: Any) -> Window:
     """A window of a manifest."""
-    return _read({"window": name, **NOT_JUDGED, **more}, Window)
+    return _read({"window": window, **NOT_JUDGED, **more}, Window)
 
 
 def launch(name: str = "p", node: str = "h1", **more: Any) -> dict[str, Any]:
@@ -30,9 +33,17 @@ def launch(name: str = "p", node: str = "h1", **more: Any) -> dict[str, Any]:
     return {"name": name, "node": node, "part": "workload.ddp", "role": "rank", "argv": [], **more}
 
 
-def process(name: str = "p", node: str = "h1", **more: Any) -> Process:
-    """The same as its record."""
-    return _read(launch(name, node, **more), Process)
+def left(folder: Path, **more: Any) -> Path:
+    """Leave such a manifest in a run's folder, which is made if need be; gives the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / manifest.FILE).write_text(json.dumps({**BARE, **more}))
+    return folder
+
+
+def begun(results: Path, run: str = "r1", **more: Any) -> RunFolder:
+    """The folder of a run that this process has begun."""
+    about = {"outcome": "running", "stage": "start", "controller": asdict(controller())}
+    return RunFolder.create(results, made(run=run, **{**about, **more}))
 
 
 def _read(data: dict[str, Any], kind: type[Any]) -> Any:

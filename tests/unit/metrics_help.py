@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import manifests
 from sweep_files import window
 
 from orchestrator.run.observers import metrics
 from orchestrator.run.observers.observing import HostSample
-from orchestrator.store.sweeps import Measured, Sweep
+from orchestrator.store.records import CaptureCounts, Point
+from orchestrator.store.sweeps import Measured, Plan, PlannedPoint, Sweep
 
 DASHBOARD = Path(__file__).parents[2] / "playbooks" / "grafana" / "orch.json"
-MANIFEST = {"run": "r1", "experiment": "e", "scale": 10, "sweep": {"id": "s1"}}
+MANIFEST = manifests.made(scale=10, sweep={"id": "s1", "name": "nightly", "points": {}})
 
 
 def sample(node="h1", *, second=0, grown=0):
@@ -34,17 +37,20 @@ def a_run(live: metrics.Metrics, *, ended=True) -> None:
     live.hosts({"h1": sample(second=1, grown=1000)}, scale=10)
     live.failure(node="h2", what="collector.nic")
     if ended:
-        live.run_ended({**MANIFEST, "outcome": "completed", "windows": [window("w1")], "capture": {"dropped": 3}})
+        captured = CaptureCounts(captured=9, received=12, dropped=3)
+        live.run_ended(replace(MANIFEST, windows=(manifests.window(**window("w1")),), capture=captured))
 
 
 def results(path: Path) -> Path:
     """The text file of a sweep with one point that was measured, and one that was not."""
     values = [{"traffic.0.iperf.load": load} for load in ("1gbit", "2gbit")]
-    points = [{"point": f"p{number}", "values": value} for number, value in enumerate(values)]
-    sweep = Sweep(path.parent, {"name": "nightly", "points": points})
+    points = tuple(PlannedPoint(point=f"p{number}", values=value) for number, value in enumerate(values))
+    sweep = Sweep(path.parent, Plan(id="s1", name="nightly", began_ns=0, definition="d", points=points))
     found = [
-        Measured(point="p0", values=values[0], repetition=n, fresh=False, path=path, manifest=MANIFEST,
-                 window=window("w1", mean_s=seconds))
+        Measured(
+            path=path, manifest=MANIFEST, window=manifests.window(**window("w1", mean_s=seconds)),
+            measurement=Point(point="p0", values=values[0], repetition=n, fresh=False),
+        )
         for n, seconds in ((1, 0.1), (2, 0.2))
     ]  # fmt: skip
     metrics.write_results(path, sweep, found, status=3)

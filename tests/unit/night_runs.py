@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
+import yaml
 
 from orchestrator.store.tables import TableWriter
 
@@ -20,6 +21,7 @@ def write_run(
     results: Path, *, name: str = "nightly", night: int = 0, repetition: int = 1, seed: int | None = None,
     seconds: dict[str, float] | None = None, iterations: int = 100, spread: float = 0.004,
     invalid: tuple[str, ...] = (), sweep: bool = True, fresh: tuple[str, ...] = (), commit: str = "8e56fa4",
+    also: dict | None = None,
 ) -> Path:  # fmt: skip
     """A run with one window a point; `seconds` is the level of each, before run-to-run variation."""
     levels = seconds or {"load0": 0.16, "load8": 0.2}
@@ -46,7 +48,8 @@ def write_run(
     manifest = {
         "format": 1, "run": run, "experiment": name, "outcome": "completed", "stage": "sealed", "scale": 100,
         "valid": not invalid, "reasons": [], "began_ns": began, "windows": windows, "repetition": repetition,
-        "git": {"commit": commit}, "versions": {"orch": "0.1.0"}, "topology": {"kind": "local", "mtu": 1500},
+        "git": {"commit": commit}, "versions": {"orch": "0.1.0"},
+        "topology": {"kind": "local", "mtu": 1500, "nodes": [], "links": []},
         "launches": [], "artifacts": [],
     }  # fmt: skip
     if sweep:
@@ -60,6 +63,8 @@ def write_run(
         }  # fmt: skip
         (results / "sweeps" / name / sweep_id(night)).mkdir(parents=True, exist_ok=True)
     (path / "manifest.json").write_text(json.dumps(manifest))
+    experiment = {"workload": {"ddp": {"model": "resnet50"}}, "windows": [{"name": name} for name in levels]}
+    (path / "experiment.yaml").write_text(yaml.safe_dump({**experiment, **(also or {})}))
     return path
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from orchestrator.store.rundir import RunFolder, new_run_id
+import manifests
+
+from orchestrator.store.rundir import new_run_id
 
 SWEEP = """\
 name: s
@@ -62,20 +64,17 @@ def window(name: str, *, valid: bool = True, achieved: float = 1.0, requested: f
 
 def leave(results: Path, about: dict, *, windows=(), outcome="completed", sealed=True, **more) -> Path:
     """The folder of a run of a sweep, `about` being what its manifest says of it."""
-    folder = RunFolder.create(
+    number = len(list((results / about["name"]).glob("*")))
+    folder = manifests.begun(
         results,
+        new_run_id("cafe0123", time.time_ns()) + f"-{number}",
         experiment=about["name"],
-        run=new_run_id("cafe0123", time.time_ns()) + f"-{len(list((results / about['name']).glob('*')))}",
-        manifest={
-            "began_ns": time.time_ns(),
-            "scale": 10,
-            "valid": outcome == "completed" and all(one["valid"] for one in windows),
-            "reasons": [],
-            "phases": {"total": 12.0, "window": 2.0 * len(windows)},
-            "windows": list(windows),
-            "sweep": about,
-            **more,
-        },
+        began_ns=time.time_ns(),
+        scale=10,
+        valid=outcome == "completed" and all(one["valid"] for one in windows),
+        phases={"total": 12.0, "window": 2.0 * len(windows)},
+        windows=list(windows),
+        sweep=about,
+        **{"outcome": outcome, "stage": "sealed", **more},
     )
-    folder.save(outcome=outcome, stage=more.get("stage", "sealed"), error=more.get("error"))
     return folder.seal() if sealed else folder.path

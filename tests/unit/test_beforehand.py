@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import manifests
 import pytest
 import yaml
 from experiments import orch
@@ -19,8 +20,9 @@ from orchestrator.core.machine import Machine
 from orchestrator.experiment import beforehand, capacity, config, loading, missing, plan, sweepfile
 from orchestrator.hosts import doctor
 from orchestrator.parts.launch import Requirement
-from orchestrator.run import execute, runner
+from orchestrator.run import execute, phases
 from orchestrator.run.observers.progress import Progress
+from orchestrator.store.records import Manifest
 from orchestrator.sweep import run_sweep
 
 GIB = 2.0**30
@@ -135,20 +137,20 @@ def test_what_a_machine_of_an_inventory_lacks_is_told_by_host(tmp_path):
 def on_small_hosts(tmp_path):
     """Asks the check of a run on two hosts of which one is too small; what its manifest then says."""
 
-    def check(*, force: bool) -> dict[str, object]:
+    def check(*, force: bool) -> tuple[str, ...]:
         path = tmp_path / "e.yaml"
         hosts = {f"n{i}": {"ssh": f"n{i}", "data": {"address": f"10.0.0.{i}/24", "device": "eth1"}} for i in (1, 2)}
         text = "name: t\nworkload:\n  ddp: {model: vgg16}\nmeasure: {iterations: 20}\n"
         path.write_text(text + yaml.safe_dump({"testbed": {"inventory": {"link": "25gbit", "hosts": hosts}}}))
         (run,) = plan.build(config.load_experiment(path)[0])
-        recorded: dict[str, object] = {}
+        recorded: list[Manifest] = []
         machines = {"n1": ROOMY, "n2": Machine(processors=8, memory=GIB)}
         this = SimpleNamespace(
-            plan=run, force=force, record=recorded.update, watch=SimpleNamespace(notes=[]),
+            plan=run, force=force, record=recorded.append, manifest=manifests.made(), watch=SimpleNamespace(notes=[]),
             session=SimpleNamespace(machines=lambda: machines),
         )  # fmt: skip
-        runner.Run._check_room(this)
-        return recorded
+        phases.Run._check_room(this)
+        return recorded[-1].forced
 
     return check
 
@@ -156,7 +158,7 @@ def on_small_hosts(tmp_path):
 def test_hosts_that_are_too_small_end_a_run_unless_it_is_forced(on_small_hosts):
     with pytest.raises(OrchError, match=r"n2: 1 rank and .* 1\.0 GiB is free"):
         on_small_hosts(force=False)
-    (told,) = on_small_hosts(force=True)["forced"]
+    (told,) = on_small_hosts(force=True)
     assert told.startswith("n2: 1 rank and")
 
 
@@ -173,7 +175,7 @@ def test_forced_runs_go_on_and_their_manifest_says_so(tmp_path, two_cores, monke
     assert "warning: 64 ranks take" in err
     (options,) = given
     assert options["force"]
-    (told,) = options["about"]["forced"]
+    (told,) = options["forced"]
     assert told.startswith("64 ranks take")
 
 
@@ -188,8 +190,8 @@ def test_a_sweep_with_one_point_too_large_is_refused_before_the_first(tmp_path, 
     assert not (tmp_path / "r").exists()
     definition = sweepfile.load(path, [], local=False)
     keys = run_sweep.chosen_keys(definition, ())
-    about = run_sweep.settle(definition, keys, force=True, progress=Progress(io.StringIO()))
-    assert about["forced"][0].startswith("64 ranks take")
+    forced = run_sweep.settle(definition, keys, force=True, progress=Progress(io.StringIO()))
+    assert forced[0].startswith("64 ranks take")
 
 
 def test_a_study_that_is_too_large_is_refused_before_its_first_sweep(tmp_path, two_cores):

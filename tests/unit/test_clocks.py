@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 import time
 
-from orchestrator.analysis.windows.clocks import Clock, OneWay, judge_order
+from orchestrator.analysis.windows.clock_gates import Clock, OneWay, judge_order
 from orchestrator.analysis.windows.gates import Evidence, Tolerances, judge
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.machine import own_kernel

@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -238,3 +239,93 @@ def test_a_sweep_is_judged_against_its_baseline(store, capsys, night, status, en
 def test_a_night_without_its_baseline_is_refused_before_it_is_measured(tmp_path):
     with pytest.raises(StoreError, match="no baseline 'main'"):
         compare_cli.require_baseline(tmp_path, "main")
+
+
+# Settings
+
+
+def write_ab(results, *, faster=1.05, drift=0.2):
+    """A sweep over two congestion controls and two loads, measured in turn on a machine that drifts."""
+    for repetition in range(1, 7):
+        level = 0.16 * (1 + drift * repetition)
+        windows = {"a0": level, "b0": level / faster, "a8": 1.2 * level, "b8": 1.2 * level}
+        run = write_run(results, repetition=repetition, seconds=windows, spread=0.0)
+        manifest = json.loads((run / "manifest.json").read_text())
+        for name, point in manifest["sweep"]["points"].items():
+            control = {"a": "cubic", "b": "bbr"}[name[0]]
+            point["values"] = {"conditions.0.congestion-control.algorithm": control, "traffic.0.iperf.load": name[1]}
+        (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_two_values_of_an_axis_are_compared_in_pairs(tmp_path, capsys):
+    write_ab(tmp_path)
+    status, out = orch(capsys, "compare", "nightly", "--by", "algorithm=cubic,bbr", "--results", tmp_path)
+    assert status == 0, out
+    assert "nightly with algorithm bbr against nightly with algorithm cubic: 1 better, 1 same (of 2 points)" in out
+    assert "judged by pairs that were measured in turn" in out
+    assert "better: load 0: p50 -4." in out
+
+
+@pytest.mark.parametrize(
+    ("by", "told"),
+    [
+        ("algorithm=cubic,reno", "two values are compared; accepted: two of cubic, bbr"),
+        ("model", "names no axes of nightly"),
+    ],
+)
+def test_an_axis_that_cannot_be_compared_is_refused(tmp_path, capsys, by, told):
+    write_ab(tmp_path)
+    status, out = orch(capsys, "compare", "nightly", "--by", by, "--results", tmp_path)
+    assert (status, told in out) == (2, True), out
+
+
+@pytest.mark.parametrize("more", [[], ["nightly", "--by", "load"]])
+def test_one_thing_is_compared_with_a(tmp_path, capsys, more):
+    status, out = orch(capsys, "compare", "nightly", *more, "--results", tmp_path)
+    assert (status, "accepted: B, or --by AXIS" in out) == (2, True)
+
+
+def test_runs_that_were_set_differently_are_no_regression(tmp_path, capsys):
+    for repetition in (1, 2, 3):
+        write_run(tmp_path, name="resnet", sweep=False, repetition=repetition, seconds={"w1": 0.1})
+        write_run(tmp_path, name="gpt", sweep=False, repetition=repetition, seconds={"w1": 0.5},
+                  also={"workload": {"ptd": {"model": "gpt-3b"}}})  # fmt: skip
+    status, out = orch(capsys, "compare", "resnet", "gpt", "--results", tmp_path)
+    assert status == 2
+    assert "set differently: w1: workload.ddp.model resnet50 against not set" in out
+    status, out = orch(capsys, "compare", "resnet", "gpt", "--settings", "--results", tmp_path)
+    assert status == 4
+    assert "set differently: w1: workload.ddp.model resnet50 against not set" in out.splitlines()[1]
+
+
+def test_only_points_that_were_set_alike_are_compared(tmp_path, capsys):
+    for night in range(6):
+        write_night(tmp_path, night)
+    for path in tmp_path.glob("nightly/*/experiment.yaml"):
+        if json.loads(path.with_name("manifest.json").read_text())["sweep"]["id"] == sweep_id(5):
+            path.write_text(
+                path.read_text().replace(
+                    "- name: load0", "- name: load0\n  traffic: [{iperf: {streams: 2, mtu: 9000}}]"
+                )
+            )
+    selection.set_baseline(tmp_path, "main", [f"nightly@2026-11-{18 + night}" for night in range(5)])
+    status, out = orch(capsys, "compare", "main", "nightly", "--results", tmp_path)
+    assert status == 0, out
+    assert "not compared: load 0gbit: traffic.0.iperf.mtu not set against 9000" in out
+    assert "1 same (of 1 points)" in out
+
+
+# Power
+
+
+def test_a_plan_says_what_finds_a_change_by_the_nights_of_the_store_or_an_assumption(tmp_path, store, capsys):
+    experiment = Path(__file__).parents[2] / "playbooks/experiments/quickstart.yaml"
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(f"name: nightly\nexperiment: {experiment}\naxes:\n  measure.iterations: {{values: [50, 60]}}\n")
+    for results, source in ((store, "as 10 nights show at load "), (tmp_path, "which is assumed")):
+        status, out = orch(capsys, "plan", sweep, "--detect", "30%", "--results", results, "--local")
+        assert status == 0, out
+        assert "to find a change of 30 % of the median in 95 of 100 nights:\n  a baseline of " in out
+        assert source in out
+    status, out = orch(capsys, "plan", experiment, "--detect", "5%", "--local")
+    assert (status, "accepted: a sweep file" in out) == (2, True)

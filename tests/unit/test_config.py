@@ -150,7 +150,11 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
         "3:11",
         "testbed.local.hosts: has 1 entries; accepted: at least 2",
     ),
-    "link of no host": (changed("1gbit", "1gbit, links: {h9: 1gbit}"), "3:42", "links.h9: no such host here; accepted"),
+    "link of no host": (
+        changed("1gbit", "1gbit, links: {h9: 1gbit}"),
+        "3:42",
+        "links.h9: the testbed has no host 'h9'; accepted",
+    ),
     "no rate for a link": (changed("1gbit", "1gbit, links: {h2: 1}"), "3:42", "links.h2: 1 is not a rate"),
     "bad host name of a link": (
         changed("1gbit", "1gbit, links: {H: 1gbit}"),
@@ -403,7 +407,7 @@ def with_inventory(text: str) -> tuple[int, str, str]:
 def test_an_inventory_lies_beside_the_experiment():
     status, out, err = with_inventory(INVENTORY)
     assert (status, err) == (0, "")
-    assert "a (10.0.0.1), b (10.0.0.2)" in out
+    assert "hosts a (10.0.0.1), b (10.0.0.2)" in out
 
 
 @pytest.mark.parametrize(
@@ -414,7 +418,11 @@ def test_an_inventory_lies_beside_the_experiment():
         (INVENTORY.replace("    ssh: b.example\n", ""), "6:3", "hosts.b.ssh: missing; accepted: host name"),
         (INVENTORY.replace("0.2/24", "0.2"), "8:12", "'10.0.0.2' needs its prefix; accepted: such as 10.0.0.2/24"),
         (INVENTORY.replace("0.2/24", "0.1/24"), "8:12", "hosts a and b have the same data address"),
-        (INVENTORY + "switch: {name: s, ports: {a: 1x, c: 2x}}\n", "9:34", "switch.ports.c: c is no host; accepted"),
+        (
+            INVENTORY + "switch: {name: s, ports: {a: 1x, c: 2x}}\n",
+            "9:34",
+            "switch.ports.c: the testbed has no host 'c'; accepted",
+        ),
         (INVENTORY + "defaults: {prot: 22}\n", "9:12", "defaults.prot: unknown key; did you mean port?"),
         (INVENTORY + "link: 1gbit\n", "9:1", "link: stands twice"),
     ],

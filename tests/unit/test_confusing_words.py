@@ -113,3 +113,17 @@ def _is_of(config, workload):
     own = {"ptd": "microbatches", "moe": "experts"}[workload]
     properties = config.get("properties", {})
     return "compute_time" in properties and own in properties and "compute_time" in config.get("required", [])
+
+
+def test_a_row_that_is_the_same_shows_no_p_of_a_difference(tmp_path):
+    for night in range(4):
+        write_night(tmp_path, night)
+    _, out, _ = orch("compare", "nightly", "nightly", "--json", "--results", str(tmp_path))
+    points = json.loads(out)["points"]
+    assert "same" in {point["verdict"] for point in points}
+    table = orch("compare", "nightly", "nightly", "--results", str(tmp_path))[1].splitlines()
+    (head,) = [line for line in table if line.startswith("point")]
+    end = head.index("p (all points)") + len("p (all points)")
+    same = [line for line in table if "  same  " in line]
+    assert len(same) == sum(point["verdict"] == "same" for point in points)
+    assert all(line[:end].endswith(" -") for line in same)

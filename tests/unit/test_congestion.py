@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from orchestrator.analysis.compare import curves
 from orchestrator.analysis.published import salamy
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.traffic import congestion
@@ -202,3 +203,11 @@ def test_a_cdf_counts_every_iteration():
 
 def test_the_rescaled_axis_begins_at_one():
     assert congestion.rescaled([0, 20e9], C).tolist() == [1.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "mtu", "carried"), [("inventory", 1500, 24.61e9), ("inventory", 9000, 24.934e9), ("local", 1500, 25e9)]
+)
+def test_the_capacity_of_a_real_link_is_in_the_unit_of_loads(kind, mtu, carried):
+    manifest = {"topology": {"kind": kind, "mtu": mtu, "links": [{"rate": 25e9}, {"rate": 100e9}]}}
+    assert curves._capacity(manifest) == pytest.approx(carried, rel=1e-4)

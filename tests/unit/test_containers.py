@@ -15,7 +15,7 @@ from experiments import orch
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, TestbedError
-from orchestrator.experiment import fitting, loading
+from orchestrator.experiment import loading, testbeds
 from orchestrator.experiment.experiment import on_this_machine
 from orchestrator.testbed import containers, netns_needs, private_folder, runtimes
 from orchestrator.testbed.netns_setup import Containers, LocalSpec, new_keys, setup_document, topology
@@ -67,9 +67,9 @@ def test_what_makes_no_sense_is_a_mistake_with_its_place(local, more, told):
 
 
 def test_hosts_are_namespaces_unless_a_runtime_is_named(local):
-    assert fitting.local_spec(local()).containers is None
-    assert fitting.local_spec(local(", runtime: podman")).containers == Containers(runtime="podman")
-    given = fitting.local_spec(local(", runtime: docker, image: a/b:1, python: /opt/python, mounts: [/data]"))
+    assert testbeds.local_spec(local()).containers is None
+    assert testbeds.local_spec(local(", runtime: podman")).containers == Containers(runtime="podman")
+    given = testbeds.local_spec(local(", runtime: docker, image: a/b:1, python: /opt/python, mounts: [/data]"))
     assert given.containers == Containers(runtime="docker", image="a/b:1", python="/opt/python", mounts=("/data",))
 
 

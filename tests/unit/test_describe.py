@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
-import pytest
+import manifests
 from experiments import GOOD, changed, orch
 
 from orchestrator.experiment import describe, runtext
 from orchestrator.store.rundir import Entry
 
-NAN = math.nan
-
 
 def manifest(**more):
-    first = {
-        "format": 1, "run": "r1", "experiment": "e", "outcome": "completed", "stage": "end", "valid": True,
-        "reasons": [], "began_ns": 10**18, "scale": 10, "repetition": 2, "windows": [], "jobs": [],
-        "phases": {"a": 1.234},
-        "topology": {"kind": "local", "nodes": [{"name": "h1", "kind": "host"}, {"name": "switch", "kind": "switch"}]},
-    }  # fmt: skip
-    return {**first, **more}
+    first = {"stage": "end", "valid": True, "scale": 10, "repetition": 2, "phases": {"a": 1.234}, "topology": HOSTS}
+    return manifests.made(**{**first, **more})
+
+
+HOSTS = {"kind": "local", "links": [], "nodes": [{"name": "h1"}, {"name": "switch", "kind": "switch"}]}
 
 
 def training(job="training", **more):
@@ -35,7 +30,7 @@ def training(job="training", **more):
 def window(**more):
     load = {"source": "iperf0", "src": "h1", "dst": "h2", "requested_bps": 80e6, "achieved_bps": 79e6}
     return {
-        "window": "w1", "valid": True, "reasons": [], "training": [training()], "loads": [load], "gates": [], **more
+        **manifests.NOT_JUDGED, "window": "w1", "valid": True, "training": [training()], "loads": [load], **more
     }  # fmt: skip
 
 
@@ -49,8 +44,8 @@ def test_a_run_is_a_row_with_asked_and_achieved_scaled_back():
     assert text.endswith("report: /r/report.html")
 
 
-@pytest.mark.parametrize("nothing", [None, NAN])
-def test_what_was_not_measured_is_a_dash(nothing):
+def test_what_was_not_measured_is_a_dash():
+    nothing = None
     load = {"source": "iperf0", "src": "h1", "dst": "h2", "requested_bps": 80e6, "achieved_bps": nothing}
     row = training(mean_s=nothing, p50_s=nothing, p99_s=nothing, sent_bytes=nothing, theory_bytes=nothing)
     text = describe.outcomes_text([(Path("/r"), manifest(windows=[window(training=[row], loads=[load])]))], None)
@@ -83,7 +78,7 @@ def test_a_failed_run_has_no_rows_but_its_reasons():
 def test_a_failed_run_in_words_and_as_json():
     failed = manifest(
         outcome="failed", stage="connecting", valid=False, error="h1: gone\n  remedy: look", notes=["odd"],
-        jobs=[{"name": "j", "workload": "ddp", "model": None, "ranks": [1, 2]}],
+        jobs=[{"name": "j", "workload": "ddp", "ranks": [{"rank": rank, "node": "h1"} for rank in (0, 1)]}],
     )  # fmt: skip
     text = runtext.run_text(Entry(Path("/r/e/r1"), failed))
     assert "failed (connecting)" in text
@@ -95,7 +90,7 @@ def test_a_failed_run_in_words_and_as_json():
 
 
 def test_a_manifest_that_was_torn_off_early_can_still_be_told():
-    bare = {"run": "r1", "experiment": "e", "outcome": "running", "stage": "start", "controller": {}}
+    bare = manifests.made(outcome="running", stage="start", controller={})
     entry = Entry(Path("/r/e/r1.partial"), bare)
     assert "r1 of experiment e" in runtext.run_text(entry)
     assert "r1" in describe.listing([entry], Path("/r"))
@@ -121,8 +116,8 @@ def test_the_summary_scales_back_and_keeps_what_was_measured():
 
 
 def test_unfinished_runs_come_with_what_to_do():
-    lost = manifest(outcome="lost", controller={})
-    text = describe.listing([Entry(Path("/r/e/r1.partial"), {**lost, "controller": {"host": "x"}})], Path("/r"))
+    lost = manifest(outcome="lost", controller={"host": "x"})
+    text = describe.listing([Entry(Path("/r/e/r1.partial"), lost)], Path("/r"))
     assert "lost" in text
     assert describe.listing([], Path("/r")) == "no runs in /r"
 
@@ -158,6 +153,6 @@ def test_a_plan_is_the_same_on_any_day(tmp_path):
 
 
 def test_a_run_tells_whose_containers_its_hosts_were():
-    hosts = {**manifest()["topology"], "runtime": "podman", "image": "lab/torch:2"}
+    hosts = {**HOSTS, "runtime": "podman", "image": "lab/torch:2"}
     text = runtext.run_text(Entry(Path("/r"), manifest(topology=hosts)))
     assert "testbed   local podman lab/torch:2, scale 10, hosts h1" in text

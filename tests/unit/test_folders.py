@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from reachable import tmp_path
 
 from orchestrator.agents.agent.folders import reach
 from orchestrator.agents.agent.steps import Refusal
@@ -20,6 +21,8 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, LaunchError, OrchError
 from orchestrator.parts.launch import Exited, Launch
 from orchestrator.remote.answers import AgentLost, RemoteFile
+
+__all__ = ["tmp_path"]
 
 pytestmark = pytest.mark.usefixtures("strays")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="other users are root's to play")
@@ -40,9 +43,6 @@ def as_user(uid: int, script: str, *arguments: object) -> None:
 @pytest.fixture
 def place(tmp_path):
     """A folder below which others may look."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if not folder.stat().st_mode & 0o001:
-            folder.chmod(folder.stat().st_mode | 0o011)
     return tmp_path
 
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from orchestrator.analysis.windows.clocks import Clock
+from orchestrator.analysis.windows.clock_gates import Clock
 from orchestrator.analysis.windows.gates import Capture, Evidence, Job, Load, Tolerances, judge, reasons, valid
 from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.store.manifest import encoded

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import multiprocessing
 import shutil
+from dataclasses import replace
 
+import manifests
 import pytest
 from sweep_files import leave, window
 
-from orchestrator.store import index, rundir
+from orchestrator.store import index, manifest, rundir
 
 ABOUT = {"name": "e", "id": "i", "points": {}}
 
 
 def made(results, count=1, **more):
-    return [leave(results, ABOUT, windows=[window("w1")], launches=["x" * 1000], **more) for _ in range(count)]
+    return [leave(results, ABOUT, windows=[window("w1")], argv=["x" * 1000], **more) for _ in range(count)]
 
 
 def listed(results):
@@ -24,21 +26,22 @@ def listed(results):
 
 def test_a_brief_manifest_lacks_what_makes_it_large(tmp_path):
     (path,) = made(tmp_path)
-    manifest = listed(tmp_path)[path]
-    assert "launches" not in manifest
-    assert "gates" not in manifest["windows"][0]
-    assert manifest["windows"][0]["training"] == window("w1")["training"]
+    brief = listed(tmp_path)[path]
+    assert not hasattr(brief, "argv")
+    assert not hasattr(brief.windows[0], "gates")
+    assert brief.windows[0].training == manifests.window(**window("w1")).training
+    assert "x" * 1000 not in (tmp_path / index.FILE).read_text()
 
 
 def test_what_is_new_changed_or_gone_shows_at_once(tmp_path):
     first, second = made(tmp_path, 2)
     assert set(listed(tmp_path)) == {first, second}
-    manifest = json.loads((first / "manifest.json").read_text())
-    rundir.write_json(first / "manifest.json", {**manifest, "stage": "changed"})
+    path = first / manifest.FILE
+    manifest.save(path, replace(manifest.load(path), stage="changed"))
     shutil.rmtree(second)
     (third,) = made(tmp_path)
     assert set(listed(tmp_path)) == {first, third}
-    assert listed(tmp_path)[first]["stage"] == "changed"
+    assert listed(tmp_path)[first].stage == "changed"
 
 
 def test_it_says_what_reading_every_manifest_says(tmp_path):
@@ -55,8 +58,21 @@ def test_it_says_what_reading_every_manifest_says(tmp_path):
 def test_what_was_indexed_is_not_read_again(tmp_path, monkeypatch):
     made(tmp_path, 3)
     index.entries(tmp_path)
-    monkeypatch.setattr(index, "entry_at", lambda folder: pytest.fail(f"{folder} was read"))
+    monkeypatch.setattr(manifest, "summary", lambda path: pytest.fail(f"{path} was read"))
     assert len(index.entries(tmp_path)) == 3
+
+
+def test_what_cannot_be_read_is_told_every_time_and_read_once(tmp_path, monkeypatch):
+    made(tmp_path, 2)
+    damaged = manifests.left(tmp_path / "e" / "r1", scale="x") / manifest.FILE
+    later = manifests.left(tmp_path / "e" / "r2", format=99) / manifest.FILE
+    for _ in range(2):
+        found = index.listing(tmp_path)
+        assert len(found.entries) == 2
+        assert [problem.partition(" and ")[0] for problem in found.problems] == [
+            f"{damaged}: scale: expected `int`, got `str`", f"{later}: is of format 99,",
+        ]  # fmt: skip
+        monkeypatch.setattr(manifest, "summary", lambda path: pytest.fail(f"{path} was read again"))
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 99, "runs": {}}', '{"format": 1, "runs": 3}'])

@@ -61,7 +61,7 @@ def test_a_host_overrides_what_holds_for_all():
         ({"hosts": {"h1": host(work="/home")}}, "folder of its own"),
         ({"hosts": {"h1": host(port=0)}}, "greater than"),
         ({"hosts": {"h1": host(colour="red")}}, "Extra inputs"),
-        ({"switch": {"name": "s", "ports": {"h9": "swp1"}}}, "is no host"),
+        ({"switch": {"name": "s", "ports": {"h9": "swp1"}}}, "no host 'h9'"),
         ({"mtu": 100}, "greater than"),
     ],
 )

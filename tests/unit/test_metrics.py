@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import urllib.request
+from dataclasses import replace
 
 import pytest
 from metrics_help import MANIFEST, a_run, expressions, names_in, results, sample
@@ -102,7 +103,7 @@ def test_the_dashboard_asks_for_what_there_is(live, tmp_path):
 
 def test_a_run_of_another_id_begins_with_nothing_of_the_last(live):
     a_run(live)
-    live.run_began({**MANIFEST, "run": "r2"})
+    live.run_began(replace(MANIFEST, run="r2"))
     live.hosts({"h1": sample(second=5, grown=10**6)}, scale=1)
     assert value(live, "orch_host_receive_bits_per_second", host="h1") is None
 

@@ -91,9 +91,9 @@ class Logged(Testbed):
         super().__init__(monkeypatch, fate)
         self.labels = []
 
-    def one(self, experiment, run, *, label, **more):
+    def run_planned(self, experiment, run, *, label, **more):
         self.labels.append(label)
-        return super().one(experiment, run, **more)
+        return super().run_planned(experiment, run, **more)
 
 
 def carry_out(path, results, stream=None):
@@ -135,7 +135,7 @@ def test_a_resumed_sweep_counts_what_was_done_before(tmp_path, monkeypatch):
 @pytest.mark.parametrize("new", [False, True])
 def test_after_ctrl_c_a_line_says_how_to_resume(tmp_path, monkeypatch, new):
     monkeypatch.setattr(
-        execute, "one",
+        execute, "run_planned",
         lambda _experiment, _run, *, results, about, **_: ended(
             leave(results, about["sweep"], outcome="interrupted", windows=[]), Interrupted("Ctrl-C")
         ),

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import json
 import re
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
+import manifests
 import pytest
 from sealed_run import loose, make_run
 
@@ -112,10 +112,8 @@ def test_several_runs_are_told_apart(tmp_path):
 def test_runs_of_one_name_are_told_apart_by_when_they_began_and_then_by_their_id(tmp_path):
     paths = []
     for number, began in enumerate([10**18, 10**18 + 10**11, 10**18 + 10**11]):
-        paths.append(tmp_path / str(number))
-        paths[-1].mkdir()
-        data = {"run": f"id{number}", "experiment": "x", "repetition": 1, "outcome": "lost", "began_ns": began}
-        (paths[-1] / "manifest.json").write_text(json.dumps(data))
+        about = {"run": f"id{number}", "experiment": "x", "repetition": 1, "outcome": "lost", "began_ns": began}
+        paths.append(manifests.left(tmp_path / str(number), **about))
     assert [run.name for run in load(paths)] == [
         "x #1, 09-09 01:46:40", "x #1, 09-09 01:48:20, id1", "x #1, 09-09 01:48:20, id2",
     ]  # fmt: skip
@@ -135,12 +133,10 @@ def test_what_was_not_collected_is_not_drawn(tmp_path, skip):
 
 
 def test_a_run_that_failed_early_has_a_report(tmp_path):
-    run = tmp_path / "x"
-    run.mkdir()
-    (run / "manifest.json").write_text(json.dumps({
-        "format": 1, "run": "x", "experiment": "<script>alert(1)</script>", "outcome": "failed", "stage": "preflight",
-        "error": "h1: no tcpdump & more", "valid": False, "reasons": [],
-    }))  # fmt: skip
+    run = manifests.left(
+        tmp_path / "x", run="x", experiment="<script>alert(1)", outcome="failed", stage="preflight",
+        error="h1: no tcpdump & more",
+    )  # fmt: skip
     text = page(render([run], tmp_path / "r.html"))
     assert "FAILED" in text
     assert "at stage preflight: h1: no tcpdump &amp; more" in text
@@ -151,10 +147,10 @@ def test_a_run_that_failed_early_has_a_report(tmp_path):
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(StoreError, match="at least one run"):
         render([], tmp_path / "r.html")
-    with pytest.raises(StoreError, match="is no run"):
+    with pytest.raises(StoreError, match=r"manifest\.json: cannot be read"):
         render([tmp_path], tmp_path / "r.html")
     (tmp_path / "manifest.json").write_text("[]")
-    with pytest.raises(StoreError, match="is no run"):
+    with pytest.raises(StoreError, match=r"manifest\.json: expected `object`"):
         render([tmp_path], tmp_path / "r.html")
 
 

@@ -4,17 +4,18 @@ import gzip
 import json
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 
+import manifests
 import pytest
 from night_runs import write_night
 
 from orchestrator.analysis.compare import selection
 from orchestrator.cli.main import main
 from orchestrator.core.errors import StoreError
-from orchestrator.store import retention, rundir
+from orchestrator.store import atomic, retention, rundir
 from orchestrator.store.retention import Policy
-from orchestrator.store.rundir import RunFolder
 
 DAY_NS = 86_400_000_000_000
 CONTENT = b"\xd4\xc3\xb2\xa1" + bytes(range(256)) * 400
@@ -23,12 +24,11 @@ CAPTURES = ("hosts/h1/tcpdump/capture.pcap", "hosts/h1/tcpdump/capture.pcap1", "
 
 def sealed(results, name, *, age_days):
     ended = time.time_ns() - age_days * DAY_NS
-    folder = RunFolder.create(results, experiment="e", run=name, manifest={"ended_ns": ended, "began_ns": ended})
+    folder = manifests.begun(results, name, outcome="completed", ended_ns=ended, began_ns=ended)
     for path in (*CAPTURES, "hosts/h1/tcpdump/stderr", "tables/packets.parquet"):
         (folder.path / path).parent.mkdir(parents=True, exist_ok=True)
         (folder.path / path).write_bytes(CONTENT)
     folder.hash_files()
-    folder.save(outcome="completed")
     return folder.seal()
 
 
@@ -115,7 +115,7 @@ def test_what_a_crash_left_goes_the_next_time(tmp_path, monkeypatch, at):
 
     with monkeypatch.context() as patch:
         if at == "the manifest":
-            patch.setattr(rundir, "write_json", crash)
+            patch.setattr(atomic, "write", crash)
         else:
             patch.setattr(Path, "unlink", crash_at_captures)
         actions = retention.plan(rundir.entries(tmp_path), Policy(compress_after_s=0.0), now_ns=time.time_ns())
@@ -150,12 +150,12 @@ def test_one_prunes_at_a_time(tmp_path):
 
 
 def test_unsealed_runs_and_those_of_baselines_are_left_alone(tmp_path):
-    unsealed = RunFolder.create(tmp_path, experiment="e", run="r", manifest={"ended_ns": 1}).path
+    unsealed = manifests.begun(tmp_path, "r", ended_ns=1).path
     (unsealed / "capture.pcap").write_bytes(CONTENT)
     held = write_night(tmp_path, 0, repetitions=1)[0]
     (held / "capture.pcap").write_bytes(CONTENT)
     manifest = manifest_of(held)
-    manifest["artifacts"] = rundir._hashed(held)
+    manifest["artifacts"] = list(map(asdict, rundir._hashed(held)))
     (held / "manifest.json").write_text(json.dumps(manifest))
     selection.set_baseline(tmp_path, "main", ["nightly"])
     assert prune(tmp_path, "--drop-after", "1ns") == 0

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from reachable import tmp_path
 
 from orchestrator.agents.agent import guard, rights
 from orchestrator.core.deadline import Deadline
@@ -16,6 +17,8 @@ from orchestrator.core.errors import LaunchError
 from orchestrator.core.remedies import remedy
 from orchestrator.parts.launch import Exited, Launch, Requirement
 from orchestrator.remote.answers import AgentLost
+
+__all__ = ["tmp_path"]
 
 pytestmark = pytest.mark.usefixtures("strays")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="giving rights away needs root")
@@ -41,9 +44,6 @@ def ended(pid: int) -> bool:
 @pytest.fixture
 def capable(tmp_path):
     """A program with a capability of its own, where an ordinary user may run it."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if not folder.stat().st_mode & 0o001:
-            folder.chmod(folder.stat().st_mode | 0o011)
     program = tmp_path / "sleep"
     program.write_bytes(Path("/usr/bin/sleep").read_bytes())
     program.chmod(0o755)
@@ -122,9 +122,6 @@ def test_only_what_needs_them_gets_the_rights_of_an_agent(connect_agent, tmp_pat
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
-    for folder in (tmp_path, *tmp_path.parents):
-        if not folder.stat().st_mode & 0o001:
-            folder.chmod(folder.stat().st_mode | 0o011)
     done = subprocess.run([script, "-c", "pass"], check=False)
     assert done.returncode == 0
     client = connect_agent(hello=False, python=str(script))

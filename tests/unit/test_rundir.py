@@ -7,24 +7,25 @@ import json
 import os
 import threading
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import manifests
 import pytest
 
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.run import recovery
 from orchestrator.store import records, rundir
+from orchestrator.store.records import Artifact
 from orchestrator.store.rundir import Entry, RunFolder, entries, find, new_run_id, process_start
 
 
 def made(results: Path, run: str, experiment: str = "e", **manifest) -> RunFolder:
-    return RunFolder.create(results, experiment=experiment, run=run, manifest={"began_ns": 1, **manifest})
+    return manifests.begun(results, run, experiment=experiment, **manifest)
 
 
 def sealed(results: Path, run: str, **manifest) -> Path:
-    folder = made(results, run, **manifest)
-    folder.manifest.update(outcome="completed", valid=True)
-    return folder.seal()
+    return made(results, run, **{"outcome": "completed", "valid": True, **manifest}).seal()
 
 
 def test_a_visible_folder_is_a_complete_one(tmp_path):
@@ -34,7 +35,7 @@ def test_a_visible_folder_is_a_complete_one(tmp_path):
     (folder.path / "hosts/h1").mkdir()
     (folder.path / "hosts/h1/log").write_bytes(b"")
     folder.hash_files()
-    folder.manifest["outcome"] = "completed"
+    folder.manifest = replace(folder.manifest, outcome="completed")
     assert not (tmp_path / "e/r1").exists()
     final = folder.seal()
     assert final == folder.path == tmp_path / "e/r1"
@@ -60,7 +61,7 @@ def test_what_is_no_file_does_not_hold_up_the_seal(tmp_path):
     (folder.path / "hosts/away").symlink_to("/proc/self/environ")
     (folder.path / "hosts/log").write_bytes(b"abc")
     folder.hash_files()
-    assert [artifact["path"] for artifact in folder.manifest["artifacts"]] == ["hosts/log"]
+    assert [artifact.path for artifact in folder.manifest.artifacts] == ["hosts/log"]
     assert folder.seal().name == "r1"
 
 
@@ -68,11 +69,11 @@ def test_a_machine_that_lets_no_thread_start_seals_all_the_same(tmp_path, monkey
     def refuse(_thread):
         raise RuntimeError("can't start new thread")
 
-    folder = RunFolder.create(tmp_path, experiment="e", run="r", manifest={})
+    folder = made(tmp_path, "r1")
     (folder.path / "a").write_bytes(b"1")
     monkeypatch.setattr(threading.Thread, "start", refuse)
     folder.hash_files()
-    assert folder.manifest["artifacts"] == [{"path": "a", "bytes": 1, "sha256": hashlib.sha256(b"1").hexdigest()}]
+    assert folder.manifest.artifacts == (Artifact(path="a", bytes=1, sha256=hashlib.sha256(b"1").hexdigest()),)
 
 
 def test_the_same_run_is_not_made_twice(tmp_path):
@@ -95,8 +96,7 @@ def test_an_unsealed_run_is_running_while_its_controller_lives(tmp_path):
 
 
 def unsealed(tmp_path, **controller) -> Entry:
-    folder = made(tmp_path, "r1")
-    folder.save(controller={**rundir.controller(), **controller})
+    made(tmp_path, "r1", controller={**asdict(rundir.controller()), **controller})
     (entry,) = entries(tmp_path)
     return entry
 
@@ -122,7 +122,7 @@ def test_a_controller_that_is_gone_left_its_run_lost(tmp_path):
     assert process_start(child) is None
 
 
-@pytest.mark.parametrize("controller", [{"pid": None}, {"start": None}, {"pid": "x"}, {"pid": -1}])
+@pytest.mark.parametrize("controller", [{"pid": None}, {"start": None}, {"pid": -1}, {"pid": 1 << 40, "start": None}])
 def test_a_controller_that_says_nothing_sensible_is_gone(tmp_path, controller):
     assert unsealed(tmp_path, **controller).outcome == "lost"
 
@@ -143,13 +143,12 @@ GONE = {"pid": 1, "start": 1}
 def test_a_run_of_another_machine_is_taken_to_go_on(tmp_path, controller, outcome, elsewhere):
     entry = unsealed(tmp_path, **{**GONE, **controller})
     assert entry.outcome == outcome
-    assert entry.elsewhere == (rundir.controller()["host"] if elsewhere is None else elsewhere)
+    assert entry.elsewhere == (rundir.controller().host if elsewhere is None else elsewhere)
 
 
 @pytest.mark.parametrize(("host", "outcome"), [("desk", "running"), (None, "lost")])
 def test_a_run_that_does_not_tell_its_boot_is_told_by_its_host(tmp_path, host, outcome):
-    folder = made(tmp_path, "r1")
-    folder.save(controller={"host": host or rundir.controller()["host"], **GONE})
+    made(tmp_path, "r1", controller={"host": host or rundir.controller().host, **GONE})
     (entry,) = entries(tmp_path)
     assert entry.outcome == outcome
 
@@ -178,19 +177,17 @@ def test_a_torn_manifest_is_passed_over(tmp_path, text):
     (tmp_path / "e/empty").mkdir()
     (tmp_path / "report.html").write_text("")
     assert [entry.path for entry in entries(tmp_path)] == [path]
-    with pytest.raises(StoreError, match="no such run"):
-        find(tmp_path, str(torn))
+    for wanted in (str(torn), "r2", "last"):
+        with pytest.raises(StoreError, match=r"r2\.partial/manifest\.json: "):
+            find(tmp_path, wanted)
 
 
 def test_a_manifest_is_old_or_new_never_half(tmp_path):
     folder = made(tmp_path, "r1")
     before = (folder.path / "manifest.json").read_text()
 
-    class Unwritable:
-        pass
-
     with pytest.raises(TypeError):
-        folder.save(bad=Unwritable())
+        folder.save(replace(folder.manifest, error=Path()))
     assert (folder.path / "manifest.json").read_text() == before
 
 
@@ -226,8 +223,9 @@ def test_ids_sort_by_time_and_name_the_point():
 
 @pytest.mark.parametrize("newer", [records.FORMAT + 1, "2027.1", None, [1]])
 def test_what_a_later_version_made_is_refused_by_name_and_left_as_it_is(tmp_path, capsys, newer):
-    folder = made(tmp_path, "r1")
-    folder.save(format=newer, controller={**rundir.controller(), **GONE})
+    folder = made(tmp_path, "r1", controller={**asdict(rundir.controller()), **GONE})
+    written = json.loads((folder.path / "manifest.json").read_text())
+    (folder.path / "manifest.json").write_text(json.dumps({**written, "format": newer}))
     before = (folder.path / "manifest.json").read_bytes()
     with pytest.raises(
         StoreError, match=r"manifest\.json: is of format .*, and this orch reads formats up to"
@@ -240,8 +238,8 @@ def test_what_a_later_version_made_is_refused_by_name_and_left_as_it_is(tmp_path
 
 
 def test_hosts_that_no_run_has_cannot_be_given_up(tmp_path):
-    folder = made(tmp_path, "r1")
-    folder.save(controller={**rundir.controller(), **GONE}, launches=[{"node": "h2"}, {"node": "h1"}])
+    launches = [manifests.launch(node="h2"), manifests.launch(node="h1")]
+    made(tmp_path, "r1", controller={**asdict(rundir.controller()), **GONE}, launches=launches)
     with pytest.raises(ConfigError, match="--without h7: no host of r1; accepted: h1, h2"):
         recovery.recover(tmp_path, [], without=["h1", "h7"])
     assert [entry.outcome for entry in entries(tmp_path)] == ["lost"]

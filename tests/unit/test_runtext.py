@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import manifests
+
 from orchestrator.experiment import describe, runtext
 
 
@@ -10,7 +12,7 @@ def gate(name, passed, message):
 
 
 def window(name, *gates):
-    return {"window": name, "gates": list(gates)}
+    return manifests.window(name, gates=list(gates))
 
 
 def told(*windows, verbose=False, width=None):
@@ -63,9 +65,9 @@ def test_gates_keep_to_the_width_of_a_terminal():
 def test_the_table_of_windows_fits_eighty_columns():
     row = {"job": "training", "iterations": 100, "mean_s": 0.2075, "p50_s": 0.1986, "p99_s": 0.3414,
            "sent_bytes": 1.0, "theory_bytes": 1.0}  # fmt: skip
-    load = {"requested_bps": 8e7, "achieved_bps": 7.9e7}
-    found = {"scale": 100, "repetition": 3, "windows": [
-        {"window": "w1", "valid": False, "training": [row], "loads": [load]}]}  # fmt: skip
+    load = {"source": "iperf0", "src": "h1", "dst": "h2", "requested_bps": 8e7, "achieved_bps": 7.9e7}
+    windows = [{**manifests.NOT_JUDGED, "window": "w1", "training": [row], "loads": [load]}]
+    found = manifests.made(scale=100, repetition=3, windows=windows)
     from orchestrator.core import layout
 
     text = layout.table(describe.HEAD, describe.window_rows(found))

@@ -6,16 +6,16 @@ import os
 import subprocess
 import sys
 
+import manifests
 import pytest
 
 from orchestrator.core.errors import StoreError
 from orchestrator.run import sealing
-from orchestrator.store.rundir import RunFolder
 
 
 def test_a_machine_that_starts_no_process_is_told_when_tables_are_made_and_not_before(tmp_path, monkeypatch):
     """The reducer is begun before a run is put back: an error there would leave everything as it is."""
-    folder = RunFolder.create(tmp_path, experiment="e", run="r1", manifest={})
+    folder = manifests.begun(tmp_path)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
     reducer = sealing.Reducer()
     with pytest.raises(StoreError, match=r"r1\.partial could not be made: no process starts: .*no-python"):
@@ -24,11 +24,12 @@ def test_a_machine_that_starts_no_process_is_told_when_tables_are_made_and_not_b
 
 
 def test_one_that_could_not_be_started_early_is_started_late(tmp_path, monkeypatch):
-    folder = RunFolder.create(tmp_path, experiment="e", run="r1", manifest={})
+    folder = manifests.begun(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(sys, "executable", str(tmp_path / "no-python"))
         reducer = sealing.Reducer()
-    with pytest.raises(StoreError, match="could not be made"):  # there is no experiment in the folder: it was asked
+    (folder.path / "manifest.json").write_text("{")
+    with pytest.raises(StoreError, match=r"could not be made: .*manifest\.json"):  # as the process says
         reducer.reduce(folder)
     reducer.close()
 

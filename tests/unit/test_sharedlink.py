@@ -6,14 +6,17 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.analysis.traffic.sharedlink import shared_link
+from orchestrator.parts.topology import Link, Topology
 
 SECOND = 1_000_000_000
-TOPOLOGY = {
-    "links": [
-        {"host": "h1", "device": "eth0", "switch": "switch", "switch_port": "p-h1", "rate": 25e9},
-        {"host": "h2", "device": "eth0", "switch": "switch", "switch_port": "p-h2", "rate": 10e9},
-    ]
-}
+TOPOLOGY = Topology(
+    kind="local",
+    nodes=(),
+    links=(
+        Link(host="h1", device="eth0", switch="switch", switch_port="p-h1", rate=25e9),
+        Link(host="h2", device="eth0", switch="switch", switch_port="p-h2", rate=10e9),
+    ),
+)
 
 
 def counters(*rows):

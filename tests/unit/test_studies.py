@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -47,15 +48,14 @@ class Testbed:
         self.runs, self.bad, self.cut_at, self.labels = 0, bad, cut_at, []
         monkeypatch.setattr(execute, "run_planned", self.run_planned)
 
-    def run_planned(self, experiment, run, *, results, about, label, **_):
+    def run_planned(self, experiment, run, *, results, sweep, label, **_):
         self.runs += 1
         self.labels.append(label)
         names = [planned.name for planned in run.windows]
-        points = about["sweep"]["points"]
-        loads = {name: points[name]["values"]["traffic.0.iperf.load"] for name in names}
+        loads = {name: sweep.points[name].values["traffic.0.iperf.load"] for name in names}
         cut = self.runs in self.cut_at
         windows = [] if cut else [window(name, valid=loads[name] != self.bad) for name in names]
-        path = leave(results, about["sweep"], outcome="interrupted" if cut else "completed", windows=windows)
+        path = leave(results, asdict(sweep), outcome="interrupted" if cut else "completed", windows=windows)
         error = Interrupted("stopped by Ctrl-C") if cut else None
         return Outcome(path=path, manifest=rundir.entry_at(path).manifest, error=error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from dataclasses import asdict, replace
 
 import pytest
 from experiments import orch
@@ -16,7 +17,7 @@ from orchestrator.experiment import sweepfile
 from orchestrator.run import execute, recovery
 from orchestrator.run.observers.progress import Progress
 from orchestrator.run.runner import Outcome
-from orchestrator.store import rundir, sweeps
+from orchestrator.store import manifest, rundir, sweeps
 from orchestrator.sweep import run_sweep
 
 
@@ -31,15 +32,13 @@ class Testbed:
         monkeypatch.setattr(execute, "run_planned", self.run_planned)
         monkeypatch.setattr(recovery, "seal", self.seal)
 
-    def run_planned(self, experiment, run, *, results, about, **_):
+    def run_planned(self, experiment, run, *, results, sweep, **_):
         names = [planned.name for planned in run.windows]
-        self.runs.append([about["sweep"]["points"][name]["values"] for name in names])
-        return self.fate(results, about["sweep"], names)
+        self.runs.append([sweep.points[name].values for name in names])
+        return self.fate(results, asdict(sweep), names)
 
     def seal(self, entry):
-        folder = rundir.RunFolder(entry.path, dict(entry.manifest))
-        folder.save(outcome="lost")
-        return folder.seal()
+        return rundir.RunFolder(entry.path, replace(entry.manifest, outcome="lost")).seal()
 
 
 def ended(path, error=None):
@@ -205,8 +204,8 @@ def test_whatever_cuts_it_off_it_ends_with_the_same_points(tmp_path, monkeypatch
             return ended(leave(results, about, windows=[window(name) for name in names]))
         if what == "killed":
             path = leave(results, about, windows=done, outcome="running", sealed=False)
-            manifest = rundir.entry_at(path).manifest
-            rundir.write_json(path / "manifest.json", {**manifest, "controller": {**rundir.controller(), "start": 0}})
+            gone = replace(rundir.controller(), start=0)
+            manifest.save(path / manifest.FILE, replace(rundir.opened(path).manifest, controller=gone))
             raise Killed
         path = leave(results, about, windows=done, outcome=what, error=what, stage="window")
         return ended(path, Interrupted(what) if what == "interrupted" else LaunchError(what))
@@ -245,8 +244,7 @@ def test_loads_are_told_at_full_size_where_they_landed(tmp_path, monkeypatch):
     outcome = carry_out(write(tmp_path), tmp_path / "r")
     (one, *_) = outcome.ledger.found
     assert (one.requested_bps, one.achieved_bps) == (200e6, 160e6)
-    window_ = {**one.window, "loads": []}
-    nothing = sweeps.Measured(**{**{k: getattr(one, k) for k in one.__slots__}, "window": window_})
+    nothing = replace(one, window=replace(one.window, loads=()))
     assert (nothing.requested_bps, nothing.achieved_bps) == (0.0, 0.0)
 
 

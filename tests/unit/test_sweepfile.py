@@ -117,6 +117,13 @@ def test_windows_mode_keeps_the_ranks_of_each_model_up(tmp_path):
         assert asked == {"0bit": 0, "100mbit": 1, "200mbit": 1}
 
 
+def test_an_alternate_order_turns_every_other_repetition_round(tmp_path):
+    definition = sweepfile.load(write(tmp_path, order="alternate", repetitions="4"))
+    forward = [point.point for point in definition.points]
+    found = [key[0] for key in sweepplan.in_order(definition, "any night")]
+    assert found == [*forward, *forward[::-1], *forward, *forward[::-1]]
+
+
 def test_a_run_of_windows_is_no_longer_than_allowed(tmp_path):
     definition = sweepfile.load(write(tmp_path, mode="windows", windows_per_run="2"))
     found = list(sweepplan.batches(definition, sweepplan.in_order(definition)))
@@ -128,6 +135,8 @@ def test_order_is_random_within_each_repetition_and_the_same_for_the_same_seed(t
     assert [key[0] for key in sweepplan.in_order(fixed)] == [point.point for point in fixed.points] * 3
     orders = [sweepplan.in_order(sweepfile.load(write(tmp_path, seed=seed, repetitions="3"))) for seed in "112"]
     assert orders[0] == orders[1] != orders[2]
+    nights = [sweepplan.in_order(sweepfile.load(write(tmp_path, repetitions="3")), night) for night in "abb"]
+    assert nights[0] != nights[1] == nights[2], "another night, another order, and the same when it is taken up again"
     blocks = [orders[0][n * 6 : n * 6 + 6] for n in range(3)]
     assert all({key[1] for key in block} == {n + 1} for n, block in enumerate(blocks))
     assert [key[0] for key in blocks[0]] != [key[0] for key in blocks[1]]

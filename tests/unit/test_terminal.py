@@ -9,11 +9,11 @@ import pty
 import subprocess
 import sys
 
+import manifests
 import pytest
 
 from orchestrator.core import terminal
 from orchestrator.run.observers.progress import Progress
-from orchestrator.store.rundir import RunFolder
 from tests.craft import ethernet, pcap
 from tests.nasty import connection
 
@@ -114,10 +114,8 @@ def test_the_last_words_of_a_command_that_failed_on_a_host(tmp_path):
 def test_runs_that_others_left_in_the_store(tmp_path):
     for number in (1, 2):
         said = {"error": EVIL, "stage": EVIL, "reasons": [EVIL], "notes": [EVIL], "point": EVIL, "began_ns": number}
-        said |= {"ended_ns": 1, "windows": [], "jobs": [], "scale": 1, "valid": False, "phases": {}, "collectors": []}
-        folder = RunFolder.create(tmp_path, experiment="e", run=f"r{number}", manifest=said)
-        folder.save(outcome=EVIL)
-        folder.seal()
+        manifests.begun(tmp_path, f"r{number}", outcome="failed", **said).seal()
+    manifests.left(tmp_path / "e" / "r3", outcome=EVIL)
     for argv in (["ls"], ["ls", "--json"], ["query", "select error, outcome, stage from runs"]):
         status, told = on_a_terminal(["-m", "orchestrator.cli.main", *argv, "--results", str(tmp_path)])
         assert status == 0, told
@@ -126,8 +124,7 @@ def test_runs_that_others_left_in_the_store(tmp_path):
 
 
 def test_a_table_as_csv_for_a_program_is_as_it_is(tmp_path):
-    folder = RunFolder.create(tmp_path, experiment="e", run="r", manifest={"error": "a\x1b[2Jb", "windows": []})
-    folder.seal()
+    manifests.begun(tmp_path, error="a\x1b[2Jb").seal()
     argv = [sys.executable, "-m", "orchestrator.cli.main", "query", "select error from runs", "--csv"]
     done = subprocess.run([*argv, "--results", str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout == "error\na\x1b[2Jb\n"

@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 
+import manifests
 import pytest
 from made_traffic import made
 from sealed_run import HOSTS, loose, make_run
@@ -134,9 +135,8 @@ def test_who_knows_more_of_a_run_adds_to_its_timeline(tmp_path):
 
 
 def test_a_run_that_failed_early_has_a_timeline(tmp_path):
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "manifest.json").write_text(json.dumps({"run": "x", "outcome": "failed", "began_ns": 5}))
-    lawful(read(timeline.write(Run(tmp_path / "x"), tmp_path / "t.json.gz")))
+    run = Run(manifests.left(tmp_path / "x", outcome="failed"))
+    lawful(read(timeline.write(run, tmp_path / "t.json.gz")))
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path):

@@ -206,5 +206,5 @@ def test_what_cannot_be_taken_back_is_told_until_it_is_forgotten(connect_agent, 
 
 
 def test_only_hosts_that_there_are_can_be_cleaned():
-    with pytest.raises(ConfigError, match="--host h7: no such host; accepted: localhost"):
+    with pytest.raises(ConfigError, match="--host h7: the testbed has no host 'h7'; accepted: one of localhost"):
         cleaning.clean(None, Wanted(host="h7"))

@@ -221,7 +221,7 @@ GOOD = Generated(
         ({"failed": 6}, ["flows"], "6 failed"),
         ({"failed": 5}, [], ""),
         ({"flows": 0}, ["flows"], "planned none"),
-        ({"late_p99_s": 0.02}, ["launch"], "the p99 is above 1e+04 us"),
+        ({"late_p99_s": 0.02}, ["launch"], "the p99 is above 10 ms"),
         ({"size_distance": 0.04}, ["flow-sizes"], "0.04"),
         ({"size_distance": math.nan}, [], ""),
         ({"gap_distance": 0.2}, ["flow-gaps"], "0.2"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_interface
@@ -212,3 +212,15 @@ def all_reduce(algorithm: Algorithm, world: int, size: float) -> Pairs:
         parts.append({(member[place], member[place ^ distance]): each for place in range(power)})
         distance *= 2
     return between.summed(parts)
+
+
+def between_hosts(job: Job, algorithm: Algorithm, size: float) -> Pairs:
+    """What hierarchical all-reduce sends over the network: each rank reduces its part with the same rank of others."""
+    places: dict[int, list[int]] = defaultdict(list)
+    for rank in job.ranks:
+        places[rank.local_rank].append(rank.rank)
+    return between.summed(
+        {(members[a], members[b]): sent for (a, b), sent in pairs.items()}
+        for members in places.values()
+        for pairs in [all_reduce(algorithm, len(members), size / len(places))]
+    )

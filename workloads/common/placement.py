@@ -53,7 +53,7 @@ def placement_problems(hosts: Sequence[str] | None, topology: Topology, *, least
     """Hosts that the testbed does not have, and fewer than `least` ranks."""
     known = [node.name for node in topology.hosts]
     named = known if hosts is None else hosts
-    problems = named_hosts.unknown_among(named, topology, "hosts")
+    problems = named_hosts.problems(named_hosts.listed("hosts", named), topology)
     if len(named) < least:
         problems.append(
             Problem(

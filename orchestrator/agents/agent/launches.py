@@ -9,7 +9,7 @@ import subprocess
 import time
 from typing import Any, Dict, List, Optional, Set
 
-from .children import KILL_S, Child, Children, ladder
+from .children import Child, Children, ladder
 from .folders import Folder
 from .frames import BACKLOG
 from .loop import Loop, Task
@@ -19,6 +19,7 @@ from .run_folder import RunFolder
 from .steps import Refusal, Steps
 
 FOLLOW_S = 0.05
+ENDED_S = 10.0  # for one that was killed to be gone: the kernel first takes back its threads and memory
 DYING_S = 2.0  # from when a process has closed its input to when it is over
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 
@@ -159,9 +160,10 @@ class Launches:
         was_over = process.child.status is not None
         killed, left = yield from ladder(lambda: self.members(process), rungs)
         process.killed = killed
-        yield from self.ended(process.child, KILL_S)
+        yield from self.ended(process.child, ENDED_S)
         if left or process.child.status is None:
-            raise Refusal("stuck", "would not die: processes %s" % left, tail=self.words(process))
+            told = "would not die: processes %s" % (left or [process.child.pid])
+            raise Refusal("stuck", told, tail=self.words(process))
         return dict(self.result(process), was_over=was_over)
 
     def signal(self, *, name: str, number: int) -> Dict[str, Any]:

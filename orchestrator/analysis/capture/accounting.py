@@ -50,10 +50,10 @@ CONVERSATION_WORDS = 4
 # A direction's figures; its row is twice the conversation's, plus one where the higher end sends.
 (
     PACKETS, WIRE, PAYLOAD_SUM, REPEATED, FIRST, LAST, HIGHEST, SLOW,
-    BIN_PACKETS, BIN_WIRE, BIN_PAYLOAD, BIN_REPEATED, BIN_FRAMES, BIN_CAPTURED, ADVANCED, MOST_WINDOW,
-    BASE, SYN_NS, HOLES, HOLE_ROW, FORGOTTEN, UNSURE, RETRANSMITTED, OUT_OF_ORDER,
+    BIN_PACKETS, BIN_WIRE, BIN_PAYLOAD, BIN_REPEATED, BIN_FRAMES, BIN_CAPTURED, MOST_WINDOW,
+    BASE, SYN_NS, HOLES, HOLE_ROW, FORGOTTEN, UNSURE, AGAIN, LATE,
     SYNS, FINS, RESETS, ZERO_WINDOWS, SHIFT, FROM_MAC, TO_MAC,
-) = range(31)  # fmt: skip
+) = range(30)  # fmt: skip
 DIRECTION_WORDS = 32
 
 # Bits of SLOW, for which a segment has to be looked at closely: no sequence number of this side is known, none of the
@@ -83,7 +83,6 @@ DONE, TABLE_FULL, BINS_FULL, HOLES_FULL = 0, 1, 2, 3
 
 _SEQUENCE_SPACE = 1 << 32
 _FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
-_REORDERING_NS = 3_000_000
 
 
 @stage
@@ -273,14 +272,11 @@ def _segment(mine: Ints, other: Ints, shared: Ints, holes: Ints, header: Ints, s
     if payload == 0:
         return again
     behind = (known - sequence) % _SEQUENCE_SPACE
-    if known == 0 or opens or behind == 0 or behind >= _SEQUENCE_SPACE // 2:
-        mine[ADVANCED] = stamp
-    elif payload == 1 and behind == 1:
-        pass  # a keep-alive (RFC 9293, 3.8.4)
-    elif again == 0 and stamp - mine[ADVANCED] < (shared[HANDSHAKE] if shared[HANDSHAKE] >= 0 else _REORDERING_NS):
-        mine[OUT_OF_ORDER] += 1
-    else:
-        mine[RETRANSMITTED] += 1
+    advances = known == 0 or opens or behind == 0 or behind >= _SEQUENCE_SPACE // 2
+    keeps_alive = payload == 1 and behind == 1  # RFC 9293, 3.8.4
+    if not advances and not keeps_alive:
+        # Which of reordering and a loss on the way to here made a segment late, no capture can tell.
+        mine[AGAIN if again > 0 else LATE] += 1
     return again
 
 
@@ -405,7 +401,6 @@ def account(
             ):
                 if payload > 0:
                     stat[HIGHEST] += payload
-                    stat[ADVANCED] = stamp
                 stat[MOST_WINDOW] = max(stat[MOST_WINDOW], header[WINDOW])
             else:
                 again = _segment(stat, directions[mine ^ 1], shared[row], holes, header, stamp)

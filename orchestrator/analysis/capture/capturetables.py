@@ -14,11 +14,11 @@ from orchestrator.core.errors import ConfigError
 Columns = Mapping[str, Any]
 
 _FLOW_FIGURES = (
-    "packets", "wire_bytes", "payload_bytes", "first_ns", "last_ns", "opens", "retransmitted", "repeated_bytes",
-    "out_of_order", "syns", "fins", "resets", "zero_windows", "window_bytes", "counted",
+    "packets", "wire_bytes", "payload_bytes", "first_ns", "last_ns", "opens", "repeated", "repeated_bytes",
+    "late", "syns", "fins", "resets", "zero_windows", "window_bytes", "counted",
 )  # fmt: skip
 _PAIR_FIGURES = (
-    "packets", "wire_bytes", "payload_bytes", "retransmitted", "repeated_bytes", "out_of_order", "resets",
+    "packets", "wire_bytes", "payload_bytes", "repeated", "repeated_bytes", "late", "resets",
     "zero_windows",
 )  # fmt: skip
 

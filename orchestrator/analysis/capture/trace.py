@@ -46,9 +46,9 @@ class Flows:
     last_ns: Ints
     opens: Mask  # this direction sent the conversation's first packet (of TCP: its SYN, where that was seen)
     handshake_ns: Ints  # SYN to the ACK of its SYN-ACK at this point; -1: not seen whole, or a part was sent twice
-    retransmitted: Ints  # segments with payload that passed before or that comes too late to be reordering
+    repeated: Ints  # segments with payload that was captured before
     repeated_bytes: Ints  # payload whose sequence numbers passed here before
-    out_of_order: Ints  # segments that fill a gap within a round-trip time (3 ms where it is not known)
+    late: Ints  # segments that fill a gap: reordered, or sent again for one that was lost before it came here
     unsure_bytes: Ints  # of `repeated_bytes`, may be new: too many gaps were open at once
     syns: Ints
     fins: Ints

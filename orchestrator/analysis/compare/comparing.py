@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.compare import regression, selection
+from orchestrator.analysis.compare import axes, regression, selection
 from orchestrator.analysis.compare.designs import Unit
 from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, PointChange, Rule, RunSeries
 from orchestrator.analysis.compare.selection import Chosen
 from orchestrator.analysis.stats.level_steps import FEWEST_IN_ALL, Step, findable, steps
 from orchestrator.analysis.stats.statistics import quantile
+from orchestrator.core.errors import ConfigError
 from orchestrator.core.exitcodes import Exit
+from orchestrator.store.records import Manifest
 
 MOST_NIGHTS = 90
 
@@ -44,6 +46,7 @@ class Comparison:
     unit: Unit
     changes: tuple[PointChange, ...]
     labels: Mapping[str, str]
+    set_differently: tuple[str, ...]  # which points the sides set differently, and how
     differences: tuple[str, ...]  # what else differs between the sides, in sentences
     histories: tuple[History, ...]
 
@@ -59,17 +62,51 @@ class Comparison:
         return Exit.INCONCLUSIVE if len(self.of("cannot tell")) == len(self.changes) else Exit.OK
 
 
-def compare(results: Path, a: str, b: str, *, rule: Rule) -> Comparison:
-    """Compare what two names stand for (see `selection.choose`)."""
+def compare(results: Path, a: str, b: str, *, rule: Rule, settings: bool = False) -> Comparison:
+    """Compare what two names stand for (see `selection.choose`).
+
+    Points that the two sides set differently are not compared but told; ConfigError where no other is left. With
+    `settings` it is these settings that are compared: all points are, and what was set differently is told.
+    """
     reference, candidate = selection.choose(results, a), selection.choose(results, b)
-    found, labels = selection.pairs(reference, candidate)
+    apart = axes.set_apart(reference, candidate)
+    told = _set_differently(reference, apart)
+    if not settings and apart:
+        if apart.keys() >= reference.points.keys() & candidate.points.keys():
+            raise ConfigError(
+                f"{a} and {b} were set differently: {told[0]}",
+                hint=f"orch compare {a} {b} --settings compares settings",
+            )
+        reference, candidate = (axes.without(side, apart) for side in (reference, candidate))
+        told = [f"not compared: {line}" for line in told]
     name = selection.name_of(candidate)
+    found = () if settings or not name else histories(selection.nights(results, name)[-MOST_NIGHTS:], rule=rule)
+    return _compared(reference, candidate, rule, set_differently=told, found=found)
+
+
+def compare_axis(results: Path, wanted: str, axis: str, values: Sequence[str], *, rule: Rule) -> Comparison:
+    """Compare two values of an axis of a sweep (see `axes.by_axis`); the first one is the reference."""
+    first, second = axes.by_axis(results, wanted, axis, values)
+    told = _set_differently(first, axes.set_apart(first, second))
+    return _compared(first, second, rule, set_differently=told, found=())
+
+
+def _compared(
+    a: Chosen, b: Chosen, rule: Rule, *, set_differently: Sequence[str], found: tuple[History, ...]
+) -> Comparison:
+    pairs, labels = selection.pairs(a, b)
     return Comparison(
-        a=reference, b=candidate, rule=rule, unit=regression.unit_of(found),
-        changes=regression.compare(found, rule), labels=labels,
-        differences=tuple(differences(reference, candidate)),
-        histories=histories(selection.nights(results, name)[-MOST_NIGHTS:], rule=rule) if name else (),
+        a=a, b=b, rule=rule, unit=regression.unit_of(pairs), changes=regression.compare(pairs, rule), labels=labels,
+        set_differently=tuple(set_differently), differences=tuple(differences(a, b)), histories=found,
     )  # fmt: skip
+
+
+def _set_differently(chosen: Chosen, apart: Mapping[str, str]) -> list[str]:
+    """What was set differently in sentences, each with its points."""
+    points: dict[str, list[str]] = {}
+    for point in sorted(apart, key=lambda point: selection.natural(chosen.labels[point])):
+        points.setdefault(apart[point], []).append(chosen.labels[point])
+    return [f"{', '.join(labels)}: {how}" for how, labels in points.items()]
 
 
 def histories(nights: Sequence[Chosen], *, rule: Rule) -> tuple[History, ...]:
@@ -93,30 +130,32 @@ def histories(nights: Sequence[Chosen], *, rule: Rule) -> tuple[History, ...]:
 def differences(a: Chosen, b: Chosen) -> list[str]:
     """What else differs between the sides, so that nobody blames the network for a new version of a framework."""
     found = []
-    for what, path in (
-        ("commit", ("git", "commit")), ("scale", ("scale",)), ("testbed", ("topology", "kind")),
-        ("MTU", ("topology", "mtu")),
-    ):  # fmt: skip
-        found += _differs(what, _values(a, path), _values(b, path))
-    names = sorted({name for side in (a, b) for e in side.entries for name in e.manifest.get("versions") or {}})
-    for name in names:
-        found += _differs(name, _values(a, ("versions", name)), _values(b, ("versions", name)))
+    for what, of in _FACTS.items():
+        found += _differs(what, _values(a, of), _values(b, of))
+    for name in sorted({name for side in (a, b) for entry in side.entries for name in entry.manifest.versions}):
+        version = partial(_version, name)
+        found += _differs(name, _values(a, version), _values(b, version))
     return found
+
+
+_FACTS: Mapping[str, Callable[[Manifest], object]] = {
+    "commit": lambda manifest: manifest.git.commit if manifest.git else None,
+    "scale": lambda manifest: manifest.scale,
+    "testbed": lambda manifest: manifest.topology.kind,
+    "MTU": lambda manifest: manifest.topology.mtu,
+}
+
+
+def _version(name: str, manifest: Manifest) -> object:
+    return manifest.versions.get(name)
 
 
 def _differs(what: str, a: set[str], b: set[str]) -> list[str]:
     return [] if a == b else [f"{what}: {', '.join(sorted(a)) or 'none'} against {', '.join(sorted(b)) or 'none'}"]
 
 
-def _values(side: Chosen, path: Sequence[str]) -> set[str]:
-    found = set()
-    for entry in side.entries:
-        value: Any = entry.manifest
-        for step in path:
-            value = value.get(step) if isinstance(value, Mapping) else None
-        if value is not None:
-            found.add(str(value))
-    return found
+def _values(side: Chosen, of: Callable[[Manifest], object]) -> set[str]:
+    return {str(value) for entry in side.entries if (value := of(entry.manifest)) is not None}
 
 
 def _median(series: Sequence[RunSeries]) -> float:
@@ -139,6 +178,7 @@ def headline(comparison: Comparison) -> str:
     counts = {verdict: comparison.of(verdict) for verdict in ("worse", "better", "same", "cannot tell")}
     told = ", ".join(f"{len(points)} {verdict}" for verdict, points in counts.items() if points)
     lines = [f"{comparison.b.name} against {comparison.a.name}: {told} (of {len(comparison.changes)} points)"]
+    lines += [f"set differently: {line}" for line in comparison.set_differently]
     lines.append(basis(comparison))
     for verdict in ("worse", "better"):
         by_size = sorted(counts[verdict], key=lambda c: -abs(math.log(_telling(c).ratio)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ from orchestrator.analysis.stats.moderation import Moderated, Spread, moderated
 from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
 from orchestrator.analysis.traffic.throughput import Kept
-from orchestrator.store import tables
+from orchestrator.parts.topology import carried_bps
+from orchestrator.store import records, tables
+from orchestrator.store.records import Manifest, Span
 from orchestrator.store.rundir import Entry
 
 Floats = npt.NDArray[np.float64]
@@ -106,7 +108,7 @@ class Place:
     requested_bps: float
     load_bps: float
     path: Path
-    record: Mapping[str, Any]
+    record: records.Window
     point: str
     fresh: bool
 
@@ -217,26 +219,22 @@ def _point(requested: float, windows: Sequence[Window], spread: Moderated | None
 def places(entry: Entry) -> Iterator[Place]:
     """The valid windows of a run with one job whose loads are known."""
     manifest = entry.manifest
-    jobs = manifest.get("jobs") or []
-    valid = [window for window in manifest.get("windows") or [] if window.get("valid")]
-    if len(jobs) != 1 or not valid:
+    valid = [window for window in manifest.windows if window.valid]
+    if len(manifest.jobs) != 1 or not valid:
         return
-    job, scale = jobs[0], int(manifest["scale"])
-    planned = (manifest.get("sweep") or {}).get("points") or {}
+    (job,), scale = manifest.jobs, manifest.scale
     set_to = window_settings.of_windows(entry)
     for record in valid:
-        name = record["window"]
-        loads = [load["achieved_bps"] for load in record["loads"]]
-        if None in loads:
+        load_bps = record.achieved_bps
+        if load_bps is None:
             continue
-        about, mine = planned.get(name, {}), set_to[name]
+        point, mine = manifest.points.get(record.window), set_to[record.window]
         yield Place(
-            kind=Kind(str(job.get("model")), mine.traffic if loads else NO_TRAFFIC, _transport(record, job["name"]),
-                      len(job["ranks"]), str(job["workload"])),
-            setting=mine.setting if loads else mine.setting.without_traffic,
-            requested_bps=math.fsum(load["requested_bps"] for load in record["loads"]) * scale,
-            load_bps=math.fsum(loads) * scale, path=entry.path, record=record, point=str(about.get("point", "")),
-            fresh=bool(about.get("fresh")),
+            kind=Kind(str(job.model), mine.traffic if record.loads else NO_TRAFFIC, _transport(record, job.name),
+                      len(job.ranks), job.workload),
+            setting=mine.setting if record.loads else mine.setting.without_traffic,
+            requested_bps=record.requested_bps * scale, load_bps=load_bps * scale, path=entry.path, record=record,
+            point=point.point if point else "", fresh=point is not None and point.fresh,
         )  # fmt: skip
 
 
@@ -246,18 +244,17 @@ def windows_of(entry: Entry) -> Iterable[Window]:
     if not here:
         return
     manifest = entry.manifest
-    (job,) = manifest["jobs"]
-    times = series(tables.read(entry.path / "tables", "iterations"), job["name"])
+    (job,) = manifest.jobs
+    times = series(tables.read(entry.path / "tables", "iterations"), job.name)
     queues = Kept(tables.read(entry.path / "tables", "counters", where=_of_queues()))
-    scale = int(manifest["scale"])
+    scale = manifest.scale
     for place in here:
-        span_ns = (place.record["start_ns"], place.record["end_ns"])
         yield Window(
-            place=place, seconds=_within(times, place.record["iterations"][job["name"]]),
+            place=place, seconds=_within(times, place.record.iterations[job.name]),
             capacity_bps=min(_capacity(manifest), place.setting.least_rate_bps),
-            theory_bytes=float((job.get("theory") or {}).get("bytes_per_iteration", math.nan)) * scale, scale=scale,
-            emulated="emulated" in str(job.get("compute")),
-            link=shared_link(queues, manifest["topology"], span_ns=span_ns, scale=scale),
+            theory_bytes=job.theory_bytes * scale, scale=scale,
+            emulated="emulated" in (job.compute or ""),
+            link=shared_link(queues, manifest.topology, span_ns=place.record.span_ns, scale=scale),
         )  # fmt: skip
 
 
@@ -267,19 +264,23 @@ def _of_queues() -> Any:
     return pc.match_substring_regex(pc.field("counter"), r"^qdisc\.")
 
 
-def _within(times: JobSeries, span: Mapping[str, int]) -> Floats:
-    return times.within(span["first"], span["last"]).seconds
+def _within(times: JobSeries, span: Span) -> Floats:
+    return times.within(span.first, span.last).seconds
 
 
-def _capacity(manifest: Mapping[str, Any]) -> float:
-    """The rate of the slowest link: cross traffic and training meet on one."""
-    return min(float(link["rate"]) for link in manifest["topology"]["links"])
+def _capacity(manifest: Manifest) -> float:
+    """What the slowest link carries, in the unit of loads: cross traffic and training meet on one.
+
+    The rate of a real link counts what stands between frames; the buckets of a local testbed count frames.
+    """
+    topology = manifest.topology
+    rate = min(link.rate for link in topology.links)
+    return rate if topology.kind == "local" else carried_bps(rate, mtu=topology.mtu)
 
 
-def _transport(record: Mapping[str, Any], job: str) -> str:
+def _transport(record: records.Window, job: str) -> str:
     """RDMA passes captures by: what theory says was sent and no capture saw went that way."""
-    for row in record.get("training") or []:
-        sent, theory = row.get("sent_bytes"), row.get("theory_bytes")
-        if row["job"] == job and sent is not None and theory:
-            return "tcp" if sent > 0.5 * theory else "rdma"
+    for row in record.training:
+        if row.job == job and row.sent_bytes is not None and row.theory_bytes:
+            return "tcp" if row.sent_bytes > 0.5 * row.theory_bytes else "rdma"
     return ""

@@ -14,12 +14,26 @@ from typing import Any
 from orchestrator.analysis.compare.regression import Pair, RunSeries
 from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.core import safepath
-from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.store import rundir, shape, tables
+from orchestrator.core.errors import ConfigError, StoreError, UnsafePath
+from orchestrator.store import atomic, rundir, tables
+from orchestrator.store.records import Window
 from orchestrator.store.rundir import Entry
 
 BASELINES = "baselines"
 FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """A measured window of a run under the key of its point."""
+
+    entry: Entry
+    record: Window
+    job: str
+    key: str
+    label: str
+    values: Mapping[str, Any]  # of a sweep's axes
+    repetition: tuple[str, ...]  # what tells repetitions of a point apart, and tries of one repetition not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,20 +44,9 @@ class Chosen:
     entries: tuple[Entry, ...]
     points: Mapping[str, tuple[RunSeries, ...]]
     labels: Mapping[str, str]
+    windows: tuple[Measurement, ...]
     left_out: tuple[str, ...]  # sentences: which windows are invalid, and why
     began_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Window:
-    """A measured window of a run under the key of its point."""
-
-    entry: Entry
-    record: Mapping[str, Any]
-    job: str
-    key: str
-    label: str
-    repetition: tuple[str, ...]  # what tells repetitions of a point apart, and tries of one repetition not
 
 
 def choose(results: Path, wanted: str) -> Chosen:
@@ -63,14 +66,19 @@ def choose(results: Path, wanted: str) -> Chosen:
 def of_entries(entries: Sequence[Entry], *, name: str) -> Chosen:
     """The valid measurements of these runs; the last valid one of each repetition of a point counts."""
     in_order = sorted(entries, key=lambda entry: entry.run)
-    last: dict[tuple[str, ...], _Window] = {}
+    return of_windows([window for entry in in_order for window in windows_of(entry)], in_order, name=name)
+
+
+def of_windows(windows: Sequence[Measurement], entries: Sequence[Entry], *, name: str) -> Chosen:
+    """The valid ones of these windows, which are of these runs, oldest first."""
+    last: dict[tuple[str, ...], Measurement] = {}
     left_out = []
-    for window in (window for entry in in_order for window in _windows(entry)):
-        if window.record.get("valid"):
+    for window in windows:
+        if window.record.valid:
             place = (window.key, *window.repetition)
             last[place] = window
         else:
-            why = "; ".join(map(str, window.record.get("reasons") or ["not valid"]))
+            why = "; ".join(window.record.reasons) or "not valid"
             left_out.append(f"{window.label} in {window.entry.run}: {why}")
     points: dict[str, list[RunSeries]] = {}
     known: dict[tuple[Path, str], JobSeries] = {}
@@ -78,9 +86,10 @@ def of_entries(entries: Sequence[Entry], *, name: str) -> Chosen:
         points.setdefault(window.key, []).append(_series(window, known))
     several_jobs = len({window.job for window in last.values()}) > 1
     return Chosen(
-        name=name, entries=tuple(in_order), points={key: tuple(found) for key, found in points.items()},
+        name=name, entries=tuple(entries), points={key: tuple(found) for key, found in points.items()},
         labels={w.key: f"{w.label}, {w.job}" if several_jobs else w.label for w in last.values()},
-        left_out=tuple(left_out), began_ns=min((int(e.manifest.get("began_ns") or 0) for e in entries), default=0),
+        windows=tuple(last.values()), left_out=tuple(left_out),
+        began_ns=min((entry.manifest.began_ns for entry in entries), default=0),
     )  # fmt: skip
 
 
@@ -118,12 +127,9 @@ def name_of(chosen: Chosen) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-# Baselines
-
-
 def set_baseline(results: Path, name: str, wanted: Sequence[str]) -> Path:
     """Remember what these stand for now under a name; it replaces an older baseline of that name."""
-    if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
+    if not re.fullmatch(r"[\w-][\w.-]*", name):
         raise ConfigError(f"{name!r} cannot name a baseline; accepted: letters, digits, '-', '_' and '.'")
     chosen = choose(results, ",".join(wanted))
     if not chosen.points:
@@ -132,7 +138,7 @@ def set_baseline(results: Path, name: str, wanted: Sequence[str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     runs = [str(_relative(entry.path, results)) for entry in chosen.entries]
     record = {"format": FORMAT, "name": name, "set_ns": time.time_ns(), "of": list(wanted), "runs": runs}
-    rundir.write_json(path, record)
+    atomic.write_json(path, record)
     return path
 
 
@@ -190,7 +196,7 @@ def _entries(results: Path, wanted: str) -> list[Entry]:
         return [entry for entry in named if _instance(entry) == newest]
     of_sweep = [path for path in results.glob("sweeps/*/*") if path.name == wanted]
     if of_sweep:
-        return [entry for entry in _named(results, of_sweep[0].parent.name) if _sweep(entry).get("id") == wanted]
+        return [entry for entry in _named(results, of_sweep[0].parent.name) if _sweep_id(entry) == wanted]
     entry = rundir.find(results, wanted)
     if not entry.sealed:
         raise StoreError(f"{entry.run} is not sealed: {entry.outcome}", hint="wait for it, or orch recover")
@@ -215,7 +221,9 @@ def _of_day(results: Path, name: str, day: str) -> list[Entry]:
 
 def _named(results: Path, name: str) -> Iterable[Entry]:
     """The sealed runs in the folder of a sweep or an experiment."""
-    if not shape.name(name):
+    try:
+        safepath.segment(name)
+    except UnsafePath:
         return
     for path in sorted((results / name).glob(f"*/{rundir.MANIFEST}")):
         entry = rundir.entry_at(path.parent)
@@ -223,45 +231,44 @@ def _named(results: Path, name: str) -> Iterable[Entry]:
             yield entry
 
 
-def _sweep(entry: Entry) -> Mapping[str, Any]:
-    found = entry.manifest.get("sweep")
-    return found if isinstance(found, Mapping) else {}
+def _sweep_id(entry: Entry) -> str:
+    """The sweep that a run is of; empty for one of none."""
+    return entry.manifest.sweep.id if entry.manifest.sweep else ""
 
 
 def _instance(entry: Entry) -> str:
     """What belongs together: the runs of one sweep instance, else those of one day."""
-    return str(_sweep(entry).get("id") or _day(entry))
+    return _sweep_id(entry) or _day(entry)
 
 
 def _day(entry: Entry) -> str:
     """The day on which the run began, or its sweep: a night does not end at midnight."""
-    of_sweep = re.match(r"(\d{4})(\d{2})(\d{2})T", str(_sweep(entry).get("id", "")))
+    of_sweep = re.match(r"(\d{4})(\d{2})(\d{2})T", _sweep_id(entry))
     if of_sweep:
         return "-".join(of_sweep.groups())
-    began = entry.manifest.get("began_ns") or 0
-    return datetime.fromtimestamp(began / 1e9, tz=timezone.utc).date().isoformat()
+    return datetime.fromtimestamp(entry.manifest.began_ns / 1e9, tz=timezone.utc).date().isoformat()
 
 
 # Points
 
 
-def _windows(entry: Entry) -> Iterable[_Window]:
-    points = _sweep(entry).get("points") or {}
-    for record in entry.manifest.get("windows") or []:
-        window = str(record["window"])
-        planned = points.get(window, {})
-        if planned.get("fresh"):
+def windows_of(entry: Entry) -> Iterable[Measurement]:
+    """The measured windows of a run, one a job; checks of a sweep's own are left out."""
+    for record in entry.manifest.windows:
+        point = entry.manifest.points.get(record.window)
+        if point is not None and point.fresh:
             continue  # a check of the sweep's own, no repetition
-        key, label = window, window
+        key, label, values = record.window, record.window, dict[str, Any]()
         repetition: tuple[str, ...] = (entry.run,)
-        if planned:
-            key, label = str(planned["point"]), _values_text(planned.get("values") or {})
-            repetition = (_instance(entry), str(planned.get("repetition")))
-        for job in record.get("iterations") or {}:
-            yield _Window(entry=entry, record=record, job=job, key=f"{key} {job}", label=label, repetition=repetition)
+        if point is not None:
+            key, label, values = point.point, values_text(point.values), dict(point.values)
+            repetition = (_instance(entry), str(point.repetition))
+        for job in record.iterations:
+            yield Measurement(entry=entry, record=record, job=job, key=f"{key} {job}", label=label, values=values,
+                              repetition=repetition)  # fmt: skip
 
 
-def _values_text(values: Mapping[str, Any]) -> str:
+def values_text(values: Mapping[str, Any]) -> str:
     """Axis values in short: the last part of each field's path, or more where two axes end alike."""
     ends = [axis.rpartition(".")[2] for axis in values]
     return ", ".join(
@@ -270,13 +277,13 @@ def _values_text(values: Mapping[str, Any]) -> str:
     )
 
 
-def _series(window: _Window, known: dict[tuple[Path, str], JobSeries]) -> RunSeries:
+def _series(window: Measurement, known: dict[tuple[Path, str], JobSeries]) -> RunSeries:
     """The iterations of a window's job that every rank logged."""
     run = window.entry.path
     if (run, window.job) not in known:
         known[run, window.job] = series(tables.read(run / "tables", "iterations"), window.job)
-    span = window.record["iterations"][window.job]
-    seconds = known[run, window.job].within(span["first"], span["last"]).seconds
+    span = window.record.iterations[window.job]
+    seconds = known[run, window.job].within(span.first, span.last).seconds
     night, block = _instance(window.entry), " ".join(window.repetition)
     return RunSeries(run=window.entry.run, seconds=seconds, night=night, block=block)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.traffic import throughput
+from orchestrator.parts.topology import Link, Topology
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,9 +30,7 @@ class SharedLink:
     drops_per_s: float
 
 
-def shared_link(
-    counters: Any, topology: Mapping[str, Any], *, span_ns: tuple[int, int], scale: int
-) -> SharedLink | None:
+def shared_link(counters: Any, topology: Topology, *, span_ns: tuple[int, int], scale: int) -> SharedLink | None:
     """The fullest queue of a window by the samples of its counters (a pyarrow Table); None without any sample.
 
     Where cross traffic and training meet, bytes wait. Counters are sampled where they change, so that a mean of the
@@ -90,12 +88,11 @@ def _grown(time_ns: Any, value: Floats, span_ns: tuple[int, int]) -> float:
     return float(at[1] - at[0])
 
 
-def _rate_bps(topology: Mapping[str, Any], node: str, port: str) -> float:
+def _rate_bps(topology: Topology, node: str, port: str) -> float:
     """The rate of the link behind a port at full size; the slowest one's where the topology does not know the port."""
-    links = topology["links"]
-    known = [link for link in links if (node, port) in _ends(link)]
-    return min(float(link["rate"]) for link in known or links)
+    known = [link for link in topology.links if (node, port) in _ends(link)]
+    return min(link.rate for link in known or topology.links)
 
 
-def _ends(link: Mapping[str, Any]) -> tuple[tuple[Any, Any], ...]:
-    return (link.get("host"), link.get("device")), (link.get("switch"), link.get("switch_port"))
+def _ends(link: Link) -> tuple[tuple[str, str], ...]:
+    return (link.host, link.device), (link.switch, link.switch_port)

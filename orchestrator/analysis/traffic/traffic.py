@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.capture.trace import Trace
+from orchestrator.parts.topology import Node
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -122,14 +123,14 @@ def moving_average(values: Floats, bins: int) -> Floats:
     return cast(Floats, (total[high] - total[low]) / (high - low))
 
 
-def from_tables(capture_flows: Any, flow_packets: Any, *, nodes: Sequence[Mapping[str, Any]]) -> Traffic | None:
+def from_tables(capture_flows: Any, flow_packets: Any, *, nodes: Sequence[Node]) -> Traffic | None:
     """The traffic of a run from its tables (pyarrow) and the manifest's nodes; None when nothing was captured.
 
     Each flow is taken where it is sent from if that was captured, else where it arrives, else at the first place.
     """
     if not flow_packets.num_rows:
         return None
-    names = {node["address"]: node["name"] for node in nodes if node.get("address")}
+    names = {node.address: node.name for node in nodes if node.address}
     rows = capture_flows.to_pydict()
     origin = [(node, launch) for node, launch in zip(rows["node"], rows["launch"], strict=True)]
     keep = _one_place(rows, origin, names)

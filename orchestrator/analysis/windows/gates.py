@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.windows import portbytes
-from orchestrator.analysis.windows.clocks import Clock, OneWay, judge_clocks, judge_order
+from orchestrator.analysis.windows.clock_gates import Clock, OneWay, judge_clocks, judge_order
 from orchestrator.analysis.windows.conditions import Held, Hits, judge_held, judge_hits
 from orchestrator.analysis.windows.course import Course, judge_courses
 from orchestrator.analysis.windows.judgement import gate

@@ -14,7 +14,7 @@ from orchestrator.analysis.stats.iterations import JobSeries, series, spent
 from orchestrator.analysis.stats.steady import Drift, drift
 from orchestrator.analysis.traffic import throughput, trust
 from orchestrator.analysis.windows import (
-    clocks,
+    clock_gates,
     conditions,
     course,
     gates,
@@ -239,8 +239,8 @@ def _evidence(
         jobs=jobs,
         drifts=tuple(steadiness.found(window, job, trend) for job, trend in drifts.items()),
         shared_hosts=tuple(trust.shared_hosts(manifest.jobs)),
-        clocks=clocks.known(manifest),
-        one_way=tuple(clocks.OneWay(**{key: row[key] for key in TABLES["one_way"]}) for row in data.one_way),
+        clocks=clock_gates.known(manifest),
+        one_way=tuple(clock_gates.OneWay(**{key: row[key] for key in TABLES["one_way"]}) for row in data.one_way),
         swapped_pages=tuple(_swapped(data, manifest, span)),
         throttles=tuple((node, _growth(data, node, _THROTTLES, span)) for node in manifest.nodes),
         free_disk_bytes=tuple((node, float(free)) for node, free in manifest.free_disk_bytes.items()),

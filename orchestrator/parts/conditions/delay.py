@@ -49,7 +49,7 @@ class Config(Model):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    return named_hosts.unknown(config.host, topology, "host")
+    return named_hosts.problems([(("host",), config.host)], topology)
 
 
 def _command(node: Node) -> str:

@@ -50,7 +50,7 @@ class Config(Model):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = named_hosts.unknown_among(config.hosts, topology, "hosts")
+    found = named_hosts.problems(named_hosts.listed("hosts", config.hosts), topology)
     for i, ports in enumerate(config.ports):
         first, last = _range(ports)
         if not LOWEST <= first <= last <= HIGHEST:

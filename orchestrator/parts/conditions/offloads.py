@@ -30,7 +30,7 @@ class Config(OrWord):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    return named_hosts.unknown_among(config.hosts, topology, "hosts")
+    return named_hosts.problems(named_hosts.listed("hosts", config.hosts), topology)
 
 
 def requirements(config: Config, topology: Topology) -> list[Requirement]:

@@ -124,7 +124,7 @@ def _bucket_of(state: str) -> Bucket:
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    if found := named_hosts.unknown(config.host, topology, "host"):
+    if found := named_hosts.problems([(("host",), config.host)], topology):
         return found
     link = topology.link(config.host)
     if config.rate > link.rate:

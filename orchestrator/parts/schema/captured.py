@@ -38,7 +38,7 @@ TABLES: Mapping[str, Table] = {
             "payload_bytes": Column("int64", "transport payload"),
             "repeated_bytes": Column(
                 "int64",
-                "payload whose sequence numbers were captured before at this point (retransmissions)",
+                "payload whose sequence numbers were captured before at this point",
             ),
             "first_ns": Column("int64", "first packet"),
             "last_ns": Column("int64", "last packet"),
@@ -57,7 +57,7 @@ TABLES: Mapping[str, Table] = {
             "packets": Column("int64", "packets"),
             "wire_bytes": Column("int64", "layer-2 bytes, without FCS"),
             "payload_bytes": Column("int64", "transport payload"),
-            "repeated_bytes": Column("int64", "payload that was captured before at this point (retransmissions)"),
+            "repeated_bytes": Column("int64", "payload that was captured before at this point"),
         },
     ),
     "one_way": Table(
@@ -82,7 +82,7 @@ TABLES: Mapping[str, Table] = {
             "packets": Column("int64", "packets"),
             "wire_bytes": Column("int64", "layer-2 bytes, without FCS"),
             "payload_bytes": Column("int64", "transport payload"),
-            "repeated_bytes": Column("int64", "payload that was captured before at this point (retransmissions)"),
+            "repeated_bytes": Column("int64", "payload that was captured before at this point"),
             "frames": Column("int64", "that these packets are on the wire, cut to the MTU"),
             "captured_bytes": Column("int64", "layer 2, of the packets as they were captured"),
         },
@@ -98,7 +98,7 @@ TABLES: Mapping[str, Table] = {
             "packets": Column("int64", "packets"),
             "wire_bytes": Column("int64", "layer-2 bytes, without FCS"),
             "payload_bytes": Column("int64", "transport payload"),
-            "repeated_bytes": Column("int64", "payload that was captured before at this point (retransmissions)"),
+            "repeated_bytes": Column("int64", "payload that was captured before at this point"),
         },
     ),
 }

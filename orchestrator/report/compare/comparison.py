@@ -50,6 +50,7 @@ def data(comparison: Comparison) -> dict[str, Any]:
         "points": [
             {"label": comparison.labels[change.point], **dataclasses.asdict(change)} for change in comparison.changes
         ],
+        "set_differently": list(comparison.set_differently),
         "differences": list(comparison.differences),
         "histories": [dataclasses.asdict(history) for history in comparison.histories],
     }
@@ -107,13 +108,14 @@ def head(comparison: Comparison) -> tuple[str, ...]:
 
 
 def row(comparison: Comparison, point: PointChange) -> tuple[str, ...]:
-    """A point in that table."""
+    """A point in that table; the p is that of a difference, and says nothing of points that are the same."""
     p50, p99 = point.change("p50"), point.change("p99")
     adjusted = [change.p_adjusted for change in point.changes if not math.isnan(change.p_adjusted)]
+    p = "-" if not adjusted or point.verdict == "same" else f"{min(adjusted):.2g}"
     return (
         comparison.labels[point.point], point.verdict, percent(p50.ratio), _interval(p50.ratio, p50.low, p50.high),
         found_from(point), percent(p99.ratio), _interval(p99.ratio, p99.low, p99.high),
-        f"{min(adjusted):.2g}" if adjusted else "-", f"{point.nights[0]}, {point.nights[1]}",
+        p, f"{point.nights[0]}, {point.nights[1]}",
         f"{point.runs[0]}, {point.runs[1]}", f"{point.iterations[0]}, {point.iterations[1]}",
     )  # fmt: skip
 

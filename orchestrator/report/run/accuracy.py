@@ -15,20 +15,20 @@ from orchestrator.report.style import LINES, SERIES, SOFT, figure, legend
 def of_run(run: Run) -> dict[str, Cost]:
     """The cost of every job of a run that tells its accuracy."""
     found = {}
-    for job in run.manifest.get("jobs") or []:
-        nodes = dict.fromkeys(rank["node"] for rank in job.get("ranks") or [])
-        devices = {host["name"]: host.get("device") for host in run.hosts}
+    for job in run.manifest.jobs:
+        nodes = dict.fromkeys(job.nodes)
+        devices = {host.name: host.device or None for host in run.hosts}
         sent = [
             throughput.bins(
                 run.table("packets"),
-                {"node": node, "port": devices.get(node), "direction": "out", "kind": "training", "name": job["name"]},
+                {"node": node, "port": devices.get(node), "direction": "out", "kind": "training", "name": job.name},
                 column="payload_bytes",
             )
             for node in nodes
         ]
-        cost = costs.cost(run.table("iterations"), job["name"], sent)
+        cost = costs.cost(run.table("iterations"), job.name, sent)
         if cost is not None:
-            found[str(job["name"])] = cost
+            found[job.name] = cost
     return found
 
 

@@ -98,11 +98,11 @@ def _iterations(runs: Sequence[Run]) -> tuple[Any, str] | None:
                    marker="." if len(at) <= 60 else "", markersize=5)  # fmt: skip
     shown = next((run for run in runs if run.windows), runs[0])
     for window in shown.windows:
-        begin, end = (((window.get(key) or 0) - shown.origin_ns) / 1e9 for key in ("start_ns", "end_ns"))
+        begin, end = ((at_ns - shown.origin_ns) / 1e9 for at_ns in window.span_ns)
         panel.axvspan(begin, end, color=GRID, alpha=0.45, linewidth=0, zorder=0)
         panel.axvline(begin, color=SOFT, linewidth=0.8)
         panel.annotate(
-            str(window["window"]), (begin, 0.0), xycoords=("data", "axes fraction"), xytext=(4, 4),
+            window.window, (begin, 0.0), xycoords=("data", "axes fraction"), xytext=(4, 4),
             textcoords="offset points", fontsize=8, color=SOFT,
         )  # fmt: skip
     panel.set(xlabel="time since the first window began (s)", ylabel="iteration time (s)")
@@ -127,13 +127,13 @@ def _thinned(x: Any, y: Any) -> tuple[Any, Any]:
 def _cdf(runs: Sequence[Run]) -> tuple[Any, str] | None:
     curves = []
     for run, job, label, color, style in _series(runs):
-        measured = [window for window in run.windows if job.job in (window.get("iterations") or {})]
+        measured = [window for window in run.windows if job.job in window.iterations]
         for place, window in enumerate(measured):
-            span = window["iterations"][job.job]
-            values = np.sort(job.within(span["first"], span["last"]).seconds)
+            span = window.iterations[job.job]
+            values = np.sort(job.within(span.first, span.last).seconds)
             if len(values):
                 several = len(measured) > 1
-                name = f"{label}, {window['window']}" if several else label
+                name = f"{label}, {window.window}" if several else label
                 line = LINES[place % len(LINES)] if several else style
                 curves.append(
                     (values, name, SERIES[place % len(SERIES)] if len(runs) == 1 and several else color, line)
@@ -216,7 +216,7 @@ def _bytes(runs: Sequence[Run]) -> tuple[Any, str] | None:
 
 def _throughput(run: Run) -> tuple[Any, str] | None:
     packets = run.table("packets")
-    hosts = [host for host in run.hosts if throughput.captured(packets, node=host["name"], port=host.get("device"))]
+    hosts = [host for host in run.hosts if throughput.captured(packets, node=host.name, port=host.device or None)]
     if not hosts or run.end_ns <= run.origin_ns:
         return None
     shown = hosts[:_MOST_HOSTS]
@@ -226,12 +226,12 @@ def _throughput(run: Run) -> tuple[Any, str] | None:
     for panel, host in zip(panels, shown, strict=True):
         for kind, color in (("training", SERIES[0]), ("cross", SERIES[1])):
             for direction, style in (("out", "-"), ("in", "--")):
-                match = {"node": host["name"], "port": host.get("device"), "direction": direction, "kind": kind}
+                match = {"node": host.name, "port": host.device or None, "direction": direction, "kind": kind}
                 at, rate = throughput.bins(packets, match).rate(run.origin_ns, run.end_ns, step)
                 if rate.any():
                     label = f"{_KINDS[kind]}, {_WAYS[direction]}"
                     panel.plot(at, rate * run.scale / 1e9, color=color, linestyle=style, label=label, linewidth=1.1)
-        panel.set_title(host["name"], pad=3, loc="right")
+        panel.set_title(host.name, pad=3, loc="right")
     panels[-1].set_xlabel("time since the first window began (s)")
     top = max(panel.get_ylim()[1] for panel in panels)
     for panel in panels:

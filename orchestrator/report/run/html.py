@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from orchestrator.report.run.collectives import measured
 from orchestrator.report.run.figures import MOST_VIEWED, draw_all
 from orchestrator.report.runs import Run, load
 from orchestrator.report.traffic import trafficview
+from orchestrator.store.records import Window
 
 
 def render(runs: Sequence[Path], output: Path) -> Path:
@@ -38,9 +40,9 @@ def render(runs: Sequence[Path], output: Path) -> Path:
         "captures": [row for run in read for row in _captures(run)],
         "collectives": [row for run in read for row in _collectives(run)],
         "several": len(read) > 1,
-        "several_jobs": any(len(run.manifest.get("jobs") or []) > 1 for run in read),
+        "several_jobs": any(len(run.manifest.jobs) > 1 for run in read),
         "scales": sorted({run.scale for run in read}),
-        "emulated": any(_emulated(job) for run in read for job in run.manifest.get("jobs") or []),
+        "emulated": any("emulated" in (job.compute or "").lower() for run in read for job in run.manifest.jobs),
         "pictures": draw_all(read, folder),
         "traffic": [text for run in read if (text := _traffic(run, several=len(read) > 1))],
         "timeline": _timeline(read, folder),
@@ -49,23 +51,22 @@ def render(runs: Sequence[Path], output: Path) -> Path:
 
 
 def _title(runs: Sequence[Run]) -> str:
-    names = list(dict.fromkeys(str(run.manifest.get("experiment", run.id)) for run in runs))
+    names = list(dict.fromkeys(run.manifest.experiment for run in runs))
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _about(run: Run) -> dict[str, Any]:
     """Verdict, gates and provenance of a run."""
     manifest = run.manifest
-    outcome = str(manifest.get("outcome", "unknown"))
-    state = "valid" if manifest.get("valid") else "invalid"
-    if outcome != "completed":
-        state = outcome
-    reasons = [str(reason) for reason in manifest.get("reasons") or []]
-    if manifest.get("error"):
-        reasons.insert(0, f"at stage {manifest.get('stage', '?')}: {manifest['error']}")
+    state = "valid" if manifest.valid else "invalid"
+    if manifest.outcome != "completed":
+        state = manifest.outcome
+    reasons = list(manifest.reasons)
+    if manifest.error:
+        reasons.insert(0, f"at stage {manifest.stage or '?'}: {manifest.error}")
     if not reasons:
-        reasons = [f"{window['window']}: {why}" for window in run.windows for why in window.get("reasons") or []]
-    gates = [{"window": window["window"], **gate} for window in run.windows for gate in window.get("gates") or []]
+        reasons = [f"{window.window}: {why}" for window in run.windows for why in window.reasons]
+    gates = [{"window": window.window, **asdict(gate)} for window in run.windows for gate in window.gates]
     return {
         "id": run.id,
         "name": run.name,
@@ -73,43 +74,35 @@ def _about(run: Run) -> dict[str, Any]:
         "reasons": reasons,
         "gates": gates,
         "processors": [row for window in run.windows for row in _processors(window)],
-        "doubts": [f"{gate['window']}: {gate['message']}" for gate in gates if gate.get("passed") is None
-                   and gate.get("required")],
-        "failed": [
-            f"{launch['name']} on {launch['node']}: {launch['failed']}"
-            for launch in manifest.get("launches") or []
-            if launch.get("failed")
-        ],
-        "notes": [str(note) for note in manifest.get("notes") or []],
+        "doubts": [f"{gate['window']}: {gate['message']}" for gate in gates if gate["passed"] is None
+                   and gate["required"]],
+        "failed": [f"{launch.name} on {launch.node}: {launch.failed}" for launch in manifest.launches if launch.failed],
+        "notes": list(manifest.notes),
         "provenance": origin.provenance(run),
         "nodes": origin.nodes(run),
     }  # fmt: skip
 
 
-def _processors(window: Mapping[str, Any]) -> list[dict[str, str]]:
+def _processors(window: Window) -> list[dict[str, str]]:
     """How processors served each node in a window; shares in per cent, a dash for what was not counted."""
     return [
         {
-            "window": row["window_name"],
-            "host": row["host"],
-            "count": "-" if row["count"] is None else f"{row['count']:.0f}",
+            "window": window.window,
+            "host": row.host,
+            "count": "-" if row.count is None else f"{row.count:.0f}",
             **{
-                key.removesuffix("_share"): "-" if row[key] is None else f"{row[key]:.1%}"
-                for key in row
+                key.removesuffix("_share"): "-" if value is None else f"{value:.1%}"
+                for key, value in asdict(row).items()
                 if key.endswith("_share")
             },
         }
-        for row in window.get("processors") or []
+        for row in window.processors
     ]
-
-
-def _emulated(job: Mapping[str, Any]) -> bool:
-    return "emulated" in origin.plain(job.get("compute") or "").lower()
 
 
 def _summary(run: Run) -> list[dict[str, Any]]:
     """A row a window and job."""
-    valid = {window["window"]: window.get("valid") for window in run.windows}
+    valid = {window.window: window.valid for window in run.windows}
     loads = run.rows("loads")
     return [
         {

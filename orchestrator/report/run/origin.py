@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
 from orchestrator.report.quantities import rate
 from orchestrator.report.runs import Run
+from orchestrator.store.records import Clock, Git, Offset
 
 _OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
 
@@ -17,63 +19,58 @@ _OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generi
 def provenance(run: Run) -> list[tuple[str, str]]:
     """What ran, when, from which commit, on which links."""
     manifest = run.manifest
-    topology = manifest.get("topology") or {}
-    began, ended = manifest.get("began_ns"), manifest.get("ended_ns")
-    git = manifest.get("git") or {}
-    phases = manifest.get("phases") or {}
-    links = sorted({float(link["rate"]) for link in topology.get("links") or [] if link.get("rate")})
+    topology, began, ended = manifest.topology, manifest.began_ns, manifest.ended_ns
+    links = sorted({link.rate for link in topology.links if link.rate})
     rows = [
         ("run", run.id),
         ("began", _time(began) if began else ""),
         ("took", f"{(ended - began) / 1e9:.1f} s" if began and ended else ""),
-        ("of which", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases.items() if seconds >= 0.05)),
-        ("command line", shlex.join(str(word) for word in manifest.get("argv") or [])),
-        ("seed, repetition", f"{manifest.get('seed', '?')}, {manifest.get('repetition', '?')}"),
-        ("git", ", ".join(f"{key} {value}" for key, value in git.items() if value not in (None, ""))),
-        ("versions", ", ".join(f"{key} {value}" for key, value in (manifest.get("versions") or {}).items())),
-        ("testbed", f"{topology.get('kind', '?')}, {len(run.hosts)} hosts, MTU {topology.get('mtu', '?')}"),
+        ("of which", ", ".join(f"{name} {took:.1f} s" for name, took in manifest.phases.items() if took >= 0.05)),
+        ("command line", shlex.join(manifest.argv)),
+        ("seed, repetition", f"{_or_unknown(manifest.seed)}, {_or_unknown(manifest.repetition)}"),
+        ("git", _git(manifest.git)),
+        ("versions", ", ".join(f"{key} {value}" for key, value in manifest.versions.items())),
+        ("testbed", f"{topology.kind}, {len(run.hosts)} hosts, MTU {topology.mtu}"),
         ("links", ", ".join(rate(link) for link in links) + (f", divided by {run.scale}" if run.scale != 1 else "")),
     ]
-    for job in manifest.get("jobs") or []:
-        ranks = ", ".join(f"{rank['rank']} on {rank['node']}" for rank in job.get("ranks") or [])
-        what = [str(job[key]) for key in ("workload", "model") if job.get(key)]
-        if job.get("compute"):
-            what.append(f"compute: {plain(job['compute'])}")
-        rows.append((f"job {job['name']}", f"{', '.join(what)}; ranks {ranks}"))
-        theory = job.get("theory") or {}
-        if theory.get("source"):
-            rows.append((f"theory for {job['name']}", str(theory["source"])))
+    for job in manifest.jobs:
+        ranks = ", ".join(f"{rank.rank} on {rank.node}" for rank in job.ranks)
+        what = [text for text in (job.workload, job.model) if text]
+        if job.compute:
+            what.append(f"compute: {job.compute}")
+        rows.append((f"job {job.name}", f"{', '.join(what)}; ranks {ranks}"))
+        if job.theory is not None:
+            rows.append((f"theory for {job.name}", job.theory.source))
     return [(key, value) for key, value in rows if value]
 
 
-def plain(value: Any) -> str:
-    """A value of a manifest in words."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {plain(part)}" for key, part in value.items())
-    return str(value)
+def _or_unknown(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _git(git: Git | None) -> str:
+    known = {} if git is None else asdict(git)
+    return ", ".join(f"{key} {value}" for key, value in known.items() if value is not None)
 
 
 def nodes(run: Run) -> list[dict[str, str]]:
     """What was in force on each node."""
-    clocks = run.manifest.get("clocks") or {}
     found = []
-    for node in (run.manifest.get("topology") or {}).get("nodes") or []:
-        facts = run.facts(node["name"])
-        clock = clocks.get(node["name"]) or {}
+    for node in run.manifest.topology.nodes:
+        facts = run.facts(node.name)
+        clock = run.manifest.clocks.get(node.name, Clock())
         found.append(
             {
-                "name": node["name"]
-                if node.get("kind", "host") in ("host", node["name"])
-                else f"{node['name']} ({node['kind']})",
-                "address": " ".join(str(node.get(key) or "") for key in ("address", "device")).strip(),
+                "name": node.name if node.kind in ("host", node.name) else f"{node.name} ({node.kind})",
+                "address": f"{node.address} {node.device}".strip(),
                 "kernel": _kernel(facts.get("/proc/version")),
-                "congestion": _congestion(facts, node.get("address")),
+                "congestion": _congestion(facts, node.address),
                 "offloads": _offloads(facts.get("offloads")),
                 "clock": ", ".join(
-                    f"{when} {entry['offset_ns'] / 1e3:+.0f} ± {entry['uncertainty_ns'] / 1e3:.0f} µs"
-                    + _synchronised(entry)
-                    for when in ("before", "after")
-                    if (entry := clock.get(when))
+                    f"{when} {offset.offset_ns / 1e3:+.0f} ± {offset.uncertainty_ns / 1e3:.0f} µs"
+                    + _synchronised(offset)
+                    for when, offset in (("before", clock.before), ("after", clock.after))
+                    if offset is not None
                 ),
             }
         )
@@ -91,11 +88,11 @@ def _congestion(facts: Mapping[str, Any], address: str | None) -> str:
     return str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or "")
 
 
-def _synchronised(clock: Mapping[str, Any]) -> str:
+def _synchronised(clock: Offset) -> str:
     """What the node's own synchronisation said of its clock."""
-    sources = (("chrony", "chrony_ns"), ("PTP", "ptp_ns"))
-    bounds = [f"{name} ± {clock[key] / 1e3:.3g} µs" for name, key in sources if clock.get(key) is not None]
-    return f" ({', '.join(bounds)})" if bounds else ""
+    known = (("chrony", clock.chrony_ns), ("PTP", clock.ptp_ns))
+    told = [f"{name} ± {off_ns / 1e3:.3g} µs" for name, off_ns in known if off_ns is not None]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _kernel(version: Any) -> str:

@@ -45,7 +45,7 @@ def plot(flows: Sequence[tuple[float, int]], made: Mapping[str, Any], stem: Path
 def _generators(run: Run) -> list[dict[str, Any]]:
     """Window and source of everything that a flow generator sent, with its schedule where it has one."""
     schedules = {(row["window_name"], row["source"]): row for row in run.rows("schedules")}
-    windows = {window["window"]: window for window in run.windows}
+    windows = {window.window: window for window in run.windows}
     return [
         {**row, "plan": schedules.get((row["window_name"], row["source"])), "span": windows[row["window_name"]]}
         for row in run.rows("generated")
@@ -92,7 +92,7 @@ def beside(run: Run) -> tuple[Any, str] | None:
 
 def _beginning(shown: Mapping[str, Any]) -> int:
     """The middle of the window, moved to the beginning of a period of the bursts."""
-    middle: int = (shown["span"]["start_ns"] + shown["span"]["end_ns"] - SHOWN_NS) // 2
+    middle: int = (sum(shown["span"].span_ns) - SHOWN_NS) // 2
     plan = shown["plan"]
     if plan and plan["burst_period_s"]:
         period, zero = int(plan["burst_period_s"] * 1e9 + 0.5), int(plan["zero_ns"])
@@ -148,7 +148,7 @@ def injection(runs: Sequence[Run]) -> tuple[Any, str] | None:
         for shown in _generators(run):
             sent = _captured(run, shown).get("sent")
             if sent is not None:
-                _, rate = sent.rate(int(shown["span"]["start_ns"]), int(shown["span"]["end_ns"]), STEP_NS)
+                _, rate = sent.rate(shown["span"].start_ns, shown["span"].end_ns, STEP_NS)
                 label = f"{run.name}, {shown['source']}" + (f", {shown['window_name']}" if len(run.windows) > 1 else "")
                 curves.append((label, rate * run.scale / 1e9))
     if not curves:

@@ -43,7 +43,7 @@ def write(run: Run, path: Path, *, sources: Iterable[Source] | None = None) -> P
     parts = [source(run) for source in (SOURCES if sources is None else sources)]
     notes = {
         "run": run.id,
-        "experiment": str(run.manifest.get("experiment", "")),
+        "experiment": run.manifest.experiment,
         "zero_ns_since_epoch": str(_begin(run)),  # too long for the floats that readers of JSON make of it
         "scale": run.scale,
         "left_out": [part.left_out for part in parts if part.left_out],
@@ -53,7 +53,7 @@ def write(run: Run, path: Path, *, sources: Iterable[Source] | None = None) -> P
 
 
 def _begin(run: Run) -> int:
-    return int(run.manifest.get("began_ns") or run.origin_ns)
+    return run.manifest.began_ns or run.origin_ns
 
 
 def phases(run: Run) -> Part:
@@ -76,10 +76,10 @@ def phases(run: Run) -> Part:
         if name
     ]
     for window in run.windows:
-        if window.get("start_ns") and window.get("end_ns"):
-            args = {"valid": window.get("valid"), "reasons": window.get("reasons") or []}
-            found.append(Slice(process="run", track="windows", name=str(window["window"]), args=args,
-                               start_ns=int(window["start_ns"]), end_ns=int(window["end_ns"])))  # fmt: skip
+        if window.start_ns and window.end_ns:
+            args = {"valid": window.valid, "reasons": list(window.reasons)}
+            found.append(Slice(process="run", track="windows", name=window.window, args=args,
+                               start_ns=window.start_ns, end_ns=window.end_ns))  # fmt: skip
     return Part(found)
 
 
@@ -167,7 +167,7 @@ def _fresh(pair: Any, start: Any, pause: int) -> Any:
 def flows(run: Run) -> Part:
     """Flows of the cross traffic by their sources' own logs, and where these say nothing, as captured."""
     table = run.table("flows")
-    names = {node.get("address"): node["name"] for node in run.hosts}
+    names = {node.address: node.name for node in run.hosts}
     told = [row for row in table.to_pylist() if row["start_ns"] and _end(row) > row["start_ns"]]
     entries = [
         Slice(

@@ -59,11 +59,9 @@ def _look(place: Place, theirs: IterationScale) -> list[Seen]:
     if run.traffic is None:
         return []
     (job,) = run.jobs
-    span = place.record["iterations"][job.job]
-    whole = traffic.within(run.traffic, place.record["start_ns"], place.record["end_ns"])
-    found = of_window(
-        whole, job.within(span["first"], span["last"]), theirs, load_gbps=place.load_bps / 1e9, scale=run.scale
-    )
+    span = place.record.iterations[job.job]
+    whole = traffic.within(run.traffic, *place.record.span_ns)
+    found = of_window(whole, job.within(span.first, span.last), theirs, load_gbps=place.load_bps / 1e9, scale=run.scale)
     return [found] if found is not None else []
 
 
@@ -151,7 +149,7 @@ def bursts(places: Sequence[Place], printed: Salamy) -> Table:
             rows += [
                 (theirs.model, f"{theirs.load_gbps:g}", f"{best.load_bps / 1e9:.2f}", f"{plan['burst_height']:g}",
                  f"{printed.capacity_gbps * 1e9 / best.load_bps:.2f}", *_heights(run, best, plan))
-                for plan in run.rows("schedules") if plan["window_name"] == best.record["window"]
+                for plan in run.rows("schedules") if plan["window_name"] == best.record.window
             ]  # fmt: skip
     head = ("model", "printed load", "our load", "requested", "the link's rate", "sent", "received")
     caption = (
@@ -162,14 +160,14 @@ def bursts(places: Sequence[Place], printed: Salamy) -> Table:
 
 
 def _heights(run: Run, place: Place, plan: Mapping[str, Any]) -> tuple[str, str]:
-    loads = [load for load in place.record["loads"] if load["source"] == plan["source"]]
+    loads = [load for load in place.record.loads if load.source == plan["source"]]
     told = []
     for end, direction in (("src", "out"), ("dst", "in")):
-        found = throughput.bins(run.table("cross_packets"), {"node": loads[0][end], "direction": direction,
+        found = throughput.bins(run.table("cross_packets"), {"node": getattr(loads[0], end), "direction": direction,
                                                              "name": plan["source"]})  # fmt: skip
         value = height(
             replace(found, width_ns=CROSS_NS), zero_ns=plan["zero_ns"], width_ns=round(plan["burst_width_s"] * 1e9),
-            period_ns=round(plan["burst_period_s"] * 1e9), span_ns=(place.record["start_ns"], place.record["end_ns"]),
+            period_ns=round(plan["burst_period_s"] * 1e9), span_ns=place.record.span_ns,
         )  # fmt: skip
         told.append(NOTHING if math.isnan(value) else f"{value:.2f}")
     return told[0], told[1]

@@ -30,7 +30,7 @@ def render(entries: Sequence[Entry], output: Path) -> Path:
         "scales": sorted({scale for one in found for scale in one.series.scales}),
         "emulated": any(one.series.emulated for one in found),
         "tcp": any(one.series.kind.transport == "tcp" for one in found),
-        "stayed": sum(len(entry.manifest["windows"]) > 1 for entry in entries),
+        "stayed": sum(len(entry.manifest.windows) > 1 for entry in entries),
         "verdicts": study_causes.verdicts(found, printed),
         "pictures": [*study_figures.draw(found, printed, folder), *study_flows.draw(flows, folder)],
         "tables": tables(found, printed, study_flows.table(flows), study_flows.bursts(places, printed),

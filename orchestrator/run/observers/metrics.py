@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,6 +20,7 @@ from prometheus_client import (
 
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.run.observers.observing import HostSample, Observer
+from orchestrator.store.records import Summary
 from orchestrator.store.sweeps import Measured, Sweep
 
 HERE = "127.0.0.1"
@@ -82,19 +82,19 @@ class Metrics(Observer):
         self.windows = Counter("orch_windows", "Measured windows", ["valid"], registry=registry)
         self.capture_drops = Counter("orch_capture_dropped_packets", "Packets that captures dropped", registry=registry)
 
-    def run_began(self, manifest: Mapping[str, Any]) -> None:
+    def run_began(self, manifest: Summary) -> None:
         self.run.clear()
         self._last.clear()
-        self.run.labels(manifest["run"], manifest["experiment"], manifest.get("sweep", {}).get("id", "")).set(1)
+        self.run.labels(manifest.run, manifest.experiment, manifest.sweep.id if manifest.sweep else "").set(1)
 
-    def run_ended(self, manifest: Mapping[str, Any]) -> None:
+    def run_ended(self, manifest: Summary) -> None:
         self._leave_phase()
         for gauge in (self.run, self.requested, self.achieved, self.received, self.sent):
             gauge.clear()
-        self.runs.labels(manifest["outcome"]).inc()
-        for window in manifest["windows"]:
-            self.windows.labels("true" if window["valid"] else "false").inc()
-        self.capture_drops.inc((manifest.get("capture") or {}).get("dropped", 0))
+        self.runs.labels(manifest.outcome).inc()
+        for window in manifest.windows:
+            self.windows.labels("true" if window.valid else "false").inc()
+        self.capture_drops.inc(manifest.capture.dropped if manifest.capture else 0)
 
     def phase(self, name: str) -> None:
         self._leave_phase()
@@ -185,18 +185,18 @@ def write_results(path: Path, sweep: Sweep, found: Sequence[Measured], *, status
         ),
     ):
         Gauge(name, told, ["sweep"], registry=registry).labels(sweep.name).set(value)
-    for point in sweep.points:
-        name = str(point["point"])
-        mine = [one for one in found if one.point == name]
-        who = (sweep.name, name, ", ".join(f"{axis}={value}" for axis, value in point["values"].items()))
+    for point in sweep.plan.points:
+        mine = [one for one in found if one.point == point.point]
+        who = (sweep.name, point.point, ", ".join(f"{axis}={value}" for axis, value in point.values.items()))
         valid.labels(*who).set(len(mine))
         rates = [rate for rate in (one.achieved_bps for one in mine) if rate is not None]
         if rates:
             load.labels(*who).set(sum(rates) / len(rates))
-        rows = [row for one in mine for row in one.window["training"]]
-        for job in dict.fromkeys(row["job"] for row in rows):
+        rows = [row for one in mine for row in one.window.training]
+        for job in dict.fromkeys(row.job for row in rows):
             for key, gauge in figures.items():
-                known = [row[key] for row in rows if row["job"] == job and row[key] is not None]
+                values = [getattr(row, key) for row in rows if row.job == job]
+                known = [value for value in values if value is not None]
                 if known:
                     gauge.labels(*who, job).set(sum(known) / len(known))
     try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from orchestrator.store.records import Summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +30,10 @@ class Observer:
 
     samples_hosts = False  # whether `hosts` is wanted once a second, at the price of asking every host
 
-    def run_began(self, manifest: Mapping[str, Any]) -> None:
+    def run_began(self, manifest: Summary) -> None:
         """A run begins; what is known of it then."""
 
-    def run_ended(self, manifest: Mapping[str, Any]) -> None:
+    def run_ended(self, manifest: Summary) -> None:
         """A run is sealed, well or not."""
 
     def phase(self, name: str) -> None:

@@ -43,7 +43,7 @@ def _check(found: Trace) -> None:
     assert flows.wire_bytes.sum() == bins.wire_bytes.sum() == 2 * point.wire_bytes
     assert flows.payload_bytes.sum() == bins.payload_bytes.sum()
     assert flows.repeated_bytes.sum() == bins.repeated_bytes.sum() <= flows.payload_bytes.sum()
-    for name in ("packets", "payload_bytes", "retransmitted", "out_of_order", "window_bytes"):
+    for name in ("packets", "payload_bytes", "repeated", "late", "window_bytes"):
         assert (getattr(flows, name) >= 0).all()
     assert (flows.first_ns <= flows.last_ns).all()
     assert found.queue_pairs.opcodes.sum() == found.queue_pairs.packets.sum()

@@ -12,7 +12,8 @@ from typing import Any
 
 from orchestrator.cli import main
 from orchestrator.core.errors import OrchError
-from orchestrator.store import index, rundir
+from orchestrator.store import index, manifest, rundir
+from orchestrator.store.records import FORMAT, Summary
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 
@@ -29,14 +30,16 @@ WINDOW: dict[str, Any] = {
     "processors": [],
 }  # fmt: skip
 MANIFEST: dict[str, Any] = {
-    "format": 1, "run": "r1", "experiment": "e", "outcome": "completed", "stage": "sealed", "error": None, "scale": 100,
+    "format": FORMAT, "run": "r1", "experiment": "e", "outcome": "completed", "stage": "sealed", "error": None,
+    "scale": 100,
     "repetition": 1, "seed": 8, "point": "abc", "argv": ["orch"], "git": {"commit": "8e56fa4", "dirty": False},
     "began_ns": 1_795_000_000_000_000_000, "ended_ns": 1_795_000_010_000_000_000, "phases": {"open": 0.8, "total": 9.5},
     "controller": {"host": "desk", "boot": "b", "pids": "pid:[1]", "pid": 7, "start": 9}, "overhead_s": 1.2,
     "topology": {"kind": "local", "mtu": 1500, "nodes": [{"name": "h1", "kind": "host", "address": "10.0.0.1"}],
                  "links": [{"host": "h1", "device": "eth0", "switch": "s", "switch_port": "p1", "rate": 25e9}]},
     "jobs": [{"name": "training", "workload": "ddp", "model": "resnet50", "compute": "emulated",
-              "ranks": [{"rank": 0, "node": "h1"}], "theory": {"bytes_per_iteration": 2e6, "source": "ring"}}],
+              "ranks": [{"rank": 0, "node": "h1"}],
+              "theory": {"bytes_per_iteration": 2e6, "parameters": 5, "source": "ring"}}],
     "windows": [WINDOW], "launches": [], "clocks": {}, "notes": ["note"], "valid": True, "reasons": ["why"],
     "sweep": {"id": "20261121-abc", "name": "load", "points": {"w1": {
         "point": "p", "values": {"traffic.0.iperf.load": "8gbit"}, "repetition": 1, "fresh": False}}},
@@ -110,7 +113,8 @@ def _index(data: bytes, folder: Path) -> None:
 
 
 def _indices(source: random.Random) -> bytes:
-    good = {"format": index.FORMAT, "runs": {"e/r1": {"stamp": "STAMP", "manifest": index.brief(MANIFEST)}}}
+    brief = json.loads(manifest.encoded(manifest.decoded(json.dumps(MANIFEST).encode(), Summary)))
+    good = {"format": index.FORMAT, "runs": {"e/r1": {"stamp": "STAMP", "manifest": brief, "problem": ""}}}
     data = mutate.text(source, mutate.value(source, good, VALUES))
     return mutate.havoc(source, (data,)) if source.random() < 0.2 else data
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.parts.schema.column import Column, Table
-from orchestrator.store.rundir import Entry, entry_at
+from orchestrator.store.records import WindowSummary
+from orchestrator.store.rundir import Listed, entry_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,76 +108,61 @@ def arrow_table(rows: Sequence[Mapping[str, Any]], table: Table) -> pa.Table:
     return pa.Table.from_pylist(whole, schema=arrow_schema(table.columns))
 
 
-def runs_table(entries: Sequence[Entry]) -> pa.Table:
+def runs_table(entries: Sequence[Listed]) -> pa.Table:
     """A row a run, unsealed ones too; rates and sizes elsewhere are as on the wire: `scale` multiplies them back."""
     rows = []
     for entry in entries:
         manifest = entry.manifest
-        job: Mapping[str, Any] = next(iter(manifest.get("jobs", [])), {})
-        sweep = manifest.get("sweep", {})
+        job, sweep = next(iter(manifest.jobs), None), manifest.sweep
         rows.append(
             {
-                "run": entry.run, "experiment": manifest["experiment"], "outcome": entry.outcome,
-                "valid": bool(manifest.get("valid")), "reasons": "\n".join(manifest.get("reasons", [])),
-                "stage": manifest.get("stage"), "error": manifest.get("error"), "began_ns": manifest.get("began_ns"),
-                "ended_ns": manifest.get("ended_ns"), "point": manifest.get("point"),
-                "repetition": manifest.get("repetition"), "seed": manifest.get("seed"), "scale": manifest.get("scale"),
-                "workload": job.get("workload"), "model": job.get("model"), "ranks": len(job.get("ranks", [])),
-                "sweep": sweep.get("id"), "sweep_name": sweep.get("name"),
-                "git": (manifest.get("git") or {}).get("commit"),
-                "total_s": manifest.get("phases", {}).get("total"), "overhead_s": manifest.get("overhead_s"),
-                "path": str(entry.path),
+                "run": entry.run, "experiment": manifest.experiment, "outcome": entry.outcome, "valid": manifest.valid,
+                "reasons": "\n".join(manifest.reasons), "stage": manifest.stage, "error": manifest.error,
+                "began_ns": manifest.began_ns, "ended_ns": manifest.ended_ns, "point": manifest.point,
+                "repetition": manifest.repetition, "seed": manifest.seed, "scale": manifest.scale,
+                "workload": job.workload if job else None, "model": job.model if job else None,
+                "ranks": len(job.ranks) if job else 0, "sweep": sweep.id if sweep else None,
+                "sweep_name": sweep.name if sweep else None, "git": manifest.git.commit if manifest.git else None,
+                "total_s": manifest.phases.get("total"), "overhead_s": manifest.overhead_s, "path": str(entry.path),
             }
         )  # fmt: skip
     return arrow_table(rows, RUNS)
 
 
-def windows_table(entries: Sequence[Entry]) -> pa.Table:
+def windows_table(entries: Sequence[Listed]) -> pa.Table:
     """A row a measured window and job; loads are at full size, all sources together."""
-    rows = [row for entry in entries for window in entry.manifest.get("windows", []) for row in _window(entry, window)]
+    rows = [row for entry in entries for window in entry.manifest.windows for row in _window(entry, window)]
     return arrow_table(rows, WINDOWS)
 
 
-def _window(entry: Entry, window: Mapping[str, Any]) -> list[dict[str, Any]]:
-    manifest = entry.manifest
-    scale = manifest.get("scale", 1)
-    models = {job["name"]: job.get("model") for job in manifest.get("jobs", [])}
-    sweep = manifest.get("sweep", {})
-    planned = sweep.get("points", {}).get(window["window"], {})
-    rates = [load["achieved_bps"] for load in window["loads"]]
+def _window(entry: Listed, window: WindowSummary) -> list[dict[str, Any]]:
+    manifest, scale = entry.manifest, float(entry.manifest.scale)
+    models = {job.name: job.model for job in manifest.jobs}
+    sweep, point = manifest.sweep, manifest.points.get(window.window)
+    achieved = window.achieved_bps
     common = {
-        "run": entry.run, "experiment": manifest["experiment"], "window_name": window["window"],
-        "start_ns": window["start_ns"], "end_ns": window["end_ns"], "valid": bool(window["valid"]),
-        "reasons": "\n".join(window["reasons"]), "scale": scale,
-        "requested_bps": sum(load["requested_bps"] for load in window["loads"]) * float(scale),
-        "achieved_bps": None if None in rates else sum(rates) * float(scale),
-        "sweep": sweep.get("id"), "sweep_name": sweep.get("name"), "sweep_point": planned.get("point"),
-        "repetition": planned.get("repetition", manifest.get("repetition")), "recheck": planned.get("fresh", False),
-        "axis_values": json.dumps(planned["values"]) if planned else None,
+        "run": entry.run, "experiment": manifest.experiment, "window_name": window.window,
+        "start_ns": window.start_ns, "end_ns": window.end_ns, "valid": window.valid,
+        "reasons": "\n".join(window.reasons), "scale": manifest.scale,
+        "requested_bps": window.requested_bps * scale, "achieved_bps": None if achieved is None else achieved * scale,
+        "sweep": sweep.id if sweep else None, "sweep_name": sweep.name if sweep else None,
+        "sweep_point": point.point if point else None,
+        "repetition": point.repetition if point else manifest.repetition, "recheck": point is not None and point.fresh,
+        "axis_values": json.dumps(point.values) if point else None,
     }  # fmt: skip
-    jobs = window["training"] or [{}]
+    if not window.training:
+        return [{**common, "job": None, "model": None, **dict.fromkeys(_FIGURES)}]
     return [
-        {
-            **common,
-            "job": row.get("job"),
-            "model": models.get(row.get("job")),
-            **{key: row.get(key) for key in _FIGURES},
-        }
-        for row in jobs
+        {**common, "job": row.job, "model": models.get(row.job), **{key: getattr(row, key) for key in _FIGURES}}
+        for row in window.training
     ]
 
 
-def hosts_table(entries: Sequence[Entry]) -> pa.Table:
+def hosts_table(entries: Sequence[Listed]) -> pa.Table:
     """A row a node of each run's testbed, which only the whole manifest has."""
     rows = [
-        {
-            "run": entry.run,
-            "host": node["name"],
-            "kind": node.get("kind", "host"),
-            "address": node.get("address", ""),
-            "device": node.get("device", ""),
-        }
+        {"run": entry.run, "host": node.name, "kind": node.kind, "address": node.address, "device": node.device}
         for entry in filter(None, (entry_at(one.path) for one in entries))
-        for node in entry.manifest.get("topology", {}).get("nodes", [])
+        for node in entry.manifest.topology.nodes
     ]
     return arrow_table(rows, HOSTS)

@@ -1,0 +1,97 @@
+"""Two settings held against each other: points that were set differently, and the two values of an axis of a sweep."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.analysis.compare import selection, window_settings
+from orchestrator.analysis.compare.selection import Chosen, Measurement
+from orchestrator.core.errors import ConfigError
+
+_NOT_SET = "not set"
+
+
+def set_apart(a: Chosen, b: Chosen) -> dict[str, str]:
+    """How each common point was set differently on the two sides; points that were set alike are left out."""
+    first, second = _of_points(a), _of_points(b)
+    return {
+        point: told
+        for point in first.keys() & second.keys()
+        if (told := "; ".join(_differences(first[point], second[point])))
+    }
+
+
+def without(chosen: Chosen, points: Mapping[str, str]) -> Chosen:
+    """The same without these points."""
+    return replace(chosen, points={key: found for key, found in chosen.points.items() if key not in points})
+
+
+def by_axis(results: Path, wanted: str, axis: str, values: Sequence[str]) -> tuple[Chosen, Chosen]:
+    """The measurements with each of two values of a sweep's axis; points are matched by their other values.
+
+    `axis` is a field's path or its end, `values` are two of its values, or none where it has two. ConfigError where
+    there is no such axis, or it has other values.
+    """
+    chosen = selection.choose(results, wanted)
+    windows = [window for entry in chosen.entries for window in selection.windows_of(entry)]
+    axes = {path for window in windows for path in window.values}
+    found = sorted(path for path in axes if path == axis or path.endswith(f".{axis}"))
+    if len(found) != 1:
+        raise ConfigError(
+            f"{axis!r} names {len(found) or 'no'} axes of {wanted}; accepted: {', '.join(sorted(axes)) or 'no axis'}"
+        )
+    of_value: dict[str, list[Measurement]] = defaultdict(list)
+    for window in windows:
+        if found[0] in window.values:
+            of_value[str(window.values[found[0]])].append(_elsewhere(window, found[0]))
+    names = list(values) or list(of_value)
+    if len(names) != 2 or not of_value.keys() >= set(names):
+        raise ConfigError(f"{found[0]}: two values are compared; accepted: two of {', '.join(of_value)}")
+    end = found[0].rpartition(".")[2]
+    first, second = (
+        selection.of_windows(of_value[name], chosen.entries, name=f"{wanted} with {end} {name}") for name in names
+    )
+    return first, second
+
+
+def _elsewhere(window: Measurement, axis: str) -> Measurement:
+    """The window under the key of its values on all other axes."""
+    others = {path: value for path, value in window.values.items() if path != axis}
+    key = f"{json.dumps(others, sort_keys=True, default=str)} {window.job}"
+    return replace(window, key=key, label=selection.values_text(others) or "all")
+
+
+def _of_points(chosen: Chosen) -> dict[str, dict[str, set[str]]]:
+    """Everything that was set for each point: a path below the experiment, and the values there over its windows."""
+    known: dict[Path, dict[str, window_settings.WindowSetting]] = {}
+    found: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for window in chosen.windows:
+        run = window.entry
+        if run.path not in known:
+            known[run.path] = window_settings.of_windows(run)
+        setting = known[run.path][window.record.window].setting
+        found[window.key].append({**dict(setting.shared), **dict(setting.traffic), "requested load": _load(window)})
+    return {point: _together(mine) for point, mine in found.items()}
+
+
+def _together(found: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
+    paths = {path for one in found for path in one}
+    return {path: {one.get(path, _NOT_SET) for one in found} for path in paths}
+
+
+def _load(window: Measurement) -> str:
+    requested = math.fsum(load.requested_bps for load in window.record.loads) * window.entry.manifest.scale
+    return f"{requested / 1e9:g} Gbit/s"
+
+
+def _differences(a: Mapping[str, set[str]], b: Mapping[str, set[str]]) -> list[str]:
+    return [
+        f"{path} {', '.join(sorted(a.get(path, {_NOT_SET})))} against {', '.join(sorted(b.get(path, {_NOT_SET})))}"
+        for path in sorted({*a, *b})
+        if a.get(path, {_NOT_SET}) != b.get(path, {_NOT_SET})
+    ]
