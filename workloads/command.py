@@ -19,7 +19,7 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
-from workloads.common import between, shipping
+from workloads.common import between, environments, shipping
 from workloads.common.placement import WorkloadConfig, placement_problems
 from workloads.common.variables import Recorded
 from workloads.rank.external.command import Settings
@@ -253,9 +253,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
         if not program.startswith("{") and (program.startswith("/") or "/" not in program):
             remedy = f"install {program} on {name}, or give its whole path"
             needed.append(Requirement(node=name, kind="program", what=program, remedy=remedy, needed_by=NAME))
-        device = topology.node(name).device
-        remedy = f"name the data-plane device of {name} in the testbed file"
-        needed.append(Requirement(node=name, kind="device", what=device, remedy=remedy, needed_by=NAME))
+        needed.append(environments.device_requirement(topology.node(name), needed_by=NAME))
     return needed
 
 

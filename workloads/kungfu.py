@@ -111,7 +111,6 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
     for name in job.nodes:
         node = topology.node(name)
         python = config.python or node.python
-        device = f"name the data-plane device of {name} in the testbed file"
         needed += [
             Requirement(node=name, kind="program", what=config.launcher, remedy=_REMEDY, needed_by=NAME),
             Requirement(node=name, kind="module", what="kungfu", python=python, remedy=_REMEDY, needed_by=NAME),
@@ -119,7 +118,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
                 node=name, kind="module", what="torch", python=python, remedy="pip install torch==2.13.0",
                 needed_by=NAME,
             ),
-            Requirement(node=name, kind="device", what=node.device, remedy=device, needed_by=NAME),
+            environments.device_requirement(node, needed_by=NAME),
         ]  # fmt: skip
     return needed
 

@@ -12,7 +12,7 @@ from typing import Literal
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Job, Rank, Topology
-from workloads.common import mpi_ranks, shipping, torch_ranks
+from workloads.common import environments, mpi_ranks, shipping, torch_ranks
 from workloads.common.mpi_ranks import Mpi
 from workloads.rank.external.nccl_tests import Settings
 from workloads.readers.iteration_logs import LOG
@@ -152,10 +152,8 @@ def requirements(benchmark: Benchmark, job: Job, topology: Topology, *, needed_b
     """The program and the data-plane device on every host, mpirun and its daemons."""
     needed = []
     for name in job.nodes:
-        device = topology.node(name).device
-        remedy = f"name the data-plane device of {name} in the testbed file"
         needed += [
             Requirement(node=name, kind="program", what=benchmark.program, remedy=_BUILD, needed_by=needed_by),
-            Requirement(node=name, kind="device", what=device, remedy=remedy, needed_by=needed_by),
+            environments.device_requirement(topology.node(name), needed_by=needed_by),
         ]
     return [*needed, *mpi_ranks.requirements(benchmark.mpi, job, remedy=_OPEN_MPI, needed_by=needed_by)]

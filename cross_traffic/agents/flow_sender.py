@@ -1,6 +1,7 @@
 """Starts flows at absolute instants and sends them to sinks, each logged from its planned start to its acknowledgement.
 
-Run as `python -I -S -B flow_sender.py SPEC`, with flow_schedule.py beside it. SPEC is a JSON file with
+One file, since its schedule, its connections and its log share one loop and its state. Run as
+`python -I -S -B flow_sender.py SPEC`, with flow_schedule.py beside it. SPEC is a JSON file with
 
     source       address to send from, or "" for any
     start        {address, port} of the sink that has all senders start together

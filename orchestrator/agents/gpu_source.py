@@ -120,7 +120,7 @@ def value_of(field: Field) -> object:
 
 def check(status: int, what: str) -> None:
     if status != 0:
-        raise OSError("%s: NVML says error %d" % (what, status))
+        raise OSError("%s: NVML error %d" % (what, status))
 
 
 def open_streams(arguments: list[str]) -> list[object]:

@@ -1,5 +1,7 @@
 """PID 1 of a local testbed: builds namespaces for a switch and its hosts, and takes them down when its owner goes.
 
+One file, since it is started as a program by its path, with Python isolated from everything beside it (-I -S).
+
 Started inside fresh user (without root), network, mount, PID, UTS and IPC namespaces with one argument: the number of
 a descriptor, one end of a SOCK_SEQPACKET pair whose other end only the owner holds. One JSON object a message.
 

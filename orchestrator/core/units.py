@@ -7,17 +7,20 @@ import re
 import types
 import typing
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    GetJsonSchemaHandler,
     PlainSerializer,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
+    model_validator,
 )
+from pydantic_core import CoreSchema
 
 _NUMBER = re.compile(r" *([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?) *([A-Za-z%]+) *")
 
@@ -143,6 +146,22 @@ class Model(BaseModel):
         if isinstance(value, bool | str | float) and _only_int(cls.model_fields[str(info.field_name)].annotation):
             raise Mistake("not a whole number", accepted="digits alone, such as 5")
         return value
+
+
+class OrWord(Model):
+    """A mapping for which a word alone may stand: the value of its field WORD."""
+
+    WORD: ClassVar[str]
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler.resolve_ref_schema(handler(core))
+        return {"anyOf": [schema["properties"][cls.WORD], schema], "description": schema["description"]}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _word(cls, value: Any) -> Any:
+        return {cls.WORD: value} if isinstance(value, str) else value
 
 
 def _only_int(kind: Any) -> bool:

@@ -30,7 +30,7 @@ class Findings:
         """A line for each thing, for people."""
         lines = [f"missing: {lack.what}; remedy: {lack.remedy}" for lack in self.lacking]
         lines += [f"too small: {told}" for told in self.room.refused]
-        return lines + [f"warning: {told}" for told in self.room.told]
+        return lines + [f"warning: {told}" for told in self.room.warnings]
 
     def refuse(self, *, force: bool) -> None:
         """Raise one error with all that keeps runs from starting; what is too small does not where it is forced."""
@@ -68,7 +68,7 @@ def settle(plans: Iterable[RunPlan], *, force: bool, say: Callable[[str], None])
     """
     findings = look(plans)
     findings.refuse(force=force)
-    for told in (*findings.room.refused, *findings.room.told):
+    for told in (*findings.room.refused, *findings.room.warnings):
         say(f"  warning: {told}")
     return findings.room.refused
 
@@ -89,7 +89,7 @@ def of_hosts(plan: RunPlan, machines: Mapping[str, Machine]) -> Verdict:
     }
     return Verdict(
         refused=tuple(f"{node}: {told}" for node, verdict in verdicts.items() for told in verdict.refused),
-        told=tuple(f"{node}: {told}" for node, verdict in verdicts.items() for told in verdict.told),
+        warnings=tuple(f"{node}: {told}" for node, verdict in verdicts.items() for told in verdict.warnings),
     )
 
 
@@ -102,5 +102,5 @@ def _room(plans: Sequence[RunPlan], found: Machine) -> Verdict:
     ]
     return Verdict(
         refused=tuple(dict.fromkeys(told for verdict in verdicts for told in verdict.refused)),
-        told=tuple(dict.fromkeys(told for verdict in verdicts for told in verdict.told)),
+        warnings=tuple(dict.fromkeys(told for verdict in verdicts for told in verdict.warnings)),
     )

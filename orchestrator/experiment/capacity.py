@@ -39,7 +39,7 @@ class Verdict:
     """Sentences with their figures and what to do: `refused` keeps a run from starting, `told` does not."""
 
     refused: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def need(plan: RunPlan, nodes: Collection[str], *, controller: bool) -> Need:
@@ -64,7 +64,9 @@ def need(plan: RunPlan, nodes: Collection[str], *, controller: bool) -> Need:
 def judge(wanted: Need, machine: Machine, *, scales: bool) -> Verdict:
     """Hold what is wanted against what there is; `scales` says whether a larger scale makes what ranks hold smaller."""
     refused = [*_memory(wanted, machine, scales=scales), *_start(wanted, machine)]
-    return Verdict(refused=tuple(refused), told=() if refused else (*_tight(wanted, machine), *_busy(wanted, machine)))
+    return Verdict(
+        refused=tuple(refused), warnings=() if refused else (*_tight(wanted, machine), *_busy(wanted, machine))
+    )
 
 
 def _memory(wanted: Need, machine: Machine, *, scales: bool) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import typing
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,18 +11,15 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    GetJsonSchemaHandler,
     ValidationError,
     create_model,
     model_validator,
 )
-from pydantic_core import CoreSchema
 
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Mistake, Model, Share, rate_text
-from orchestrator.parts import registry
+from orchestrator.experiment.choice import Choice, choice_of
 from orchestrator.testbed.inventory import Inventory
 from orchestrator.testbed.local_testbed import Folder, ImageName, LocalTestbed, Program, RuntimeName
 
@@ -50,75 +46,6 @@ def _iterations_or_auto(value: Any) -> Any:
 
 
 WarmUp = Annotated[Annotated[int, Field(ge=0)] | Literal["auto"], BeforeValidator(_iterations_or_auto)]
-
-
-class Choice(BaseModel):
-    """One key that names a part, and below it what the part takes; a bare name takes its defaults."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bare_name(cls, value: Any) -> Any:
-        return {value: {}} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Choice:
-        if len(self.model_fields_set) != 1:
-            count = len(self.model_fields_set) or "nothing"
-            raise Mistake(f"holds {count}", accepted=f"exactly one of {', '.join(names_of(type(self)))}")
-        if self.config is None:
-            keys = ", ".join(names_of(config_of(type(self), self.name)))
-            raise Mistake("nothing stands below it", accepted=f"a mapping of {keys}", at=(self.name,))
-        return self
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Exactly one key; or the bare name of a part that needs nothing below it."""
-        schema = handler.resolve_ref_schema(handler(core))
-        properties = {name: _without_null(inner) for name, inner in schema.get("properties", {}).items()}
-        bare = [
-            name
-            for name in properties
-            if not any(field.is_required() for field in config_of(cls, name).model_fields.values())
-        ]
-        one = {**schema, "properties": properties, "minProperties": 1, "maxProperties": 1}
-        return {"anyOf": [one, {"type": "string", "enum": bare}]} if bare else one
-
-    @property
-    def name(self) -> str:
-        (field,) = self.model_fields_set
-        return str(type(self).model_fields[field].alias)
-
-    @property
-    def config(self) -> Any:
-        (field,) = self.model_fields_set
-        return getattr(self, field)
-
-
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an optional part where it stands: it is left out, or it is something."""
-    (kept,) = [inner for inner in schema["anyOf"] if inner != {"type": "null"}]
-    return dict(kept)
-
-
-def config_of(choice: type[Choice], name: str) -> type[BaseModel]:
-    """The model of what stands below a part's name."""
-    (field,) = [field for field in choice.model_fields.values() if field.alias == name]
-    return next(kind for kind in typing.get_args(field.annotation) if isinstance(kind, type))
-
-
-def names_of(model: type[BaseModel]) -> list[str]:
-    """The keys that a mapping of this model takes, as they stand in YAML."""
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _choice(title: str, kind: registry.Kind) -> type[Choice]:
-    fields: dict[str, Any] = {
-        name.replace("-", "_"): (part.Config | None, Field(default=None, alias=name))
-        for name, part in registry.parts_of(kind).items()
-    }
-    return create_model(title, __base__=Choice, **fields)
 
 
 def _or_path(schema: dict[str, Any]) -> None:
@@ -289,18 +216,18 @@ class Experiment(Model):
 @cache
 def model() -> type[Experiment]:
     """The experiment's model with the parts that are there in the place of every Choice."""
-    workload = _choice("WorkloadChoice", "workload")
-    traffic = _choice("TrafficChoice", "traffic")
+    workload = choice_of("WorkloadChoice", "workload")
+    traffic = choice_of("TrafficChoice", "traffic")
     job = _with(JobSpec, workload=workload)
     window = _with(WindowSpec, traffic=tuple[traffic, ...])  # type: ignore[valid-type]
     return _with(
         Experiment,
-        conditions=tuple[_choice("ConditionChoice", "condition"), ...],  # type: ignore[misc]
+        conditions=tuple[choice_of("ConditionChoice", "condition"), ...],  # type: ignore[misc]
         workload=workload | None,
         jobs=tuple[job, ...],  # type: ignore[valid-type]
         traffic=tuple[traffic, ...],  # type: ignore[valid-type]
         windows=tuple[window, ...],  # type: ignore[valid-type]
-        collect=tuple[_choice("CollectorChoice", "collector"), ...],  # type: ignore[misc]
+        collect=tuple[choice_of("CollectorChoice", "collector"), ...],  # type: ignore[misc]
     )
 
 

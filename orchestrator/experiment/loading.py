@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, documents, plan, renamed, sweepfile
+from orchestrator.experiment import config, documents, fitting, plan, renamed, sweepfile
 from orchestrator.experiment.documents import Document
 from orchestrator.experiment.experiment import Experiment, on_this_machine
 from orchestrator.testbed.inventory import Inventory
@@ -20,7 +20,7 @@ def sealed(path: Path) -> Experiment:
     document = documents.load(path, needs=config.EXPERIMENT_NEEDS)
     document = replace(document, data=renamed.current(document.data))
     experiment, _ = config.experiment_of(document, [])
-    plan.refuse_problems(experiment, plan.topology_of(experiment), document.place)
+    fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
     return experiment
 
 
@@ -31,7 +31,7 @@ def checked(path: Path, overrides: Sequence[str], *, local: bool) -> tuple[Exper
     experiment, document = config.load_experiment(path, overrides)
     if local:
         experiment = on_this_machine(experiment)
-    plan.refuse_problems(experiment, plan.topology_of(experiment), document.place)
+    fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
     return experiment, document
 
 

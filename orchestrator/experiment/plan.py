@@ -6,17 +6,17 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.core.errors import ConfigError, shortened
-from orchestrator.experiment import overloads, testbeds
-from orchestrator.experiment.experiment import Choice, Experiment, Measure, Validity
+from orchestrator.experiment import fitting
+from orchestrator.experiment.choice import Choice
+from orchestrator.experiment.experiment import Experiment, Measure, Validity
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import processor
 from orchestrator.parts.launch import Change, Launch, Requirement
-from orchestrator.parts.protocols import Demand, Problem, Source
+from orchestrator.parts.protocols import Demand, Source
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
 from orchestrator.testbed import inventory as inventory_testbed
@@ -25,8 +25,6 @@ from workloads.common import placement
 PORTS_PER_SOURCE = 16
 LONGEST_WINDOW_S = 3600.0  # of one that ends by iterations alone
 WARMUP_ALLOWANCE_S = 120.0  # how much longer than its window a traffic source may be needed
-
-Located = tuple[tuple[str | int, ...], Problem]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,60 +106,9 @@ class RunPlan:
         return tuple(node.name for node in self.topology.nodes if node.name in taking_part)
 
 
-def topology_of(experiment: Experiment) -> Topology:
-    """The testbed that the experiment names, as plain data."""
-    return testbeds.place(experiment.testbed).topology
-
-
-def problems(experiment: Experiment, topology: Topology) -> list[Located]:
-    """Every mistake that shows when the file is held against its testbed, with its path in the file."""
-    found: list[Located] = []
-
-    def ask(kind: registry.Kind, choice: Choice, *path: str | int) -> None:
-        part = registry.parts_of(kind)[choice.name]
-        found.extend(((*path, choice.name, *p.at), p) for p in part.problems(choice.config, topology))
-
-    for i, choice in enumerate(experiment.conditions):
-        ask("condition", choice, "conditions", i)
-    if not found:
-        found.extend(_changed_twice(experiment, topology))
-    for i, job in enumerate(experiment.all_jobs()):
-        ask("workload", job.workload, *(("jobs", i) if experiment.jobs else ()), "workload")
-    for i, window in enumerate(experiment.all_windows()):
-        at = ("windows", i, "traffic") if experiment.windows else ("traffic",)
-        before = len(found)
-        for k, choice in enumerate(window.traffic):
-            here = len(found)
-            ask("traffic", choice, *at, k)
-            loads = [one for one in found[here:] if one[0][-1] == "load"]
-            if loads and is_silent(choice):  # no load is what was meant
-                found[here:] = [one for one in found[here:] if one not in loads]
-        if len(found) == before:
-            found.extend((at, problem) for problem in overloads.problems(window, topology))
-    for i, choice in enumerate(experiment.collect):
-        ask("collector", choice, "collect", i)
-    return found
-
-
-def is_silent(choice: Choice) -> bool:
-    """Whether a source of cross traffic is asked for no load at all: it is planned as if it did not stand there."""
-    demands = registry.traffic(choice.name).demands(choice.config)
-    return bool(demands) and not any(demand.rate for demand in demands)
-
-
-def refuse_problems(experiment: Experiment, topology: Topology, place: Callable[[Sequence[str | int]], str]) -> None:
-    """Raise one ConfigError that tells every problem; `place` turns a path into file:line:column."""
-    lines = [
-        f"{place(loc)}: {'.'.join(map(str, loc))}: {shortened(problem.message)}; accepted: {problem.accepted}"
-        for loc, problem in problems(experiment, topology)
-    ]
-    if lines:
-        raise ConfigError("\n".join(lines))
-
-
 def build(experiment: Experiment) -> tuple[RunPlan, ...]:
     """The runs of an experiment that has no problems."""
-    topology = topology_of(experiment)
+    topology = fitting.topology_of(experiment)
     resolved = json.dumps(resolved_data(experiment), sort_keys=True)
     return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repetitions + 1))
 
@@ -169,7 +116,7 @@ def build(experiment: Experiment) -> tuple[RunPlan, ...]:
 def single(experiment: Experiment, repetition: int) -> RunPlan:
     """The run of an experiment that has this number, from 1, whatever `repetitions` says."""
     resolved = json.dumps(resolved_data(experiment), sort_keys=True)
-    return _run(experiment, topology_of(experiment), repetition, resolved)
+    return _run(experiment, fitting.topology_of(experiment), repetition, resolved)
 
 
 def resolved_data(experiment: Experiment) -> dict[str, Any]:
@@ -226,16 +173,6 @@ def _changes(experiment: Experiment, topology: Topology) -> tuple[Change, ...]:
     return tuple(found.values())
 
 
-def _changed_twice(experiment: Experiment, topology: Topology) -> Iterator[Located]:
-    seen: set[tuple[str, str]] = set()
-    for i, choice in enumerate(experiment.conditions):
-        for change in registry.condition(choice.name).changes(choice.config, topology):
-            if (change.node, change.name) in seen and not change.shared:
-                message = f"an earlier condition sets the {change.name} already"
-                yield ("conditions", i), Problem(at=(), message=message, accepted="one for each place")
-            seen.add((change.node, change.name))
-
-
 def _owned(
     launch: Launch, kind: registry.Kind, choice: Choice, *, window: str | None = None, source: str | None = None
 ) -> Launch:
@@ -270,7 +207,7 @@ def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[
         measure = window.measure or experiment.measure
         sources = []
         for place, choice in enumerate(window.traffic):
-            if is_silent(choice):
+            if fitting.is_silent(choice):
                 continue
             module = registry.traffic(choice.name)
             source = Source(
@@ -327,7 +264,7 @@ def _of_parts(experiment: Experiment, topology: Topology, jobs: Sequence[Planned
         yield from registry.workload(planned.workload).requirements(planned.config, planned.job, topology)
     for window in experiment.all_windows():
         for choice in window.traffic:
-            if not is_silent(choice):
+            if not fitting.is_silent(choice):
                 yield from registry.traffic(choice.name).requirements(choice.config, topology)
     for choice in experiment.collect:
         yield from registry.collector(choice.name).requirements(choice.config, topology)

@@ -162,7 +162,7 @@ def _room(run: RunPlan, machines: Mapping[str, Machine]) -> int:
     room = beforehand.of_hosts(run, machines)
     for told in room.refused:
         print(f"too small: {told}")
-    for told in room.told:
+    for told in room.warnings:
         print(f"warning: {told}")
     return len(room.refused)
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.topology import Topology
+from orchestrator.parts.topology import Node, Topology
 
 At = tuple[str | int, ...]
+
+
+def chosen(hosts: Sequence[str], topology: Topology) -> list[Node]:
+    """The hosts of these names, in the testbed's order; all of them where there is no name."""
+    return [host for host in topology.hosts if not hosts or host.name in hosts]
 
 
 def absent(name: str) -> str:

@@ -135,7 +135,7 @@ def parse_rules(output: str, *, table: str) -> str:
     ValueError for a table of that name whose rules are not ours.
     """
     if output.strip() and not output.lstrip().startswith("table "):
-        raise ValueError(f"nft said what cannot be understood: {output.strip()[:80]}")
+        raise ValueError(f"unexpected output of nft: {output.strip()[:80]}")
     blocks = re.split(r"^(?=table )", output, flags=re.MULTILINE)
     mine = [block for block in blocks if block.startswith(f"table netdev {table} ")]
     if not mine:

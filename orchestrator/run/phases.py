@@ -135,7 +135,7 @@ class Run:
         if self.plan.topology.kind == "local":
             return
         room = beforehand.of_hosts(self.plan, self.session.machines())
-        self.watch.notes += room.told
+        self.watch.notes += room.warnings
         if room.refused and not self.force:
             error = TestbedError(room.refused[0])
             for other in room.refused[1:]:

@@ -82,6 +82,87 @@ class _Sweeping:
     def outcome(self, status: int) -> SweepOutcome:
         return SweepOutcome(self.sweep, status, self.ledger, self.keys, self.runs_s, self.measured_s)
 
+    def recover(self) -> None:
+        """Seal what an earlier controller left: its windows may count, and its hosts are tidied up."""
+        for entry in sweeps.runs(self.results, self.sweep):
+            if entry.sealed:
+                continue
+            if entry.alive:
+                self.progress.say(f"  left alone: {entry.run} of this sweep goes on elsewhere")
+                continue
+            try:
+                recovery.seal(rundir.find(self.results, str(entry.path)))
+                self.progress.say(f"  sealed {entry.run}, which was cut off")
+            except OrchError as error:
+                self.progress.say(f"  {entry.run} was cut off and cannot be sealed: {error.message}")
+
+    def next_batch(self) -> Batch | None:
+        """The next run: least tried, in the order of the design, without quarantined hosts."""
+        return next(sweepplan.batches(self.definition, self.open_keys()), None)
+
+    def open_keys(self) -> list[Key]:
+        """What is worth a further try, and can have one."""
+        left = self.ledger.left(self.keys)
+        if not self.ledger.quarantined:
+            return left
+        points = {point.point: point for point in self.definition.points}
+        out = set(self.ledger.quarantined)
+        return [key for key in left if not out & set(plan.single(points[key[0]].experiment, key[1]).nodes())]
+
+    def measure(self, batch: Batch) -> Interrupted | None:
+        """Carry out one run and enter it; gives the interrupt that ended it, if one did."""
+        run = plan.single(batch.experiment, batch.repetition)
+        sweep = OfSweep(
+            id=self.sweep.id,
+            name=self.sweep.name,
+            definition=self.sweep.plan.definition,
+            mode=self.definition.file.mode,
+            points=batch.about(),
+        )
+        self.outlook = self.look_ahead()
+        label = f"[{self.outlook.name}: {self.outlook.text()}] {sweeptext.batch_text(batch)}"
+        outcome = execute.run_planned(
+            batch.experiment, run, results=self.results, wait_s=self.wait_s, progress=self.progress,
+            label=label, sweep=sweep, forced=self.forced, force=self.force, observer=self.observer,
+        )  # fmt: skip
+        self.progress.done()
+        self.ledger.take(outcome.path, outcome.manifest)
+        self.runs_s += outcome.manifest.phases["total"]
+        self.measured_s += sum(window.seconds for window in outcome.manifest.windows)
+        for line in sweeptext.run_lines(outcome.path, outcome.manifest):
+            self.progress.say(line)
+        if isinstance(outcome.error, Interrupted):
+            return outcome.error
+        self.quarantine(run.nodes(), outcome.error, outcome.manifest)
+        return None
+
+    def quarantine(self, nodes: Sequence[str], error: Exception | None, manifest: Manifest) -> None:
+        failed = manifest.failed_node if error is not None else None
+        why = error.message if isinstance(error, OrchError) else str(error)
+        out = self.ledger.watch_hosts(nodes, failed=failed, why=why)
+        if out is not None:
+            self.progress.say(
+                f"  {out} is left out from now on: {self.definition.file.quarantine} runs in a row failed because of it"
+            )
+
+    def look_ahead(self) -> Outlook:
+        """How far all is, as the next run begins."""
+        batches = list(sweepplan.batches(self.definition, self.open_keys()))
+        known = [*self.earlier, *self.ledger.found]
+        left, after = (sweepplan.estimate(part, known) for part in (batches, batches[1:]))
+        done, total, name = len(self.ledger.done.intersection(self.keys)), len(self.keys), self.sweep.name
+        if (whole := self.whole) is not None:
+            done, total, name = done + whole.done, total + whole.total, whole.name
+            left, after = (sweepplan.together([part, whole.after]) for part in (left, after))
+        return Outlook(name=name, done=done, total=total, left=left, after=after, since=datetime.now().astimezone())
+
+    def status(self) -> int:
+        missing = [key for key in self.keys if key not in self.ledger.done]
+        if not missing:
+            return 0
+        failed = any(key in self.ledger.failed or not self.ledger.tries[key] for key in missing)
+        return Exit.FAILED if failed else Exit.INCONCLUSIVE
+
 
 def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
     """The newest sweep of this very definition, or a new one."""
@@ -146,21 +227,21 @@ def carry_out(
     keys = chosen_keys(definition, conditions, sweep.id)
     ledger = Ledger(attempts=definition.file.attempts, quarantine=definition.file.quarantine)
     earlier = earlier_windows(results, sweep.name)
-    this = _Sweeping(
+    sweeping = _Sweeping(
         definition, sweep, ledger, keys, results, wait_s, progress, earlier, observer, whole, force, forced
     )
     with lock.machine(f"sweep-{sweep.id}", holder(sweep.id)):
-        _recover(this)
+        sweeping.recover()
         for entry in sweeps.runs(results, sweep):
             if entry.sealed:
                 ledger.take(entry.path, entry.manifest)
         progress.say(sweeptext.head_text(sweep, ledger, keys))
-        progress.part_of(this.brief)
-        while (batch := _next(this)) is not None:
-            interrupted = _measure(this, batch)
+        progress.part_of(sweeping.brief)
+        while (batch := sweeping.next_batch()) is not None:
+            interrupted = sweeping.measure(batch)
             if interrupted is not None:
-                return this.outcome(interrupted.exit_code)
-    return this.outcome(_status(this))
+                return sweeping.outcome(interrupted.exit_code)
+    return sweeping.outcome(sweeping.status())
 
 
 def settle(definition: Definition, keys: Sequence[Key], *, force: bool, progress: Progress) -> tuple[str, ...]:
@@ -172,91 +253,3 @@ def settle(definition: Definition, keys: Sequence[Key], *, force: bool, progress
 def earlier_windows(results: Path, name: str) -> list[sweeps.Measured]:
     """What sweeps of this name have measured, of whatever definition: it tells how long things take."""
     return sweeps.measured_by(results, name)
-
-
-def _recover(this: _Sweeping) -> None:
-    """Seal what an earlier controller left: its windows may count, and its hosts are tidied up."""
-    for entry in sweeps.runs(this.results, this.sweep):
-        if entry.sealed:
-            continue
-        if entry.alive:
-            this.progress.say(f"  left alone: {entry.run} of this sweep goes on elsewhere")
-            continue
-        try:
-            recovery.seal(rundir.find(this.results, str(entry.path)))
-            this.progress.say(f"  sealed {entry.run}, which was cut off")
-        except OrchError as error:
-            this.progress.say(f"  {entry.run} was cut off and cannot be sealed: {error.message}")
-
-
-def _next(this: _Sweeping) -> Batch | None:
-    """The next run: what has been tried least, in the order of the design, and needs no host that is quarantined."""
-    return next(sweepplan.batches(this.definition, _open(this)), None)
-
-
-def _open(this: _Sweeping) -> list[Key]:
-    """What is worth a further try, and can have one."""
-    left = this.ledger.left(this.keys)
-    if not this.ledger.quarantined:
-        return left
-    points = {point.point: point for point in this.definition.points}
-    out = set(this.ledger.quarantined)
-    return [key for key in left if not out & set(plan.single(points[key[0]].experiment, key[1]).nodes())]
-
-
-def _measure(this: _Sweeping, batch: Batch) -> Interrupted | None:
-    """Carry out one run and enter it; gives the interrupt that ended it, if one did."""
-    run = plan.single(batch.experiment, batch.repetition)
-    sweep = OfSweep(
-        id=this.sweep.id,
-        name=this.sweep.name,
-        definition=this.sweep.plan.definition,
-        mode=this.definition.file.mode,
-        points=batch.about(),
-    )
-    this.outlook = _outlook(this)
-    label = f"[{this.outlook.name}: {this.outlook.text()}] {sweeptext.batch_text(batch)}"
-    outcome = execute.run_planned(
-        batch.experiment, run, results=this.results, wait_s=this.wait_s, progress=this.progress,
-        label=label, sweep=sweep, forced=this.forced, force=this.force, observer=this.observer,
-    )  # fmt: skip
-    this.progress.done()
-    this.ledger.take(outcome.path, outcome.manifest)
-    this.runs_s += outcome.manifest.phases["total"]
-    this.measured_s += sum(window.seconds for window in outcome.manifest.windows)
-    for line in sweeptext.run_lines(outcome.path, outcome.manifest):
-        this.progress.say(line)
-    if isinstance(outcome.error, Interrupted):
-        return outcome.error
-    _quarantine(this, run.nodes(), outcome.error, outcome.manifest)
-    return None
-
-
-def _quarantine(this: _Sweeping, nodes: Sequence[str], error: Exception | None, manifest: Manifest) -> None:
-    failed = manifest.failed_node if error is not None else None
-    why = error.message if isinstance(error, OrchError) else str(error)
-    out = this.ledger.watch_hosts(nodes, failed=failed, why=why)
-    if out is not None:
-        this.progress.say(
-            f"  {out} is left out from now on: {this.definition.file.quarantine} runs in a row failed because of it"
-        )
-
-
-def _outlook(this: _Sweeping) -> Outlook:
-    """How far all is, as the next run begins."""
-    batches = list(sweepplan.batches(this.definition, _open(this)))
-    known = [*this.earlier, *this.ledger.found]
-    left, after = (sweepplan.estimate(part, known) for part in (batches, batches[1:]))
-    done, total, name = len(this.ledger.done.intersection(this.keys)), len(this.keys), this.sweep.name
-    if (whole := this.whole) is not None:
-        done, total, name = done + whole.done, total + whole.total, whole.name
-        left, after = (sweepplan.together([part, whole.after]) for part in (left, after))
-    return Outlook(name=name, done=done, total=total, left=left, after=after, since=datetime.now().astimezone())
-
-
-def _status(this: _Sweeping) -> int:
-    missing = [key for key in this.keys if key not in this.ledger.done]
-    if not missing:
-        return 0
-    failed = any(key in this.ledger.failed or not this.ledger.tries[key] for key in missing)
-    return Exit.FAILED if failed else Exit.INCONCLUSIVE

@@ -77,13 +77,13 @@ def test_too_little_memory_is_refused_with_figures_and_a_larger_scale_as_remedy(
 
 
 def test_memory_that_is_nearly_used_up_is_told(tmp_path):
-    (told,) = room(experiment(tmp_path, hosts=8, scale=100), Machine(processors=64, memory=2.7 * GIB)).told
+    (told,) = room(experiment(tmp_path, hosts=8, scale=100), Machine(processors=64, memory=2.7 * GIB)).warnings
     assert "of the 2.7 GiB of memory that is free" in told
 
 
 def test_more_busy_ranks_than_processors_are_a_warning(tmp_path):
     path = experiment(tmp_path, hosts=3, scale=1, workload="ddp: {model: resnet50, compute: real, batch: 8}")
-    (told,) = room(path, TWO_CORES).told
+    (told,) = room(path, TWO_CORES).warnings
     assert "3 ranks keep about 3.0 processors busy, and there are 2" in told
     assert room(path, ROOMY) == capacity.Verdict()
 

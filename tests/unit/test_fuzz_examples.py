@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from orchestrator.analysis.launch_outputs import rows_of
 from orchestrator.core.errors import StoreError, TransportError
-from orchestrator.experiment.sweepfile import Axis
+from orchestrator.experiment.axis import Axis
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.remote.transport import certificates, settings, tokens
 from orchestrator.remote.transport.settings import Hop

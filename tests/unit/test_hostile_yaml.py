@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from orchestrator.cli.main import main
-from orchestrator.experiment import documents
-from orchestrator.experiment.documents import MOST_BYTES, MOST_NODES
+from orchestrator.experiment import documents, yamltext
+from orchestrator.experiment.documents import MOST_BYTES
+from orchestrator.experiment.yamltext import MOST_NODES
 
 FULL = MOST_BYTES - 16
 MANY = "more than 20000 values"
@@ -70,8 +71,8 @@ def test_every_kind_of_file_is_read_so(tmp_path, kind, capsys):
 
 def test_composing_ends_with_the_first_value_too_many(monkeypatch):
     made = []
-    compose = documents._Loader.compose_node
-    monkeypatch.setattr(documents._Loader, "compose_node", lambda self, *at: made.append(1) or compose(self, *at))
+    compose = yamltext._Loader.compose_node
+    monkeypatch.setattr(yamltext._Loader, "compose_node", lambda self, *at: made.append(1) or compose(self, *at))
     with pytest.raises(documents.ConfigError):
         documents.parse(REFUSED["a flat flow list"][0], name="x", needs="all")
     assert len(made) == MOST_NODES + 1

@@ -170,7 +170,7 @@ def test_what_an_older_agent_wrote_is_taken_back_and_where_it_does_not_say_when_
     said = marker.read_text()
     marker.write_text("")
     swept = connect_agent(hello=False, run="sweep").sweep(soon(), keep_data=True)
-    assert "one: it cannot be told whether it was made before a reboot" in swept.failed[0]
+    assert "one: it is unknown whether it was made before a reboot" in swept.failed[0]
     marker.write_text(said)
     swept = connect_agent(hello=False, run="sweep").sweep(soon(), keep_data=True)
     assert (swept.undone, swept.failed) == (("one",), ())

@@ -142,7 +142,7 @@ def test_jobs_that_share_a_pair_of_hosts_have_no_bytes_of_their_own(tmp_path, ho
     assert math.isnan(one["sent_bytes"]) is mixed
     assert math.isnan(other["sent_bytes"])
     told = [(g["message"], g["required"]) for g in gate(run, "shared-hosts")]
-    text = "jobs training and other share hosts h1 and h3: their bytes cannot be told apart"
+    text = "jobs training and other share hosts h1 and h3: their bytes cannot be distinguished"
     assert told == ([(text, False)] if mixed else [])
 
 

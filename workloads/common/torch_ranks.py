@@ -161,13 +161,5 @@ def requirements(
             Requirement(node=name, kind="module", what=module, python=node.python, remedy=remedy, needed_by=needed_by)
             for module, remedy in wanted.items()
         ]
-        needed.append(
-            Requirement(
-                node=name,
-                kind="device",
-                what=node.device,
-                remedy=f"name the data-plane device of {name} in the testbed file",
-                needed_by=needed_by,
-            )
-        )
+        needed.append(environments.device_requirement(node, needed_by=needed_by))
     return needed

@@ -93,7 +93,7 @@ class Journal:
             change = Pending(argvs(entry["undo"]), sign_of(entry.get("sign")))
             words = [word for word in (about, entry.get("at")) if word]
             if not words:
-                unclear[key] = "it cannot be told whether it was made before a reboot"
+                unclear[key] = "it is unknown whether it was made before a reboot"
             elif any(map(elsewhere, words)):
                 unclear[key] = "it was made on another machine"
             elif all(map(of_this_boot, words)):

@@ -1,4 +1,7 @@
-"""Keeps a row for each conversation and each of its directions: the compiled third stage of the capture reader."""
+"""Keeps a row for each conversation and each of its directions: the compiled third stage of the capture reader.
+
+One file, since numba's cache watches the file of a compiled function and none that it calls.
+"""
 
 # Compiled code takes no keyword-only arguments, a call of a small part costs it time, and for mypy its integers are
 # NumPy's.

@@ -10,7 +10,7 @@ import numpy as np
 
 from orchestrator.analysis.capture import accounting
 from orchestrator.analysis.capture.flowtable import Ends, FlowTable
-from orchestrator.analysis.capture.pcap import in_order
+from orchestrator.analysis.capture.rotation import in_order
 from orchestrator.core.errors import CaptureError
 from orchestrator.parts.launch import Flow
 from orchestrator.parts.rows import BIN_NS, Columns

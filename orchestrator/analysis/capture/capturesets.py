@@ -16,7 +16,7 @@ import numpy as np
 from orchestrator.analysis.capture import accounting, binning, decoding, queuepairs, trace
 from orchestrator.analysis.capture.binning import BIN_BUDGET, BinStore
 from orchestrator.analysis.capture.flowtable import FlowTable, address_text
-from orchestrator.analysis.capture.pcap import in_order
+from orchestrator.analysis.capture.rotation import in_order
 from orchestrator.analysis.capture.trace import Flows, Point, QueuePairs, Trace
 from orchestrator.core.errors import CaptureError, ConfigError
 

@@ -13,7 +13,7 @@ import numpy as np
 from orchestrator.analysis.capture import accounting
 from orchestrator.analysis.capture.binning import BinStore
 from orchestrator.analysis.capture.flowtable import FlowTable
-from orchestrator.analysis.capture.pcap import in_order
+from orchestrator.analysis.capture.rotation import in_order
 from orchestrator.analysis.capture.sightings import Ints, Sightings
 from orchestrator.core.errors import CaptureError
 from orchestrator.parts.rows import Columns

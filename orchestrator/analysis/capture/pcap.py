@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
-from orchestrator.analysis.capture import framing
+from orchestrator.analysis.capture import framing, unpacking
 from orchestrator.analysis.capture.decoding import LINK_TYPES
+from orchestrator.analysis.capture.unpacking import Source
 from orchestrator.core.errors import CaptureError
 
 ETHERNET = 1
@@ -24,7 +25,6 @@ _FILE_HEADER_BYTES = 24
 _CHUNK_BYTES = 1 << 20
 _LARGEST_SNAP = 8 << 20
 _MOST_INTERFACES = 1 << 16
-_SLICE_BYTES = 4096  # what is unpacked at once, so that little is lost where a compressed file is cut off
 
 _MAGIC: dict[bytes, tuple[bool, int]] = {  # -> big-endian, nanoseconds a unit of the fraction
     b"\xa1\xb2\xc3\xd4": (True, 1000),
@@ -36,7 +36,6 @@ _SECTION_MAGIC = b"\x0a\x0d\x0d\x0a"
 _SECTION_ORDERS = {b"\x1a\x2b\x3c\x4d": True, b"\x4d\x3c\x2b\x1a": False}
 _PACKET_BLOCKS = (2, 3, 6)
 _MOST_OFFSET_S = 1 << 31
-_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _OTHERS = {
     b"\xa1\xb2\xcd\x34": ("is a pcap file of a patched libpcap", "convert it: editcap -F pcap IN OUT"),
     b"\x34\xcd\xb2\xa1": ("is a pcap file of a patched libpcap", "convert it: editcap -F pcap IN OUT"),
@@ -45,12 +44,6 @@ _OTHERS = {
     b"\xfd7zX": ("is compressed with xz", "unpack it: xz -dk FILE"),
     b"BZh9": ("is compressed with bzip2", "unpack it: bzip2 -dk FILE"),
 }
-
-
-class Source(Protocol):
-    """Bytes in a row."""
-
-    def readinto(self, into: memoryview, /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,91 +271,9 @@ def packets_of(path: Path, frames: Any, *, offset_ns: int = 0) -> Iterator[Captu
     """
     try:
         with path.open("rb", buffering=0) as raw, contextlib.ExitStack() as stack:
-            head = raw.read(4)
-            kind = next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), None)
-            if kind is None:
-                yield CaptureFile(path, _Plain(raw, head), frames, offset_ns=offset_ns)
-            else:
-                yield CaptureFile(path, stack.enter_context(_Unpacked(_Plain(raw, head), kind)), frames,
-                                  offset_ns=offset_ns)  # fmt: skip
+            yield CaptureFile(path, stack.enter_context(unpacking.source(raw)), frames, offset_ns=offset_ns)
     except OSError as error:
         raise CaptureError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def first_stamp(path: Path) -> int | None:
-    """When the first packet of a file was captured, in nanoseconds; None when there is none. CaptureError as above."""
-    with packets_of(path, framing.empty_frames(1)) as file:
-        for batch in file.batches():
-            return int(batch.frames[0, framing.STAMP])
-    return None
-
-
-def in_order(files: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """The files that can be read, by the instant of their first packet, since a ring of files wraps its names.
-
-    Those without a packet come last. With it, what kept the others from being read. One file alone is not looked into,
-    so that it may be a pipe.
-    """
-    if len(files) == 1:
-        return list(files), []
-    problems, stamped, without = [], [], []
-    for file in files:
-        try:
-            stamp = first_stamp(file)
-        except CaptureError as error:
-            problems.append(error.message)
-        else:
-            if stamp is None:
-                without.append(file)
-            else:
-                stamped.append((stamp, file))
-    return [file for _, file in sorted(stamped)] + without, problems
-
-
-class _Plain:
-    """A file of which the first bytes were read already; it need not be seekable, so that a pipe will do."""
-
-    def __init__(self, raw: Any, head: bytes) -> None:
-        self._raw = raw
-        self._head = head
-        self.closed = False
-
-    def readinto(self, into: memoryview) -> int:
-        if self._head:
-            count = min(len(self._head), len(into))
-            into[:count] = self._head[:count]
-            self._head = self._head[count:]
-            return count
-        return self._raw.readinto(into) or 0
-
-    def read(self, size: int) -> bytes:
-        """For the library that unpacks."""
-        buffer = bytearray(size)
-        return bytes(buffer[: self.readinto(memoryview(buffer))])
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class _Unpacked:
-    """What a compressed file holds, unpacked as it is read; EOFError where it is cut off or damaged."""
-
-    def __init__(self, packed: _Plain, kind: str) -> None:
-        import pyarrow as pa
-
-        self._stream = pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), kind)
-
-    def __enter__(self) -> _Unpacked:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-
-    def readinto(self, into: memoryview) -> int:
-        try:
-            return int(self._stream.readinto(into[:_SLICE_BYTES]))
-        except OSError as error:
-            raise EOFError(str(error)) from error
 
 
 def _header(head: bytes, path: Path) -> tuple[bool, int, int, int]:

@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-Matrix = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from orchestrator.analysis.traffic import graphs
+from orchestrator.analysis.traffic.graphs import Mask, Matrix
+
 Shape = Literal[
     "pair", "ring", "ring both ways", "chain", "star", "tree", "parameter servers", "full mesh", "none", "unknown"
 ]
@@ -20,7 +21,6 @@ CLEAR = 0.1  # by which it must be ahead of every other one
 TAKES_PART = 0.05  # of what the busiest host both sends and receives
 BACKGROUND = 0.1  # of a typical edge: less is no part of a pattern, and does not speak against one
 EVEN = 0.25  # the weakest edge against the typical one, from which on edges count as equal
-_MOST_STEPS = 3_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ def infer_groups(matrix: npt.ArrayLike) -> list[Pattern]:
     whole = np.array(matrix, np.float64)
     np.fill_diagonal(whole, 0.0)
     strong = np.maximum(whole, whole.T) >= BACKGROUND * _typical_maximum(whole)
-    groups = _components(strong & (whole + whole.T > 0))
+    groups = graphs.components(strong & (whole + whole.T > 0))
     found = []
     for group in groups:
         alone = np.zeros_like(whole)
@@ -139,10 +139,10 @@ def _candidates(matrix: Matrix) -> Iterator[_Candidate]:
         yield _Candidate(shape="pair", hosts=(0, 1), heads=0, edges=everyone, same_as=("ring", "star", "full mesh"))
         return
     both = np.minimum(matrix, matrix.T)
-    ring = _cycle(matrix)
+    ring = graphs.cycle(matrix)
     if ring:
         yield _Candidate(shape="ring", hosts=ring, heads=0, edges=_edges_of(ring, count))
-    around = _cycle(both) if count > 3 else None
+    around = graphs.cycle(both) if count > 3 else None
     if around:
         edges = _edges_of(around, count)
         yield _Candidate(shape="ring both ways", hosts=around, heads=0, edges=edges | edges.T,
@@ -158,83 +158,6 @@ def _edges_of(order: Sequence[int], count: int) -> Mask:
     edges = np.zeros((count, count), bool)
     edges[list(order), [*order[1:], order[0]]] = True
     return edges
-
-
-def _cycle(matrix: Matrix) -> tuple[int, ...] | None:
-    """The closed way through all hosts whose weakest edge is about the strongest possible, from host 0 on.
-
-    No such way's weakest edge exceeds the strongest threshold over which every host can be given a successor of its
-    own (a bottleneck assignment); over edges about as strong as that there are few ways, and it is one of them.
-    """
-    values = np.unique(matrix[matrix > 0])
-    low, high = 0, len(values)
-    while low < high:
-        middle = (low + high) // 2
-        if _assignable(matrix >= values[middle]):
-            low = middle + 1
-        else:
-            high = middle
-    if low == 0:
-        return None
-    for weaker in (1.0, 0.9, 0.75, 0.5):
-        if cycle := _hamiltonian(matrix, matrix >= weaker * values[low - 1]):
-            return cycle
-    return None
-
-
-def _assignable(allowed: Mask) -> bool:
-    """Whether every row can have a column of its own among those allowed (Kuhn's augmenting paths)."""
-    owner: dict[int, int] = {}
-    for row in range(len(allowed)):
-        # Breadth first, from the row over columns whose owners could move on.
-        reached: dict[int, int] = {}
-        line = [row]
-        free = None
-        for current in line:
-            for column in np.flatnonzero(allowed[current]).tolist():
-                if column not in reached:
-                    reached[column] = current
-                    if column not in owner:
-                        free = column
-                        break
-                    line.append(owner[column])
-            if free is not None:
-                break
-        if free is None:
-            return False
-        while free is not None:
-            mover = reached[free]
-            before = next((column for column, held in owner.items() if held == mover), None)
-            owner[free] = mover
-            if before is not None:
-                del owner[before]
-            free = before
-    return True
-
-
-def _hamiltonian(matrix: Matrix, allowed: Mask) -> tuple[int, ...] | None:
-    """A cycle through all hosts over allowed edges, strong ones first; None when there is none, or none soon found."""
-    count = len(matrix)
-    np.fill_diagonal(allowed, val=False)
-    after = [[int(to) for to in np.argsort(-matrix[host]) if allowed[host, to]] for host in range(count)]
-    if not all(after) or not allowed.any(axis=0).all():
-        return None
-    way, seen = [0], {0}
-    choices = [iter(after[0])]
-    for _ in range(_MOST_STEPS):
-        step = next((to for to in choices[-1] if to not in seen), None)
-        if step is None:
-            choices.pop()
-            seen.discard(way.pop())
-            if not way:
-                return None
-            continue
-        way.append(step)
-        seen.add(step)
-        if len(way) == count and allowed[step, 0]:
-            return tuple(way)
-        choices.append(iter(after[step]))
-    return None
 
 
 def _tree(both: Matrix) -> _Candidate:
@@ -257,35 +180,18 @@ def _tree(both: Matrix) -> _Candidate:
         same = ("one parameter server", *(("chain",) if count == 3 else ()))
         return _Candidate(shape="star", hosts=(hub, *rest), heads=1, edges=edges, same_as=same)
     if degree.max() == 2:
-        return _Candidate(shape="chain", hosts=_walk(edges, int(np.flatnonzero(degree == 1)[0])), heads=0, edges=edges)
+        return _Candidate(
+            shape="chain", hosts=graphs.walk(edges, int(np.flatnonzero(degree == 1)[0])), heads=0, edges=edges
+        )
     root = _root(edges, both)
-    return _Candidate(shape="tree", hosts=_walk(edges, root), heads=1, edges=edges)
+    return _Candidate(shape="tree", hosts=graphs.walk(edges, root), heads=1, edges=edges)
 
 
 def _root(edges: Mask, both: Matrix) -> int:
     """The host in the middle of a tree; of two the busier one."""
-    depth = [max(_depths(edges, host)) for host in range(len(edges))]
+    depth = [max(graphs.depths(edges, host)) for host in range(len(edges))]
     carried = np.where(edges, both, 0.0).sum(axis=1)
     return min(range(len(edges)), key=lambda host: (depth[host], -carried[host]))
-
-
-def _depths(edges: Mask, root: int) -> list[int]:
-    depth = {root: 0}
-    line = [root]
-    for host in line:
-        for to in np.flatnonzero(edges[host]).tolist():
-            if to not in depth:
-                depth[to] = depth[host] + 1
-                line.append(to)
-    return [depth[host] for host in sorted(depth)]
-
-
-def _walk(edges: Mask, start: int) -> tuple[int, ...]:
-    """Hosts of a tree from `start` on, nearer ones first."""
-    order = [start]
-    for host in order:
-        order += [to for to in np.flatnonzero(edges[host]).tolist() if to not in order]
-    return tuple(order)
 
 
 def _servers(both: Matrix) -> _Candidate | None:
@@ -316,17 +222,3 @@ def _typical_maximum(matrix: Matrix) -> float:
     """The median over hosts of their strongest edge, over those that have one."""
     strongest = np.maximum(matrix, matrix.T).max(axis=1, initial=0.0)
     return float(np.median(strongest[strongest > 0])) if (strongest > 0).any() else 0.0
-
-
-def _components(joined: Mask) -> list[list[int]]:
-    left, found = set(range(len(joined))), []
-    while left:
-        line = [min(left)]
-        left.discard(line[0])
-        for host in line:
-            more = [to for to in np.flatnonzero(joined[host]).tolist() if to in left]
-            left.difference_update(more)
-            line += more
-        if len(line) > 1:
-            found.append(sorted(line))
-    return found

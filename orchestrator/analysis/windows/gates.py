@@ -184,7 +184,7 @@ def _iterations(jobs: Iterable[Job], tolerances: Tolerances) -> Iterator[Gate]:
 def _sent(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
     for one, other, hosts in evidence.shared_hosts:
         names = f"{', '.join(hosts[:-1])} and {hosts[-1]}"
-        text = f"jobs {one} and {other} share hosts {names}: their bytes cannot be told apart"
+        text = f"jobs {one} and {other} share hosts {names}: their bytes cannot be distinguished"
         yield gate("shared-hosts", None, text, measured=math.nan, limit=None, required=False)
     for job in evidence.jobs:
         if math.isnan(job.sent_bytes) or not job.theory_bytes > 0:

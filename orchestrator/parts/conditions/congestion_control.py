@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Any
+from typing import ClassVar
 
-from pydantic import Field, GetJsonSchemaHandler, model_validator
-from pydantic_core import CoreSchema
+from pydantic import Field
 
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.core.units import Model
+from orchestrator.core.units import OrWord
 from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Change, Requirement, Sign
 from orchestrator.parts.protocols import Problem
@@ -29,38 +28,26 @@ _PAIRS = frozenset(
 _STATUS = frozenset({"linkdown", "dead", "offload", "rt_offload", "trap", "rt_trap", "offload_failed"})
 
 
-class Config(Model):
+class Config(OrWord):
     """Connections between hosts that are opened from now on use this algorithm; those that exist keep theirs."""
+
+    WORD: ClassVar[str] = "algorithm"
 
     algorithm: str = Field(pattern=r"^[a-z0-9_-]{1,15}$")
     """Its name in the kernel: cubic, bbr, reno, dctcp..."""
     hosts: tuple[str, ...] = ()
     """Only connections that end on these hosts; default: all."""
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schema = handler.resolve_ref_schema(handler(core))
-        return {"anyOf": [schema["properties"]["algorithm"], schema], "description": schema["description"]}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bare_algorithm(cls, value: Any) -> Any:
-        return {"algorithm": value} if isinstance(value, str) else value
-
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
     return named_hosts.problems(named_hosts.listed("hosts", config.hosts), topology)
-
-
-def _nodes(config: Config, topology: Topology) -> list[Node]:
-    return [host for host in topology.hosts if not config.hosts or host.name in config.hosts]
 
 
 def requirements(config: Config, topology: Topology) -> list[Requirement]:
     by = f"condition {NAME}"
     return [
         requirement
-        for node in _nodes(config, topology)
+        for node in named_hosts.chosen(config.hosts, topology)
         for requirement in (
             Requirement(
                 node=node.name,
@@ -116,7 +103,7 @@ def _replace(state: str, *, device: str) -> list[tuple[str, ...]]:
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
-    return [_change(node, config.algorithm) for node in _nodes(config, topology)]
+    return [_change(node, config.algorithm) for node in named_hosts.chosen(config.hosts, topology)]
 
 
 def _change(node: Node, algorithm: str) -> Change:

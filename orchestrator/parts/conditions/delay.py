@@ -127,7 +127,7 @@ def _refuse(state: str) -> list[tuple[str, ...]]:
 def parse(output: str) -> str:
     """Whose packets go through the queue, from `iptables -S PREROUTING`."""
     if not output.startswith("-P PREROUTING "):
-        raise ValueError(f"iptables said what cannot be understood: {output.strip()[:80]}")
+        raise ValueError(f"unexpected output of iptables: {output.strip()[:80]}")
     mine = [line for line in output.splitlines() if f"--queue-num {QUEUE} " in f"{line} "]
     sources = [match[1] for line in mine if (match := re.search(r"-s (\S+)/(?:32|128) ", line))]
     if len(sources) != len(mine):

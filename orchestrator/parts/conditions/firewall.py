@@ -51,10 +51,10 @@ class Config(Model):
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
     found = named_hosts.problems(named_hosts.listed("hosts", config.hosts), topology)
-    for i, asked in enumerate(config.ports):
-        first, last = _range(asked)
+    for i, ports in enumerate(config.ports):
+        first, last = _range(ports)
         if not LOWEST <= first <= last <= HIGHEST:
-            message = f"{asked} are no ports of a run"
+            message = f"{ports} are no ports of a run"
             accepted = f"ports from {LOWEST} to {HIGHEST}, without that of sshd: below are the host's own"
             found.append(Problem(at=("ports", i), message=message, accepted=accepted))
     return found
@@ -65,14 +65,10 @@ def _range(ports: int | str) -> tuple[int, int]:
     return int(first), int(last or first)
 
 
-def _nodes(config: Config, topology: Topology) -> list[Node]:
-    return [host for host in topology.hosts if not config.hosts or host.name in config.hosts]
-
-
 def requirements(config: Config, topology: Topology) -> list[Requirement]:
     by = f"condition {NAME}"
     needed = []
-    for node in _nodes(config, topology):
+    for node in named_hosts.chosen(config.hosts, topology):
         device = "name a device that exists"
         needed += [
             Requirement(node=node.name, kind="program", what="nft", remedy=packages.remedy("nft"), needed_by=by),
@@ -85,7 +81,10 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
 def changes(config: Config, topology: Topology) -> list[Change]:
     """A table on each host."""
     ports = _merged([*KNOWN_PORTS, *map(_range, config.ports)])
-    return [_change(node, [host.address for host in topology.hosts], ports) for node in _nodes(config, topology)]
+    return [
+        _change(node, [host.address for host in topology.hosts], ports)
+        for node in named_hosts.chosen(config.hosts, topology)
+    ]
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -159,7 +158,7 @@ def parse(output: str) -> str:
     ValueError for a table of that name whose rules are not ours.
     """
     if output.strip() and not output.lstrip().startswith("table "):
-        raise ValueError(f"nft said what cannot be understood: {output.strip()[:80]}")
+        raise ValueError(f"unexpected output of nft: {output.strip()[:80]}")
     blocks = re.split(r"^(?=table )", output, flags=re.MULTILINE)
     mine = [block for block in blocks if block.startswith(f"table inet {TABLE} ")]
     if not mine:

@@ -2,54 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, GetJsonSchemaHandler, model_validator
-from pydantic_core import CoreSchema
+from pydantic import Field
 
-from orchestrator.core.units import Model
+from orchestrator.core.units import OrWord
 from orchestrator.parts import named_hosts, offload_change
 from orchestrator.parts.launch import Change, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.topology import Node, Topology
+from orchestrator.parts.topology import Topology
 
 NAME = "offloads"
 
 
-class Config(Model):
+class Config(OrWord):
     """TSO, GSO, GRO, and LRO where a driver has it, of hosts' data-plane devices, until the run ends.
 
     Costs processor time for each frame; the wire carries the same frames with and without.
     """
+
+    WORD: ClassVar[str] = "state"
 
     state: Literal["off"] = Field()
     """What they are to be."""
     hosts: tuple[str, ...] = ()
     """Only these hosts; default: all."""
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schema = handler.resolve_ref_schema(handler(core))
-        return {"anyOf": [schema["properties"]["state"], schema], "description": schema["description"]}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bare_state(cls, value: Any) -> Any:
-        return {"state": value} if isinstance(value, str) else value
-
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
     return named_hosts.problems(named_hosts.listed("hosts", config.hosts), topology)
 
 
-def _nodes(config: Config, topology: Topology) -> list[Node]:
-    return [host for host in topology.hosts if not config.hosts or host.name in config.hosts]
-
-
 def requirements(config: Config, topology: Topology) -> list[Requirement]:
     by = f"condition {NAME}"
-    return [need for node in _nodes(config, topology) for need in offload_change.requirements(node.name, by)]
+    return [
+        need
+        for node in named_hosts.chosen(config.hosts, topology)
+        for need in offload_change.requirements(node.name, by)
+    ]
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
-    return [offload_change.off(NAME, node.name, node.device) for node in _nodes(config, topology)]
+    return [offload_change.off(NAME, node.name, node.device) for node in named_hosts.chosen(config.hosts, topology)]

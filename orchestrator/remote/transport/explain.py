@@ -36,7 +36,7 @@ def _translated(error: Exception, target: SshTarget, deadline: Deadline) -> Orch
         return TransportError(
             f"cannot connect by SSH: {error}",
             node=target.name,
-            hint=f"see what this says: {by_hand}; where it works, raise MaxStartups in its sshd_config",
+            hint=f"see the output of: {by_hand}; where it works, raise MaxStartups in its sshd_config",
         )
     if isinstance(error, TimeoutError) or deadline.expired:
         return DeadlineExceeded("gave up waiting for the SSH connection", node=target.name, hint=f"try: {by_hand}")
@@ -44,7 +44,7 @@ def _translated(error: Exception, target: SshTarget, deadline: Deadline) -> Orch
         message = f"no address is known for {target.host}"
         return TransportError(message, node=target.name, hint="give its name or address in `ssh`, or an alias")
     text = str(error) or type(error).__name__
-    return TransportError(f"cannot connect by SSH: {text}", node=target.name, hint=f"see what this says: {by_hand}")
+    return TransportError(f"cannot connect by SSH: {text}", node=target.name, hint=f"see the output of: {by_hand}")
 
 
 def refused(hop: Hop, identities: Identities) -> TransportError:

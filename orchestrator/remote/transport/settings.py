@@ -154,7 +154,7 @@ def ask(target: SshTarget, deadline: Deadline) -> Settings:
         raise TransportError(
             f"ssh does not accept its settings for {target.host}: {said}",
             node=target.name,
-            hint=loop if "loop" in said else f"see what this says: {target.by_hand('true')}",
+            hint=loop if "loop" in said else f"see the output of: {target.by_hand('true')}",
         )
     return parsed(done.stdout)
 

@@ -214,7 +214,7 @@ class _Login:
             return dropped
         text = f"cannot connect by SSH: its ProxyCommand ended: {said or 'without a word'}"
         by_hand = self.hop.target.by_hand("true")
-        return TransportError(text, node=self.hop.target.name, hint=f"see what this says: {by_hand}")
+        return TransportError(text, node=self.hop.target.name, hint=f"see the output of: {by_hand}")
 
 
 def _proxy(command: str, hop: Hop, closing: contextlib.ExitStack) -> _Stream:

@@ -98,7 +98,7 @@ def _mark(comparison: Comparison) -> str:
     open_points = len(comparison.of("cannot tell"))
     if open_points == len(comparison.changes):
         return "cannot tell"
-    return "no point is worse" + (f"; {open_points} cannot be told" if open_points else "")
+    return "no point is worse" + (f"; {open_points} inconclusive" if open_points else "")
 
 
 def head(comparison: Comparison) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ def lists(comparison: Comparison) -> list[tuple[str, list[str]]]:
     """What is told beside the table, as titles with sentences."""
     undecided = [f"{comparison.labels[c.point]}: {c.why}{_could(c)}" for c in comparison.of("cannot tell")]
     titled = [
-        ("Cannot be told, and why", undecided),
+        ("Inconclusive, and why", undecided),
         ("Steps in the history", step_lines(comparison.histories)),
         ("Not counted, since not valid", [*comparison.a.left_out, *comparison.b.left_out]),
         (f"What else differs ({comparison.a.name} against {comparison.b.name})", list(comparison.differences)),

@@ -150,7 +150,7 @@ def order(found: Sequence[Analysed], printed: Salamy) -> Table:
     head = ("model", "load (Gbit/s)", "ours (s)", "printed order", "order", "the thesis' own fits there (s)")
     caption = (
         "Iteration times at one load, the least harmful kind of cross traffic first (section 3.4.2, Fig 3-6); two that "
-        "differ by less than their intervals' half widths, added in squares, cannot be told apart. iperf is measured "
+        "differ by less than their intervals' half widths, added in squares, are not distinct. iperf is measured "
         "with four ranks, web search with three, as in the thesis."
     )
     return "Order of the kinds of traffic", caption, head, rows

@@ -66,7 +66,7 @@ def _look(place: Place, theirs: IterationScale) -> list[Seen]:
 
 
 def of_window(found: Traffic, log: JobSeries, theirs: IterationScale, *, load_gbps: float, scale: int) -> Seen | None:
-    """The three flows of a window's traffic, whose iterations are logged; None where they cannot be told apart."""
+    """The three flows of a window's traffic, whose iterations are logged; None where they cannot be distinguished."""
     shares = bottleneck.three(found)
     if len(shares) < 3 or len(log.iteration) < 3:
         return None

@@ -16,9 +16,9 @@ from orchestrator.core.errors import BadAnswer, OrchError
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
+from orchestrator.remote.agent_events import events, refusal
 from orchestrator.remote.connection import MAGIC
 from orchestrator.remote.frames import Frames
-from orchestrator.remote.said import events, refusal
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 

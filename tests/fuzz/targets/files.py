@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, documents, plan, studyfile, sweepfile
+from orchestrator.experiment import config, documents, fitting, plan, studyfile, sweepfile
 from orchestrator.experiment.documents import Document
 from orchestrator.testbed import inventory
 from orchestrator.testbed.inventory import Inventory
@@ -101,8 +101,8 @@ def _placed(error: ConfigError) -> None:
 def _planned(document: Document, options: Sequence[str] = ()) -> None:
     """What `orch plan` does with an experiment."""
     experiment, document = config.experiment_of(document, [Path()], options)
-    topology = plan.topology_of(experiment)
-    plan.refuse_problems(experiment, topology, document.place)
+    topology = fitting.topology_of(experiment)
+    fitting.refuse_problems(experiment, topology, document.place)
     plan.build(experiment.model_copy(update={"repetitions": 1}))
 
 

@@ -1,0 +1,76 @@
+"""How an experiment fits its testbed: the testbed as plain data, and every mistake that shows only against it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from orchestrator.core.errors import ConfigError, shortened
+from orchestrator.experiment import overloads, testbeds
+from orchestrator.experiment.choice import Choice
+from orchestrator.experiment.experiment import Experiment
+from orchestrator.parts import registry
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Topology
+
+Located = tuple[tuple[str | int, ...], Problem]
+
+
+def topology_of(experiment: Experiment) -> Topology:
+    """The testbed that the experiment names, as plain data."""
+    return testbeds.place(experiment.testbed).topology
+
+
+def problems(experiment: Experiment, topology: Topology) -> list[Located]:
+    """Every mistake that shows when the file is held against its testbed, with its path in the file."""
+    found: list[Located] = []
+
+    def ask(kind: registry.Kind, choice: Choice, *path: str | int) -> None:
+        part = registry.parts_of(kind)[choice.name]
+        found.extend(((*path, choice.name, *p.at), p) for p in part.problems(choice.config, topology))
+
+    for i, choice in enumerate(experiment.conditions):
+        ask("condition", choice, "conditions", i)
+    if not found:
+        found.extend(_changed_twice(experiment, topology))
+    for i, job in enumerate(experiment.all_jobs()):
+        ask("workload", job.workload, *(("jobs", i) if experiment.jobs else ()), "workload")
+    for i, window in enumerate(experiment.all_windows()):
+        at = ("windows", i, "traffic") if experiment.windows else ("traffic",)
+        before = len(found)
+        for k, choice in enumerate(window.traffic):
+            here = len(found)
+            ask("traffic", choice, *at, k)
+            loads = [one for one in found[here:] if one[0][-1] == "load"]
+            if loads and is_silent(choice):  # no load is what was meant
+                found[here:] = [one for one in found[here:] if one not in loads]
+        if len(found) == before:
+            found.extend((at, problem) for problem in overloads.problems(window, topology))
+    for i, choice in enumerate(experiment.collect):
+        ask("collector", choice, "collect", i)
+    return found
+
+
+def is_silent(choice: Choice) -> bool:
+    """Whether a source of cross traffic is asked for no load at all: it is planned as if it did not stand there."""
+    demands = registry.traffic(choice.name).demands(choice.config)
+    return bool(demands) and not any(demand.rate for demand in demands)
+
+
+def refuse_problems(experiment: Experiment, topology: Topology, place: Callable[[Sequence[str | int]], str]) -> None:
+    """Raise one ConfigError that tells every problem; `place` turns a path into file:line:column."""
+    lines = [
+        f"{place(loc)}: {'.'.join(map(str, loc))}: {shortened(problem.message)}; accepted: {problem.accepted}"
+        for loc, problem in problems(experiment, topology)
+    ]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _changed_twice(experiment: Experiment, topology: Topology) -> Iterator[Located]:
+    seen: set[tuple[str, str]] = set()
+    for i, choice in enumerate(experiment.conditions):
+        for change in registry.condition(choice.name).changes(choice.config, topology):
+            if (change.node, change.name) in seen and not change.shared:
+                message = f"an earlier condition sets the {change.name} already"
+                yield ("conditions", i), Problem(at=(), message=message, accepted="one for each place")
+            seen.add((change.node, change.name))

@@ -1,0 +1,110 @@
+"""Where a report's numbers are from: the run's provenance, and what was in force on each node."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import Any
+
+from orchestrator.report.quantities import rate
+from orchestrator.report.runs import Run
+from orchestrator.store.records import Clock, Git, Offset
+
+_OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
+
+
+def provenance(run: Run) -> list[tuple[str, str]]:
+    """What ran, when, from which commit, on which links."""
+    manifest = run.manifest
+    topology, began, ended = manifest.topology, manifest.began_ns, manifest.ended_ns
+    links = sorted({link.rate for link in topology.links if link.rate})
+    rows = [
+        ("run", run.id),
+        ("began", _time(began) if began else ""),
+        ("took", f"{(ended - began) / 1e9:.1f} s" if began and ended else ""),
+        ("of which", ", ".join(f"{name} {took:.1f} s" for name, took in manifest.phases.items() if took >= 0.05)),
+        ("command line", shlex.join(manifest.argv)),
+        ("seed, repetition", f"{_or_unknown(manifest.seed)}, {_or_unknown(manifest.repetition)}"),
+        ("git", _git(manifest.git)),
+        ("versions", ", ".join(f"{key} {value}" for key, value in manifest.versions.items())),
+        ("testbed", f"{topology.kind}, {len(run.hosts)} hosts, MTU {topology.mtu}"),
+        ("links", ", ".join(rate(link) for link in links) + (f", divided by {run.scale}" if run.scale != 1 else "")),
+    ]
+    for job in manifest.jobs:
+        ranks = ", ".join(f"{rank.rank} on {rank.node}" for rank in job.ranks)
+        what = [text for text in (job.workload, job.model) if text]
+        if job.compute:
+            what.append(f"compute: {job.compute}")
+        rows.append((f"job {job.name}", f"{', '.join(what)}; ranks {ranks}"))
+        if job.theory is not None:
+            rows.append((f"theory for {job.name}", job.theory.source))
+    return [(key, value) for key, value in rows if value]
+
+
+def _or_unknown(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _git(git: Git | None) -> str:
+    known = {} if git is None else asdict(git)
+    return ", ".join(f"{key} {value}" for key, value in known.items() if value is not None)
+
+
+def nodes(run: Run) -> list[dict[str, str]]:
+    """What was in force on each node."""
+    found = []
+    for node in run.manifest.topology.nodes:
+        facts = run.facts(node.name)
+        clock = run.manifest.clocks.get(node.name, Clock())
+        found.append(
+            {
+                "name": node.name if node.kind in ("host", node.name) else f"{node.name} ({node.kind})",
+                "address": f"{node.address} {node.device}".strip(),
+                "kernel": _kernel(facts.get("/proc/version")),
+                "congestion": _congestion(facts, node.address),
+                "offloads": _offloads(facts.get("offloads")),
+                "clock": ", ".join(
+                    f"{when} {offset.offset_ns / 1e3:+.0f} ± {offset.uncertainty_ns / 1e3:.0f} µs"
+                    + _synchronised(offset)
+                    for when, offset in (("before", clock.before), ("after", clock.after))
+                    if offset is not None
+                ),
+            }
+        )
+    return found
+
+
+def _congestion(facts: Mapping[str, Any], address: str | None) -> str:
+    """The congestion control of connections to other hosts: that of the route of the address, else the node's own."""
+    routes = facts.get("routes")
+    for route in routes if isinstance(routes, list) else []:
+        if isinstance(route, dict) and route.get("prefsrc") == address and "gateway" not in route:
+            for metrics in route.get("metrics") or []:
+                if isinstance(metrics, dict) and metrics.get("congestion"):
+                    return str(metrics["congestion"])
+    return str(facts.get("/proc/sys/net/ipv4/tcp_congestion_control") or "")
+
+
+def _synchronised(clock: Offset) -> str:
+    """What the node's own synchronisation said of its clock."""
+    known = (("chrony", clock.chrony_ns), ("PTP", clock.ptp_ns))
+    told = [f"{name} ± {off_ns / 1e3:.3g} µs" for name, off_ns in known if off_ns is not None]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _kernel(version: Any) -> str:
+    match = re.match(r"Linux version (\S+)", str(version or ""))
+    return match.group(1) if match else ""
+
+
+def _offloads(text: Any) -> str:
+    states = dict(re.findall(r"^([a-z0-9-]+): (on|off)", str(text or ""), flags=re.MULTILINE))
+    return ", ".join(f"{''.join(word[0] for word in name.split('-'))} {states[name]}" for name in _OFFLOADS
+                     if name in states)  # fmt: skip
+
+
+def _time(ns: float) -> str:
+    return f"{datetime.fromtimestamp(ns / 1e9, tz=timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
