@@ -181,7 +181,11 @@ def test_a_run_that_should_not_be_there_is_found(stage):
     assert set(stage.failures) == {DATA}
 
 
-LEAVING = "import subprocess, sys\nsubprocess.Popen(['sleep', '3600'], start_new_session=True{})\n" + ORDERLY
+# A process has no environment yet when its starter goes on: the kernel closes descriptors first in the midst of exec.
+LEAVING = (
+    "import subprocess, sys\nleft = subprocess.Popen(['sleep', '3600'], start_new_session=True{})\n"
+    "while not open('/proc/%d/environ' % left.pid).read(): pass\n" + ORDERLY
+)
 
 
 @pytest.mark.parametrize("more", ["", ", env={'ORCH_RUN': '20261122T000000000-1'}"])
