@@ -9,7 +9,7 @@ import pytest
 from sealed_run import loose, make_run
 
 from orchestrator.core.errors import StoreError
-from orchestrator.report.run import drawn_from, html
+from orchestrator.report.run import drawn_from, origin
 from orchestrator.report.run.html import render
 from orchestrator.report.runs import load
 
@@ -165,10 +165,10 @@ def test_the_congestion_control_is_that_of_the_route():
     connected = {"dst": "10.0.0.0/24", "dev": "eth0", "prefsrc": "10.0.0.1", "metrics": [{"congestion": "cubic"}]}
     other = {"dst": "10.1.0.0/24", "dev": "eth1", "prefsrc": "10.1.0.1", "metrics": [{"congestion": "reno"}]}
     facts = {"/proc/sys/net/ipv4/tcp_congestion_control": "bbr", "routes": [other, connected]}
-    assert html._congestion(facts, "10.0.0.1") == "cubic"
-    assert html._congestion(facts, "10.9.0.1") == "bbr"
-    assert html._congestion({**facts, "routes": "not JSON"}, "10.0.0.1") == "bbr"
-    assert html._congestion({}, "10.0.0.1") == ""
+    assert origin._congestion(facts, "10.0.0.1") == "cubic"
+    assert origin._congestion(facts, "10.9.0.1") == "bbr"
+    assert origin._congestion({**facts, "routes": "not JSON"}, "10.0.0.1") == "bbr"
+    assert origin._congestion({}, "10.0.0.1") == ""
 
 
 def test_what_generated_traffic_was_drawn_from_is_told():
