@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 import time
 from types import FrameType, TracebackType
 from typing import Any
@@ -24,6 +25,7 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
+        tempfile.gettempdir()  # tries a file when it is first called, which an exception at that moment would leave
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             self._before[number] = signal.signal(number, self._on_signal)
         return self

@@ -89,3 +89,18 @@ def test_a_process_that_is_struck_twice_puts_back_at_once():
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "put back with grace 0.0\n"
         assert process.wait() == 0
+
+
+def test_no_file_is_tried_in_the_temporary_folder_once_signals_raise(tmp_path):
+    """One that is raised between a file's making and its removal leaves the file."""
+    code = """
+import sys, tempfile
+from orchestrator.core.interrupts import Interrupts
+with Interrupts():
+    sys.addaudithook(lambda event, arguments: event == "open" and sys.exit(f"opens {arguments[0]}"))
+    print(tempfile.gettempdir())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    assert (done.stdout.strip(), done.stderr) == (str(tmp_path), "")
