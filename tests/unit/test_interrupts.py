@@ -100,7 +100,6 @@ with Interrupts():
     sys.addaudithook(lambda event, arguments: event == "open" and sys.exit(f"opens {arguments[0]}"))
     print(tempfile.gettempdir())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
-    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert (done.stdout.strip(), done.stderr) == (str(tmp_path), "")
