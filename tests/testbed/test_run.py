@@ -71,7 +71,7 @@ def test_the_sealed_folder_is_whole(finished):
     assert "tcp-segmentation-offload: off" in before["offloads"]
     one_kernel = {"offset_ns": 0, "uncertainty_ns": 0}
     assert {tuple(clock) for clock in manifest["clocks"].values()} == {("before", "after")}
-    assert all(clock[when] == one_kernel for clock in manifest["clocks"].values() for when in clock)
+    assert all(one_kernel.items() <= clock[when].items() for clock in manifest["clocks"].values() for when in clock)
     assert set(manifest["kernels"]["nodes"].values()) == {manifest["kernels"]["controller"]}
 
 
@@ -126,7 +126,7 @@ def test_ls_and_show_tell_of_the_run(finished):
     assert (status, run["run"] in out, "valid" in out) == (0, True, True)
     status, out, _ = orch("show", "last", "--results", results)
     assert status == 0
-    assert "load: iperf0 from h1 to h3" in out
+    assert re.search(r"ok +load +iperf0 from h1 to h3: ", out)
 
 
 def test_the_resolved_experiment_is_the_same_experiment(finished, tmp_path):

@@ -40,7 +40,7 @@ def test_a_sweep_that_is_killed_and_interrupted_ends_with_the_same_points(tmp_pa
     (sweep,) = sweeps.sweeps(results)
     kept = sweeps.chosen(sweeps.measured(results, sweep))
     assert sorted(one.key for one in kept) == sorted(sweep.planned())
-    assert sorted(one.values["traffic.0.iperf.load"] for one in kept) == LOADS
+    assert sorted(one.measurement.values["traffic.0.iperf.load"] for one in kept) == LOADS
     assert not list(results.glob("*/*.partial"))
     for one in kept:
         assert one.achieved_bps == pytest.approx(one.requested_bps, rel=0.05)
