@@ -36,6 +36,6 @@ def test_a_study_that_is_killed_ends_with_the_same_points_and_a_page(tmp_path):
     for name, loads in LOADS.items():
         (one,) = sweeps.sweeps(results, name)
         kept = sweeps.chosen(sweeps.measured(results, one))
-        assert sorted(measured.values["traffic.0.iperf.load"] for measured in kept) == sorted(loads)
+        assert sorted(measured.measurement.values["traffic.0.iperf.load"] for measured in kept) == sorted(loads)
     assert not list(results.glob("*/*.partial"))
     assert "mobilenet_v2, iperf" in page.read_text()
