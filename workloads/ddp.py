@@ -17,6 +17,7 @@ from workloads.common import between, model_training, modelled, torch_ranks
 from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.rank.torch.ddp import Settings
+from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
 
 NAME = "ddp"
@@ -96,4 +97,4 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    return read_training(output)
+    return {**read_training(output), **read_evaluations(output)}

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.stepping import Step, timed
-from ..compute import computing
-from .context import LEARNING_RATE, Rank
+from ..compute import computing, optimizers
+from .context import Rank
 from .context import Settings as TorchSettings
 from .program import Join, run
 
@@ -72,7 +72,6 @@ def register_hook(model: torch.nn.parallel.DistributedDataParallel, rank: Rank[S
 
 def prepare(work: Compute, rank: Rank[Settings]) -> Step:
     """Wrap the model; what is given does one iteration."""
-    import torch
     from torch.nn.parallel import DistributedDataParallel
 
     config, trace = rank.config, rank.trace
@@ -82,7 +81,7 @@ def prepare(work: Compute, rank: Rank[Settings]) -> Step:
         bucket_cap_mb=config["bucket_mib"],
     )
     register_hook(model, rank)
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, fused=True)
+    optimizer = optimizers.of_torch(config, model.parameters())
     passes = config["accumulate"]
 
     def step(_iteration: int) -> dict[str, float]:
@@ -119,7 +118,7 @@ def prepare(work: Compute, rank: Rank[Settings]) -> Step:
             **rank.checksum_of(work.module),
         }
 
-    return step
+    return work.evaluated(step)
 
 
 def build(rank: Rank[Settings]) -> Join:
