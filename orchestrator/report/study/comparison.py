@@ -34,10 +34,15 @@ class Comparison:
     source: str
 
 
-def near(what: str, ours: Value, printed: Value, *, within: float = 0.1, unit: str = "", source: str) -> Comparison:
-    """Held to a share of the printed value: |ours / printed - 1| <= within."""
+def near(
+    what: str, ours: Value, printed: Value, *, within: float = 0.1, unit: str = "", source: str, told: str = ""
+) -> Comparison:
+    """Held to a share of the printed value: |ours / printed - 1| <= within.
+
+    `told` is shown in the place of the value, where that is not printed but follows from the paper.
+    """
     off = value(ours) / value(printed) - 1
-    return _held(what, ours, _text(printed, unit), off=off, good=abs(off) <= within, unit=unit, source=source,
+    return _held(what, ours, told or _text(printed, unit), off=off, good=abs(off) <= within, unit=unit, source=source,
                  why=f"within {within * 100:.3g} %")  # fmt: skip
 
 
