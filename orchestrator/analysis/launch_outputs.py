@@ -16,7 +16,9 @@ from orchestrator.core.errors import OrchError, StoreError
 from orchestrator.parts import registry
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.store import tables
-from orchestrator.store.records import Clock, Manifest, Window
+from orchestrator.store.host_records import Clock
+from orchestrator.store.records import Manifest
+from orchestrator.store.window_records import Window
 
 
 def located(folder: Path, manifest: Manifest) -> Iterable[tuple[str, LaunchOutput]]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from orchestrator.core import layout
 from orchestrator.core.units import rate_text
-from orchestrator.store.records import Summary, WindowSummary
+from orchestrator.store.records import Summary
 from orchestrator.store.rundir import Listed, began_text
+from orchestrator.store.window_records import WindowSummary
 
 
 def rate_or_dash(value: float | None) -> str:

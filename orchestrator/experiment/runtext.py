@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.core import alike, layout
 from orchestrator.experiment.describe import HEAD, ms, verdict, window_rows
-from orchestrator.store.records import Variation, Window
 from orchestrator.store.rundir import Entry, began_text
+from orchestrator.store.window_records import Variation, Window
 
 _MARKS = {False: "FAIL", None: "?", True: "ok"}  # in the order in which they are shown
 _STATES = {False: "failed", None: "not judged", True: "passed"}

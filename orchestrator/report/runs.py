@@ -18,7 +18,7 @@ from orchestrator.core import safepath
 from orchestrator.core.errors import UnsafePath
 from orchestrator.parts.topology import Node
 from orchestrator.store import manifest, tables
-from orchestrator.store.records import Window
+from orchestrator.store.window_records import Window
 
 
 def load(paths: Sequence[Path]) -> list[Run]:

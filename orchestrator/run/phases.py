@@ -32,7 +32,8 @@ from orchestrator.run.observers.progress import Progress
 from orchestrator.run.session import Session
 from orchestrator.run.watch import Watch
 from orchestrator.store.atomic import write_json
-from orchestrator.store.records import Kernels, Manifest
+from orchestrator.store.host_records import Kernels
+from orchestrator.store.records import Manifest
 from orchestrator.store.rundir import RunFolder
 
 OPEN_S = 60.0
@@ -224,7 +225,7 @@ class Run:
                 measured = measurement.measure()
             self.windows.append(measured)
             self.measured_until = time.monotonic()
-            self.record(replace(self.manifest, windows=sealing.window_records(self.plan, self.windows)))
+            self.record(replace(self.manifest, windows=sealing.unjudged(self.plan, self.windows)))
             self.events.write("window", name=measured.name, start_ns=measured.start_ns, end_ns=measured.end_ns)
             if window is not windows[-1]:
                 with self.phase("warm-up"):

@@ -34,7 +34,7 @@ from orchestrator.remote.answers import ClockSample
 from orchestrator.run import facts, fetching, routes
 from orchestrator.run.observers.events import EventLog
 from orchestrator.run.watch import Watch
-from orchestrator.store.records import Hits
+from orchestrator.store.host_records import Hits
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.parts.schema.column import Column, Table
-from orchestrator.store.records import WindowSummary
 from orchestrator.store.rundir import Listed, entry_at
+from orchestrator.store.window_records import WindowSummary
 
 if TYPE_CHECKING:
     import pyarrow as pa

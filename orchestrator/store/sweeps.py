@@ -12,8 +12,9 @@ from typing import Any
 from orchestrator.core.errors import StoreError
 from orchestrator.store import atomic, index, rundir
 from orchestrator.store import manifest as manifests
-from orchestrator.store.records import Git, Point, Summary, WindowSummary
+from orchestrator.store.records import Git, Point, Summary
 from orchestrator.store.rundir import Listed
+from orchestrator.store.window_records import WindowSummary
 
 FOLDER = "sweeps"
 FILE = "sweep.json"

@@ -10,7 +10,8 @@ from orchestrator.core import layout, where
 from orchestrator.experiment import describe
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
-from orchestrator.store.records import Summary, known
+from orchestrator.store.bounded import known
+from orchestrator.store.records import Summary
 from orchestrator.store.sweeps import Key, Measured, Sweep
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.sweepplan import Batch, Estimate

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.store import manifest
-from orchestrator.store.records import Manifest, Window
+from orchestrator.store.records import Manifest
 from orchestrator.store.rundir import RunFolder, controller
+from orchestrator.store.window_records import Window
 
 BARE: dict[str, Any] = {
     "run": "r1", "experiment": "e", "outcome": "completed", "began_ns": 1_795_000_000_000_000_000,

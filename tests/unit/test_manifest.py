@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.rows import TABLES
-from orchestrator.store import manifest, records
+from orchestrator.store import manifest, window_records
 from orchestrator.store.records import FORMAT, Manifest
 
 STORE = Path(__file__).parents[1] / "data" / "store"  # runs that orch sealed at commit 223327a
@@ -145,13 +145,13 @@ def test_fields_of_a_later_development_of_the_same_format_do_no_harm(tmp_path):
 
 
 def test_figures_that_are_not_known_are_written_as_null_and_those_of_numpy_as_numbers():
-    load = records.Load(source="s", src="h1", dst="h2", requested_bps=np.float64(1.5), achieved_bps=math.nan)
+    load = window_records.Load(source="s", src="h1", dst="h2", requested_bps=np.float64(1.5), achieved_bps=math.nan)
     written = manifest.text(_with(load))
     (found,) = json.loads(written)["windows"][0]["loads"]
     assert (found["requested_bps"], found["achieved_bps"]) == (1.5, None)
 
 
-def _with(load: records.Load) -> Manifest:
+def _with(load: window_records.Load) -> Manifest:
     whole = manifests.made(windows=[WINDOW])
     return dataclasses.replace(whole, windows=(dataclasses.replace(whole.windows[0], loads=(load,)),))
 
@@ -163,8 +163,8 @@ def test_a_value_that_is_no_number_cannot_be_written():
 
 @pytest.mark.parametrize(
     ("record", "table"),
-    [(records.Load, "loads"), (records.Training, "training"), (records.Variation, "variation"),
-     (records.ProcessorShares, "processors")],
+    [(window_records.Load, "loads"), (window_records.Training, "training"), (window_records.Variation, "variation"),
+     (window_records.ProcessorShares, "processors")],
 )  # fmt: skip
 def test_rows_of_a_window_are_those_of_its_tables(record, table):
     assert ["window_name", *(field.name for field in dataclasses.fields(record))] == list(TABLES[table])

@@ -16,7 +16,7 @@ from scipy import stats
 from orchestrator.analysis import launch_outputs
 from orchestrator.analysis.stats.steady import BATCH, Drift, drift, truncation
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
-from orchestrator.store.records import Truncation
+from orchestrator.store.window_records import Truncation
 
 NIGHTS = Path(__file__).parents[1] / "data/nights/iterations.csv"
 

@@ -20,9 +20,10 @@ from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
 from orchestrator.analysis.traffic.throughput import Kept
 from orchestrator.parts.topology import carried_bps
-from orchestrator.store import records, tables
-from orchestrator.store.records import Manifest, Span
+from orchestrator.store import tables, window_records
+from orchestrator.store.records import Manifest
 from orchestrator.store.rundir import Entry
+from orchestrator.store.window_records import Span
 
 Floats = npt.NDArray[np.float64]
 NO_TRAFFIC = "none"
@@ -108,7 +109,7 @@ class Place:
     requested_bps: float
     load_bps: float
     path: Path
-    record: records.Window
+    record: window_records.Window
     point: str
     fresh: bool
 
@@ -278,7 +279,7 @@ def _capacity(manifest: Manifest) -> float:
     return rate if topology.kind == "local" else carried_bps(rate, mtu=topology.mtu)
 
 
-def _transport(record: records.Window, job: str) -> str:
+def _transport(record: window_records.Window, job: str) -> str:
     """RDMA passes captures by: what theory says was sent and no capture saw went that way."""
     for row in record.training:
         if row.job == job and row.sent_bytes is not None and row.theory_bytes:

@@ -16,8 +16,8 @@ from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.core import safepath
 from orchestrator.core.errors import ConfigError, StoreError, UnsafePath
 from orchestrator.store import atomic, rundir, tables
-from orchestrator.store.records import Window
 from orchestrator.store.rundir import Entry
+from orchestrator.store.window_records import Window
 
 BASELINES = "baselines"
 FORMAT = 1

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from orchestrator.analysis.windows import gates
 from orchestrator.analysis.windows.course import Schedule
 from orchestrator.store import tables
-from orchestrator.store.records import Manifest, Window
+from orchestrator.store.records import Manifest
+from orchestrator.store.window_records import Window
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

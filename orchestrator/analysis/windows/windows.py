@@ -26,8 +26,9 @@ from orchestrator.analysis.windows import (
 )
 from orchestrator.analysis.windows.gates import Evidence, Tolerances
 from orchestrator.parts.rows import TABLES, Columns
-from orchestrator.store import records, tables
-from orchestrator.store.records import Manifest, Window
+from orchestrator.store import tables, window_records
+from orchestrator.store.records import Manifest
+from orchestrator.store.window_records import Window
 
 _SWAP = ("swap.in_pages", "swap.out_pages")
 _THROTTLES = ("cpu.core_throttles", "cpu.package_throttles")
@@ -177,8 +178,8 @@ def _loads(
     return tuple(found)
 
 
-def _load(load: gates.Load) -> records.Load:
-    return records.Load(
+def _load(load: gates.Load) -> window_records.Load:
+    return window_records.Load(
         source=load.source, src=load.src, dst=load.dst, requested_bps=load.requested_bps,
         achieved_bps=load.achieved_bps,
     )  # fmt: skip
@@ -209,10 +210,12 @@ def _job(manifest: Manifest, part: JobSeries, sent: tuple[float, float]) -> gate
     )  # fmt: skip
 
 
-def _training(manifest: Manifest, window: Window, part: JobSeries, *, sent: float, trend: Drift) -> records.Training:
+def _training(
+    manifest: Manifest, window: Window, part: JobSeries, *, sent: float, trend: Drift
+) -> window_records.Training:
     job = manifest.job(part.job)
     summary = part.summary()
-    return records.Training(
+    return window_records.Training(
         job=part.job, ranks=len(job.ranks), iterations=len(part.iteration),
         effective_iterations=summary.effective,
         mean_s=summary.mean.value, mean_low_s=summary.mean.low, mean_high_s=summary.mean.high,

@@ -19,7 +19,7 @@ from orchestrator.report.run.collectives import measured
 from orchestrator.report.run.figures import MOST_VIEWED, draw_all
 from orchestrator.report.runs import Run, load
 from orchestrator.report.traffic import trafficview
-from orchestrator.store.records import Window
+from orchestrator.store.window_records import Window
 
 
 def render(runs: Sequence[Path], output: Path) -> Path:
