@@ -62,7 +62,7 @@ def windows_of(columns: Columns, output: LaunchOutput, manifest: Manifest) -> An
     for window in manifest.windows:
         span = window.iterations.get(output.job or "")
         if span:
-            names[(numbers >= span.first) & (numbers <= span.last)] = window.window
+            names[(numbers >= span.first) & (numbers <= span.last)] = window.name
     return names.tolist()
 
 

@@ -43,7 +43,7 @@ def _window(plan: RunPlan, planned: PlannedWindow, measured: Window) -> window_r
         for demand in source.demands
     ]
     return window_records.Window(
-        window=measured.name,
+        name=measured.name,
         start_ns=measured.start_ns,
         end_ns=measured.end_ns,
         wanted_iterations=planned.measure.iterations,
@@ -113,6 +113,6 @@ def judged(manifest: Manifest, planned_windows: int) -> Manifest:
         reasons.append(f"{len(manifest.windows)} of {planned_windows} windows were measured")
         reasons += manifest.unreached.values()
     for window in manifest.windows:
-        label = f"{window.window}: " if planned_windows > 1 else ""
+        label = f"{window.name}: " if planned_windows > 1 else ""
         reasons += [label + reason for reason in window.reasons]
     return replace(manifest, valid=not reasons, reasons=tuple(reasons))

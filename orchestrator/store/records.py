@@ -22,7 +22,7 @@ from orchestrator.store.bounded import Count, Real, Whole
 from orchestrator.store.host_records import Clock, Hits, Kernels
 from orchestrator.store.window_records import Window, WindowSummary
 
-FORMAT = 2  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
+FORMAT = 3  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
 
 Outcome = Literal["running", "completed", "failed", "interrupted", "lost"]
 
@@ -152,12 +152,12 @@ class Pruned(Artifact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Which measurement of a sweep a window is; `fresh`: the check of a window in a run of its own."""
+    """Which measurement of a sweep a window is; `recheck`: the check of a window in a run of its own."""
 
     point: str
     values: Mapping[str, Any]
     repetition: Whole
-    fresh: bool
+    recheck: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

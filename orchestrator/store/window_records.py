@@ -114,7 +114,7 @@ class Gate:
 class WindowSummary:
     """A measured window, as far as listings and sweeps need it; `iterations` are those that count, by job."""
 
-    window: str
+    name: str
     start_ns: Whole
     end_ns: Whole
     iterations: Mapping[str, Span] = field(default_factory=dict)

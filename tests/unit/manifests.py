@@ -26,7 +26,7 @@ def made(**more: Any) -> Manifest:
 
 def window(window: str = "w1", **more: Any) -> Window:
     """A window of a manifest."""
-    return _read({"window": window, **NOT_JUDGED, **more}, Window)
+    return _read({"name": window, **NOT_JUDGED, **more}, Window)
 
 
 def launch(name: str = "p", node: str = "h1", **more: Any) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def measure(
     for window in manifest.windows:
         loads = _loads(data, manifest, window, generated.sent(folder, window))
         made = generated.measured(folder, manifest, window)
-        sent_by += [{"window_name": window.window, **asdict(one)} for one in made]
+        sent_by += [{"window_name": window.name, **asdict(one)} for one in made]
         within = {job: _within(data.jobs[job], window) for job in data.jobs}
         sizes = {job: _sent(data, manifest, job, part) for job, part in within.items()}
         drifts = {job: drift(part.seconds) for job, part in within.items()}
@@ -107,7 +107,7 @@ def measure(
             data, manifest, window, loads=loads, courses=courses, made=made, jobs=jobs, drifts=drifts, served=served,
             problems=problems,
         )  # fmt: skip
-        judged = gates.judge(evidence, tolerances[window.window])
+        judged = gates.judge(evidence, tolerances[window.name])
         measured.append(
             replace(
                 window,
@@ -131,7 +131,7 @@ def _columns(measured: Sequence[Window], sent_by: Sequence[Mapping[str, Any]]) -
     rows: dict[str, list[Mapping[str, Any]]] = {
         "windows": [
             {
-                "window_name": window.window, "start_ns": window.start_ns, "end_ns": window.end_ns,
+                "window_name": window.name, "start_ns": window.start_ns, "end_ns": window.end_ns,
                 "valid": window.valid, "reasons": "\n".join(window.reasons),
             }
             for window in measured
@@ -140,7 +140,7 @@ def _columns(measured: Sequence[Window], sent_by: Sequence[Mapping[str, Any]]) -
     }  # fmt: skip
     for name in ("loads", "training", "variation", "processors"):
         rows[name] = [
-            {"window_name": window.window, **asdict(row)} for window in measured for row in getattr(window, name)
+            {"window_name": window.name, **asdict(row)} for window in measured for row in getattr(window, name)
         ]
     return {name: {column: [row[column] for row in found] for column in TABLES[name]} for name, found in rows.items()}
 
@@ -233,7 +233,7 @@ def _evidence(
 ) -> Evidence:  # fmt: skip
     span = window.span_ns
     return Evidence(
-        window=window.window,
+        window=window.name,
         loads=loads,
         courses=courses,
         generated=made,

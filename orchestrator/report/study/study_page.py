@@ -21,7 +21,7 @@ def render(entries: Sequence[Entry], output: Path) -> Path:
         raise StoreError("no curve to show: none of these runs has a valid window with one job", hint="orch ls")
     printed = salamy()
     found = [study_model.analysed(series) for series in measured]
-    places = [place for entry in entries for place in curves.places(entry) if not place.fresh]
+    places = [place for entry in entries for place in curves.places(entry) if not place.recheck]
     flows = study_flows.seen(places, printed)
     return page.write("study.html", output, lambda folder: {
         "title": "Training beside cross traffic, and what is published",
