@@ -115,7 +115,7 @@ def test_the_project_s_own_study_keeps_to_what_it_promises():
     counts = {}
     for definition in quick.values():
         assert definition.file.mode == "windows"
-        assert sweepplan.fresh(definition)
+        assert sweepplan.rechecked(definition)
         for point in definition.points:
             kind = point.values.get("traffic", "iperf")
             model = point.values.get("workload.ddp.model", "resnet50")
@@ -146,7 +146,7 @@ def test_the_study_at_full_size_fits_an_inventory_of_five_hosts(tmp_path):
 def test_one_point_of_a_curve_is_checked_also_where_streams_go_hand_in_hand_with_loads():
     (iperf, _) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
     models = {point.point: point.values["workload.ddp.model"] for point in iperf.points}
-    assert sorted(models[point] for point in sweepplan.fresh(iperf)) == sorted(MODELS)
+    assert sorted(models[point] for point in sweepplan.rechecked(iperf)) == sorted(MODELS)
 
 
 @pytest.mark.parametrize(

@@ -190,8 +190,8 @@ def test_windows_are_held_against_the_same_in_a_fresh_run(tmp_path):
     among, alone = write_curve(tmp_path, seed=1, a_s=0.03, b=13), write_curve(tmp_path, seed=2, a_s=0.04, b=13)
     for path, fresh in ((among, ()), (alone, ("l20",))):
         manifest = json.loads((path / "manifest.json").read_text())
-        shown = [window for window in manifest["windows"] if not fresh or window["window"] in fresh]
-        points = {window["window"]: {"point": window["window"], "repetition": 1, "fresh": bool(fresh), "values": {}}
+        shown = [window for window in manifest["windows"] if not fresh or window["name"] in fresh]
+        points = {window["name"]: {"point": window["name"], "repetition": 1, "recheck": bool(fresh), "values": {}}
                   for window in shown}  # fmt: skip
         manifest |= {"windows": shown, "sweep": {"id": "x", "name": "s", "points": points}}
         (path / "manifest.json").write_text(json.dumps(manifest))

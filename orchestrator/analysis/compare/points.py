@@ -15,7 +15,7 @@ from orchestrator.analysis.compare.window_settings import Flat
 from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.analysis.stats.levels import level
 from orchestrator.analysis.stats.statistics import Estimate, summarise
-from orchestrator.store import records, tables
+from orchestrator.store import tables, window_records
 from orchestrator.store.records import Job, Manifest
 from orchestrator.store.rundir import Entry
 
@@ -27,7 +27,7 @@ class Window:
     """A valid window of a run; `set_to` is the experiment as it was set for it (`window_settings.set_to`)."""
 
     entry: Entry
-    record: records.Window
+    record: window_records.Window
     set_to: Mapping[str, Any]
 
     @property
@@ -106,9 +106,9 @@ def _valid(entry: Entry) -> Iterator[Window]:
         return
     settings = window_settings.set_to(entry)
     for record in entry.manifest.windows:
-        point = entry.manifest.points.get(record.window)
-        if record.valid and not (point is not None and point.fresh):
-            yield Window(entry=entry, record=record, set_to=settings[record.window])
+        point = entry.manifest.points.get(record.name)
+        if record.valid and not (point is not None and point.recheck):
+            yield Window(entry=entry, record=record, set_to=settings[record.name])
 
 
 def _found(value: Any, steps: Sequence[str]) -> Iterator[Any]:

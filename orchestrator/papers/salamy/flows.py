@@ -150,7 +150,7 @@ def bursts(places: Sequence[Place], printed: Salamy) -> Table:
             rows += [
                 (theirs.model, f"{theirs.load_gbps:g}", f"{best.load_bps / 1e9:.2f}", f"{plan['burst_height']:g}",
                  f"{printed.capacity_gbps * 1e9 / best.load_bps:.2f}", *_heights(run, best, plan))
-                for plan in run.rows("schedules") if plan["window_name"] == best.record.window
+                for plan in run.rows("schedules") if plan["window_name"] == best.record.name
             ]  # fmt: skip
     head = ("model", "printed load", "our load", "requested", "the link's rate", "sent", "received")
     caption = (

@@ -24,7 +24,7 @@ _TIMED = ("horovod-gloo", "binary-tree-star", PAIRS)
 
 def bars(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[Picture]:
     """Fig 3."""
-    grid = [one for one in frameworks.plain(found) if one.framework != "tensorflow-servers" and one.seen]
+    grid = [one for one in frameworks.plain(found) if one.framework != "tensorflow-servers"]
     if not grid:
         return
     models, names = (list(dict.fromkeys(getattr(one, key) for one in grid)) for key in ("model", "framework"))
@@ -48,7 +48,7 @@ def bars(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[P
 
 def heatmaps(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[Picture]:
     """Fig 4: one a pattern, mean over the models that were measured of it."""
-    grid = [one for one in frameworks.plain(found) if one.seen]
+    grid = frameworks.plain(found)
     kinds: dict[str, list[Measured]] = {}
     for one in grid:
         kinds.setdefault("rings" if one.framework in RINGS else one.framework, []).append(one)
@@ -91,7 +91,7 @@ def _heatmap(panel: Any, kind: str, mine: Sequence[Measured], factor: float) -> 
 def timed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
     """Fig 6: flows over time of one framework of each kind."""
     for one in frameworks.plain(found):
-        if one.model == rates.FLOWS_OF and one.framework in _TIMED and one.seen:
+        if one.model == rates.FLOWS_OF and one.framework in _TIMED:
             window = one.seen[0]
             drawn = trafficfigures.flow_chart(window.whole, one.point.mean_s.value)
             if drawn is not None:
@@ -101,7 +101,7 @@ def timed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
 
 def zoomed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
     """Fig 7: a ring and pair averaging."""
-    mine = {one.framework: one for one in frameworks.plain(found) if one.model == rates.ZOOMED and one.seen}
+    mine = {one.framework: one for one in frameworks.plain(found) if one.model == rates.ZOOMED}
     ring = next((name for name in RINGS if name in mine), None)
     for name in (ring, PAIRS):
         if name in mine:

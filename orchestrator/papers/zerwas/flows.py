@@ -32,9 +32,9 @@ def flows(found: Sequence[Measured], printed: Zerwas) -> Section:
     return Section(
         title="Fig 5: numbers of flows",
         text=(
-            "Ours are counted over the whole run, without the rendezvous of the ranks (Horovod's makes a connection for "
-            "each of its requests) and without SSH, which runs on other addresses. "
-            "Gloo connects every rank with every other one, whatever the pattern of its gradients."
+            "Ours are counted over the whole run, without the rendezvous of the ranks (Horovod's makes a connection "
+            "for each of its requests) and without SSH, which runs on other addresses. Gloo connects every rank with "
+            "every other one, whatever the pattern of its gradients."
         ),
         comparisons=(*(_all(line, grid) for line in printed.flows), *(_big(line, grid) for line in printed.big_flows)),
         tables=(Table("Flows", caption, ("framework", *models), rows),),
@@ -58,7 +58,7 @@ def big(one: Measured) -> int:
 
 def _all(line: Flows, grid: Sequence[Measured]) -> Comparison:
     what = f"{CALLED[line.framework]}: flows"
-    counts = sorted({count(one) for one in grid if one.framework == line.framework and one.seen})
+    counts = sorted({count(one) for one in grid if one.framework == line.framework})
     if not counts:
         return not_measured(what, str(line.flows), source=line.source)
     if line.framework not in frameworks.RINGS:
@@ -71,7 +71,7 @@ def _all(line: Flows, grid: Sequence[Measured]) -> Comparison:
 
 def _big(line: Flows, grid: Sequence[Measured]) -> Comparison:
     what = f"{CALLED[line.framework]}: flows that carry 99 % of the payload"
-    counts = [big(one) for one in grid if one.framework == line.framework and one.seen]
+    counts = [big(one) for one in grid if one.framework == line.framework]
     if not counts:
         return not_measured(what, str(line.flows), source=line.source)
     most = max(counts, key=lambda number: abs(number - line.flows))

@@ -54,9 +54,8 @@ class Measured:
 
     @property
     def step_payload(self) -> float:
-        """Payload of all hosts in a step (bytes), mean over windows; NaN without a capture."""
-        found = [one.volume.step_payload for one in self.seen]
-        return float(np.mean(found)) if found else float("nan")
+        """Payload of all hosts in a step (bytes), mean over captured windows, of which there must be one."""
+        return float(np.mean([one.volume.step_payload for one in self.seen]))
 
     @property
     def theory(self) -> float:
@@ -138,8 +137,9 @@ def _losses(point: Point) -> float | None:
 
 
 def plain(found: Sequence[Measured], *, classes: int = CLASSES) -> list[Measured]:
-    """The points of the paper's grid: its models and its batch, without losses."""
+    """The captured points of the paper's grid: its models and its batch, without losses."""
     return [
         one for one in found
         if one.printed_model and one.batch == BATCH and one.classes == classes and one.losses is None
+        and one.seen
     ]  # fmt: skip

@@ -57,7 +57,7 @@ def biggest(one: Seen) -> Floats:
 
 def table_one(found: Sequence[Measured], printed: Zerwas) -> Section:
     """Table I: mean throughput of everything together."""
-    grid = {(one.model, one.framework): one for one in frameworks.plain(found) if one.seen}
+    grid = {(one.model, one.framework): one for one in frameworks.plain(found)}
     means = {key: batchmeans.mean([total(window) for window in one.seen]) for key, one in grid.items()}
     unknown = Estimate(math.nan, math.nan, math.nan)
     return Section(
@@ -99,7 +99,7 @@ def _orders(means: Mapping[tuple[str, str], float]) -> Iterator[Comparison]:
 
 def table_two(found: Sequence[Measured], printed: Zerwas) -> Section:
     """Table II: a flow that carries gradients."""
-    grid = {one.framework: one for one in frameworks.plain(found) if one.model == FLOWS_OF and one.seen}
+    grid = {one.framework: one for one in frameworks.plain(found) if one.model == FLOWS_OF}
     return Section(
         title="Table II: throughput of a flow that carries gradients",
         text=(
@@ -141,7 +141,7 @@ def together(one: Seen) -> float:
 
 def rhythm(found: Sequence[Measured]) -> Section:
     """Fig 7: synchronous training sends in bursts together, pair averaging does not."""
-    mine = {one.framework: one for one in frameworks.plain(found) if one.model == ZOOMED and one.seen}
+    mine = {one.framework: one for one in frameworks.plain(found) if one.model == ZOOMED}
     rings = [one for name, one in mine.items() if name in frameworks.RINGS]
     what = "big flows send at the same time: the ring's more than those of pair averaging"
     told = "bursts together (a), without structure (b)"
