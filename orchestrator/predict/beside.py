@@ -94,5 +94,7 @@ def _terms(path: Path, subject: Subject) -> Iterator[tuple[int, Terms]]:
         read = {name: tables.read(path / "tables", name) for name in wanted}
     except StoreError:
         return
-    of_kind = shares.of_replicas if isinstance(subject.work, Replicated) else shares.of_stages
-    yield from of_kind(read, subject.job.name).items()
+    if isinstance(subject.work, Replicated):
+        yield from shares.of_replicas(read, subject.job.name).items()
+    else:
+        yield from shares.of_stages(read, subject.job.name, ends=subject.work.ends).items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.parts.terms import Terms
 from orchestrator.parts.work import Replicated
-from orchestrator.predict.network_costs import Network, Rates, all_reduce_s
+from orchestrator.predict.network_costs import Network, Rates, all_reduced
 
 AT_ONCE = 2  # threads of gloo's process group, each with one collective
 
@@ -19,11 +19,10 @@ def terms(work: Replicated, net: Network, rates: Rates) -> Terms:
     done: list[float] = []
     busy_s, free_s = 0.0, 0.0
     for number, bucket in enumerate(work.buckets):
-        whole_s = all_reduce_s(everyone, bucket.size, net=net, rates=rates)
-        rounds_s = all_reduce_s(everyone, 0, net=net, rates=rates)
+        one = all_reduced(everyone, bucket.size, net=net, rates=rates)
         begin_s = max(bucket.ready_s, done[number - AT_ONCE] if number >= AT_ONCE else 0.0)
-        end_s = max(begin_s + rounds_s, free_s) + whole_s - rounds_s
-        busy_s += end_s - max(begin_s, done[-1] if done else 0.0)
+        end_s = max(begin_s + one.rounds_s, max(begin_s, free_s) + one.link_s) + one.copies_s
+        busy_s += end_s - max(begin_s, free_s)
         free_s = end_s
         done.append(end_s)
     exposed_s = max(0.0, free_s - work.backward_s)

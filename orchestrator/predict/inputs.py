@@ -19,7 +19,9 @@ Places = npt.NDArray[np.intp]
 
 FITTED = ("round_s", "link_factor", "inside_byte_s", "byte_s")
 _ACKNOWLEDGED = 66 / 2 / 1514  # of a frame: one acknowledgement for two, the other way on the same link
-_RESAMPLES = 400
+_START = (1e-4, 1.1, 1e-10, 1e-10)  # of FITTED, and between which values they are looked for
+_BOUNDS = ((1e-7, 1.0), (0.5, 10.0), (1e-14, 1e-6), (1e-14, 1e-6))
+_RESAMPLES = 100
 _LEAST = 6  # messages, so that four quantities and their interval mean something
 
 
@@ -57,7 +59,7 @@ def usual(topology: Topology) -> Costs:
 
 
 def fitted(timed: Sequence[Timed], base: Costs, *, source: str) -> Costs:
-    """`base` with what these messages say of communication: least squares of relative errors, nothing below zero.
+    """`base` with what these messages say of communication: least squares of logarithms, robust to single outliers.
 
     Intervals are 95 % percentile intervals over resampled messages. StoreError where there are too few.
     """
@@ -66,12 +68,13 @@ def fitted(timed: Sequence[Timed], base: Costs, *, source: str) -> Costs:
             f"{source}: {len(timed)} timed messages, and {len(FITTED)} quantities to fit",
             hint=f"a run of `collective` with {_LEAST} sizes or more, of which the smallest are a few kB",
         )
-    rows = np.array([_row(one) for one in timed]) / np.array([[one.seconds] for one in timed])
+    rows = np.array([_row(one) for one in timed])
+    seconds = np.array([one.seconds for one in timed])
     known = np.flatnonzero(rows.any(axis=0))
-    likely = _solved(rows, known)
+    likely = _solved(rows, seconds, known)
     draw = np.random.default_rng(1)
-    again = [_solved(rows[draw.integers(0, len(rows), len(rows))], known) for _ in range(_RESAMPLES)]
-    low, high = np.percentile(again, [2.5, 97.5], axis=0)
+    drawn = (draw.integers(0, len(rows), len(rows)) for _ in range(_RESAMPLES))
+    low, high = np.percentile([_solved(rows[some], seconds[some], known) for some in drawn], [2.5, 97.5], axis=0)
     found = {
         FITTED[place]: Quantity(
             value=float(likely[place]), low=float(min(low[place], likely[place])),
@@ -83,20 +86,27 @@ def fitted(timed: Sequence[Timed], base: Costs, *, source: str) -> Costs:
 
 
 def _row(one: Timed) -> list[float]:
-    """What each of `FITTED` is multiplied by in the time of a message (`network_costs.moved_s`)."""
+    """What each of `FITTED` is multiplied by in the time of a message (`network_costs.moving`)."""
     net = one.network
     return [one.rounds, net.link_s(one.pairs), net.inside(one.pairs), net.shared(one.pairs)]
 
 
-def _solved(rows: Floats, known: Places) -> Floats:
-    """Non-negative weights with which each row adds up to 1; columns that are zero throughout have none."""
-    from scipy.optimize import nnls
+def _solved(rows: Floats, seconds: Floats, known: Places) -> Floats:
+    """The costs with which rows take their seconds; those of columns that are zero throughout are 0."""
+    from scipy.optimize import least_squares
 
-    weights = np.zeros(rows.shape[1])
-    scale = rows[:, known].max(axis=0)
-    scale[scale == 0] = 1.0  # a resample may lack what the whole has
-    weights[known] = nnls(rows[:, known] / scale, np.ones(len(rows)))[0] / scale
-    return weights
+    def costs_of(free: Floats) -> Floats:
+        full = np.zeros(rows.shape[1])
+        full[known] = np.exp(free)
+        return full
+
+    def apart(free: Floats) -> Floats:
+        rounds_s, link_s, *carried_s = (rows * costs_of(free)).T
+        return np.asarray(np.log((np.maximum(rounds_s, link_s) + sum(carried_s)) / seconds))
+
+    start = np.log(np.array(_START)[known])
+    bounds = np.log(np.array(_BOUNDS)[known].T)
+    return costs_of(least_squares(apart, start, bounds=tuple(bounds), loss="soft_l1", f_scale=0.1).x)
 
 
 def all_reduced(groups: Iterable[Sequence[int]], size: float) -> tuple[Pairs, int]:

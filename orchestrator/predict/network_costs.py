@@ -36,12 +36,12 @@ def assumed(value: float, *, low: float, high: float, source: str) -> Quantity:
 class Costs:
     """The inputs beside compute times. All of them are costs: more is slower.
 
-    A message between two ranks takes `round_s`, plus its bytes over the rate of the links that it crosses, times
-    `link_factor` (headers, acknowledgements and whatever else keeps a link from carrying payload alone), plus
-    `inside_byte_s` for each byte between two ranks of the busiest host, plus `byte_s` for each byte that any rank
-    sends where all hosts are on one machine and share its processors.
-    `piece_s` is what a piece of emulated compute takes longer than it should, `step_s` what an iteration takes
-    beside computing and communicating.
+    Messages take `round_s` for each round that waits for the one before, or their bytes over the rate of the busiest
+    link, times `link_factor` (headers, acknowledgements and whatever else keeps it from carrying payload alone),
+    whichever is longer: while ranks wake up, links carry what lies in their queues. On top come `inside_byte_s` for
+    each byte between two ranks of the busiest host, or `byte_s` for each byte that any rank sends where all hosts are
+    on one machine and share its processors. `piece_s` is what a piece of emulated compute takes longer than it should,
+    `step_s` what an iteration takes beside computing and communicating.
     """
 
     round_s: Quantity
@@ -96,7 +96,9 @@ class Network:
     one_machine: bool  # whether the processors of one machine carry all traffic
 
     def inside(self, pairs: Pairs) -> float:
-        """Bytes between ranks of the host that has most of them."""
+        """Bytes between ranks of the host that has most of them; on one machine they are among those that it shares."""
+        if self.one_machine:
+            return 0.0
         found: defaultdict[str, float] = defaultdict(float)
         for (src, dst), size in pairs.items():
             if self.node_of[src] == self.node_of[dst]:
@@ -136,23 +138,45 @@ def network(job: Job, topology: Topology, *, limits: Iterable[tuple[str, str, fl
     )
 
 
-def moved_s(pairs: Pairs, *, rounds: int, net: Network, rates: Rates) -> float:
-    """Seconds until all these bytes have arrived, sent at once in so many rounds one after the other."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moving:
+    """What holds messages up that are sent at once, in seconds: rounds, the busiest link, and whatever copies bytes."""
+
+    rounds_s: float = 0.0
+    link_s: float = 0.0
+    copies_s: float = 0.0
+
+    @property
+    def alone_s(self) -> float:
+        """Until all have arrived, where nothing else is sent."""
+        return max(self.rounds_s, self.link_s) + self.copies_s
+
+
+def moving(pairs: Pairs, *, rounds: int, net: Network, rates: Rates) -> Moving:
+    """All these bytes sent at once, in so many rounds one after the other."""
     if not pairs:
-        return 0.0
-    carried_s = net.inside(pairs) * rates.inside_byte_s + net.shared(pairs) * rates.byte_s
-    return rounds * rates.round_s + net.link_s(pairs) * rates.link_factor + carried_s
+        return Moving()
+    return Moving(
+        rounds_s=rounds * rates.round_s,
+        link_s=net.link_s(pairs) * rates.link_factor,
+        copies_s=net.inside(pairs) * rates.inside_byte_s + net.shared(pairs) * rates.byte_s,
+    )
+
+
+def all_reduced(groups: Sequence[Sequence[int]], size: float, *, net: Network, rates: Rates) -> Moving:
+    """Ring all-reduces of `size` bytes in all these groups at once (Li, eqs. 2 and 4)."""
+    longest = max((len(members) for members in groups), default=1)
+    if longest < 2:
+        return Moving()
+    pairs = between.summed(between.ring_of(members, 2 * (len(members) - 1) / len(members) * size) for members in groups)
+    return moving(pairs, rounds=2 * (longest - 1), net=net, rates=rates)
 
 
 def all_reduce_s(groups: Sequence[Sequence[int]], size: float, *, net: Network, rates: Rates) -> float:
-    """Seconds of ring all-reduces of `size` bytes in all these groups at once (Li, eqs. 2 and 4)."""
-    longest = max((len(members) for members in groups), default=1)
-    if longest < 2:
-        return 0.0
-    pairs = between.summed(between.ring_of(members, 2 * (len(members) - 1) / len(members) * size) for members in groups)
-    return moved_s(pairs, rounds=2 * (longest - 1), net=net, rates=rates)
+    """Seconds of such all-reduces alone."""
+    return all_reduced(groups, size, net=net, rates=rates).alone_s
 
 
 def sends_s(ways: Iterable[tuple[int, int]], size: float, *, net: Network, rates: Rates) -> float:
     """Seconds of one send of `size` bytes on each of these ways (sender, receiver) at once (Li, eq. 3)."""
-    return moved_s(dict.fromkeys(ways, size), rounds=1, net=net, rates=rates)
+    return moving(dict.fromkeys(ways, size), rounds=1, net=net, rates=rates).alone_s

@@ -302,10 +302,22 @@ def test_a_receive_is_moving_from_when_its_sender_has_begun() -> None:
     ]
     rows = [{"job": "training", "rank": rank, "window_name": "w1", "iteration": 7, "seconds": 0.3} for rank in (0, 1)]
     tables = {"spans": pa.Table.from_pylist(spans), "iterations": pa.Table.from_pylist(rows)}
-    found = shares.of_stages(tables, "training")
+    found = shares.of_stages(tables, "training", ends=[[0, 1]])
     assert found[1].pipeline_s == pytest.approx(0.020)
     assert found[1].bubble_s == pytest.approx(0.3 - 0.050 - 0.020 - 0.015)
     assert found[0].pipeline_s == pytest.approx(0.040)
     assert (found[0].compute_s, found[0].tensor_s, found[0].data_s) == pytest.approx((0.1, 0.01, 0.01))
     assert found[0].embedding_s == found[1].embedding_s == pytest.approx(0.015)
     assert all(terms.iteration_s == pytest.approx(0.3) for terms in found.values())
+
+
+def test_a_split_model_sends_between_stages_and_its_ranks_spend_the_same_period(tmp_path: Path) -> None:
+    predicted = predicting.predict(subject(tmp_path, PTD), costs(round_s=1e-3, piece_s=1e-4))
+    assert len(predicted.ranks) == 32
+    assert all(terms.iteration_s == pytest.approx(predicted.iteration_s, rel=1e-6) for terms in predicted.ranks)
+    assert predicted.terms.pipeline_s > 0
+    assert predicted.terms.tensor_s == pytest.approx(680 * 2e-3), "within a host: rounds alone"
+    free = predicting.predict(subject(tmp_path, PTD), costs())
+    assert free.terms.bubble_s / (free.iteration_s - free.terms.data_s - free.terms.embedding_s) == pytest.approx(
+        3 / 11, abs=0.06
+    )

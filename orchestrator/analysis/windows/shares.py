@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.parts.terms import Terms
@@ -23,8 +24,8 @@ with own as (
     on s.span = 'send' and s.rank = r.peer and s.peer = r.rank and s.iteration = r.iteration and s.what = r.what
     where r.span = 'receive'
     union all
-    select rank, iteration, 'embedding', greatest(0, end_ns - max(start_ns) over (partition by iteration))
-    from own where what = 'embedding'
+    select o.rank, iteration, 'embedding', end_ns - max(start_ns) over (partition by iteration, pair)
+    from own o join pairs p on p.rank = o.rank where what = 'embedding'
 ), sums as (select rank, iteration, term, sum(ns) / 1e9 as seconds from pieces group by all)
 select rank, term, median(seconds) from sums group by all
 """
@@ -33,28 +34,34 @@ _REPLICATED = """
 select rank, median(seconds), median(forward_s + backward_s), median(wait_s)
 from iterations where job = $job and window_name <> '' group by rank
 """
-_HIDDEN = "select rank, median(overlap_s) from overlaps where job = $job and window_name <> '' group by rank"
+_HIDDEN = "select rank, median(overlap_s) from hidden where job = $job and window_name <> '' group by rank"
 
 
-def of_stages(tables: dict[str, Any], job: str) -> dict[int, Terms]:
+def of_stages(tables: Mapping[str, Any], job: str, *, ends: Sequence[Sequence[int]]) -> dict[int, Terms]:
     """Terms of each rank of a job of `ptd`, medians over iterations; `tables` has `iterations` and `spans` (pyarrow).
 
-    What is left of an iteration is the bubble, less what passes between the last all-reduce and the next iteration.
+    `ends` are the ranks of first and last stage that add up the embedding table's gradients. What is left of an
+    iteration is the bubble, with what passes between its last all-reduce and the next iteration.
     """
+    import pyarrow as pa
+
+    kind = pa.schema([("rank", pa.int64()), ("pair", pa.int64())])
+    columns = zip(*((rank, number) for number, members in enumerate(ends) for rank in members), strict=True)
+    pairs = pa.table(list(columns) or [[], []], schema=kind)
     found = {}
     pieces: dict[int, dict[str, float]] = {}
-    for rank, term, seconds in _asked(tables, _PIECES, job):
+    for rank, term, seconds in _asked({"spans": tables["spans"], "pairs": pairs}, _PIECES, job):
         pieces.setdefault(rank, {})[f"{term}_s"] = seconds
-    for rank, seconds, _, _ in _asked(tables, _STAGED, job):
+    for rank, seconds, _, _ in _asked({"iterations": tables["iterations"]}, _STAGED, job):
         spent = Terms(**pieces.get(rank, {}))
         parts = {f"{name}_s": value for name, value in spent.parts().items()}
         found[rank] = Terms(**{**parts, "bubble_s": max(0.0, seconds - spent.iteration_s)})
     return found
 
 
-def of_replicas(tables: dict[str, Any], job: str) -> dict[int, Terms]:
+def of_replicas(tables: Mapping[str, Any], job: str) -> dict[int, Terms]:
     """Terms of each rank of a job of `ddp`, likewise; `tables` has `iterations` and `overlaps`."""
-    hidden = dict(_asked(tables, _HIDDEN, job))
+    hidden = dict(_asked({"hidden": tables["overlaps"]}, _HIDDEN, job))
     return {
         rank: Terms(
             compute_s=compute_s,
@@ -62,11 +69,11 @@ def of_replicas(tables: dict[str, Any], job: str) -> dict[int, Terms]:
             hidden_s=hidden.get(rank, 0.0),
             other_s=max(0.0, seconds - compute_s - wait_s),
         )
-        for rank, seconds, compute_s, wait_s in _asked(tables, _REPLICATED, job)
+        for rank, seconds, compute_s, wait_s in _asked({"iterations": tables["iterations"]}, _REPLICATED, job)
     }
 
 
-def _asked(tables: dict[str, Any], sql: str, job: str) -> list[Any]:
+def _asked(tables: Mapping[str, Any], sql: str, job: str) -> list[Any]:
     """The rows that a query gives over pyarrow tables."""
     import duckdb
 
