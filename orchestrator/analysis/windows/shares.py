@@ -46,8 +46,8 @@ def of_stages(tables: Mapping[str, Any], job: str, *, ends: Sequence[Sequence[in
     import pyarrow as pa
 
     kind = pa.schema([("rank", pa.int64()), ("pair", pa.int64())])
-    columns = zip(*((rank, number) for number, members in enumerate(ends) for rank in members), strict=True)
-    pairs = pa.table(list(columns) or [[], []], schema=kind)
+    rows = [{"rank": rank, "pair": number} for number, members in enumerate(ends) for rank in members]
+    pairs = pa.Table.from_pylist(rows, schema=kind)
     found = {}
     pieces: dict[int, dict[str, float]] = {}
     for rank, term, seconds in _asked({"spans": tables["spans"], "pairs": pairs}, _PIECES, job):

@@ -23,8 +23,8 @@ class Settings(TorchSettings, computing.Settings):
     bucket_bytes: float  # least size of a bucket
     strategy: str
     servers: int
-    order: Literal["ready", "layer", "reverse", "random"] | None
-    peers: Literal["random", "round-robin"]
+    order: Literal["ready", "layer", "reverse", "random", "tic", "tac"] | None
+    peers: Literal["random", "uniform", "round-robin"]
     hosts: list[int]  # the number of each rank's host
 
 
