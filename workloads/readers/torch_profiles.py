@@ -1,7 +1,7 @@
 """Reads what PyTorch's profiler wrote of a training into spans: when a rank computed and when it communicated.
 
-It takes files of a rank's folder by their names: `*.pt.trace.json`, also gzipped, is what the profiler's
-`tensorboard_trace_handler` writes (Kineto's JSON); `*.et.json`, likewise, that of an ExecutionTraceObserver (PyTorch's own form of
+It takes files of a rank's folder by their names, gzipped or not: `*.pt.trace.json` is what the profiler's
+`tensorboard_trace_handler` writes (Kineto's JSON), `*.et.json` that of an ExecutionTraceObserver (PyTorch's own form of
 a Chakra execution trace), which has no times, but the size of every tensor, by the same `record function id`.
 """
 
@@ -66,7 +66,11 @@ def read_profiles(output: LaunchOutput, iterations: Columns) -> Mapping[str, Col
     gloo or MPI carried, and computing what PyTorch's operations took: those of a pass that follow one another closely
     are one span, `forward`, `backward` or `step` (the optimizer's). A file that is damaged or too large is left out.
     """
-    sizes = {key: size for path in _files(output.folder, ".et.json", ".et.json.gz") for key, size in _tensor_sizes(_document(path))}
+    sizes = {
+        key: size
+        for path in _files(output.folder, ".et.json", ".et.json.gz")
+        for key, size in _tensor_sizes(_document(path))
+    }
     spans = [
         replace(span, begin=span.begin + output.offset_ns, end=span.end + output.offset_ns)
         for path in _files(output.folder, ".pt.trace.json", ".pt.trace.json.gz")
