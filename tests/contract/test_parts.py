@@ -42,6 +42,7 @@ OURS_ALLOWED = {
         "orchestrator.parts.topology",
     ),
     *(
+        "orchestrator.core.intervals",
         "orchestrator.core.units",
         "orchestrator.core.errors",
         "orchestrator.parts.named_hosts",

@@ -15,7 +15,7 @@ from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
 from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
 from orchestrator.core.units import span_text
-from orchestrator.store.records import Gate
+from orchestrator.store.window_records import Gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

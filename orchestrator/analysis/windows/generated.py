@@ -12,7 +12,8 @@ import numpy.typing as npt
 from orchestrator.analysis.windows import gates
 from orchestrator.analysis.windows.course import Schedule
 from orchestrator.store import tables
-from orchestrator.store.records import Manifest, Window
+from orchestrator.store.records import Manifest
+from orchestrator.store.window_records import Window
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -29,8 +30,8 @@ def measured(folder: Path, manifest: Manifest, window: Window) -> tuple[gates.Ge
     """What every generator of single flows did in a window; a flow belongs where its planned start lies."""
     import pyarrow.compute as pc
 
-    asked = tables.read(folder, "schedules", where=pc.field("window_name") == window.window)
-    mine = (pc.field("window_name") == window.window) & pc.field("planned_bytes").is_valid()
+    asked = tables.read(folder, "schedules", where=pc.field("window_name") == window.name)
+    mine = (pc.field("window_name") == window.name) & pc.field("planned_bytes").is_valid()
     flows = tables.read(folder, "flows", where=mine)
     if not flows.num_rows:
         return ()
@@ -43,9 +44,9 @@ def measured(folder: Path, manifest: Manifest, window: Window) -> tuple[gates.Ge
         rows = flows.filter(pc.equal(flows["source"], source))
         plan = asked.filter(pc.equal(asked["source"], source))
         sizes = tables.read(
-            folder, "sizes", where=(pc.field("source") == source) & (pc.field("window_name") == window.window)
+            folder, "sizes", where=(pc.field("source") == source) & (pc.field("window_name") == window.name)
         )
-        received = counters.filter(pc.equal(counters["launch"], f"{window.window}.{source}.sink"))
+        received = counters.filter(pc.equal(counters["launch"], f"{window.name}.{source}.sink"))
         found.append(_one(source, rows, plan=plan, sizes=sizes, received=received, window=window, mtu=mtu))
     return tuple(found)
 
@@ -55,7 +56,7 @@ def sent(folder: Path, window: Window) -> dict[tuple[str, str], dict[str, float]
     import pyarrow.compute as pc
 
     ended = (pc.field("end_ns") >= window.start_ns) & (pc.field("end_ns") < window.end_ns)
-    mine = (pc.field("window_name") == window.window) & pc.field("planned_bytes").is_valid() & ended
+    mine = (pc.field("window_name") == window.name) & pc.field("planned_bytes").is_valid() & ended
     rows = tables.read(folder, "flows", where=mine).select(["source", "dst", "src", "bytes"])
     found: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows.group_by(["source", "dst", "src"], use_threads=False).aggregate([("bytes", "sum")]).to_pylist():
@@ -67,7 +68,7 @@ def schedules(folder: Path, manifest: Manifest, window: Window) -> dict[tuple[st
     """By source and receiver's address: when the flows of a window were planned, and their bytes on the wire."""
     import pyarrow.compute as pc
 
-    of_window = pc.field("window_name") == window.window
+    of_window = pc.field("window_name") == window.name
     each = {row["source"]: row["flow_bytes"] for row in tables.read(folder, "schedules", where=of_window).to_pylist()}
     flows = tables.read(folder, "flows", where=of_window & pc.field("planned_bytes").is_valid())
     found = {}

@@ -24,7 +24,7 @@ class Settings(TorchSettings, computing.Settings):
     strategy: str
     servers: int
     order: Literal["ready", "layer", "reverse", "random", "tic", "tac"] | None
-    peers: Literal["random", "round-robin"]
+    peers: Literal["random", "uniform", "round-robin"]
     hosts: list[int]  # the number of each rank's host
 
 
