@@ -59,6 +59,6 @@ def _contradictions(printed: Hashemi) -> Iterator[str]:
     step, inference, training = (printed.largest("step"), printed.largest("inference"), printed.largest("training"))
     yield (
         f"The report prints steps up to {step.value:.0%} shorter. The paper that came of it, TicTac (MLSys 2019), "
-        f"prints a throughput up to {inference.value:.1%} higher in inference and {training.value:.1%} in training, which are "
-        f"steps up to {1 - 1 / (1 + inference.value):.0%} and {1 - 1 / (1 + training.value):.0%} shorter."
+        f"prints a throughput up to {inference.value:.1%} higher in inference and {training.value:.1%} in training, "
+        f"which are steps up to {1 - 1 / (1 + inference.value):.0%} and {1 - 1 / (1 + training.value):.0%} shorter."
     )
