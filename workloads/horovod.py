@@ -89,7 +89,9 @@ class Config(RealConfig):
 
     timeline: bool = False
     """Whether rank 0 writes Horovod's Timeline, `timeline.json` in its folder, for chrome://tracing or Perfetto; what
-    it tells of measured iterations is in the run's own timeline, too."""
+    it tells of measured iterations is in the run's own timeline, too, and the share of its collectives during which
+    each rank computed in the table `variation`. No other rank can write one. The thread that writes polls, and keeps a
+    processor busy."""
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:

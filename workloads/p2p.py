@@ -40,11 +40,13 @@ class Config(ModelConfig):
     servers: int = Field(default=1, ge=1)
     """Parameter server: how many of the first ranks are servers, each of an equal part of every bucket."""
 
-    order: Literal["ready", "layer", "reverse", "random"] | None = None
+    order: Literal["ready", "layer", "reverse", "random", "tic", "tac"] | None = None
     """Parameter server: the order in which workers pull, while their next forward pass begins; each layer waits for its
     own parameters. `ready`: each bucket as soon as its sum is there. The others once all of them are, as TensorFlow's
     synchronous replicas do: `layer`: priority to the layers that compute first; `reverse`: the last ones first;
-    `random`: another order each iteration, drawn from the seed. Default: all is pulled before the step ends."""
+    `random`: another order each iteration, drawn from the seed. `tic` and `tac` are TicTac's: computed after six
+    iterations in random orders from what the first worker computed, `tac` with its measured times. Default: all is
+    pulled before the step ends."""
 
     peers: Literal["random", "uniform", "round-robin"] = "random"
     """Pair averaging: whom a rank asks. `random`: as KungFu draws, any of all ranks, and the next one when it draws

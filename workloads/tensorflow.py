@@ -22,7 +22,8 @@ from workloads.common.learning import RealConfig
 from workloads.common.placement import placement_problems, ranks
 from workloads.rank.tensorflow import mirrored, parameter_server
 from workloads.readers.evaluations import read_evaluations
-from workloads.readers.iteration_logs import LOG, read_iterations
+from workloads.readers.iteration_logs import LOG, read_iterations, read_training
+from workloads.readers.spans import TRACE
 
 NAME = "tensorflow"
 
@@ -54,6 +55,10 @@ class Config(RealConfig):
     """Parameter servers: the host of each; variables are placed on them in turn. Default: the testbed's first host.
     `hosts` are those of the workers."""
 
+    trace: bool = False
+    """Parameter server: whether each worker records when it computes and when it receives and sends which tensor, by
+    TensorFlow's own tracing. It costs some milliseconds a step."""
+
     checksum: bool = False
     """Multi-worker-mirrored: whether each rank logs the sum of all parameters after each iteration: equal sums show
     that gradients agree."""
@@ -64,6 +69,14 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     if serving:
         return _server_problems(config, topology)
     found = learning.problems(config, topology, known=(learning.SMALL,))
+    if config.trace:
+        found.append(
+            Problem(
+                at=("trace",),
+                message="TensorFlow tells of the transfers of a session alone, and multi-worker-mirrored has none",
+                accepted="strategy: parameter-server, or no trace",
+            )
+        )
     if config.servers is not None:
         found.append(
             Problem(
@@ -164,7 +177,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
 
 def _settings(config: Config, topology: Topology, seed: int) -> mirrored.Settings | parameter_server.Settings:
     if config.strategy == "parameter-server":
-        return {**emulated_training.settings(config, topology, seed=seed), "meet_s": _MEET_S}
+        trained = emulated_training.settings(config, topology, seed=seed)
+        return {**trained, "meet_s": _MEET_S, "trace": config.trace}
     pack = round(config.pack / topology.scale)
     return {
         **learning.settings(config, topology, seed=seed),
@@ -258,7 +272,8 @@ def _parameter_server_theory(config: Config, job: Job, topology: Topology) -> Th
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    return {**read_iterations(output), **read_evaluations(output)}
+    tables = read_training(output) if (output.folder / TRACE).exists() else read_iterations(output)
+    return {**tables, **read_evaluations(output)}
 
 
 def _python(config: Config, node: str, topology: Topology) -> str:

@@ -16,7 +16,9 @@ from orchestrator.core.errors import OrchError, StoreError
 from orchestrator.parts import registry
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.store import tables
-from orchestrator.store.records import Clock, Manifest, Window
+from orchestrator.store.host_records import Clock
+from orchestrator.store.records import Manifest
+from orchestrator.store.window_records import Window
 
 
 def located(folder: Path, manifest: Manifest) -> Iterable[tuple[str, LaunchOutput]]:
@@ -60,7 +62,7 @@ def windows_of(columns: Columns, output: LaunchOutput, manifest: Manifest) -> An
     for window in manifest.windows:
         span = window.iterations.get(output.job or "")
         if span:
-            names[(numbers >= span.first) & (numbers <= span.last)] = window.window
+            names[(numbers >= span.first) & (numbers <= span.last)] = window.name
     return names.tolist()
 
 

@@ -175,7 +175,7 @@ def _add_capture(writer: TableWriter, output: LaunchOutput, pending: Future[Any]
 def _tolerances(manifest: Manifest) -> dict[str, Tolerances]:
     limits, usual = manifest.validity, Tolerances()
     return {
-        window.window: Tolerances(
+        window.name: Tolerances(
             load=_share(limits.load, usual.load),
             load_course=_share(limits.load_course, usual.load_course),
             capture_drops=limits.capture_drops,

@@ -10,8 +10,9 @@ from typing import Any
 
 from orchestrator.core import layout
 from orchestrator.core.units import rate_text
-from orchestrator.store.records import Summary, WindowSummary
+from orchestrator.store.records import Summary
 from orchestrator.store.rundir import Listed, began_text
+from orchestrator.store.window_records import WindowSummary
 
 
 def rate_or_dash(value: float | None) -> str:
@@ -63,7 +64,7 @@ def _window_summary(window: WindowSummary, scale: int) -> dict[str, Any]:
         return None if value is None else value * scale
 
     return {
-        "window": window.window,
+        "window": window.name,
         "valid": window.valid,
         "reasons": list(window.reasons),
         "jobs": [
@@ -140,7 +141,7 @@ def window_rows(manifest: Summary) -> list[list[str]]:
         rows += [
             [
                 f"#{repetition}" + (f" {row.job}" if len(window.training) > 1 else ""),
-                window.window,
+                window.name,
                 str(row.iterations),
                 *map(ms, (row.mean_s, row.p50_s, row.p99_s)),
                 rate_or_dash(window.requested_bps * scale if window.loads else None),

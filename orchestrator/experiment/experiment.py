@@ -70,7 +70,7 @@ class TestbedChoice(Model):
         return self
 
 
-class DryRun(Model):
+class LocalRun(Model):
     """How a run with `--local` differs from the real one."""
 
     scale: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -161,7 +161,7 @@ class Experiment(Model):
     """Its name: a folder of the results is called like it."""
     testbed: TestbedChoice
     """Where it runs."""
-    dry_run: DryRun = DryRun()
+    local_run: LocalRun = LocalRun()
     """What `--local` changes."""
     conditions: tuple[Choice, ...] = ()
     """Reversible changes to hosts or links, undone and verified."""
@@ -240,7 +240,7 @@ def _with(base: type[T], **annotations: Any) -> type[T]:
 def on_this_machine(experiment: Experiment) -> Experiment:
     """The same experiment on containers of this machine, with the inventory's host names and link rates."""
     inventory = experiment.testbed.inventory
-    asked = experiment.dry_run.model_dump(mode="json", exclude_none=True)
+    asked = experiment.local_run.model_dump(mode="json", exclude_none=True)
     if inventory is None:
         local = experiment.testbed.local
         if local is None or not asked:
@@ -262,6 +262,6 @@ def on_this_machine(experiment: Experiment) -> Experiment:
         told = dict.fromkeys(str(item["msg"]).removeprefix("Value error, ") for item in error.errors())
         raise ConfigError(
             f"--local: the hosts cannot be containers of this machine: {'; '.join(told)}",
-            hint="dry_run: {scale: N} sets the scale; names, rates and MTU are those of the inventory",
+            hint="local_run: {scale: N} sets the scale; names, rates and MTU are those of the inventory",
         ) from None
     return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=swapped, inventory=None)})

@@ -15,6 +15,7 @@ _KEYS = {  # the key above it ("" at the top of a file), the old key: the new on
     ("measure", "stall"): "stall_timeout",
     ("", "fresh"): "recheck",  # of a sweep
     ("", "repeat"): "repetitions",
+    ("", "dry_run"): "local_run",
     ("deepspeed", "stage"): "zero_stage",
     ("deepspeed", "stages"): "pipeline_stages",
     ("deepspeed", "micro_batches"): "microbatches",

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.core import alike, layout
 from orchestrator.experiment.describe import HEAD, ms, verdict, window_rows
-from orchestrator.store.records import Variation, Window
 from orchestrator.store.rundir import Entry, began_text
+from orchestrator.store.window_records import Variation, Window
 
 _MARKS = {False: "FAIL", None: "?", True: "ok"}  # in the order in which they are shown
 _STATES = {False: "failed", None: "not judged", True: "passed"}
@@ -77,10 +77,10 @@ def gate_lines(windows: Sequence[Window], *, verbose: bool, width: int | None) -
 
     Unless `verbose`, gates of one kind and outcome that say alike are one line, with what differs as ranges.
     """
-    gates = [(window.window, gate) for window in windows for gate in window.gates]
+    gates = [(window.name, gate) for window in windows for gate in window.gates]
     counts = {passed: sum(gate.passed is passed for _, gate in gates) for passed in _MARKS}
     told = ", ".join(f"{count} {_STATES[passed]}" for passed, count in counts.items() if count)
-    names = [window.window for window in windows]
+    names = [window.name for window in windows]
     lines = [
         layout.hanging(
             f"{told}" + ("" if verbose else "; --verbose lists each"),
@@ -130,7 +130,7 @@ def _variation(windows: Sequence[Window], *, verbose: bool, width: int | None) -
             whole = row.rank == -1
             if not row.iterations or not (whole or verbose):
                 continue
-            rows.append([f"{window.window} {row.job}" if whole else f"  rank {row.rank}", *_figures(row)])
+            rows.append([f"{window.name} {row.job}" if whole else f"  rank {row.rank}", *_figures(row)])
     if not rows:
         return lines
     title = "variation of the iteration time" + ("" if verbose else "; --verbose shows each rank")

@@ -18,7 +18,7 @@ from orchestrator.core import safepath
 from orchestrator.core.errors import UnsafePath
 from orchestrator.parts.topology import Node
 from orchestrator.store import manifest, tables
-from orchestrator.store.records import Window
+from orchestrator.store.window_records import Window
 
 
 def load(paths: Sequence[Path]) -> list[Run]:
@@ -94,7 +94,7 @@ class Run:
                 spans = window.iterations
                 logs = [job.within(span.first, span.last) for job in self.jobs if (span := spans.get(job.job))]
                 part = traffic.within(self.traffic, begin, end)
-                found[window.window] = view.look(part, ranks=ranks, logs=logs)
+                found[window.name] = view.look(part, ranks=ranks, logs=logs)
         return found
 
     @property

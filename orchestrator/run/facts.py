@@ -12,7 +12,7 @@ from orchestrator.parts.topology import Node
 from orchestrator.remote import clocks
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import ClockSample, Completed
-from orchestrator.store.records import Clock, Offset
+from orchestrator.store.host_records import Clock, Offset
 
 COMMAND_S = 10.0
 

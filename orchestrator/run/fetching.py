@@ -1,4 +1,4 @@
-"""Brings what a run left on nodes home: few files at a time, none without room for all, and none for long in vain."""
+"""Brings home what a run left on nodes: few files at a time, none without room for all, and none for long in vain."""
 
 from __future__ import annotations
 
@@ -7,13 +7,46 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import OrchError, StoreError, UnsafePath
+from orchestrator.core.errors import OrchError, StoreError, TransportError, UnsafePath
 from orchestrator.remote import transfers
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import RemoteFile
+from orchestrator.run.session import Session
 
+FETCH_S = 24 * 3600.0  # of a whole run; no file may stand still for long
 LIST_S = 20.0
 REMOVE_S = 20.0
+AGENT_MARKER = ".orch-run.json"  # how an agent says that a folder is a run's; nothing of the results
+
+
+def fetch_run(session: Session, run_folder: Path) -> None:
+    """Bring every file of the run home, and remove the run's folders from the nodes; an error names who is lost.
+
+    A node that does not say what it has keeps nobody from bringing home what the others have.
+    """
+    deadline = Deadline.after(FETCH_S)
+    found = session.each(sorted(session.away), listed, what="listing files", seconds=2 * LIST_S)
+    refuse_without_room(run_folder, {name: files for name, files in found.items() if not isinstance(files, OrchError)})
+
+    def fetch(client: AgentClient) -> None:
+        name = client.node.name
+        seen, home = session.testbed.local_folder(name), run_folder / "hosts" / name
+        if seen is not None:
+            bring_up(seen / Path(client.node.folder(session.run)).name, home)
+        elif isinstance(files := found[name], OrchError):
+            raise files
+        else:
+            bring_home(client, files, home, deadline)
+        session.away.discard(name)
+
+    there = [name for name in session.clients if name in found or session.testbed.local_folder(name) is not None]
+    session.each(there, fetch, what="fetching", seconds=FETCH_S)
+    # An agent that was lost before its greeting has made no folder.
+    lost = [
+        name for name in session.watch.lost if name in session.clients and session.testbed.local_folder(name) is None
+    ]
+    if lost:
+        raise TransportError(f"what {', '.join(lost)} had of the run is not home: {session.watch.lost[lost[0]]}")
 
 
 def refuse_without_room(folder: Path, listed: Mapping[str, Sequence[RemoteFile]]) -> None:
@@ -61,3 +94,15 @@ def bring_home(client: AgentClient, listed: Sequence[RemoteFile], home: Path, de
         more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
         raise UnsafePath(refused[0] + more, node=client.node.name, hint="they stay on the node; see who put them there")
     client.remove(deadline.sooner(REMOVE_S))
+
+
+def bring_up(run_folder: Path, home: Path) -> None:
+    """Move what a node left in its run's folder, visible here, to where results keep it."""
+    if run_folder.is_dir():
+        home.mkdir(parents=True, exist_ok=True)
+        for entry in run_folder.iterdir():
+            if entry.name == AGENT_MARKER:
+                entry.unlink()
+            else:
+                entry.rename(home / entry.name)
+        run_folder.rmdir()

@@ -24,15 +24,18 @@ from orchestrator.experiment.plan import PlannedWindow, RunPlan
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
-from orchestrator.run import facts, routes, sealing
+from orchestrator.run import facts, fetching, residue, routes, sealing
+from orchestrator.run.changes import Changes
 from orchestrator.run.load_escalation import LoadEscalation, covers, preflight_of, requested_bps, unescalated
 from orchestrator.run.measuring import Measurement, Window, preflight
 from orchestrator.run.observers.events import EventLog
 from orchestrator.run.observers.progress import Progress
+from orchestrator.run.processes import Processes
 from orchestrator.run.session import Session
 from orchestrator.run.watch import Watch
 from orchestrator.store.atomic import write_json
-from orchestrator.store.records import Kernels, Manifest
+from orchestrator.store.host_records import Kernels
+from orchestrator.store.records import Manifest
 from orchestrator.store.rundir import RunFolder
 
 OPEN_S = 60.0
@@ -50,6 +53,8 @@ class Run:
     interrupts: Interrupts
     session: Session
     watch: Watch
+    changes: Changes = field(init=False)
+    processes: Processes = field(init=False)
     force: bool = False  # whether hosts that are too small are taken all the same
     unwind: Unwind = field(default_factory=Unwind)
     phases: dict[str, float] = field(default_factory=dict)
@@ -61,6 +66,10 @@ class Run:
     measured_until: float = field(default_factory=time.monotonic)
     stage: str = "start"
     unfetched: bool = False
+
+    def __post_init__(self) -> None:
+        self.changes = Changes(self.session)
+        self.processes = Processes(self.session)
 
     @property
     def manifest(self) -> Manifest:
@@ -110,25 +119,25 @@ class Run:
             self._check_room()
         with self.phase("conditions"):
             self.unwind.push("conditions", self._restore)
-            session.apply(plan.changes)
+            self.changes.apply(plan.changes)
             helpers = list(plan.helper_processes())
             self.unwind.push("conditions' processes", lambda: self._stop(helpers, phase=None))
-            session.start(helpers, what="starting what conditions need")
+            self.processes.start(helpers, what="starting what conditions need")
         self._facts("before")
         self.unwind.push("facts", lambda: self._facts("after"))
         with self.phase("collectors"):
             self.unwind.push("collectors", lambda: self._stop(plan.collectors, phase="drain"))
-            session.start(plan.collectors, what="starting collectors")
+            self.processes.start(plan.collectors, what="starting collectors")
         ranks = [launch for job in plan.jobs for launch in job.launches]
         with self.phase("ranks"):
             self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop ranks"))
-            session.start(ranks, what="starting ranks")
+            self.processes.start(ranks, what="starting ranks")
         with self.phase("preflight"):
             self._check_loads()
             first = self._to_measure()[0]
             if self.standing is None:
                 self._traffic_up(first, self.traffic[first.name].launches)
-            session.go(ranks)
+            self.processes.go(ranks)
 
     def _check_room(self) -> None:
         """See that hosts elsewhere are large enough; this machine was asked before anything started."""
@@ -195,10 +204,10 @@ class Run:
 
     def _traffic_up(self, window: PlannedWindow, launches: Sequence[Launch]) -> None:
         self.unwind.push(f"traffic of {window.name}", lambda: self._traffic_down(launches))
-        self.session.start(launches, what=f"starting the traffic of {window.name}")
+        self.processes.start(launches, what=f"starting the traffic of {window.name}")
 
     def _traffic_down(self, launches: Sequence[Launch]) -> None:
-        if self.session.up(launches):
+        if self.processes.up(launches):
             self._stop(launches, phase="stop traffic")
 
     # Measured
@@ -224,7 +233,7 @@ class Run:
                 measured = measurement.measure()
             self.windows.append(measured)
             self.measured_until = time.monotonic()
-            self.record(replace(self.manifest, windows=sealing.window_records(self.plan, self.windows)))
+            self.record(replace(self.manifest, windows=sealing.unjudged(self.plan, self.windows)))
             self.events.write("window", name=measured.name, start_ns=measured.start_ns, end_ns=measured.end_ns)
             if window is not windows[-1]:
                 with self.phase("warm-up"):
@@ -234,7 +243,7 @@ class Run:
 
     def _stop(self, launches: Sequence[Launch], *, phase: str | None) -> None:
         with self.phase(phase) if phase else nullcontext():
-            self.session.stop(launches, measured_until=self.measured_until)
+            self.processes.stop(launches, measured_until=self.measured_until)
 
     def _facts(self, when: Literal["before", "after"]) -> None:
         with self.phase("facts"):
@@ -259,8 +268,8 @@ class Run:
 
     def _restore(self) -> None:
         with self.phase("restore"):
-            self.session.undo_changes()
-            self.folder.manifest = replace(self.manifest, hits=tuple(self.session.hits))
+            self.changes.undo()
+            self.folder.manifest = replace(self.manifest, hits=tuple(self.changes.hits))
 
     def _close(self) -> None:
         with self.phase("close"):
@@ -268,7 +277,7 @@ class Run:
 
     def _residue(self) -> None:
         with self.phase("residue"):
-            strays = self.session.residue()
+            strays = residue.left(self.session)
             self.events.write("residue", strays=strays)
             if strays:
                 raise OrchError("processes of the run are left: " + "; ".join(strays), hint="orch clean")
@@ -276,7 +285,7 @@ class Run:
     def _fetch(self) -> None:
         with self.phase("fetch"):
             self.unfetched = True
-            self.session.fetch(self.folder.path)
+            fetching.fetch_run(self.session, self.folder.path)
             self.unfetched = False
 
 

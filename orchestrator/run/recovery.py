@@ -17,14 +17,13 @@ from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote.agent_client import AgentClient, come_back
 from orchestrator.run import sealing
-from orchestrator.run.fetching import fetch_all
+from orchestrator.run.fetching import FETCH_S, bring_up, fetch_all
 from orchestrator.run.sealing import Reducer
-from orchestrator.run.session import bring_up, holder
+from orchestrator.run.session import holder
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry, RunFolder
 
 REACH_S = 60.0
-FETCH_S = 24 * 3600.0
 
 
 def recover(results: Path, wanted: Sequence[str], *, without: Sequence[str] = (), force: bool = False) -> int:

@@ -80,170 +80,179 @@ def run(
     with Interrupts() as interrupts, _locked(plan, run_id):
         progress.run(f"{label}: {run_id}")
         folder = RunFolder.create(results, provenance.collect(plan, sys.argv, run=run_id, sweep=sweep, forced=forced))
-        try:
-            (folder.path / "experiment.yaml").write_text(resolved, encoding="utf-8")
-            events = EventLog(folder.path / "events.jsonl")
-        except OSError as problem:
-            raise unwritable(folder.path, problem) from None
+        events = _begun(folder, resolved)
         watch = Watch(events, observer)
         watch.observer.run_began(folder.manifest)
         session = Session(testbed, run=run_id, events=events, watch=watch, interrupts=interrupts, secrets=secrets)
-        this = Run(
-            plan=plan,
-            testbed=testbed,
-            folder=folder,
-            events=events,
-            progress=progress,
-            interrupts=interrupts,
-            session=session,
-            watch=watch,
-            force=force,
-        )
+        phases = Run(
+            plan=plan, testbed=testbed, folder=folder, events=events, progress=progress, interrupts=interrupts,
+            session=session, watch=watch, force=force,
+        )  # fmt: skip
+        outcome = _Execution(phases, began=began).outcome()
+    if outcome.error is not None and not isinstance(outcome.error, OrchError):
+        raise outcome.error  # a bug: everything is put back and sealed, now it may show
+    return outcome
+
+
+def _begun(folder: RunFolder, resolved: str) -> EventLog:
+    """Keep the experiment with the results, and begin to log the run's events."""
+    try:
+        (folder.path / "experiment.yaml").write_text(resolved, encoding="utf-8")
+        return EventLog(folder.path / "events.jsonl")
+    except OSError as problem:
+        raise unwritable(folder.path, problem) from None
+
+
+class _Execution:
+    """One run from its first phase to its seal; `began` is the instant of its beginning on the monotonic clock."""
+
+    def __init__(self, run: Run, *, began: float) -> None:
+        self._run = run
+        self._began = began
+
+    def outcome(self) -> Outcome:
+        """Attempt the run, put everything back, and seal it; LockedError where somebody else has the testbed."""
+        run = self._run
         error: Exception | None
         try:
-            error = _attempt(this)
-            interrupts.unwinding()
+            error = self._attempt()
+            run.interrupts.unwinding()
         except Interrupted as late:  # a signal between the end of the attempt and here
             error = late
         reducer = Reducer()
         locked = isinstance(error, LockedError)  # before anything was touched
         try:
-            error = _put_back(this, error)
+            error = self._put_back(error)
             if locked and error is not None:
-                events.close()
-                shutil.rmtree(folder.path)
+                run.events.close()
+                shutil.rmtree(run.folder.path)
                 raise error
             try:
-                if this.unfetched and error is not None:
-                    outcome = _left_open(this, error, began=began)
-                else:
-                    outcome = _sealed(this, error, reducer, began=began)
+                if run.unfetched and error is not None:
+                    return self._left_open(error)
+                return self._sealed(error, reducer)
             except OSError as problem:
-                raise unwritable(folder.path, problem) from error
+                raise unwritable(run.folder.path, problem) from error
         finally:
             reducer.close()
-    if error is not None and not isinstance(error, OrchError):
-        raise error  # a bug: everything is put back and sealed, now it may show
-    return outcome
 
-
-def _attempt(this: Run) -> Exception | None:
-    try:
-        this.up()
-        this.measure()
-    except OrchError as error:
-        _explain(this, error)
-        return error
-    except Exception as error:  # noqa: BLE001 - whatever it is, everything has to be put back first
-        return error
-    return None
-
-
-def _explain(this: Run, error: OrchError) -> None:
-    """Add the last output of the processes that failed, while their node can still be asked."""
-    this.measured_until = time.monotonic()
-    this.events.write("error", stage=this.stage, error=error.render())
-    failed = [process.launch for process in this.watch.processes.values() if process.failed and process.launch.required]
-    if failed and not isinstance(error, Interrupted):
+    def _attempt(self) -> Exception | None:
+        run = self._run
         try:
-            error.tail = error.tail or last_lines(this.session.tail(failed[0]))
-            for told in this.session.full():
-                add_note(error, f"{told}: make room there, or name another folder in `work:`")
-        except OrchError as second:
-            add_note(error, f"why it failed could not be looked into: {second.message}")
+            run.up()
+            run.measure()
+        except OrchError as error:
+            self._explain(error)
+            return error
+        except Exception as error:  # noqa: BLE001 - whatever it is, everything has to be put back first
+            return error
+        return None
 
+    def _explain(self, error: OrchError) -> None:
+        """Add the last output of the processes that failed, while their node can still be asked."""
+        run = self._run
+        run.measured_until = time.monotonic()
+        run.events.write("error", stage=run.stage, error=error.render())
+        failed = [
+            process.launch for process in run.watch.processes.values() if process.failed and process.launch.required
+        ]
+        if failed and not isinstance(error, Interrupted):
+            try:
+                error.tail = error.tail or last_lines(run.processes.tail(failed[0]))
+                for full in run.session.full():
+                    add_note(error, f"{full}: make room there, or name another folder in `work:`")
+            except OrchError as second:
+                add_note(error, f"why it failed could not be looked into: {second.message}")
 
-def _put_back(this: Run, error: Exception | None) -> Exception | None:
-    """Unwind; the first error stays the first."""
-    stage = this.stage
-    if error is not None:
-        this.watch.settle()  # an agent that is gone may have been noticed by whoever asked it first
-    errors = this.unwind.run()
-    this.watch.settle()
-    for name, problem in errors:
-        this.events.write("error", stage=f"putting back {name}", error=str(problem))
-    if error is not None:
-        if isinstance(error, OrchError):
-            error = this.watch.cause(error, this.measured_until)  # until it failed, that is
-        this.stage = stage
+    def _put_back(self, error: Exception | None) -> Exception | None:
+        """Unwind; the first error stays the first."""
+        run = self._run
+        stage = run.stage
+        if error is not None:
+            run.watch.settle()  # an agent that is gone may have been noticed by whoever asked it first
+        errors = run.unwind.run()
+        run.watch.settle()
         for name, problem in errors:
-            add_note(error, f"putting back {name}: {problem}")
-        return error
-    return combined(errors)
+            run.events.write("error", stage=f"putting back {name}", error=str(problem))
+        if error is not None:
+            if isinstance(error, OrchError):
+                error = run.watch.cause(error, run.measured_until)  # until it failed, that is
+            run.stage = stage
+            for name, problem in errors:
+                add_note(error, f"putting back {name}: {problem}")
+            return error
+        return combined(errors)
 
-
-def _record_end(this: Run, error: Exception | None) -> None:
-    """Save how a run ended, before anything is made of what it brought home."""
-    this.folder.save(
-        replace(
-            this.manifest,
-            outcome="completed" if error is None else "interrupted" if isinstance(error, Interrupted) else "failed",
-            error=None if error is None else str(error) or repr(error),
-            failed_node=error.node if isinstance(error, OrchError) else None,
-            notes=tuple(this.watch.notes),
-            preflight=dict(this.preflights),
-            launches=tuple(sealing.ended(process) for process in this.watch.processes.values()),
+    def _record_end(self, error: Exception | None) -> None:
+        """Save how a run ended, before anything is made of what it brought home."""
+        run = self._run
+        run.folder.save(
+            replace(
+                run.manifest,
+                outcome="completed" if error is None else "interrupted" if isinstance(error, Interrupted) else "failed",
+                error=None if error is None else str(error) or repr(error),
+                failed_node=error.node if isinstance(error, OrchError) else None,
+                notes=tuple(run.watch.notes),
+                preflight=dict(run.preflights),
+                launches=tuple(sealing.ended(process) for process in run.watch.processes.values()),
+            )
         )
-    )
 
-
-def _left_open(this: Run, error: Exception, *, began: float) -> Outcome:
-    """End a run of which not everything is home: its folder stays unfinished until `orch recover` has mended that."""
-    run, away = this.manifest.run, ", ".join(sorted(this.session.away))
-    if away:
-        reason = (
-            f"what {away} had of the run is still there: `orch recover {run}` brings it home, `--without` gives it up"
-        )
-    else:
-        reason = f"not all of it could be brought into its folder: `orch recover {run}` tries again"
-    _record_end(this, error)
-    this.events.write("left-open", away=sorted(this.session.away))
-    this.events.close()
-    phases, overhead_s = _times(this, {"total": time.monotonic() - began})
-    this.folder.save(
-        replace(
-            this.manifest,
-            stage=this.stage,
-            reasons=(reason,),
-            ended_ns=time.time_ns(),
-            phases=phases,
-            overhead_s=overhead_s,
-        )
-    )
-    this.watch.observer.run_ended(this.manifest)
-    return Outcome(path=this.folder.path, manifest=this.manifest, error=error)
-
-
-def _times(this: Run, more: Mapping[str, float]) -> tuple[dict[str, float], float]:
-    """Seconds of each phase, and how many of their total were our own overhead."""
-    phases = {**this.phases, **more}
-    overhead = phases["total"] - sum(phases.get(name, 0.0) for name in NOT_OVERHEAD)
-    return {name: round(seconds, 4) for name, seconds in phases.items()}, round(overhead, 4)
-
-
-def _sealed(this: Run, error: Exception | None, reducer: Reducer, *, began: float) -> Outcome:
-    stage = this.stage if error is not None else "sealed"
-    _record_end(this, error)
-    try:
-        with this.phase("reduce"):
-            reducer.reduce(this.folder)
-    except OrchError as problem:
-        if error is None:
-            error, stage = problem, "reduce"
-            this.folder.manifest = replace(this.manifest, outcome="failed", error=str(problem))
+    def _left_open(self, error: Exception) -> Outcome:
+        """End a run that lacks some of its files: its folder stays unfinished until `orch recover` has fetched them."""
+        run = self._run
+        name, away = run.manifest.run, ", ".join(sorted(run.session.away))
+        if away:
+            reason = f"{away} still has files of the run: `orch recover {name}` fetches them, `--without` gives them up"
         else:
-            add_note(error, f"making tables of what was collected: {problem.message}")
-    this.folder.manifest = sealing.judged(replace(this.manifest, stage=stage), len(this.plan.windows))
-    this.events.write("sealed", outcome=this.manifest.outcome)
-    this.events.close()
-    hashing = time.monotonic()
-    this.folder.hash_files()
-    now = time.monotonic()
-    phases, overhead_s = _times(this, {"seal": now - hashing, "total": now - began})
-    this.folder.manifest = replace(this.manifest, ended_ns=time.time_ns(), phases=phases, overhead_s=overhead_s)
-    path = this.folder.seal()
-    this.watch.observer.run_ended(this.manifest)
-    return Outcome(path=path, manifest=this.manifest, error=error)
+            reason = f"not all files could be moved into the run's folder: `orch recover {name}` tries again"
+        self._record_end(error)
+        run.events.write("left-open", away=sorted(run.session.away))
+        run.events.close()
+        phases, overhead_s = self._times({"total": time.monotonic() - self._began})
+        run.folder.save(
+            replace(
+                run.manifest,
+                stage=run.stage,
+                reasons=(reason,),
+                ended_ns=time.time_ns(),
+                phases=phases,
+                overhead_s=overhead_s,
+            )
+        )
+        run.watch.observer.run_ended(run.manifest)
+        return Outcome(path=run.folder.path, manifest=run.manifest, error=error)
+
+    def _times(self, more: Mapping[str, float]) -> tuple[dict[str, float], float]:
+        """Seconds of each phase, and how many of their total were our own overhead."""
+        phases = {**self._run.phases, **more}
+        overhead = phases["total"] - sum(phases.get(name, 0.0) for name in NOT_OVERHEAD)
+        return {name: round(seconds, 4) for name, seconds in phases.items()}, round(overhead, 4)
+
+    def _sealed(self, error: Exception | None, reducer: Reducer) -> Outcome:
+        run = self._run
+        stage = run.stage if error is not None else "sealed"
+        self._record_end(error)
+        try:
+            with run.phase("reduce"):
+                reducer.reduce(run.folder)
+        except OrchError as problem:
+            if error is None:
+                error, stage = problem, "reduce"
+                run.folder.manifest = replace(run.manifest, outcome="failed", error=str(problem))
+            else:
+                add_note(error, f"making tables of what was collected: {problem.message}")
+        run.folder.manifest = sealing.judged(replace(run.manifest, stage=stage), len(run.plan.windows))
+        run.events.write("sealed", outcome=run.manifest.outcome)
+        run.events.close()
+        hashing = time.monotonic()
+        run.folder.hash_files()
+        now = time.monotonic()
+        phases, overhead_s = self._times({"seal": now - hashing, "total": now - self._began})
+        run.folder.manifest = replace(run.manifest, ended_ns=time.time_ns(), phases=phases, overhead_s=overhead_s)
+        path = run.folder.seal()
+        run.watch.observer.run_ended(run.manifest)
+        return Outcome(path=path, manifest=run.manifest, error=error)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from orchestrator.experiment.plan import PlannedWindow, RunPlan
 from orchestrator.experiment.plandata import launch_record
 from orchestrator.run.measuring import Window
 from orchestrator.run.watch import Process
-from orchestrator.store import records
+from orchestrator.store import window_records
 from orchestrator.store.manifest import decoded
 from orchestrator.store.records import Launch, Manifest, Reply
 from orchestrator.store.rundir import RunFolder
@@ -28,26 +28,26 @@ def ended(process: Process) -> Launch:
     return launch_record(process.launch, status=process.status, failed=process.failed)
 
 
-def window_records(plan: RunPlan, measured: Sequence[Window]) -> tuple[records.Window, ...]:
+def unjudged(plan: RunPlan, measured: Sequence[Window]) -> tuple[window_records.Window, ...]:
     """The windows as they were measured, their verdicts still open."""
     planned = {window.name: window for window in plan.windows}
     return tuple(_window(plan, planned[window.name], window) for window in measured)
 
 
-def _window(plan: RunPlan, planned: PlannedWindow, measured: Window) -> records.Window:
+def _window(plan: RunPlan, planned: PlannedWindow, measured: Window) -> window_records.Window:
     loads = [
-        records.Load(
+        window_records.Load(
             source=source.name, src=demand.src, dst=demand.dst, requested_bps=demand.rate / plan.topology.scale
         )
         for source in planned.sources
         for demand in source.demands
     ]
-    return records.Window(
-        window=measured.name,
+    return window_records.Window(
+        name=measured.name,
         start_ns=measured.start_ns,
         end_ns=measured.end_ns,
         wanted_iterations=planned.measure.iterations,
-        iterations={job: records.Span(first=span[0], last=span[1]) for job, span in measured.iterations.items()},
+        iterations={job: window_records.Span(first=span[0], last=span[1]) for job, span in measured.iterations.items()},
         earliest=dict(measured.earliest),
         warmup=planned.measure.warmup,
         loads=tuple(loads),
@@ -113,6 +113,6 @@ def judged(manifest: Manifest, planned_windows: int) -> Manifest:
         reasons.append(f"{len(manifest.windows)} of {planned_windows} windows were measured")
         reasons += manifest.unreached.values()
     for window in manifest.windows:
-        label = f"{window.window}: " if planned_windows > 1 else ""
+        label = f"{window.name}: " if planned_windows > 1 else ""
         reasons += [label + reason for reason in window.reasons]
     return replace(manifest, valid=not reasons, reasons=tuple(reasons))

@@ -1,4 +1,4 @@
-"""The nodes of a run while it goes on: their agents, facts, clocks, changes and processes."""
+"""The nodes of a run while it goes on: their agents, and what these say of programs, routes, clocks and disks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
 from secrets import token_hex
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -16,39 +14,29 @@ from typing import Any, TypeVar
 from orchestrator.core import fanout, machine
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import (
-    Interrupted,
     MissingRequirement,
-    NeverStartedError,
     OrchError,
-    TestbedError,
-    TransportError,
 )
 from orchestrator.core.interrupts import Interrupts
 from orchestrator.core.machine import Machine
-from orchestrator.core.unwind import Unwind, add_note, combined
-from orchestrator.parts.launch import Change, Count, Launch, Requirement
+from orchestrator.core.unwind import add_note
+from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
-from orchestrator.remote.agent_client import AgentClient, come_back
+from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import ClockSample
-from orchestrator.run import facts, fetching, routes
+from orchestrator.run import facts, routes
 from orchestrator.run.observers.events import EventLog
 from orchestrator.run.watch import Watch
-from orchestrator.store.records import Hits
 
 T = TypeVar("T")
 
 CONNECT_S = 30.0
 CALL_S = 20.0
-FETCH_S = 24 * 3600.0  # of a whole run; no file may stand still for long
 MOST_PINGS = 64  # of each kernel's clock
 PINGING_S = 3.0  # after which each has been pinged at least once, and none is again
-RESIDUE_S = 2.0
-RESIDUE_EVERY_S = 0.1
-TAIL_BYTES = 4000
 FULL_BYTES = 1 << 16  # so little room is none
 MEASURING = "testbed"  # the lock of a node that a run measures on
-AGENT_MARKER = ".orch-run.json"  # how an agent says that a folder is a run's; nothing of the results
 
 
 def opening_s(nodes: int) -> float:
@@ -80,11 +68,9 @@ class Session:
         self.kernels: dict[str, str] = {}  # which kernel each node runs on: its boot's own name
         self._folders: dict[str, str] = {}  # where the run's files lie on each node
         self.watch = watch
-        self._applied: dict[str, list[tuple[Change, str]]] = {}
         self.away: set[str] = set()  # nodes whose files have to be fetched, and are not home yet
-        self.hits: list[Hits] = []  # of changes that hit single packets: how many they saw, and hit
-        self._events = events
-        self._interrupts = interrupts
+        self.events = events
+        self.interrupts = interrupts
         self._run_key = token_hex(16)
         self._proof = token_hex(16)
         self._secrets = secrets
@@ -93,15 +79,15 @@ class Session:
         self, nodes: Iterable[str], action: Callable[[AgentClient], T], *, what: str, seconds: float
     ) -> dict[str, T]:
         """Ask something of nodes at once, of those that still answer; what each said."""
-        self._note_losses()
+        self.note_losses()
         present = [node for node in nodes if node in self.clients and node not in self.watch.lost]
         return fanout.each(
             present, lambda node: action(self.clients[node]), deadline=Deadline.after(seconds), what=what
         )
 
-    def _note_losses(self) -> None:
+    def note_losses(self) -> None:
         """While things are put back nobody else looks who is lost, and nobody is to wait for them."""
-        if self._interrupts.is_unwinding:
+        if self.interrupts.is_unwinding:
             self.watch.settle()
 
     def open(self, nodes: Sequence[str]) -> None:
@@ -109,7 +95,7 @@ class Session:
         deadline = Deadline.after(opening_s(len(nodes)))
 
         def connect(name: str) -> AgentClient:
-            client = self._client(name, deadline)
+            client = self.client(name, deadline)
             try:
                 greeting = client.hello(deadline)
             except OrchError:
@@ -136,7 +122,8 @@ class Session:
                 some, lambda name: self.clients[name].lock(MEASURING, deadline), deadline=deadline, what="locking"
             )
 
-    def _client(self, name: str, deadline: Deadline) -> AgentClient:
+    def client(self, name: str, deadline: Deadline) -> AgentClient:
+        """A client on a node, whose agent has to be greeted yet."""
         node = self.testbed.topology.node(name)
         channel = self.testbed.connect(name, deadline)
         return AgentClient(
@@ -208,7 +195,7 @@ class Session:
         One node of each other kernel is pinged, one at a time and in turns: pings of several wait for each other here,
         in one direction, which looks like an offset.
         """
-        self._note_losses()
+        self.note_losses()
         present = {node: self.kernels[node] for node in self.clients if node not in self.watch.lost}
         asked = clocks.asked(present, machine.own_kernel())
         best: dict[str, ClockSample] = {}
@@ -240,284 +227,6 @@ class Session:
         """Processors and free memory of every node."""
         return self.each(self.clients, machine_of, what="processors and memory", seconds=CALL_S)
 
-    # Changes
-
-    def apply(self, changes: Sequence[Change]) -> None:
-        """Apply and verify changes, those of one node in their order; `undo_changes` takes back what was applied."""
-
-        def apply_all(client: AgentClient) -> None:
-            for change in changes:
-                if change.node == client.node.name:
-                    self._apply(client, change)
-
-        nodes = dict.fromkeys(change.node for change in changes)
-        self.each(nodes, apply_all, what="changing conditions", seconds=CALL_S * (1 + len(changes)))
-
-    def _apply(self, client: AgentClient, change: Change) -> None:
-        old = self._state(client, change)
-        try:
-            undo, apply, wanted, sign = change.undo(old), change.apply(old), change.expect(old), change.sign(old)
-        except ValueError as error:
-            raise TestbedError(f"{change.name} cannot be changed: {error}", node=change.node) from None
-        self._applied.setdefault(change.node, []).append((change, old))
-        client.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply, sign=sign)
-        now = self._state(client, change)
-        if now != wanted:
-            raise TestbedError(f"{change.name} is {now} after the change, not {wanted}", node=change.node)
-        self._events.write("changed", node=change.node, name=change.name, old=old, new=now)
-
-    def undo_changes(self) -> None:
-        """Take back every change, the last of each node first, and verify; of a lost node its agent has done it."""
-
-        def undo_all(client: AgentClient) -> None:
-            problems = Unwind()
-            for change, old in self._applied[client.node.name]:
-                problems.push(change.name, partial(self._taken_back, client, change, old))
-            error = combined(problems.run())
-            if error is not None:
-                raise error
-
-        total = sum(len(applied) for applied in self._applied.values())
-        self.each(self._applied, undo_all, what="restoring conditions", seconds=CALL_S * (1 + total))
-
-    def _taken_back(self, client: AgentClient, change: Change, old: str) -> None:
-        try:
-            self._undo(client, change, old)
-        except OrchError as error:
-            lost = isinstance(error, TransportError)  # which is told as it is of everything on that host
-            if not lost and change.name not in error.message:
-                error.message = f"{change.name} could not be taken back: {error.message}"
-            raise
-
-    def _undo(self, client: AgentClient, change: Change, old: str) -> None:
-        changed = self._state(client, change) != old
-        if changed and change.count is not None:
-            self._count(client, change, change.count)
-        client.undo(change.name, Deadline.after(CALL_S))  # one that changed nothing is in the agent's journal, too
-        now = self._state(client, change)
-        if now != old:
-            raise TestbedError(f"{change.name} is {now} after it was undone, not {old} as before", node=change.node)
-        if changed:
-            self._events.write("restored", node=change.node, name=change.name, value=now)
-
-    def _count(self, client: AgentClient, change: Change, count: Count) -> None:
-        """Keep how often a change did what it does; one that cannot be counted is undone all the same."""
-        done = client.run(count.read, Deadline.after(CALL_S))
-        try:
-            seen, hit = count.parse(done.stdout)
-        except ValueError as error:
-            self.watch.notes.append(f"{change.node}: {change.name}: {error}")
-            return
-        if count.share is not None:
-            self.hits.append(Hits(node=change.node, name=change.name, share=count.share, seen=seen, hit=hit))
-        elif hit:
-            self.watch.notes.append(f"{change.node}: {change.name}: {hit} of {seen} packets were refused")
-
-    @staticmethod
-    def _state(client: AgentClient, change: Change) -> str:
-        done = client.run(change.read, Deadline.after(CALL_S))
-        if done.status != 0:
-            raise TestbedError(
-                f"{change.name} cannot be read", node=change.node, argv=change.read, tail=done.stderr or done.stdout
-            )
-        try:
-            return change.parse(done.stdout)
-        except ValueError as error:
-            raise TestbedError(f"{change.name}: {error}", node=change.node, argv=change.read) from None
-
-    # Processes
-
-    def start(self, launches: Sequence[Launch], *, what: str) -> None:
-        """Start processes and wait until each is ready; lower orders first, the same order at once."""
-        for order in sorted({launch.order for launch in launches}):
-            batch = [launch for launch in launches if launch.order == order]
-            for launch in batch:
-                self.watch.add(launch)
-            within = Deadline.after(max(launch.ready_within_s for launch in batch) + CALL_S)
-            # Ranks are ready when all have met, so the last one must not wait for the others to be ready.
-            fanout.each(
-                batch_keys(batch), self._start_one(batch), deadline=within, what=what, together=True, apart=False
-            )
-
-    def _start_one(self, batch: Sequence[Launch]) -> Callable[[tuple[str, str]], None]:
-        by_key = {(launch.node, launch.name): launch for launch in batch}
-
-        def start(key: tuple[str, str]) -> None:
-            launch = by_key[key]
-            self.watch.processes[key].asked = True
-            self._events.write("start", node=launch.node, name=launch.name, argv=list(launch.argv))
-            try:
-                self.clients[launch.node].start(launch, Deadline.after(launch.ready_within_s + CALL_S))
-            except OrchError as error:
-                process = self.watch.processes[key]
-                process.failed = error.message
-                if launch.required:
-                    raise
-                process.stopping = True
-                self.watch.notes.append(f"{launch.node}: {launch.name} did not start: {error.message}")
-                return
-            self._events.write("ready", node=launch.node, name=launch.name)
-
-        return start
-
-    def go(self, launches: Sequence[Launch]) -> None:
-        """Open the gate of every process that waits at one."""
-        gated = {(launch.node, launch.name) for launch in launches if launch.gate}
-        fanout.each(
-            sorted(gated),
-            lambda key: self.clients[key[0]].go(key[1], Deadline.after(CALL_S)),
-            deadline=Deadline.after(CALL_S),
-            what="opening the gate",
-        )
-
-    def stop(self, launches: Sequence[Launch], *, measured_until: float) -> None:
-        """Ask processes to end, later orders first; those that drain wait until their time after `measured_until`.
-
-        What fails with those of one order keeps nobody from those of the next.
-        """
-        wrong: list[tuple[str, Exception]] = []
-        for order in sorted({launch.order for launch in launches}, reverse=True):
-            self._note_losses()
-            batch = [launch for launch in self.up(launches) if launch.order == order]
-            for launch in batch:
-                self.watch.processes[launch.node, launch.name].stopping = True
-            drain = max((launch.stop.drain_s for launch in batch), default=0.0)
-            self._interrupts.rest(measured_until + drain)
-            patience = max((sum(grace for _, grace in launch.stop.signals) for launch in batch), default=0.0)
-            by_key = {(launch.node, launch.name): launch for launch in batch}
-            try:
-                fanout.each(
-                    batch_keys(batch),
-                    lambda key, by_key=by_key: self._stop_one(by_key[key]),  # type: ignore[misc]
-                    deadline=Deadline.after(patience + CALL_S),
-                    what="stopping",
-                    together=True,  # ranks of some frameworks end by themselves when all have been asked to
-                )
-            except Interrupted:
-                raise
-            except OrchError as error:
-                wrong.append((f"order {order}", error))
-        if (first := combined(wrong)) is not None:
-            raise first
-
-    def up(self, launches: Sequence[Launch]) -> list[Launch]:
-        """Those that were started and have not ended, as far as is known."""
-        return [launch for launch in launches if self._to_stop(launch)]
-
-    def _to_stop(self, launch: Launch) -> bool:
-        process = self.watch.processes.get((launch.node, launch.name))
-        return process is not None and process.asked and process.status is None and launch.node not in self.watch.lost
-
-    def _stop_one(self, launch: Launch) -> None:
-        process = self.watch.processes[launch.node, launch.name]
-        patience = sum(grace for _, grace in launch.stop.signals)
-        try:
-            stopped = self.clients[launch.node].stop(
-                launch, Deadline.after(patience + CALL_S), grace=self._interrupts.grace
-            )
-        except NeverStartedError:  # a signal came in between
-            process.asked = False
-            return
-        process.status = stopped.status
-        self._events.write(
-            "stopped",
-            node=launch.node,
-            name=launch.name,
-            status=stopped.status,
-            killed=stopped.killed,
-            user_s=stopped.user_s,
-            system_s=stopped.system_s,
-            max_rss_bytes=stopped.max_rss_bytes,
-        )
-        if stopped.complaint and process.failed is None:
-            process.failed = stopped.complaint
-            self.watch.notes.append(f"{launch.node}: {stopped.complaint}")
-
-    def tail(self, launch: Launch) -> str:
-        """The last that a process printed, from its node; empty when that cannot be had."""
-        client = self.clients.get(launch.node)
-        if client is None or launch.node in self.watch.lost:
-            return ""
-        texts = client.read(
-            [f"{launch.name}/{name}" for name in ("stdout", "stderr")],
-            Deadline.after(CALL_S),
-        ).texts
-        return "\n".join(text[-TAIL_BYTES:].strip() for text in texts.values() if text)
-
-    # The end
-
-    def residue(self) -> list[str]:
-        """What still runs of this run, everywhere; sweeps nodes whose agent is gone."""
-        self.watch.settle()
-        settled = Deadline.after(RESIDUE_S)
-        while (strays := self._strays()) and not settled.expired:  # a command that was asked for may be about to end
-            self._interrupts.rest(time.monotonic() + RESIDUE_EVERY_S)
-        return strays + self._sweep_lost()
-
-    def _strays(self) -> list[str]:
-        left = self.each(
-            self.clients, lambda client: client.processes(Deadline.after(CALL_S)), what="residue", seconds=CALL_S
-        )
-        return [f"{node}: {' '.join(process.argv)}" for node, processes in left.items() for process in processes]
-
-    def _sweep_lost(self) -> list[str]:
-        """Put down what runs on nodes whose agents are gone, on all at once; what could not be put down.
-
-        One that cannot be reached keeps nobody from the others; it stays lost.
-        """
-        lost = list(self.watch.lost)
-        left = fanout.each(lost, self._sweep_one, deadline=Deadline.after(3 * CALL_S), what="sweeping")
-        for name, error in left.items():
-            if isinstance(error, OrchError):
-                whose = f"{error.node}: " if error.node not in (name, None) else ""  # a jump host's, perhaps
-                self.watch.notes.append(f"{name}: what runs there could not be put down: {whose}{error.message}")
-        return [line for lines in left.values() if not isinstance(lines, OrchError) for line in lines]
-
-    def _sweep_one(self, name: str) -> list[str] | OrchError:
-        reached, deadline = Deadline.after(CALL_S), Deadline.after(2 * CALL_S)
-        try:
-            client = come_back(partial(self._client, name, reached), deadline)
-        except OrchError as error:
-            return error
-        try:
-            swept = client.sweep(deadline, keep_data=True)
-        except OrchError as error:
-            client.close(deadline)
-            return error
-        self.clients[name] = client
-        del self.watch.lost[name]
-        self._events.write("swept", node=name, killed=len(swept.killed), undone=list(swept.undone))
-        return [f"{name}: process {pid}" for pid in swept.left] + [f"{name}: {what}" for what in swept.failed]
-
-    def fetch(self, run_folder: Path) -> None:
-        """Bring every file of the run home, and remove the run's folders from the nodes; an error names who is lost.
-
-        A node that does not say what it has keeps nobody from bringing home what the others have.
-        """
-        deadline = Deadline.after(FETCH_S)
-        listed = self.each(sorted(self.away), fetching.listed, what="listing files", seconds=2 * fetching.LIST_S)
-        fetching.refuse_without_room(
-            run_folder, {name: files for name, files in listed.items() if not isinstance(files, OrchError)}
-        )
-
-        def fetch(client: AgentClient) -> None:
-            name = client.node.name
-            seen, home = self.testbed.local_folder(name), run_folder / "hosts" / name
-            if seen is not None:
-                bring_up(seen / Path(client.node.folder(self.run)).name, home)
-            elif isinstance(files := listed[name], OrchError):
-                raise files
-            else:
-                fetching.bring_home(client, files, home, deadline)
-            self.away.discard(name)
-
-        there = [name for name in self.clients if name in listed or self.testbed.local_folder(name) is not None]
-        self.each(there, fetch, what="fetching", seconds=FETCH_S)
-        # An agent that was lost before its greeting has made no folder.
-        lost = [name for name in self.watch.lost if name in self.clients and self.testbed.local_folder(name) is None]
-        if lost:
-            raise TransportError(f"what {', '.join(lost)} had of the run is not home: {self.watch.lost[lost[0]]}")
-
     def close(self) -> None:
         """Let every agent go."""
         self.each(self.clients, lambda client: client.close(Deadline.after(CALL_S)), what="closing", seconds=CALL_S)
@@ -531,20 +240,3 @@ def _ping(client: AgentClient) -> ClockSample:
 def machine_of(client: AgentClient) -> Machine:
     """A node's processors and free memory, as its agent may use them."""
     return machine.look(lambda paths: client.read(paths, Deadline.after(CALL_S)).texts)
-
-
-def batch_keys(batch: Sequence[Launch]) -> list[tuple[str, str]]:
-    """Node and name of each launch."""
-    return [(launch.node, launch.name) for launch in batch]
-
-
-def bring_up(run_folder: Path, home: Path) -> None:
-    """Move what a node left in its run's folder, visible here, to where results keep it."""
-    if run_folder.is_dir():
-        home.mkdir(parents=True, exist_ok=True)
-        for entry in run_folder.iterdir():
-            if entry.name == AGENT_MARKER:
-                entry.unlink()
-            else:
-                entry.rename(home / entry.name)
-        run_folder.rmdir()

@@ -23,7 +23,7 @@ from orchestrator.store.records import Summary
 from orchestrator.store.rundir import MANIFEST, PARTIAL, Listed
 
 FILE = ".index.json"
-FORMAT = 2
+FORMAT = 3
 READERS = 8  # a store on a network answers several at once
 
 Stamp = tuple[int, int, int]  # of a manifest: when it was changed (ns), its bytes and its inode

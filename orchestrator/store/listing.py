@@ -82,11 +82,11 @@ def fields_of(entry: Listed) -> dict[str, Any]:
 
 def _windows(manifest: Summary) -> Iterator[tuple[str, dict[str, Any]]]:
     for window in manifest.windows:
-        point = manifest.points.get(window.window)
+        point = manifest.points.get(window.name)
         values: dict[str, Any] = {} if point is None else dict(point.values)
         values["load"] = window.requested_bps * manifest.scale
         achieved = window.achieved_bps
         values["achieved"] = None if achieved is None else achieved * manifest.scale
         for row in window.training:
             values |= {f"{row.job}.{key}": getattr(row, key) for key in ("iterations", "mean_s", "p50_s", "p99_s")}
-        yield window.window, values
+        yield window.name, values

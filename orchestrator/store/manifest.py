@@ -7,7 +7,8 @@ and field.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +19,22 @@ from orchestrator.store import atomic
 from orchestrator.store.records import FORMAT, Manifest, Summary
 
 FILE = "manifest.json"
-RENAMED = {"kept_share": "others_wait_share"}  # fields of windows, in format 1
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A field that was called otherwise up to a format, the last of `path` ("*": every key or entry), and its name."""
+
+    until: int
+    path: tuple[str, ...]
+    name: str
+
+
+RENAMED = (
+    Renamed(1, ("windows", "*", "processors", "*", "kept_share"), "others_wait_share"),
+    Renamed(2, ("windows", "*", "window"), "name"),
+    Renamed(2, ("sweep", "points", "*", "fresh"), "recheck"),
+)
 
 S = TypeVar("S", bound=Summary)
 T = TypeVar("T")
@@ -55,6 +71,18 @@ def decoded(data: bytes, kind: type[T]) -> T:
     return msgspec.json.decode(data, type=kind)
 
 
+def decoded_as_now(data: bytes, kind: type[T], newest: int, renamed: Sequence[Renamed]) -> T:
+    """The same where an older format called fields otherwise; what is written again is of the `newest` format."""
+    version = _format(data)
+    if version == newest or not isinstance(version, int):
+        return decoded(data, kind)
+    found = msgspec.json.decode(data)
+    for field in renamed:
+        if version <= field.until:
+            _rename(found, field.path, field.name)
+    return msgspec.convert({**found, "format": newest}, kind)
+
+
 def _checked(path: Path, kind: type[S]) -> S:
     try:
         data = path.read_bytes()
@@ -67,7 +95,7 @@ def _checked(path: Path, kind: type[S]) -> S:
             hint="use the version of orch that made it, or a later one",
         )
     try:
-        found = decoded(data, kind) if version == FORMAT else _of_an_older_version(data, kind)
+        found = decoded_as_now(data, kind, FORMAT, RENAMED)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path}: {_explained(error)}", hint=_DAMAGED) from None
     return found
@@ -87,22 +115,16 @@ def _format(data: bytes) -> object:
         return FORMAT
 
 
-def _of_an_older_version(data: bytes, kind: type[S]) -> S:
-    """A manifest whose fields have older names, by those of today; what is written again is of today's format."""
-    if kind is Summary:  # it has none of them
-        return replace(decoded(data, kind), format=FORMAT)
-    found = msgspec.json.decode(data)
-    if isinstance(found, dict):
-        found |= {"windows": _renamed(found.get("windows", [])), "format": FORMAT}
-    return msgspec.convert(found, kind)
-
-
-def _renamed(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_renamed(one) for one in value]
-    if isinstance(value, dict):
-        return {RENAMED.get(key, key): _renamed(one) for key, one in value.items()}
-    return value
+def _rename(value: Any, path: Sequence[str], name: str) -> None:
+    key, *below = path
+    if key == "*":
+        for entry in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            _rename(entry, below, name)
+    elif isinstance(value, dict) and key in value:
+        if below:
+            _rename(value[key], below, name)
+        else:
+            value[name] = value.pop(key)
 
 
 def _explained(error: Exception) -> str:

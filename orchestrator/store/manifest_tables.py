@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.parts.schema.column import Column, Table
-from orchestrator.store.records import WindowSummary
 from orchestrator.store.rundir import Listed, entry_at
+from orchestrator.store.window_records import WindowSummary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,16 +138,17 @@ def windows_table(entries: Sequence[Listed]) -> pa.Table:
 def _window(entry: Listed, window: WindowSummary) -> list[dict[str, Any]]:
     manifest, scale = entry.manifest, float(entry.manifest.scale)
     models = {job.name: job.model for job in manifest.jobs}
-    sweep, point = manifest.sweep, manifest.points.get(window.window)
+    sweep, point = manifest.sweep, manifest.points.get(window.name)
     achieved = window.achieved_bps
     common = {
-        "run": entry.run, "experiment": manifest.experiment, "window_name": window.window,
+        "run": entry.run, "experiment": manifest.experiment, "window_name": window.name,
         "start_ns": window.start_ns, "end_ns": window.end_ns, "valid": window.valid,
         "reasons": "\n".join(window.reasons), "scale": manifest.scale,
         "requested_bps": window.requested_bps * scale, "achieved_bps": None if achieved is None else achieved * scale,
         "sweep": sweep.id if sweep else None, "sweep_name": sweep.name if sweep else None,
         "sweep_point": point.point if point else None,
-        "repetition": point.repetition if point else manifest.repetition, "recheck": point is not None and point.fresh,
+        "repetition": point.repetition if point else manifest.repetition,
+        "recheck": point is not None and point.recheck,
         "axis_values": json.dumps(point.values) if point else None,
     }  # fmt: skip
     if not window.training:

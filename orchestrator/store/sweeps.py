@@ -12,12 +12,15 @@ from typing import Any
 from orchestrator.core.errors import StoreError
 from orchestrator.store import atomic, index, rundir
 from orchestrator.store import manifest as manifests
-from orchestrator.store.records import Git, Point, Summary, WindowSummary
+from orchestrator.store.manifest import Renamed
+from orchestrator.store.records import Git, Point, Summary
 from orchestrator.store.rundir import Listed
+from orchestrator.store.window_records import WindowSummary
 
 FOLDER = "sweeps"
 FILE = "sweep.json"
-FORMAT = 1
+FORMAT = 2
+_RENAMED = (Renamed(1, ("fresh",), "rechecked"),)
 
 Key = tuple[str, int, bool]  # point, repetition (from 1), whether it is the check of a window in a run of its own
 
@@ -32,7 +35,7 @@ class PlannedPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a sweep plans, as its file says it; points in `fresh` are measured once more in a run of their own.
+    """What a sweep plans, as its file says it; points in `rechecked` are measured once more in a run of their own.
 
     `definition` is the digest of the sweep file, and `sweep` what the file says.
     """
@@ -50,7 +53,7 @@ class Plan:
     versions: Mapping[str, str | None] = field(default_factory=dict)
     sweep: Mapping[str, Any] = field(default_factory=dict)
     points: tuple[PlannedPoint, ...]
-    fresh: tuple[str, ...] = ()
+    rechecked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Sweep:
         """Every planned measurement, repetition after repetition, checks last."""
         numbers = range(1, self.plan.repetitions + 1)
         planned = [(point.point, number, False) for number in numbers for point in self.plan.points]
-        return planned + [(point, 1, True) for point in self.plan.fresh]
+        return planned + [(point, 1, True) for point in self.plan.rechecked]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +96,13 @@ class Measured:
         return self.measurement.repetition
 
     @property
-    def fresh(self) -> bool:
+    def recheck(self) -> bool:
         """Whether it is the check of a window in a run of its own."""
-        return self.measurement.fresh
+        return self.measurement.recheck
 
     @property
     def key(self) -> Key:
-        return (self.point, self.repetition, self.fresh)
+        return (self.point, self.repetition, self.recheck)
 
     @property
     def valid(self) -> bool:
@@ -142,7 +145,7 @@ def sweeps(results: Path, name: str | None = None) -> list[Sweep]:
     found = []
     for file in (results / FOLDER).glob(f"{name or '*'}/*/{FILE}"):
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            found.append(Sweep(file.parent, manifests.decoded(file.read_bytes(), Plan)))
+            found.append(Sweep(file.parent, manifests.decoded_as_now(file.read_bytes(), Plan, FORMAT, _RENAMED)))
     return sorted(found, key=lambda sweep: sweep.id)
 
 
@@ -183,15 +186,15 @@ def measured_by(results: Path, name: str) -> list[Measured]:
 def windows_of(path: Path, manifest: Summary) -> list[Measured]:
     """The measured windows of one run of a sweep."""
     return [
-        Measured(path=path, manifest=manifest, window=window, measurement=manifest.points[window.window])
+        Measured(path=path, manifest=manifest, window=window, measurement=manifest.points[window.name])
         for window in manifest.windows
-        if window.window in manifest.points
+        if window.name in manifest.points
     ]
 
 
 def chosen(found: Iterable[Measured]) -> list[Measured]:
     """Of each point and repetition the last valid window, checks left out."""
-    last = {one.key: one for one in found if one.valid and not one.fresh}
+    last = {one.key: one for one in found if one.valid and not one.recheck}
     return list(last.values())
 
 

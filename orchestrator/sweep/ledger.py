@@ -37,7 +37,7 @@ class Ledger:
         for one in measured:
             if not one.valid:
                 self._missed(one.key, "; ".join(one.window.reasons), failed=False)
-        have = {one.window.window for one in measured}
+        have = {one.window.name for one in measured}
         rest = {name: point for name, point in manifest.points.items() if name not in have}
         for name, point in rest.items():
             if name in manifest.unreached:
@@ -70,4 +70,4 @@ class Ledger:
 
 def key_of(point: Point) -> Key:
     """Which measurement that is."""
-    return point.point, point.repetition, point.fresh
+    return point.point, point.repetition, point.recheck

@@ -188,7 +188,7 @@ def taken_up(definition: Definition, results: Path, *, new: bool) -> Sweep:
             points=tuple(
                 sweeps.PlannedPoint(point=point.point, values=dict(point.values)) for point in definition.points
             ),
-            fresh=tuple(sweepplan.fresh(definition)),
+            rechecked=tuple(sweepplan.rechecked(definition)),
         ),
     )
 

@@ -36,7 +36,7 @@ class Batch:
     def about(self) -> dict[str, records.Point]:
         """What each window is, for the manifest."""
         return {
-            name: records.Point(point=key[0], values=dict(self.points[name].values), repetition=key[1], fresh=key[2])
+            name: records.Point(point=key[0], values=dict(self.points[name].values), repetition=key[1], recheck=key[2])
             for name, key in self.windows.items()
         }
 
@@ -71,10 +71,10 @@ def in_order(definition: Definition, sweep: str = "") -> list[Key]:
         elif definition.file.order == "alternate" and repetition % 2 == 0:
             block.reverse()
         keys += block
-    return keys + [(point, 1, True) for point in fresh(definition)]
+    return keys + [(point, 1, True) for point in rechecked(definition)]
 
 
-def fresh(definition: Definition) -> list[str]:
+def rechecked(definition: Definition) -> list[str]:
     """The points of each curve that are measured once more in runs of their own."""
     source = random.Random(definition.file.seed)  # noqa: S311
     curves: dict[Any, list[str]] = {}

@@ -10,7 +10,8 @@ from orchestrator.core import layout, where
 from orchestrator.experiment import describe
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
-from orchestrator.store.records import Summary, known
+from orchestrator.store.bounded import known
+from orchestrator.store.records import Summary
 from orchestrator.store.sweeps import Key, Measured, Sweep
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.sweepplan import Batch, Estimate
@@ -127,7 +128,7 @@ def run_lines(path: Path, manifest: Summary) -> list[str]:
         lines += ["    " + line for line in str(manifest.error).splitlines()[:3]]
     lines += [f"    {name}: {why}" for name, why in manifest.unreached.items()]
     for window in manifest.windows:
-        lines += [f"    {window.window}: {reason}" for reason in window.reasons]
+        lines += [f"    {window.name}: {reason}" for reason in window.reasons]
     return lines
 
 
@@ -159,7 +160,7 @@ def summary_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
 
 def _checks(ledger: Ledger) -> list[Measured]:
     """Windows that were measured again in runs of their own."""
-    return list({one.point: one for one in ledger.found if one.fresh and one.valid and one.window.training}.values())
+    return list({one.point: one for one in ledger.found if one.recheck and one.valid and one.window.training}.values())
 
 
 def _check(ledger: Ledger, check: Measured, values: Mapping[str, Any]) -> str:
@@ -200,7 +201,7 @@ def summary_data(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> dict[str,
             {
                 "point": key[0],
                 "repetition": key[1],
-                "fresh": key[2],
+                "recheck": key[2],
                 "valid": key in ledger.done,
                 "tries_in_vain": ledger.tries[key],
                 "why": ledger.why.get(key) if key not in ledger.done else None,

@@ -75,12 +75,12 @@ def manifest_of(number: int) -> dict[str, Any]:
                   "ranks": [{"rank": i, "node": f"h{i}"} for i in range(4)]}],
         "launches": [launch] * 22, "artifacts": [{"path": "hosts/h1/x" * 4, "bytes": 1, "sha256": "0" * 64}] * 110,
         "windows": [{
-            "window": "w1", "start_ns": began_ns, "end_ns": began_ns + 10**9, "wanted_iterations": 100,
+            "name": "w1", "start_ns": began_ns, "end_ns": began_ns + 10**9, "wanted_iterations": 100,
             "iterations": {"training": {"first": 5, "last": 104}}, "gates": [gate] * 24, "valid": number % 10 != 0,
             "reasons": [],
-            "loads": [{"window": "w1", "source": "iperf0", "src": "h1", "dst": "h5", "requested_bps": load / 100,
+            "loads": [{"source": "iperf0", "src": "h1", "dst": "h5", "requested_bps": load / 100,
                        "achieved_bps": load / 100}],
-            "training": [{"window": "w1", "job": "training", "ranks": 4, "iterations": 100, "sent_bytes": 1e6,
+            "training": [{"job": "training", "ranks": 4, "iterations": 100, "sent_bytes": 1e6,
                           "theory_bytes": 1e6, **{f"{key}{end}_s": 0.2 for key in ("mean", "p50", "p99")
                                                   for end in ("", "_low", "_high")}}],
         }],

@@ -30,11 +30,17 @@ def test_modules_lie_in_rooms():
     assert [path.name for path in (ROOT / "orchestrator").glob("*.py")] == ["__init__.py"]
 
 
-TWINS = ("clocks", "traffic")  # on purpose: a reading and what is judged by it; rows and what is made of them
+# On purpose: a reading and what is judged by it; rows and what is made of them; where parts, and papers, are listed;
+# any page and that of a study; runs beside runs and ours beside what is printed.
+TWINS = ("clocks", "traffic", "registry", "page", "comparison")
 
 
 def test_no_two_modules_of_the_controller_have_one_name():
-    """Programs that are sent to hosts may be called as what they serve: `ddp` is a workload, and its ranks' program."""
+    """Programs that are sent to hosts may be called as what they serve: `ddp` is a workload, and its ranks' program.
+
+    Papers are made of the same modules each.
+    """
     sent = ("orchestrator/agents/", "cross_traffic/agents/", "workloads/rank/", "tests/")
-    names = [Path(path).stem for path in MODULES if not path.startswith(sent)]
+    papers = re.compile("orchestrator/papers/[^/]+/")
+    names = [Path(path).stem for path in MODULES if not path.startswith(sent) and not papers.match(path)]
     assert {name for name in names if names.count(name) > 1} <= {"__init__", *TWINS}

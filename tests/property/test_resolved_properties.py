@@ -146,7 +146,7 @@ def test_the_schema_knows_every_part_and_tells_of_every_key():
             assert field.get("description") or "$ref" in json.dumps(field), f"{title}.{key} has no description"
 
 
-def test_a_dry_run_of_an_inventory_keeps_names_and_rates(tmp_path):
+def test_a_local_run_of_an_inventory_keeps_names_and_rates(tmp_path):
     text = (ROOT / "playbooks/experiments/quickstart.yaml").read_text()
     bed = ROOT / "playbooks/testbeds/example-rack.yaml"
     text = text.replace("local: {hosts: 5, link: 25gbit, scale: 100}", f"inventory: {bed}").replace("to: h5", "to: h4")

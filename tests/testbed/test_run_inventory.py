@@ -185,7 +185,7 @@ def test_the_doctor_finds_what_a_run_would(hosts, tmp_path):
     assert (status, "h2: the data plane needs link eth0: it is down" in err) == (1, True), err
 
 
-def test_a_dry_run_takes_the_inventorys_names_and_rates(hosts, tmp_path):
+def test_a_local_run_takes_the_inventorys_names_and_rates(hosts, tmp_path):
     inventory, _ = hosts
     inventory = {**inventory, "link": "25gbit"}
     status, out, err = orch("plan", write(tmp_path, on_inventory(inventory)), "--dry-run", "--json")

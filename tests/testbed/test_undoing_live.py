@@ -9,7 +9,7 @@ import pytest
 from orchestrator.core.deadline import Deadline
 from orchestrator.parts.conditions import congestion_control, delay, ecn, firewall, loss, rate
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.run.session import Session
+from orchestrator.run.changes import state
 from tests.machine import PATIENCE_S
 
 pytestmark = pytest.mark.testbed
@@ -41,10 +41,6 @@ def agent(testbed, run):
     channel = testbed.connect("h1", soon())
     client = AgentClient(testbed.topology.node("h1"), channel, run=run, holder={}, on_event=lambda _: None)
     return client, client.hello(soon()).pid
-
-
-def state(client, change):
-    return Session._state(client, change)
 
 
 def left_by_a_killed_agent(on, testbed, run):

@@ -107,7 +107,7 @@ def gates(folder, window):
     import json
 
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    return next(entry["gates"] for entry in manifest["windows"] if entry["window"] == window)
+    return next(entry["gates"] for entry in manifest["windows"] if entry["name"] == window)
 
 
 def test_bursts_are_planned_and_seen_in_the_capture_when_they_were_sent(finished):

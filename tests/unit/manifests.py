@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.store import manifest
-from orchestrator.store.records import Manifest, Window
+from orchestrator.store.records import Manifest
 from orchestrator.store.rundir import RunFolder, controller
+from orchestrator.store.window_records import Window
 
 BARE: dict[str, Any] = {
     "run": "r1", "experiment": "e", "outcome": "completed", "began_ns": 1_795_000_000_000_000_000,
@@ -25,7 +26,7 @@ def made(**more: Any) -> Manifest:
 
 def window(window: str = "w1", **more: Any) -> Window:
     """A window of a manifest."""
-    return _read({"window": window, **NOT_JUDGED, **more}, Window)
+    return _read({"name": window, **NOT_JUDGED, **more}, Window)
 
 
 def launch(name: str = "p", node: str = "h1", **more: Any) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def results(path: Path) -> Path:
     found = [
         Measured(
             path=path, manifest=MANIFEST, window=manifests.window(**window("w1", mean_s=seconds)),
-            measurement=Point(point="p0", values=values[0], repetition=n, fresh=False),
+            measurement=Point(point="p0", values=values[0], repetition=n, recheck=False),
         )
         for n, seconds in ((1, 0.1), (2, 0.2))
     ]  # fmt: skip

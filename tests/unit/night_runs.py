@@ -20,7 +20,7 @@ RANKS = 2
 def write_run(
     results: Path, *, name: str = "nightly", night: int = 0, repetition: int = 1, seed: int | None = None,
     seconds: dict[str, float] | None = None, iterations: int = 100, spread: float = 0.004,
-    invalid: tuple[str, ...] = (), sweep: bool = True, fresh: tuple[str, ...] = (), commit: str = "8e56fa4",
+    invalid: tuple[str, ...] = (), sweep: bool = True, rechecked: tuple[str, ...] = (), commit: str = "8e56fa4",
     also: dict | None = None,
 ) -> Path:  # fmt: skip
     """A run with one window a point; `seconds` is the level of each, before run-to-run variation."""
@@ -38,7 +38,7 @@ def write_run(
             _add(writer, window, np.arange(at, at + len(took)), took, first)
             windows.append(
                 {
-                    "window": window, "valid": window not in invalid,
+                    "name": window, "valid": window not in invalid,
                     "iterations": {"training": {"first": first, "last": last}},
                     "reasons": ["cross traffic missed the request"] if window in invalid else [],
                     "start_ns": began, "end_ns": began + 1, "loads": [], "training": [], "gates": [],
@@ -56,7 +56,7 @@ def write_run(
         manifest["sweep"] = {
             "id": sweep_id(night), "name": name, "definition": "d", "mode": "windows",
             "points": {
-                window: {"point": f"id-{window}", "repetition": repetition, "fresh": window in fresh,
+                window: {"point": f"id-{window}", "repetition": repetition, "recheck": window in rechecked,
                          "values": {"traffic.0.iperf.load": f"{window.removeprefix('load')}gbit"}}
                 for window in levels
             },

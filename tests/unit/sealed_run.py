@@ -84,7 +84,7 @@ def make_run(  # noqa: C901
             writer.add(name, columns)
     manifest["windows"] = json.loads(encoded(outcome.windows))
     manifest["valid"] = all(window.valid for window in outcome.windows)
-    manifest["reasons"] = [f"{window.window}: {why}" for window in outcome.windows for why in window.reasons]
+    manifest["reasons"] = [f"{window.name}: {why}" for window in outcome.windows for why in window.reasons]
     file.write_text(json.dumps(manifest))
     for host in HOSTS:
         (path / "hosts" / host).mkdir(parents=True)
@@ -122,7 +122,7 @@ def _manifest(run, repetition, scale, spans, load_bps):
                   "ranks": [{"rank": i, "node": host} for i, host in enumerate(HOSTS)],
                   "theory": {"bytes_per_iteration": THEORY_BYTES, "parameters": 255570,
                              "source": "ring all-reduce, 2(n-1)/n"}}],
-        "windows": [{"window": name, "start_ns": start, "end_ns": stop,
+        "windows": [{"name": name, "start_ns": start, "end_ns": stop,
                      "iterations": {"training": {"first": first, "last": last}},
                      "loads": [{"source": "iperf0", "src": "h2", "dst": "h1", "requested_bps": load_bps}]
                               if load_bps else [], "valid": False, "reasons": []}

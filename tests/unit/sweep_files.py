@@ -33,7 +33,7 @@ def write(folder: Path, text: str = SWEEP, **more: str) -> Path:
 def window(name: str, *, valid: bool = True, achieved: float = 1.0, requested: float = 10e6, mean_s: float = 0.1):
     """A window's record in a manifest."""
     return {
-        "window": name,
+        "name": name,
         "start_ns": 10**18,
         "end_ns": 10**18 + 2 * 10**9,
         "loads": [

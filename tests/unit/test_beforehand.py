@@ -283,7 +283,7 @@ def test_a_missing_framework_is_told_before_anything_starts(tmp_path, monkeypatc
     assert not (tmp_path / "r").exists()
 
 
-def test_a_dry_run_is_held_against_this_machine(tmp_path, two_cores):
+def test_a_local_run_is_held_against_this_machine(tmp_path, two_cores):
     hosts = {f"n{i}": {"ssh": f"n{i}", "data": {"address": f"10.0.0.{i}/24", "device": "eth1"}} for i in range(1, 65)}
     path = tmp_path / "e.yaml"
     text = "name: t\nworkload:\n  ddp: {model: vgg16}\nmeasure: {iterations: 20}\n"

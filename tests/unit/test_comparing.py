@@ -107,7 +107,7 @@ def test_when_nothing_can_be_told_the_status_says_so(tmp_path, capsys):
 
 def test_a_repetition_measured_again_counts_once_and_checks_do_not(tmp_path):
     write_run(tmp_path, repetition=1, seed=1)
-    write_run(tmp_path, repetition=2, seed=2, fresh=("load8",))
+    write_run(tmp_path, repetition=2, seed=2, rechecked=("load8",))
     again = write_run(tmp_path, repetition=3, seed=3)
     manifest = json.loads((again / "manifest.json").read_text())
     for point in manifest["sweep"]["points"].values():

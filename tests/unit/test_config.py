@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcde", "bcdef", strict=True)
 )
-TOP = "accepted: name, testbed, dry_run, conditions, workload, jobs, traffic, windows, collect, measure, repetitions"
+TOP = "accepted: name, testbed, local_run, conditions, workload, jobs, traffic, windows, collect, measure, repetitions"
 JOB = "  - name: a\n    workload: {ddp: {model: resnet50}}\n"
 INLINE = "inventory: {link: 1gbit, hosts: {h1: {ssh: a, data: {address: 10.0.0.1/24, device: eth0}}, %s}}"
 
@@ -86,6 +86,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
         "collect.0.tcpdump.snap: is called snaplen now; accepted: snaplen",
     ),
     "another one": (GOOD + "  stall: 5s\n", "11:3", "measure.stall: is called stall_timeout now"),
+    "one of what --local changes": (GOOD + "dry_run: {scale: 2}\n", "11:1", "dry_run: is called local_run now"),
     "one of a sweep that was renamed": (GOOD + "fresh: 1\n", "11:1", "fresh: unknown key"),
     "one at the top that was renamed": (GOOD + "repeat: 3\n", "11:1", "repeat: is called repetitions now"),
     "one of a workload that was renamed": (
@@ -98,7 +99,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
         "5:52",
         "workload.p2p.peers: 'in-turn' is called round-robin now; accepted: round-robin",
     ),
-    "dash for underscore": (GOOD + "dry-run: {scale: 2}\n", "11:1", "did you mean dry_run?"),
+    "dash for underscore": (GOOD + "local-run: {scale: 2}\n", "11:1", "did you mean local_run?"),
     "missing key": (changed("name: t\n", ""), "1:1", "name: missing; accepted: its name"),
     "missing key below": (changed(", load: 200mbit", ""), "7:5", "traffic.0.iperf.load: missing; accepted: what it"),
     "missing behind a bare name": (changed("ddp: {model: resnet50}", "ddp"), "4:1", "workload.ddp.model: missing"),
@@ -166,7 +167,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "fraction of a scale": (changed("scale: 10", "scale: 1.5"), "3:34", "1.5 is not a whole number"),
     "scale too large": (changed("scale: 10", "scale: 10000"), "3:34", "less than 1mbit; accepted: at most 1000 with"),
     "no link": (changed("1gbit", "0gbit"), "3:21", "testbed.local.link: 0bit is too slow; accepted: 1mbit or more"),
-    "dry run's scale": (GOOD + "dry_run: {scale: 0}\n", "11:11", "dry_run.scale: 0 is too small"),
+    "scale of a local run": (GOOD + "local_run: {scale: 0}\n", "11:13", "local_run.scale: 0 is too small"),
     "no testbed": (changed(LOCAL, "{}"), "2:1", "testbed: holds nothing; accepted: exactly one of local, inventory"),
     "two testbeds": (
         changed(LOCAL, f"{LOCAL}\n  {INLINE % 'h2: {ssh: b, data: {address: 10.0.0.2/24, device: eth0}}'}"),
@@ -371,7 +372,7 @@ def test_a_mistake_in_an_option_points_at_the_option(option, said):
 def test_an_option_below_a_bare_name_and_behind_a_lists_end():
     status, out, _ = _planned(GOOD)
     assert status == 0
-    options = ["--set", "collect.1.nic.every=20ms", "--set", "collect.2=qdisc", "--set", "dry_run.scale=5"]
+    options = ["--set", "collect.1.nic.every=20ms", "--set", "collect.2=qdisc", "--set", "local_run.scale=5"]
     status, out, _ = orch("plan", "e.yaml", *options)
     assert status == 0
     assert "qdisc_source" in out

@@ -34,13 +34,13 @@ RACK = "link: 25gbit\nhosts:\n" + "".join(
 
 @pytest.fixture
 def local(tmp_path):
-    """What an experiment says of a local testbed with more keys; `dry_run` makes it one of an inventory."""
+    """What an experiment says of a local testbed with more keys; `local_run` makes it one of an inventory."""
 
-    def load(more: str = "", *, dry_run: str | None = None):
+    def load(more: str = "", *, local_run: str | None = None):
         path = tmp_path / "x.yaml"
         (tmp_path / "rack.yaml").write_text(RACK)
-        path.write_text(LOCAL % more if dry_run is None else ON_RACK % dry_run)
-        return loading.checked(path, [], local=dry_run is not None)[0].testbed.local
+        path.write_text(LOCAL % more if local_run is None else ON_RACK % local_run)
+        return loading.checked(path, [], local=local_run is not None)[0].testbed.local
 
     return load
 
@@ -73,18 +73,18 @@ def test_hosts_are_namespaces_unless_a_runtime_is_named(local):
     assert given.containers == Containers(runtime="docker", image="a/b:1", python="/opt/python", mounts=("/data",))
 
 
-def test_a_dry_run_can_take_the_clusters_image(local):
-    asked = "dry_run: {runtime: podman, image: lab/torch:2, mounts: [/data]}"
-    found = local(dry_run=asked)
+def test_a_local_run_can_take_the_clusters_image(local):
+    asked = "local_run: {runtime: podman, image: lab/torch:2, mounts: [/data]}"
+    found = local(local_run=asked)
     assert (found.runtime, found.image, found.mounts, found.scale) == ("podman", "lab/torch:2", ("/data",), 100)
-    assert local(dry_run="").runtime == "namespaces"
+    assert local(local_run="").runtime == "namespaces"
     with pytest.raises(ConfigError, match="cannot be containers of this machine: is for containers"):
-        local(dry_run="dry_run: {image: lab/torch:2}")
+        local(local_run="local_run: {image: lab/torch:2}")
 
 
-def test_a_dry_run_of_a_local_testbed_changes_what_it_names(tmp_path):
+def test_a_local_run_of_a_local_testbed_changes_what_it_names(tmp_path):
     path = tmp_path / "x.yaml"
-    path.write_text(LOCAL % "" + "dry_run: {runtime: podman}\n")
+    path.write_text(LOCAL % "" + "local_run: {runtime: podman}\n")
     experiment, _ = loading.checked(path, [], local=False)
     assert experiment.testbed.local.runtime == "namespaces"
     swapped = on_this_machine(experiment).testbed.local

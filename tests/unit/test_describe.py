@@ -30,7 +30,7 @@ def training(job="training", **more):
 def window(**more):
     load = {"source": "iperf0", "src": "h1", "dst": "h2", "requested_bps": 80e6, "achieved_bps": 79e6}
     return {
-        **manifests.NOT_JUDGED, "window": "w1", "valid": True, "training": [training()], "loads": [load], **more
+        **manifests.NOT_JUDGED, "name": "w1", "valid": True, "training": [training()], "loads": [load], **more
     }  # fmt: skip
 
 

@@ -134,7 +134,8 @@ MIRRORED = {"strategy": "multi-worker-mirrored"}
     ("workload", "options", "at"),
     [
         (ddp, {"model": "small_cnn", "compute": "real"}, "data"),
-        (ddp, {**REAL, "model": "inception_v3"}, "data"),
+        (ddp, {**REAL, "model": "inception_v3", "classes": 10}, "data"),
+        (ddp, {**REAL, "model": "resnet50"}, "classes"),
         (ddp, {"model": "resnet50", "optimizer": "adam"}, "optimizer"),
         (p2p, {"model": "resnet50", "strategy": "ring", "samples": 10}, "samples"),
         (horovod, {**REAL, "model": "gpt2"}, "model"),

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.rows import TABLES
-from orchestrator.store import manifest, records
+from orchestrator.store import manifest, sweeps, window_records
 from orchestrator.store.records import FORMAT, Manifest
 
 STORE = Path(__file__).parents[1] / "data" / "store"  # runs that orch sealed at commit 223327a
@@ -29,6 +29,9 @@ def test_what_was_sealed_is_read_and_written_again_as_it_was(path):
             row.pop("window", None)
         for row in window["processors"]:
             row["others_wait_share"] = row.pop("kept_share")
+        window["name"] = window.pop("window")
+    for point in (recorded.get("sweep") or {"points": {}})["points"].values():
+        point["recheck"] = point.pop("fresh")
     assert same({**recorded, "format": FORMAT}, json.loads(manifest.text(manifest.load(path))))
 
 
@@ -42,6 +45,30 @@ def same(recorded, written) -> bool:
         return len(recorded) == len(written) and all(map(same, recorded, written))
     assert recorded == written
     return True
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parents[1].name}{path.parent.suffix}")
+def test_what_format_2_called_otherwise_is_read_by_the_names_of_today(tmp_path, path):
+    whole = manifest.load(path)
+    older = {**json.loads(manifest.text(whole)), "format": 2}
+    for window in older["windows"]:
+        window["window"] = window.pop("name")
+    for point in (older["sweep"] or {"points": {}})["points"].values():
+        point["fresh"] = point.pop("recheck")
+    (tmp_path / manifest.FILE).write_text(json.dumps(older))
+    assert manifest.load(tmp_path / manifest.FILE) == whole
+    assert manifest.summary(tmp_path / manifest.FILE) == manifest.summary(path)
+
+
+def test_a_sweep_that_was_planned_by_an_older_version_says_what_it_measures_again(tmp_path):
+    (file,) = (STORE / "sweeps").glob("*/*/sweep.json")
+    recorded = json.loads(file.read_bytes())
+    folder = tmp_path / "sweeps" / file.parents[1].name / file.parent.name
+    folder.mkdir(parents=True)
+    (folder / file.name).write_text(json.dumps({**recorded, "fresh": ["p0"]}))
+    (sweep,) = sweeps.sweeps(tmp_path)
+    assert (sweep.plan.format, sweep.plan.rechecked) == (sweeps.FORMAT, ("p0",))
+    assert sweep.planned()[-1] == ("p0", 1, True)
 
 
 def test_every_kind_of_run_was_recorded():
@@ -60,7 +87,7 @@ def test_a_summary_says_the_same_and_is_all_that_listings_read():
         for field in dataclasses.fields(summary):
             if field.name != "windows":
                 assert getattr(summary, field.name) == getattr(whole, field.name)
-        assert [window.window for window in summary.windows] == [window.window for window in whole.windows]
+        assert [window.name for window in summary.windows] == [window.name for window in whole.windows]
         assert not hasattr(summary, "launches")
 
 
@@ -70,7 +97,7 @@ def left(folder: Path, **changes) -> Path:
     return path
 
 
-WINDOW = {"window": "w1", "start_ns": 1, "end_ns": 2, "valid": True, "reasons": []}
+WINDOW = {"name": "w1", "start_ns": 1, "end_ns": 2, "valid": True, "reasons": []}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +113,7 @@ WINDOW = {"window": "w1", "start_ns": 1, "end_ns": 2, "valid": True, "reasons": 
         ({"phases": {"total": 1e301}}, "phases[...]: expected `float` < 1e+300"),
         ({"windows": True}, "windows: expected `array`, got `bool`"),
         ({"windows": [WINDOW, {**WINDOW, "start_ns": "x"}]}, "windows[1].start_ns: expected `int`, got `str`"),
-        ({"windows": [{"window": "w1"}]}, "windows[0]: object missing required field `start_ns`"),
+        ({"windows": [{"name": "w1"}]}, "windows[0]: object missing required field `start_ns`"),
         ({"windows": [{**WINDOW, "gates": [{"name": "load", "passed": None}]}]},
          "windows[0].gates[0]: object missing required field `message`"),
         ({"launches": [{}]}, "launches[0]: object missing required field `name`"),
@@ -141,17 +168,17 @@ def test_a_later_version_is_refused_by_name_whatever_else_it_says(tmp_path, late
 
 def test_fields_of_a_later_development_of_the_same_format_do_no_harm(tmp_path):
     path = left(tmp_path, weather="fine", windows=[{**WINDOW, "humidity": 0.4}])
-    assert manifest.load(path).windows[0].window == "w1"
+    assert manifest.load(path).windows[0].name == "w1"
 
 
 def test_figures_that_are_not_known_are_written_as_null_and_those_of_numpy_as_numbers():
-    load = records.Load(source="s", src="h1", dst="h2", requested_bps=np.float64(1.5), achieved_bps=math.nan)
+    load = window_records.Load(source="s", src="h1", dst="h2", requested_bps=np.float64(1.5), achieved_bps=math.nan)
     written = manifest.text(_with(load))
     (found,) = json.loads(written)["windows"][0]["loads"]
     assert (found["requested_bps"], found["achieved_bps"]) == (1.5, None)
 
 
-def _with(load: records.Load) -> Manifest:
+def _with(load: window_records.Load) -> Manifest:
     whole = manifests.made(windows=[WINDOW])
     return dataclasses.replace(whole, windows=(dataclasses.replace(whole.windows[0], loads=(load,)),))
 
@@ -163,8 +190,8 @@ def test_a_value_that_is_no_number_cannot_be_written():
 
 @pytest.mark.parametrize(
     ("record", "table"),
-    [(records.Load, "loads"), (records.Training, "training"), (records.Variation, "variation"),
-     (records.ProcessorShares, "processors")],
+    [(window_records.Load, "loads"), (window_records.Training, "training"), (window_records.Variation, "variation"),
+     (window_records.ProcessorShares, "processors")],
 )  # fmt: skip
 def test_rows_of_a_window_are_those_of_its_tables(record, table):
     assert ["window_name", *(field.name for field in dataclasses.fields(record))] == list(TABLES[table])

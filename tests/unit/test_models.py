@@ -121,10 +121,44 @@ def test_emulated_layers_share_out_the_whole_time(name: str) -> None:
 
 def test_calibrated_times() -> None:
     times = {name: catalog.load(name).compute_s for name in catalog.names()}
-    assert {name for name, seconds in times.items() if seconds} == {"resnet50", "vgg16", "bert-large", "densenet161"}
+    fitted = {"resnet50", "vgg16", "bert-large", "densenet161"}
+    by_flops = {"resnet101": "resnet50", "bert-base": "bert-large"}
+    assert {name for name, seconds in times.items() if seconds} == {*fitted, *by_flops}
     assert catalog.compute_time(catalog.load("resnet50"), 32) == pytest.approx(times["resnet50"] / 2)
-    assert catalog.compute_time(catalog.load("resnet101"), 64) is None
-    assert all("0." in catalog.load(name).source for name, seconds in times.items() if seconds)
+    assert catalog.compute_time(catalog.load("densenet201"), 64) is None
+    assert all("0." in catalog.load(name).source for name in fitted)
+    for name, like in by_flops.items():
+        flops = [sum(layer.flops for layer in catalog.load(one).layers) for one in (name, like)]
+        assert times[name] / times[like] == pytest.approx(flops[0] / flops[1], rel=1e-3)
+        assert like in catalog.load(name).source
+
+
+TEN_CLASSES = {"mobilenet_v2": 2_236_682, "densenet201": 18_112_138, "resnet50": 23_528_522, "resnet101": 42_520_650}
+
+
+@pytest.mark.parametrize("name", sorted(set(PARAMETERS) - set(TRANSFORMERS)))
+def test_models_for_ten_classes_are_torchvisions(name: str) -> None:
+    found = catalog.with_classes(catalog.load(name), 10)
+    assert found.parameters == sum(sum(layer.sizes) for layer in found.layers)
+    if name in TEN_CLASSES:
+        assert found.parameters == TEN_CLASSES[name]
+    torch = pytest.importorskip("torch")
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    from workloads.rank.compute.vision import build
+
+    with torch.device("meta"):
+        model = build(name, classes=10)
+    assert [size for layer in found.layers for size in layer.sizes] == [one.numel() for one in model.parameters()]
+
+
+def test_imagenets_classes_are_what_the_catalog_has() -> None:
+    assert catalog.with_classes(catalog.load("resnet50"), 1000) == catalog.load("resnet50")
+
+
+def test_a_model_of_text_has_no_classes() -> None:
+    assert not any(catalog.has_classes(catalog.load(name)) for name in TRANSFORMERS)
+    assert all(catalog.has_classes(catalog.load(name)) for name in set(PARAMETERS) - set(TRANSFORMERS))
 
 
 def test_the_workload_imports_no_framework() -> None:

@@ -17,7 +17,7 @@ workload: {ddp: {model: resnet50, compute_time: 10ms, hosts: [h1, h2]}}
 measure: {iterations: 5}
 """
 MANIFEST = {"load": 0.05, "capture_drops": 0.1, "capture_nic": 0.1, "min_iterations": 5, "clock": 0.001}
-WINDOW = {**manifests.NOT_JUDGED, "window": "w1", "wanted_iterations": 5}
+WINDOW = {**manifests.NOT_JUDGED, "name": "w1", "wanted_iterations": 5}
 
 
 def built(more=""):

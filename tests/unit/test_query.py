@@ -228,7 +228,7 @@ def test_nothing_is_measured_into_a_store_elsewhere(capsys):
 
 
 def test_windows_of_a_sweep_carry_their_point(tmp_path):
-    point = {"point": "ab", "values": {"traffic.0.iperf.load": "4gbit"}, "repetition": 2, "fresh": False}
+    point = {"point": "ab", "values": {"traffic.0.iperf.load": "4gbit"}, "repetition": 2, "recheck": False}
     about = {"name": "s", "id": "i", "points": {"w1": point}}
     leave(tmp_path, about, windows=[window("w1")], jobs=[])
     (row,) = rows(tmp_path, "select sweep, sweep_point, repetition, axis_values as v from windows")

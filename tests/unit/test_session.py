@@ -26,8 +26,12 @@ from orchestrator.parts.topology import Node, Topology
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import ClockSample
 from orchestrator.remote.transport.local import LocalChannel
-from orchestrator.run import session as running
+from orchestrator.run import changes as changing
+from orchestrator.run import residue
+from orchestrator.run.changes import Changes
+from orchestrator.run.fetching import fetch_run
 from orchestrator.run.observers.events import EventLog
+from orchestrator.run.processes import Processes
 from orchestrator.run.session import Session
 from orchestrator.run.watch import Watch
 
@@ -95,7 +99,7 @@ def session_on(tmp_path, run_name, monkeypatch, strays):
     yield make
     for session in made:
         session.testbed.down.clear()
-        session.residue()  # what the test left on a host that was down
+        residue.left(session)  # what the test left on a host that was down
         session.close()
         session.testbed.close()
 
@@ -171,10 +175,10 @@ def test_more_ranks_than_are_asked_at_once_get_ready_together(session_on, tmp_pa
         )
         for number in range(count)
     ]
-    session.start(launches, what="starting ranks")
-    assert len(session.up(launches)) == count
-    session.stop(launches, measured_until=time.monotonic())
-    assert session.residue() == []
+    Processes(session).start(launches, what="starting ranks")
+    assert len(Processes(session).up(launches)) == count
+    Processes(session).stop(launches, measured_until=time.monotonic())
+    assert residue.left(session) == []
 
 
 def test_more_ranks_than_are_asked_at_once_part_together(session_on, tmp_path):
@@ -194,8 +198,8 @@ def test_more_ranks_than_are_asked_at_once_part_together(session_on, tmp_path):
         )
         for number in range(count)
     ]
-    session.start(launches, what="starting ranks")
-    session.stop(launches, measured_until=time.monotonic())
+    Processes(session).start(launches, what="starting ranks")
+    Processes(session).stop(launches, measured_until=time.monotonic())
     assert {process.status for process in session.watch.processes.values()} == {0}, "one was killed: it waited"
 
 
@@ -205,11 +209,11 @@ def test_a_lost_host_keeps_nobody_from_sweeping_the_others(session_on):
     session = session_on(*names)
     stays = ("sh", "-c", "setsid sleep 600 & echo $! > pid; echo ready; wait")
     launches = [Launch(name="p", node=name, role="rank", argv=stays, ready=Line("ready")) for name in names]
-    session.start(launches, what="starting")
+    Processes(session).start(launches, what="starting")
     session.testbed.down.add("n1")
     killed(session, "n1", "n2")
-    session.stop(launches, measured_until=time.monotonic())
-    assert session.residue() == []
+    Processes(session).stop(launches, measured_until=time.monotonic())
+    assert residue.left(session) == []
     assert set(session.watch.lost) == {"n1"}
     assert "n1: what runs there could not be put down: jump host gate: no route" in session.watch.notes
 
@@ -218,9 +222,9 @@ def test_what_a_lost_host_had_is_not_taken_for_fetched(session_on, tmp_path):
     session = session_on("n1", "n2")
     session.testbed.down.add("n1")
     killed(session, "n1")
-    session.residue()
+    residue.left(session)
     with pytest.raises(TransportError, match="what n1 had of the run is not home"):
-        session.fetch(tmp_path / "results")
+        fetch_run(session, tmp_path / "results")
     assert not (tmp_path / "n2" / session.run).exists(), "the other one was fetched, and its folder removed"
 
 
@@ -232,10 +236,10 @@ def test_without_room_for_the_files_of_all_hosts_none_is_fetched(session_on, tmp
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1500))
         with pytest.raises(StoreError, match=r"the files of n1, n2 are 2000 bytes, and .* has room for 1500"):
-            session.fetch(tmp_path / "results")
+            fetch_run(session, tmp_path / "results")
     assert [path for path in (tmp_path / "results").rglob("*") if path.is_file()] == []
     assert session.away == {"n1", "n2"}
-    session.fetch(tmp_path / "results")
+    fetch_run(session, tmp_path / "results")
     assert (tmp_path / "results/hosts/n2/data").read_bytes() == b"x" * 1000
     assert session.away == set()
 
@@ -254,21 +258,21 @@ def test_a_host_that_does_not_say_what_it_has_keeps_nobody_from_coming_home(sess
     with monkeypatch.context() as patch:
         patch.setattr(AgentClient, "files", silent)
         with pytest.raises(DeadlineExceeded, match="n2: gave up"):
-            session.fetch(tmp_path / "results")
+            fetch_run(session, tmp_path / "results")
     assert sorted(path.parent.name for path in (tmp_path / "results").rglob("data")) == ["n1", "n3"]
     assert session.away == {"n2"}
-    session.fetch(tmp_path / "results")
+    fetch_run(session, tmp_path / "results")
     assert session.away == set()
 
 
 def test_a_host_that_is_reached_again_is_swept_and_brought_home(session_on, tmp_path):
     session = session_on("n1", "n2")
     stays = Launch(name="p", node="n2", role="rank", argv=("sh", "-c", "echo ready; sleep 600"), ready=Line("ready"))
-    session.start([stays], what="starting")
+    Processes(session).start([stays], what="starting")
     killed(session, "n2")
-    assert session.residue() == []
+    assert residue.left(session) == []
     assert session.watch.lost == {}
-    session.fetch(tmp_path / "results")
+    fetch_run(session, tmp_path / "results")
     assert (tmp_path / "results/hosts/n2/p/stdout").read_text() == "ready\n"
 
 
@@ -281,8 +285,8 @@ def test_a_host_that_was_rebooted_is_brought_home_and_nothing_is_undone_there(se
     killed(session, "n1")
     marker = tmp_path / "n1" / f"{session.run}.n1" / ".orch-run.json"
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "boot": "another"}))
-    assert session.residue() == []
-    session.fetch(tmp_path / "results")
+    assert residue.left(session) == []
+    fetch_run(session, tmp_path / "results")
     assert (tmp_path / "results/hosts/n1/data").read_bytes() == b"x"
     assert not undone.exists()
 
@@ -304,13 +308,14 @@ def limit(node, file):
 def test_a_change_whose_state_cannot_be_read_any_more_is_told_by_its_name(session_on, tmp_path, monkeypatch):
     session = session_on("n1")
     file = tmp_path / "limit"
-    session.apply([limit("n1", file)])
+    changes = Changes(session)
+    changes.apply([limit("n1", file)])
     file.unlink()
     os.mkfifo(file)  # on which `cat` waits for ever
     with monkeypatch.context() as patch:
-        patch.setattr(running, "CALL_S", 0.5)
+        patch.setattr(changing, "CALL_S", 0.5)
         with pytest.raises(OrchError, match=r"n1: limit of n1 could not be taken back: "):
-            session.undo_changes()
+            changes.undo()
     file.unlink()
     file.write_text("new\n")
 
@@ -319,27 +324,28 @@ def test_putting_back_waits_for_no_host_that_is_silent(session_on, tmp_path):
     """The others are put back and go on without it; once it can be reached its agent gives way to a new one."""
     session = session_on("n1", "n2", "n3")
     files = {name: tmp_path / f"{name}.limit" for name in session.clients}
-    session.apply([limit(name, file) for name, file in files.items()])
+    changes = Changes(session)
+    changes.apply([limit(name, file) for name, file in files.items()])
     launch = Launch(name="p", node="n1", role="rank", argv=("sleep", "600"))
-    session.start([launch], what="starting")
+    Processes(session).start([launch], what="starting")
     session.testbed.lines["n1"].cut()
-    session._interrupts.unwinding()
+    session.interrupts.unwinding()
     with pytest.raises(TransportError, match="n1: nothing was heard of it"):
-        session.undo_changes()
+        changes.undo()
     assert {name: file.read_text() for name, file in files.items()} == {"n1": "new\n", "n2": "old\n", "n3": "old\n"}
     assert set(session.machines()) == {"n2", "n3"}
-    assert session.up([launch]) == []
+    assert Processes(session).up([launch]) == []
 
-    assert session.residue() == []
+    assert residue.left(session) == []
     assert session.watch.lost == {}
     assert files["n1"].read_text() == "old\n"
-    session.fetch(tmp_path / "results")
+    fetch_run(session, tmp_path / "results")
     assert (tmp_path / "results/hosts/n1/p/stdout").exists()
 
 
 def test_steps_of_putting_back_skip_a_host_whose_loss_nobody_has_taken_note_of(session_on):
     session = session_on("n1", "n2")
-    session._interrupts.unwinding()
+    session.interrupts.unwinding()
     session.testbed.lines["n1"].agent.close()
     Deadline.after(PATIENCE_S).poll(lambda: len(session.watch.inbox) > 0, every_s=0.02, waiting_for="the loss")
     assert list(session.machines()) == ["n2"]
@@ -357,7 +363,7 @@ def test_nothing_is_missed_of_a_host_that_never_greeted(session_on, tmp_path, mo
         session.open(["n2"])
     session.watch.settle()
     assert set(session.watch.lost) == {"n2"}
-    session.fetch(tmp_path / "results")
+    fetch_run(session, tmp_path / "results")
 
 
 class Pinged:

@@ -16,7 +16,7 @@ from scipy import stats
 from orchestrator.analysis import launch_outputs
 from orchestrator.analysis.stats.steady import BATCH, Drift, drift, truncation
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
-from orchestrator.store.records import Truncation
+from orchestrator.store.window_records import Truncation
 
 NIGHTS = Path(__file__).parents[1] / "data/nights/iterations.csv"
 
@@ -170,7 +170,7 @@ def test_a_window_begins_where_the_logs_of_its_ranks_have_settled(tmp_path):
     took = np.r_[np.full(7, 0.4), np.tile([0.2, 0.201], 60)]
     starts, ends, one = logs(tmp_path, "a", 0, "h1", took, begin_ns=10**18)
     _, _, other = logs(tmp_path, "a", 1, "h2", took, begin_ns=10**18 + 300)
-    window = {"window": "w1", "start_ns": int(starts[20]), "end_ns": int(ends[-1]), "warmup": "auto",
+    window = {"name": "w1", "start_ns": int(starts[20]), "end_ns": int(ends[-1]), "warmup": "auto",
               "earliest": {"a": 0}, "iterations": {"a": {"first": 20, "last": len(took) - 1}}}  # fmt: skip
     manifest = manifest_of(["a"], [one, other], window)
     places = list(launch_outputs.located(tmp_path, manifest))
@@ -190,7 +190,7 @@ def test_jobs_of_one_window_begin_together_with_the_one_that_settles_last(tmp_pa
     starts, ends, one = logs(tmp_path, "a", 0, "h1", steady, begin_ns=10**18)
     late, _, two = logs(tmp_path, "b", 0, "h2", np.r_[np.full(10, 0.4), steady], begin_ns=10**18)
     spans = {"a": {"first": 20, "last": 129}, "b": {"first": 20, "last": 119}}
-    window = {"window": "w1", "start_ns": int(late[20]), "end_ns": int(ends[-1]), "warmup": "auto",
+    window = {"name": "w1", "start_ns": int(late[20]), "end_ns": int(ends[-1]), "warmup": "auto",
               "earliest": {"a": 0, "b": 0}, "iterations": spans}  # fmt: skip
     manifest = manifest_of(["a", "b"], [one, two], window)
     (found,) = launch_outputs.settled(manifest, list(launch_outputs.located(tmp_path, manifest)))
@@ -201,7 +201,7 @@ def test_jobs_of_one_window_begin_together_with_the_one_that_settles_last(tmp_pa
 
 
 def test_a_job_that_logged_nothing_leaves_its_window_as_it_was(tmp_path):
-    window = {"window": "w1", "start_ns": 1, "end_ns": 2, "warmup": "auto", "earliest": {"a": 0},
+    window = {"name": "w1", "start_ns": 1, "end_ns": 2, "warmup": "auto", "earliest": {"a": 0},
               "iterations": {"a": {"first": 20, "last": 40}}}  # fmt: skip
     manifest = manifest_of(["a"], [], window)
     assert launch_outputs.settled(manifest, []) == manifest.windows

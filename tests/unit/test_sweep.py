@@ -250,8 +250,8 @@ def test_loads_are_told_at_full_size_where_they_landed(tmp_path, monkeypatch):
 
 def test_a_check_in_a_fresh_run_is_held_against_the_windows(tmp_path, monkeypatch):
     def fate(results, about, names):
-        fresh = about["points"][names[0]]["fresh"]
-        return ended(leave(results, about, windows=[window(name, mean_s=0.103 if fresh else 0.1) for name in names]))
+        recheck = about["points"][names[0]]["recheck"]
+        return ended(leave(results, about, windows=[window(name, mean_s=0.103 if recheck else 0.1) for name in names]))
 
     Testbed(monkeypatch, fate)
     path = str(write(tmp_path, mode="windows", recheck="1"))

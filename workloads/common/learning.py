@@ -19,6 +19,7 @@ from workloads.rank.compute.computing import RealSettings, Settings
 GRATINGS = "gratings"
 SMALL = "small_cnn"
 
+_CLASSES = 10
 _RATES = {"sgd": 0.01, "adam": 0.001, "rmsprop": 0.001}
 _LEAST_EDGE = {"inception_v3": 75}  # in pixels; images of CIFAR-10 have 32
 
@@ -62,6 +63,8 @@ class Trained(Protocol):
     def model(self) -> str: ...
     @property
     def batch(self) -> int | None: ...
+    @property
+    def classes(self) -> int | None: ...
     @property
     def compute_time(self) -> float | None: ...
     @property
@@ -112,6 +115,8 @@ def _data_problems(config: Trained) -> list[Problem]:
         message = f"{SMALL} learns from images"
         accepted = f"{GRATINGS}, or a folder with cifar-10-batches-bin in it"
         return [Problem(at=("data",), message=message, accepted=accepted)]
+    if config.data == GRATINGS and config.model != SMALL and config.classes != _CLASSES:
+        return [Problem(at=("classes",), message=f"{GRATINGS} have {_CLASSES} classes", accepted=str(_CLASSES))]
     if config.data == GRATINGS and config.model in _LEAST_EDGE:
         message = f"{config.model} needs images of {_LEAST_EDGE[config.model]} pixels, and gratings have 32"
         return [Problem(at=("data",), message=message, accepted="a folder of images")]
@@ -128,6 +133,7 @@ def real_settings(config: Trained, *, image: int, loaders: int, seed: int) -> Re
     return {
         "model": config.model,
         "batch": modelled.batch(config),
+        "classes": config.classes,
         "image": image,
         "data": config.data,
         "samples": config.samples,
@@ -148,7 +154,8 @@ class ThreadedSettings(Settings):
 def problems(config: RealConfig, topology: Topology, *, known: tuple[str, ...]) -> list[Problem]:
     """What keeps this model from being trained on this testbed."""
     if config.compute == "real":
-        return [*placement_problems(config.hosts, topology), *real_problems(config, topology, known=known)]
+        found = [*placement_problems(config.hosts, topology), *modelled.without_classes(config)]
+        return found or real_problems(config, topology, known=known)
     return emulated_training.problems(config, topology) + emulated_problems(config)
 
 

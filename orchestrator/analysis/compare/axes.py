@@ -74,7 +74,7 @@ def _of_points(chosen: Chosen) -> dict[str, dict[str, set[str]]]:
         run = window.entry
         if run.path not in known:
             known[run.path] = window_settings.of_windows(run)
-        setting = known[run.path][window.record.window].setting
+        setting = known[run.path][window.record.name].setting
         found[window.key].append({**dict(setting.shared), **dict(setting.traffic), "requested load": _load(window)})
     return {point: _together(mine) for point, mine in found.items()}
 

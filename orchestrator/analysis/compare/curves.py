@@ -20,9 +20,10 @@ from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
 from orchestrator.analysis.traffic.throughput import Kept
 from orchestrator.parts.topology import carried_bps
-from orchestrator.store import records, tables
-from orchestrator.store.records import Manifest, Span
+from orchestrator.store import tables, window_records
+from orchestrator.store.records import Manifest
 from orchestrator.store.rundir import Entry
+from orchestrator.store.window_records import Span
 
 Floats = npt.NDArray[np.float64]
 NO_TRAFFIC = "none"
@@ -100,7 +101,7 @@ class Series:
 class Place:
     """A valid window of a run in the folder `path`; `record` is what the manifest says of it.
 
-    `point` is its point's id in a sweep, else empty; `fresh` says that it checks one of a sweep's windows.
+    `point` is its point's id in a sweep, else empty; `recheck` says that it checks one of a sweep's windows.
     """
 
     kind: Kind
@@ -108,9 +109,9 @@ class Place:
     requested_bps: float
     load_bps: float
     path: Path
-    record: records.Window
+    record: window_records.Window
     point: str
-    fresh: bool
+    recheck: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +144,7 @@ def measured(entries: Iterable[Entry]) -> tuple[Series, ...]:
     A window without cross traffic is a point of every curve of the same model, ranks, workload and transport that was
     set alike.
     """
-    windows = [window for entry in entries for window in windows_of(entry) if not window.place.fresh]
+    windows = [window for entry in entries for window in windows_of(entry) if not window.place.recheck]
     by_curve: dict[_Key, list[Window]] = defaultdict(list)
     for window in windows:
         by_curve[window.curve].append(window)
@@ -228,13 +229,13 @@ def places(entry: Entry) -> Iterator[Place]:
         load_bps = record.achieved_bps
         if load_bps is None:
             continue
-        point, mine = manifest.points.get(record.window), set_to[record.window]
+        point, mine = manifest.points.get(record.name), set_to[record.name]
         yield Place(
             kind=Kind(str(job.model), mine.traffic if record.loads else NO_TRAFFIC, _transport(record, job.name),
                       len(job.ranks), job.workload),
             setting=mine.setting if record.loads else mine.setting.without_traffic,
             requested_bps=record.requested_bps * scale, load_bps=load_bps * scale, path=entry.path, record=record,
-            point=point.point if point else "", fresh=point is not None and point.fresh,
+            point=point.point if point else "", recheck=point is not None and point.recheck,
         )  # fmt: skip
 
 
@@ -278,7 +279,7 @@ def _capacity(manifest: Manifest) -> float:
     return rate if topology.kind == "local" else carried_bps(rate, mtu=topology.mtu)
 
 
-def _transport(record: records.Window, job: str) -> str:
+def _transport(record: window_records.Window, job: str) -> str:
     """RDMA passes captures by: what theory says was sent and no capture saw went that way."""
     for row in record.training:
         if row.job == job and row.sent_bytes is not None and row.theory_bytes:

@@ -31,8 +31,8 @@ def checks(entries: Iterable[Entry]) -> tuple[Check, ...]:
     windows = [window for entry in entries for window in windows_of(entry) if window.place.point]
     found = []
     for alone in windows:
-        others = [one for one in windows if not one.place.fresh and one.place.point == alone.place.point]
-        if alone.place.fresh and others:
+        others = [one for one in windows if not one.place.recheck and one.place.point == alone.place.point]
+        if alone.place.recheck and others:
             among = others[-1]
             found.append(
                 Check(

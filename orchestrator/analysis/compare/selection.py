@@ -16,8 +16,8 @@ from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.core import safepath
 from orchestrator.core.errors import ConfigError, StoreError, UnsafePath
 from orchestrator.store import atomic, rundir, tables
-from orchestrator.store.records import Window
 from orchestrator.store.rundir import Entry
+from orchestrator.store.window_records import Window
 
 BASELINES = "baselines"
 FORMAT = 1
@@ -255,10 +255,10 @@ def _day(entry: Entry) -> str:
 def windows_of(entry: Entry) -> Iterable[Measurement]:
     """The measured windows of a run, one a job; checks of a sweep's own are left out."""
     for record in entry.manifest.windows:
-        point = entry.manifest.points.get(record.window)
-        if point is not None and point.fresh:
+        point = entry.manifest.points.get(record.name)
+        if point is not None and point.recheck:
             continue  # a check of the sweep's own, no repetition
-        key, label, values = record.window, record.window, dict[str, Any]()
+        key, label, values = record.name, record.name, dict[str, Any]()
         repetition: tuple[str, ...] = (entry.run,)
         if point is not None:
             key, label, values = point.point, values_text(point.values), dict(point.values)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from orchestrator.analysis.windows.judgement import gate
 from orchestrator.core.units import span_text
 from orchestrator.remote import clocks
-from orchestrator.store.records import Gate, Manifest
+from orchestrator.store.records import Manifest
+from orchestrator.store.window_records import Gate
 
 EARLY = 0.001  # largest share of packets that may arrive before they were sent
 

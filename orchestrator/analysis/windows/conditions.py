@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.analysis.windows.judgement import gate
 from orchestrator.core.units import span_text
-from orchestrator.store.records import Gate
+from orchestrator.store.window_records import Gate
 
 HIT_SIGNIFICANCE = 4.0  # standard deviations that the hits of a random share may lie off; one run in 16,000 does
 LEAST_HITS = 5.0  # expected ones, below which a share cannot be judged

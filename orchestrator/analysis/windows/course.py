@@ -13,7 +13,7 @@ import numpy.typing as npt
 from orchestrator.analysis.traffic import throughput
 from orchestrator.analysis.windows.judgement import gate
 from orchestrator.parts.topology import Topology
-from orchestrator.store.records import Gate, Window
+from orchestrator.store.window_records import Gate, Window
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cross_traffic import generator
+from cross_traffic.agents import flow_sender
 from orchestrator.analysis.windows import gates
 from orchestrator.analysis.windows.course import Schedule
 from orchestrator.store import tables
-from orchestrator.store.records import Manifest, Window
+from orchestrator.store.records import Manifest
+from orchestrator.store.window_records import Window
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 SHED, UNFINISHED = "shed", "unfinished"  # how the errors of such flows begin
+STARVED = generator.error_text(flow_sender.STARVED)
 SMALLEST_BYTES = 16  # of a flow: its header
 SEGMENT_HEADER_BYTES = 66
 SIGNIFICANCE = 1.95  # of a Kolmogorov-Smirnov distance times the root of the sample: one in a thousand exceeds it
@@ -29,8 +33,8 @@ def measured(folder: Path, manifest: Manifest, window: Window) -> tuple[gates.Ge
     """What every generator of single flows did in a window; a flow belongs where its planned start lies."""
     import pyarrow.compute as pc
 
-    asked = tables.read(folder, "schedules", where=pc.field("window_name") == window.window)
-    mine = (pc.field("window_name") == window.window) & pc.field("planned_bytes").is_valid()
+    asked = tables.read(folder, "schedules", where=pc.field("window_name") == window.name)
+    mine = (pc.field("window_name") == window.name) & pc.field("planned_bytes").is_valid()
     flows = tables.read(folder, "flows", where=mine)
     if not flows.num_rows:
         return ()
@@ -43,9 +47,9 @@ def measured(folder: Path, manifest: Manifest, window: Window) -> tuple[gates.Ge
         rows = flows.filter(pc.equal(flows["source"], source))
         plan = asked.filter(pc.equal(asked["source"], source))
         sizes = tables.read(
-            folder, "sizes", where=(pc.field("source") == source) & (pc.field("window_name") == window.window)
+            folder, "sizes", where=(pc.field("source") == source) & (pc.field("window_name") == window.name)
         )
-        received = counters.filter(pc.equal(counters["launch"], f"{window.window}.{source}.sink"))
+        received = counters.filter(pc.equal(counters["launch"], f"{window.name}.{source}.sink"))
         found.append(_one(source, rows, plan=plan, sizes=sizes, received=received, window=window, mtu=mtu))
     return tuple(found)
 
@@ -55,7 +59,7 @@ def sent(folder: Path, window: Window) -> dict[tuple[str, str], dict[str, float]
     import pyarrow.compute as pc
 
     ended = (pc.field("end_ns") >= window.start_ns) & (pc.field("end_ns") < window.end_ns)
-    mine = (pc.field("window_name") == window.window) & pc.field("planned_bytes").is_valid() & ended
+    mine = (pc.field("window_name") == window.name) & pc.field("planned_bytes").is_valid() & ended
     rows = tables.read(folder, "flows", where=mine).select(["source", "dst", "src", "bytes"])
     found: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows.group_by(["source", "dst", "src"], use_threads=False).aggregate([("bytes", "sum")]).to_pylist():
@@ -67,7 +71,7 @@ def schedules(folder: Path, manifest: Manifest, window: Window) -> dict[tuple[st
     """By source and receiver's address: when the flows of a window were planned, and their bytes on the wire."""
     import pyarrow.compute as pc
 
-    of_window = pc.field("window_name") == window.window
+    of_window = pc.field("window_name") == window.name
     each = {row["source"]: row["flow_bytes"] for row in tables.read(folder, "schedules", where=of_window).to_pylist()}
     flows = tables.read(folder, "flows", where=of_window & pc.field("planned_bytes").is_valid())
     found = {}
@@ -97,6 +101,7 @@ def _one(source: str, flows: Any, *, plan: Any, sizes: Any, received: Any, windo
         source=source,
         flows=count,
         shed=sum(error.startswith(SHED) for error in errors),
+        starved=errors.count(STARVED),
         unfinished=sum(error.startswith(UNFINISHED) for error in errors),
         failed=sum(bool(error) and not error.startswith((SHED, UNFINISHED)) for error in errors),
         late_p50_s=float(quantiles[0]),

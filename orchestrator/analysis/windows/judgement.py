@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from orchestrator.store.records import Gate
+from orchestrator.store.window_records import Gate
 
 
 def gate(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.windows.judgement import gate
-from orchestrator.store.records import Gate
+from orchestrator.store.window_records import Gate
 
 FCS_BYTES = 4  # of a frame, which hardware may count (e1000e) and a capture never sees
 REMEDY = "the condition `offloads: off` has captures and counters see frames alike"

@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.windows.waiting import Processors, Waiting
-from orchestrator.store.records import ProcessorShares, known
+from orchestrator.store.bounded import known
+from orchestrator.store.window_records import ProcessorShares
 
 STEP_NS = 1e9  # shorter ones would see the kernel's ticks of 10 ms
 COUNTERS = ("count", "busy_s", "interrupt_s", "steal_s", "own_s", "pressure_s", "throttled_s")

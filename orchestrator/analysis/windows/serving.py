@@ -12,7 +12,8 @@ from orchestrator.analysis.traffic import throughput
 from orchestrator.analysis.windows import processors
 from orchestrator.analysis.windows.processors import COUNTERS, Sampled, Series, Steps
 from orchestrator.analysis.windows.waiting import Processors, Waiting
-from orchestrator.store.records import Manifest, ProcessorShares, Window
+from orchestrator.store.records import Manifest
+from orchestrator.store.window_records import ProcessorShares, Window
 
 PART = "collector.processor"
 PREFIX = "processor."

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.stats.steady import Drift, truncation
 from orchestrator.analysis.windows.judgement import gate
-from orchestrator.store.records import Gate, Truncation, Window
+from orchestrator.store.window_records import Gate, Truncation, Window
 
 AUTO = "auto"  # how an experiment has warm-up chosen from the data
 SIGNIFICANCE = 0.01

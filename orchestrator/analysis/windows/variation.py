@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.stats.statistics import quantile
-from orchestrator.store.records import Variation
+from orchestrator.store.window_records import Variation
 
 Floats = npt.NDArray[np.float64]
 

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.windows.judgement import gate
-from orchestrator.store.records import Gate
+from orchestrator.store.window_records import Gate
 
 FULL = 0.95  # share of the processors' time that the run itself uses, above which they set its times
 

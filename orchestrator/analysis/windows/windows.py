@@ -20,14 +20,16 @@ from orchestrator.analysis.windows import (
     gates,
     generated,
     portcounts,
+    recorded,
     serving,
     steadiness,
     variation,
 )
 from orchestrator.analysis.windows.gates import Evidence, Tolerances
 from orchestrator.parts.rows import TABLES, Columns
-from orchestrator.store import records, tables
-from orchestrator.store.records import Manifest, Window
+from orchestrator.store import tables, window_records
+from orchestrator.store.records import Manifest
+from orchestrator.store.window_records import Window
 
 _SWAP = ("swap.in_pages", "swap.out_pages")
 _THROTTLES = ("cpu.core_throttles", "cpu.package_throttles")
@@ -84,14 +86,13 @@ def measure(
         tables.read(folder, "one_way").to_pylist(),
         serving.samples(counters, tables.read(folder, "tasks"), manifest),
     )  # fmt: skip
-    moved = tables.read(folder, "spans", where=pc.field("lane") == "communication")
-    logged = {"iterations": iterations, "overlaps": tables.read(folder, "overlaps"), "spans": moved}
+    logged = recorded.logged(folder, iterations)
     measured: list[Window] = []
     sent_by: list[Mapping[str, Any]] = []  # rows of `generated`
     for window in manifest.windows:
         loads = _loads(data, manifest, window, generated.sent(folder, window))
         made = generated.measured(folder, manifest, window)
-        sent_by += [{"window_name": window.window, **asdict(one)} for one in made]
+        sent_by += [{"window_name": window.name, **asdict(one)} for one in made]
         within = {job: _within(data.jobs[job], window) for job in data.jobs}
         sizes = {job: _sent(data, manifest, job, part) for job, part in within.items()}
         drifts = {job: drift(part.seconds) for job, part in within.items()}
@@ -106,7 +107,7 @@ def measure(
             data, manifest, window, loads=loads, courses=courses, made=made, jobs=jobs, drifts=drifts, served=served,
             problems=problems,
         )  # fmt: skip
-        judged = gates.judge(evidence, tolerances[window.window])
+        judged = gates.judge(evidence, tolerances[window.name])
         measured.append(
             replace(
                 window,
@@ -130,7 +131,7 @@ def _columns(measured: Sequence[Window], sent_by: Sequence[Mapping[str, Any]]) -
     rows: dict[str, list[Mapping[str, Any]]] = {
         "windows": [
             {
-                "window_name": window.window, "start_ns": window.start_ns, "end_ns": window.end_ns,
+                "window_name": window.name, "start_ns": window.start_ns, "end_ns": window.end_ns,
                 "valid": window.valid, "reasons": "\n".join(window.reasons),
             }
             for window in measured
@@ -139,7 +140,7 @@ def _columns(measured: Sequence[Window], sent_by: Sequence[Mapping[str, Any]]) -
     }  # fmt: skip
     for name in ("loads", "training", "variation", "processors"):
         rows[name] = [
-            {"window_name": window.window, **asdict(row)} for window in measured for row in getattr(window, name)
+            {"window_name": window.name, **asdict(row)} for window in measured for row in getattr(window, name)
         ]
     return {name: {column: [row[column] for row in found] for column in TABLES[name]} for name, found in rows.items()}
 
@@ -177,8 +178,8 @@ def _loads(
     return tuple(found)
 
 
-def _load(load: gates.Load) -> records.Load:
-    return records.Load(
+def _load(load: gates.Load) -> window_records.Load:
+    return window_records.Load(
         source=load.source, src=load.src, dst=load.dst, requested_bps=load.requested_bps,
         achieved_bps=load.achieved_bps,
     )  # fmt: skip
@@ -209,10 +210,12 @@ def _job(manifest: Manifest, part: JobSeries, sent: tuple[float, float]) -> gate
     )  # fmt: skip
 
 
-def _training(manifest: Manifest, window: Window, part: JobSeries, *, sent: float, trend: Drift) -> records.Training:
+def _training(
+    manifest: Manifest, window: Window, part: JobSeries, *, sent: float, trend: Drift
+) -> window_records.Training:
     job = manifest.job(part.job)
     summary = part.summary()
-    return records.Training(
+    return window_records.Training(
         job=part.job, ranks=len(job.ranks), iterations=len(part.iteration),
         effective_iterations=summary.effective,
         mean_s=summary.mean.value, mean_low_s=summary.mean.low, mean_high_s=summary.mean.high,
@@ -230,7 +233,7 @@ def _evidence(
 ) -> Evidence:  # fmt: skip
     span = window.span_ns
     return Evidence(
-        window=window.window,
+        window=window.name,
         loads=loads,
         courses=courses,
         generated=made,

@@ -191,7 +191,11 @@ TABLES: Mapping[str, Table] = {
                 "TicTac's scheduling efficiency: 1 where the shorter of computing and communicating is "
                 "overlapped, below 0 where the rank also did neither",
             ),
-            "overlapped": Column("float64", "share of communication during which it computed"),
+            "overlapped": Column(
+                "float64",
+                "share of communication during which it computed; where rank 0 alone recorded collectives (Horovod's "
+                "Timeline), their instants are taken for those of every rank",
+            ),
             "orders": Column("int64", "distinct orders in which communications began; 0 where none was recorded"),
         },
     ),

@@ -102,7 +102,7 @@ def _iterations(runs: Sequence[Run]) -> tuple[Any, str] | None:
         panel.axvspan(begin, end, color=GRID, alpha=0.45, linewidth=0, zorder=0)
         panel.axvline(begin, color=SOFT, linewidth=0.8)
         panel.annotate(
-            window.window, (begin, 0.0), xycoords=("data", "axes fraction"), xytext=(4, 4),
+            window.name, (begin, 0.0), xycoords=("data", "axes fraction"), xytext=(4, 4),
             textcoords="offset points", fontsize=8, color=SOFT,
         )  # fmt: skip
     panel.set(xlabel="time since the first window began (s)", ylabel="iteration time (s)")
@@ -133,7 +133,7 @@ def _cdf(runs: Sequence[Run]) -> tuple[Any, str] | None:
             values = np.sort(job.within(span.first, span.last).seconds)
             if len(values):
                 several = len(measured) > 1
-                name = f"{label}, {window.window}" if several else label
+                name = f"{label}, {window.name}" if several else label
                 line = LINES[place % len(LINES)] if several else style
                 curves.append(
                     (values, name, SERIES[place % len(SERIES)] if len(runs) == 1 and several else color, line)

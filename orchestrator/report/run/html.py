@@ -19,7 +19,7 @@ from orchestrator.report.run.collectives import measured
 from orchestrator.report.run.figures import MOST_VIEWED, draw_all
 from orchestrator.report.runs import Run, load
 from orchestrator.report.traffic import trafficview
-from orchestrator.store.records import Window
+from orchestrator.store.window_records import Window
 
 
 def render(runs: Sequence[Path], output: Path) -> Path:
@@ -65,8 +65,8 @@ def _about(run: Run) -> dict[str, Any]:
     if manifest.error:
         reasons.insert(0, f"at stage {manifest.stage or '?'}: {manifest.error}")
     if not reasons:
-        reasons = [f"{window.window}: {why}" for window in run.windows for why in window.reasons]
-    gates = [{"window": window.window, **asdict(gate)} for window in run.windows for gate in window.gates]
+        reasons = [f"{window.name}: {why}" for window in run.windows for why in window.reasons]
+    gates = [{"window": window.name, **asdict(gate)} for window in run.windows for gate in window.gates]
     return {
         "id": run.id,
         "name": run.name,
@@ -87,7 +87,7 @@ def _processors(window: Window) -> list[dict[str, str]]:
     """How processors served each node in a window; shares in per cent, a dash for what was not counted."""
     return [
         {
-            "window": window.window,
+            "window": window.name,
             "host": row.host,
             "count": "-" if row.count is None else f"{row.count:.0f}",
             **{
@@ -102,7 +102,7 @@ def _processors(window: Window) -> list[dict[str, str]]:
 
 def _summary(run: Run) -> list[dict[str, Any]]:
     """A row a window and job."""
-    valid = {window.window: window.valid for window in run.windows}
+    valid = {window.name: window.valid for window in run.windows}
     loads = run.rows("loads")
     return [
         {

@@ -11,7 +11,8 @@ from typing import Any
 
 from orchestrator.report.quantities import rate
 from orchestrator.report.runs import Run
-from orchestrator.store.records import Clock, Git, Offset
+from orchestrator.store.host_records import Clock, Offset
+from orchestrator.store.records import Git
 
 _OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
 

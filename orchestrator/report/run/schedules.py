@@ -45,7 +45,7 @@ def plot(flows: Sequence[tuple[float, int]], made: Mapping[str, Any], stem: Path
 def _generators(run: Run) -> list[dict[str, Any]]:
     """Window and source of everything that a flow generator sent, with its schedule where it has one."""
     schedules = {(row["window_name"], row["source"]): row for row in run.rows("schedules")}
-    windows = {window.window: window for window in run.windows}
+    windows = {window.name: window for window in run.windows}
     return [
         {**row, "plan": schedules.get((row["window_name"], row["source"])), "span": windows[row["window_name"]]}
         for row in run.rows("generated")

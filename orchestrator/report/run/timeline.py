@@ -78,7 +78,7 @@ def phases(run: Run) -> Part:
     for window in run.windows:
         if window.start_ns and window.end_ns:
             args = {"valid": window.valid, "reasons": list(window.reasons)}
-            found.append(Slice(process="run", track="windows", name=window.window, args=args,
+            found.append(Slice(process="run", track="windows", name=window.name, args=args,
                                start_ns=window.start_ns, end_ns=window.end_ns))  # fmt: skip
     return Part(found)
 

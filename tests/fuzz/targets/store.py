@@ -19,7 +19,7 @@ from tests.fuzz.target import Target
 
 TIMES = [f"{what}_s" for which in ("mean", "p50", "p99") for what in (which, f"{which}_low", f"{which}_high")]
 WINDOW: dict[str, Any] = {
-    "window": "w1", "start_ns": 1_795_000_000_000_000_000, "end_ns": 1_795_000_009_000_000_000, "valid": True,
+    "name": "w1", "start_ns": 1_795_000_000_000_000_000, "end_ns": 1_795_000_009_000_000_000, "valid": True,
     "reasons": ["slow"], "iterations": {"training": {"first": 5, "last": 9}}, "wanted_iterations": 5,
     "loads": [{"source": "iperf0", "src": "h2", "dst": "h1", "requested_bps": 1.5e8, "achieved_bps": 1.4e8}],
     "training": [{"job": "training", "iterations": 5, "sent_bytes": 2e6, "theory_bytes": 2e6,
@@ -42,7 +42,7 @@ MANIFEST: dict[str, Any] = {
               "theory": {"bytes_per_iteration": 2e6, "parameters": 5, "source": "ring"}}],
     "windows": [WINDOW], "launches": [], "clocks": {}, "notes": ["note"], "valid": True, "reasons": ["why"],
     "sweep": {"id": "20261121-abc", "name": "load", "points": {"w1": {
-        "point": "p", "values": {"traffic.0.iperf.load": "8gbit"}, "repetition": 1, "fresh": False}}},
+        "point": "p", "values": {"traffic.0.iperf.load": "8gbit"}, "repetition": 1, "recheck": False}}},
     "artifacts": [{"path": "hosts/h1/tcpdump/capture.pcap", "bytes": 4, "sha256": "0" * 64}], "pruned": [],
     "capture": {"captured": 1, "received": 1, "dropped": 0},
 }  # fmt: skip

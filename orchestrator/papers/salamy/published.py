@@ -1,0 +1,104 @@
+"""What the thesis prints, as data with the place of each value, to stand beside what is measured."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+from orchestrator.report.study import printed
+
+Traffic = Literal["none", "iperf", "websearch", "websearch-burst"]
+Transport = Literal["rdma", "tcp"]
+
+
+class _Printed(printed.Printed):
+    """One printed line about a model."""
+
+    model: str
+
+
+class Model(_Printed):
+    """A model: its parameters, and its iteration without cross traffic."""
+
+    parameters: int
+    iteration_s: float
+    theory_mb: float
+    bandwidth_gbps: float
+
+
+class Curve(_Printed):
+    """A fit t = a_s exp(b / (capacity - load)^n), rates in Gbit/s."""
+
+    traffic: Traffic
+    transport: Transport
+    n: float
+    a_s: float
+    b: float
+    r2: float | None = None
+
+
+class CongestionPoint(_Printed):
+    """Where congestion begins: data sent in an iteration if all bandwidth that is left were used."""
+
+    traffic: Traffic
+    theory_mb: float
+    over_theory_pct: float
+    measured_mb: float | None = None
+    load_gbps: float | None = None
+    iteration_s: float | None = None
+
+
+class MostCongested(_Printed):
+    """The highest load of a series: bandwidth that theory needs, and what was left."""
+
+    traffic: Traffic
+    needed_gbps: float
+    used_gbps: float
+
+
+class Spare(_Printed):
+    """Bandwidth that is left and not needed, mean over the saturated region."""
+
+    traffic: Traffic
+    spare_gbps: float
+
+
+class IterationScale(_Printed):
+    """Rates of two ranks while an iteration lasts, under consistent web-search traffic."""
+
+    load_gbps: float
+    alone_gbps: float
+    shared_gbps: float
+
+
+class Point(_Printed):
+    """An iteration time at a measured load."""
+
+    traffic: Traffic
+    transport: Transport
+    load_gbps: float
+    iteration_s: float
+
+
+class Salamy(printed.Data):
+    """The thesis on training beside cross traffic."""
+
+    capacity_gbps: float
+    ring_hosts: dict[Literal["A", "B"], int]
+    models: tuple[Model, ...]
+    fits: tuple[Curve, ...]
+    congestion_points: tuple[CongestionPoint, ...]
+    most_congested: tuple[MostCongested, ...]
+    spare_capacity: tuple[Spare, ...]
+    iteration_scale: tuple[IterationScale, ...]
+    points: tuple[Point, ...]
+
+    def configuration(self, traffic: Traffic) -> Literal["A", "B"]:
+        """Where the traffic meets the training: iperf in the sender's NIC (A), web search in the switch (B)."""
+        return "A" if traffic in ("none", "iperf") else "B"
+
+
+@cache
+def salamy() -> Salamy:
+    """The thesis' printed figures."""
+    return printed.read(__file__, Salamy)
