@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.papers.zerwas import frameworks, rates, volumes
@@ -41,21 +42,23 @@ def bars(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[P
                        va="bottom", fontsize=7.5, color=SOFT)  # fmt: skip
     panel.set_xticks(range(len(models)), models)
     panel.set(ylabel="GB", yscale="log")
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    panel.yaxis.set_minor_formatter(NullFormatter())
     panel.grid(visible=False, axis="x")
     legend(panel, columns=3)
     yield _picture("volumes", "Volume of 20 epochs", drawing, "TCP payload of all hosts; logarithmic.", folder)
 
 
 def heatmaps(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[Picture]:
-    """Fig 4: one a pattern, mean over the models that were measured of it."""
+    """Fig 4: one a framework and strategy, mean over the models that were measured of it; rings turn either way."""
     grid = frameworks.plain(found)
     kinds: dict[str, list[Measured]] = {}
     for one in grid:
-        kinds.setdefault("rings" if one.framework in RINGS else one.framework, []).append(one)
+        kinds.setdefault(one.framework, []).append(one)
     if not kinds:
         return
     rows = -(-len(kinds) // _GRID)
-    drawing = Figure(figsize=(WIDTH_IN, 2.1 * rows), layout="constrained")
+    drawing = Figure(figsize=(WIDTH_IN, 2.2 * rows), layout="constrained")
     panels = drawing.subplots(rows, _GRID, squeeze=False).ravel()
     for panel in panels[len(kinds) :]:
         panel.axis("off")
@@ -80,8 +83,8 @@ def _heatmap(panel: Any, kind: str, mine: Sequence[Measured], factor: float) -> 
     panel.set_xticks(range(len(used)), names, fontsize=7)
     panel.set_yticks(range(len(used)), names, fontsize=7)
     panel.grid(visible=False)
-    short = "rings" if kind == "rings" else CALLED[kind].rpartition(", ")[2]
-    panel.set_title(f"{short} ({len(by_model)} models)", fontsize=8)
+    several = "s" if len(by_model) > 1 else ""
+    panel.set_title(f"{CALLED[kind]}\n({len(by_model)} model{several})", fontsize=7)
     for row, column in np.argwhere(shown >= 0.001 * shown.max()):
         value = shown[row, column]
         panel.text(column, row, f"{value:.3g}", ha="center", va="center", fontsize=6.5,
