@@ -72,8 +72,8 @@ def _heatmap(panel: Any, kind: str, mine: Sequence[Measured], factor: float) -> 
     """One matrix: hosts that send or receive, workers in their order and servers first."""
     by_model: dict[str, list[Any]] = {}
     for one in mine:
-        by_model.setdefault(one.model, []).append(one.seen[0].volume.payload)
-    hosts = mine[0].seen[0].volume.hosts
+        by_model.setdefault(one.model, []).append(one.sights[0].volume.payload)
+    hosts = mine[0].sights[0].volume.hosts
     whole = np.mean([np.mean(found, axis=0) for found in by_model.values()], axis=0) * factor
     used = np.flatnonzero(whole.sum(axis=0) + whole.sum(axis=1) > 0)
     shown = whole[np.ix_(used, used)]
@@ -95,8 +95,7 @@ def timed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
     """Fig 6: flows over time of one framework of each kind."""
     for one in frameworks.plain(found):
         if one.model == rates.FLOWS_OF and one.framework in _TIMED:
-            window = one.seen[0]
-            drawn = trafficfigures.flow_chart(window.whole, one.point.mean_s.value)
+            drawn = trafficfigures.flow_chart(one.first.whole, one.point.mean_s.value)
             if drawn is not None:
                 title = f"{one.called}: flows over time"
                 yield _picture(f"flows-{one.framework}", title, drawn[0], f"{title}. {drawn[1]}", folder)
@@ -108,7 +107,7 @@ def zoomed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
     ring = next((name for name in RINGS if name in mine), None)
     for name in (ring, PAIRS):
         if name in mine:
-            window = mine[name].seen[0]
+            window = mine[name].first
             drawn = trafficfigures.zoom(window.run.views[window.window.record.name], window.run.scale)
             if drawn is not None:
                 title = f"{mine[name].called}: pairs of hosts"
@@ -122,9 +121,7 @@ def batches(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
         return
     drawing, panels = figure(len(mine), height_in=0.8 + 0.9 * len(mine))
     for panel, (batch, one) in zip(panels, mine, strict=True):
-        window = one.seen[0]
-        values = rates.biggest(window)
-        step_s = rates.width(window) / 1e9
+        values, step_s = one.sights[0].big[0], one.sights[0].width_s
         shown = values[len(values) // 3 :][: round(_SHOWN_S / step_s)]
         panel.fill_between(np.arange(len(shown)) * step_s * 1e3, shown, color=SERIES[0], step="mid", linewidth=0)
         panel.set_title(f"batch {batch}", loc="right", pad=2)
