@@ -18,9 +18,9 @@ STEP_NS = 10_000_000  # bins of rates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """Bytes of a step, and layer-2 Gbit/s at full size in bins of `width_s`: of the whole training and of its big flows.
+    """Bytes of a step, and layer-2 Gbit/s at full size in bins of `width_s`.
 
-    `big` (flows, bins) are those that carry 99 % of the payload, the biggest first; `flows` counts all 5-tuples of the
+    `total` is of the whole training; `big` (flows, bins) are those that carry 99 % of the payload, the biggest first; `flows` counts all 5-tuples of the
     training in the whole run.
     """
 
