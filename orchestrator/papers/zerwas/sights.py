@@ -20,8 +20,8 @@ STEP_NS = 10_000_000  # bins of rates
 class Sight:
     """Bytes of a step, and layer-2 Gbit/s at full size in bins of `width_s`.
 
-    `total` is of the whole training; `big` (flows, bins) are those that carry 99 % of the payload, the biggest first; `flows` counts all 5-tuples of the
-    training in the whole run.
+    `total` is of the whole training; `big` (flows, bins) are those that carry 99 % of the payload, the biggest first;
+    `flows` counts all 5-tuples of the training in the whole run.
     """
 
     volume: Volume
