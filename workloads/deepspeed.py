@@ -41,6 +41,9 @@ class Config(TorchConfig):
     model: ModelName
     """The model that is trained; its layers, sizes and calibrated time are in `workloads/models`."""
 
+    classes: int | None = Field(default=None, ge=1)
+    """How many classes a model of images tells apart: outputs of its last layer. Default: ImageNet's 1000."""
+
     batch: int | None = Field(default=None, ge=1)
     """Samples per replica and iteration. Default: the batch that the model's compute time was calibrated with."""
 
@@ -89,7 +92,7 @@ class Config(TorchConfig):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = [*placement_problems(config.hosts, topology), *modelled.uncalibrated(config)]
+    found = [*placement_problems(config.hosts, topology), *modelled.problems(config)]
     found = found or torch_ranks.backend_problems(config, topology)
     if found:
         return found
@@ -197,7 +200,7 @@ def _zero_traffic(config: Config, job: Job, topology: Topology, *, element_bytes
     parts = config.microbatches
     share = (world - 1) / world * element_bytes
     if config.zero_stage == 3:
-        sizes = [size for layer in catalog.scaled_sizes(catalog.load(config.model), topology.scale) for size in layer]
+        sizes = [size for layer in catalog.scaled_sizes(modelled.data(config), topology.scale) for size in layer]
         moved = sum(-(-size // world) * world for size in sizes)
         scatters = 2 if torch_ranks.backend_of(config, job.ranks) == "gloo" else 1
         reduced, gathered = parts * scatters * share * moved, parts * 2 * share * moved

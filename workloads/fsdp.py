@@ -34,6 +34,9 @@ class Config(TorchConfig):
     model: ModelName
     """The model that is trained; its layers, sizes and calibrated time are in `workloads/models`."""
 
+    classes: int | None = Field(default=None, ge=1)
+    """How many classes a model of images tells apart: outputs of its last layer. Default: ImageNet's 1000."""
+
     batch: int | None = Field(default=None, ge=1)
     """Samples per rank and iteration. Default: the batch that the model's compute time was calibrated with."""
 
@@ -50,7 +53,7 @@ class Config(TorchConfig):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = [*placement_problems(config.hosts, topology), *modelled.uncalibrated(config)]
+    found = [*placement_problems(config.hosts, topology), *modelled.problems(config)]
     return found or torch_ranks.backend_problems(config, topology)
 
 
@@ -84,7 +87,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     which each rank keeps its share: it sends twice as much.
     """
     world = len(job.ranks)
-    sizes = [size for layer in catalog.scaled_sizes(catalog.load(config.model), topology.scale) for size in layer]
+    sizes = [size for layer in catalog.scaled_sizes(modelled.data(config), topology.scale) for size in layer]
     padded = sum(-(-size // world) * world for size in sizes)
     gathers = 2 if config.reshard else 1
     scatters = 2 if torch_ranks.backend_of(config, job.ranks) == "gloo" else 1

@@ -48,7 +48,7 @@ def register(commands: Commands) -> None:
 
     study = group.add(
         "study",
-        "measure the curves of a paper, and show them beside the printed ones",
+        "measure what a paper measured, and show it beside the printed values; without PAPER, list the papers",
         action=study_cli.study,
         example="orch study salamy --quick --wait 10min",
     )

@@ -1,16 +1,20 @@
-"""The `orch study` command: measures the curves of a paper, and shows them beside the paper's own."""
+"""The `orch study` command: measures what a paper measured, and shows it beside the paper's own."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.cli import options
 from orchestrator.cli.compare_cli import NAMES
 from orchestrator.core import console
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.core.exitcodes import Exit
+
+if TYPE_CHECKING:
+    from orchestrator.experiment.studyfile import Study
 
 MEASURING = {
     "quick": "--quick",
@@ -20,12 +24,13 @@ MEASURING = {
     "local": "--local",
     "file": "--file",
     "force": "--force",
+    "what": "--what",
 }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch study`."""
-    parser.add_argument("study", choices=("salamy",), help="the paper: Salamy, MIT, 2022")
+    parser.add_argument("paper", nargs="?", metavar="PAPER", help="the paper (default: list all papers)")
     parser.add_argument(
         "of",
         metavar="WHAT",
@@ -33,42 +38,83 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"measure nothing and show this: {NAMES} (default: measure the study's sweeps)",
     )
     parser.add_argument("--quick", action="store_true", help="the short version of the study")
+    parser.add_argument("--what", action="store_true", help="measure nothing and say what would be measured")
     parser.add_argument("--new", action="store_true", help="start over instead of resuming the newest")
     options.local(parser)
     options.overrides(parser)
     options.force(parser)
     options.wait(parser)
-    parser.add_argument("--file", type=Path, metavar="FILE", help="another study file (playbooks/studies/STUDY.yaml)")
+    parser.add_argument("--file", type=Path, metavar="FILE", help="another study file (playbooks/studies/PAPER.yaml)")
     options.results(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="the page (study-salamy.html, study-salamy-quick.html)"
+        "-o", "--output", type=Path, metavar="FILE", help="the page (study-PAPER.html, study-PAPER-quick.html)"
     )
 
 
 def study(arguments: argparse.Namespace) -> int:
-    """Measure what is missing of a study and render its page, or render given runs; gives the exit code."""
+    """List papers, say what a study measures, measure what is missing of it, or render given runs; the exit code."""
+    from orchestrator.papers import registry
+
+    if arguments.paper is None:
+        return _listed(arguments)
+    registry.paper(arguments.paper)
     if not arguments.of:
-        return _measured(arguments)
+        return _said(arguments) if arguments.what else _measured(arguments)
     for name, option in MEASURING.items():
         if getattr(arguments, name):
             raise ConfigError(
                 f"{option}: nothing is measured when WHAT ({arguments.of[0]}) is named; accepted: one of the two"
             )
-    _page(arguments.of, arguments.results, arguments.output or Path(f"study-{arguments.study}.html"))
+    _page(arguments, arguments.of, arguments.output or Path(f"study-{arguments.paper}.html"))
     return 0
+
+
+def _listed(arguments: argparse.Namespace) -> int:
+    from orchestrator.experiment import studyfile
+    from orchestrator.papers import registry
+    from orchestrator.study import studytext
+
+    for name, option in MEASURING.items():
+        if getattr(arguments, name):
+            raise ConfigError(f"{option}: no paper is named; accepted: {', '.join(registry.names())}")
+    found = []
+    for name in registry.names():
+        paper = registry.paper(name)
+        path = studyfile.there(name)
+        found.append((name, paper.TITLE, paper.SHOWS, None if path is None else studyfile.read(path)))
+    console.tell(studytext.listing(found))
+    return 0
+
+
+def _said(arguments: argparse.Namespace) -> int:
+    from orchestrator.experiment import beforehand
+    from orchestrator.study import run_study, studytext
+
+    found = _loaded(arguments)
+    console.tell(studytext.what_text(found, arguments.results))
+    return beforehand.tell(run_study.first_runs(found))
+
+
+def _loaded(arguments: argparse.Namespace) -> Study:
+    """The study of a paper; ConfigError where the file is another paper's."""
+    from orchestrator.experiment import studyfile
+
+    path = arguments.file or studyfile.find(arguments.paper)
+    found = studyfile.load(path, arguments.overrides, quick=arguments.quick, local=arguments.local)
+    if found.paper != arguments.paper:
+        raise ConfigError(f"{path}: paper: {found.paper}; accepted: {arguments.paper}, or orch study {found.paper}")
+    return found
 
 
 def _measured(arguments: argparse.Namespace) -> int:
     """Measure what is missing of a study, and write its page; gives the exit code."""
-    from orchestrator.experiment import studyfile
     from orchestrator.run import execute
     from orchestrator.run.observers.progress import Progress
     from orchestrator.study import run_study
     from orchestrator.sweep import sweeptext
 
     wait_s = execute.patience(arguments.wait)
-    path = arguments.file or studyfile.find(arguments.study)
-    found = studyfile.load(path, arguments.overrides, quick=arguments.quick, local=arguments.local)
+    found = _loaded(arguments)
     outcome = run_study.carry_out(
         found, results=arguments.results, new=arguments.new, wait_s=wait_s, progress=Progress(), force=arguments.force
     )
@@ -83,22 +129,19 @@ def _measured(arguments: argparse.Namespace) -> int:
         )
         return outcome.status
     try:
-        _page(
-            [one.sweep.id for one in outcome.sweeps],
-            arguments.results,
-            arguments.output or Path(f"study-{found.name}.html"),
-        )
+        _page(arguments, [one.sweep.id for one in outcome.sweeps], arguments.output or Path(f"study-{found.name}.html"))
     except StoreError as error:
         console.tell(f"orch: {error}", stream=sys.stderr)
         return Exit.FAILED
     return outcome.status
 
 
-def _page(of: list[str], results: Path, output: Path) -> None:
+def _page(arguments: argparse.Namespace, of: list[str], output: Path) -> None:
     from orchestrator.analysis.compare import selection
-    from orchestrator.report.study import study_page
+    from orchestrator.papers import registry
+    from orchestrator.report.study import page
 
-    chosen = selection.choose(results, ",".join(of))
-    print(study_page.render(chosen.entries, output))
+    chosen = selection.choose(arguments.results, ",".join(of))
+    print(page.render(registry.paper(arguments.paper), chosen.entries, output))
     for line in chosen.left_out:
         print(f"  not counted: {line}")

@@ -58,7 +58,7 @@ def carry_out(
     Which sweeps belong to it is settled before the first of them: cut off at any moment and called again, it goes on
     with these, also after `new`. What this machine cannot carry is told before anything is, unless `force`.
     """
-    beforehand.look(_first_runs(study)).refuse(force=force)
+    beforehand.look(first_runs(study)).refuse(force=force)
     for definition in study.sweeps:
         run_sweep.taken_up(definition, results, new=new)
     progress.say(_head_text(study, results))
@@ -78,7 +78,8 @@ def carry_out(
     )  # fmt: skip
 
 
-def _first_runs(study: Study) -> Iterator[RunPlan]:
+def first_runs(study: Study) -> Iterator[RunPlan]:
+    """The plans of its runs that differ in more than their repetition."""
     for definition in study.sweeps:
         yield from sweepplan.first_runs(sweepplan.batches(definition, sweepplan.in_order(definition)))
 

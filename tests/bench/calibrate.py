@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from orchestrator.analysis.published import salamy
 from orchestrator.core.units import duration_text, quantity
+from orchestrator.papers.salamy.published import salamy
 from tests.bench.commands import INVALID, ROOT, call, orch_argv
 from tests.bench.figure import Figure, Settings
 from workloads.models import catalog

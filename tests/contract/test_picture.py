@@ -31,13 +31,21 @@ def test_modules_lie_in_rooms():
     assert [path.name for path in (ROOT / "orchestrator").glob("*.py")] == ["__init__.py"]
 
 
-TWINS = ("clocks", "traffic")  # on purpose: a reading and what is judged by it; rows and what is made of them
+TWINS = {  # on purpose
+    "clocks": "a reading, and what is judged by it",
+    "traffic": "rows, and what is made of them",
+    "page": "what every page is made of, and that of a study",
+    "comparison": "the page of a comparison of runs, and what a study's measured values are held against",
+}
 
 
 def test_no_two_modules_of_the_controller_have_one_name():
-    """Programs that are sent to hosts may be called as what they serve: `ddp` is a workload, and its ranks' program."""
-    sent = ("orchestrator/agents/", "cross_traffic/agents/", "workloads/rank/", "tests/")
-    names = [Path(path).stem for path in MODULES if not path.startswith(sent)]
+    """Programs that are sent to hosts may be called as what they serve: `ddp` is a workload, and its ranks' program.
+
+    Papers are alike inside, as parts are.
+    """
+    others = ("orchestrator/agents/", "cross_traffic/agents/", "workloads/rank/", "orchestrator/papers/", "tests/")
+    names = [Path(path).stem for path in MODULES if not path.startswith(others)]
     assert {name for name in names if names.count(name) > 1} <= {"__init__", *TWINS}
 
 

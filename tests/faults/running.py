@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.faults.scene import Scene
 
 WINDOW_WITHIN_S = 300.0
+ENDS_WITHIN_S = 60.0  # after Ctrl-C, before it is killed
 VERDICT = r"#\d+ \d{8}T"  # how the line begins that ends a run
 
 
@@ -116,7 +117,7 @@ class Controller:
     def _kill(self) -> None:
         self.process.send_signal(signal.SIGINT)
         try:
-            self.process.wait(60)
+            self.process.wait(ENDS_WITHIN_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -22,7 +22,11 @@ PATIENCE_S = 120.0
 RUNTIMES = [
     "podman",
     pytest.param(
-        "docker", marks=pytest.mark.skipif(os.geteuid() != 0, reason="hosts that docker runs are root's alone")
+        "docker",
+        marks=[
+            pytest.mark.variants,
+            pytest.mark.skipif(os.geteuid() != 0, reason="hosts that docker runs are root's alone"),
+        ],
     ),
 ]
 

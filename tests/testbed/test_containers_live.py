@@ -127,7 +127,7 @@ def held(runtime, tmp_path):
         process.communicate()
 
 
-@pytest.mark.parametrize("after_s", [0.05, 0.3, 0.8])
+@pytest.mark.parametrize("after_s", [0.3, *(pytest.param(s, marks=pytest.mark.variants) for s in (0.05, 0.8))])
 def test_kill_9_in_the_midst_of_the_start_leaves_no_container(runtime, tmp_path, after_s):
     run = f"early-{os.getpid()}-{after_s}"
     argv = [sys.executable, "-c", HELD, runtime, run, str(tmp_path / "run")]

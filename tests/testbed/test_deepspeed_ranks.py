@@ -32,6 +32,7 @@ def iterated(started: Ranks) -> list[list[dict[str, float]]]:
     return [[json.loads(line) for line in started.lines(rank)[:COUNT]] for rank in range(len(started.processes))]
 
 
+@pytest.mark.variants
 def test_shards_together_are_what_replicas_hold(tmp_path: Path) -> None:
     sums = {}
     for stage in (2, 3):

@@ -1,4 +1,7 @@
-"""The rows of the fault matrix that take seconds, once each; `python -m tests.faults` carries out all, and often."""
+"""The rows of the fault matrix that take seconds, once each; `python -m tests.faults` carries out all, and often.
+
+`make test` tries what a person may do at any time, once on this machine; the other rows are variants.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,15 @@ from tests.faults.matrix import cases
 from tests.faults.record import seed_of
 
 pytestmark = pytest.mark.testbed
-ROWS = [case for case in cases() if case.ci]
+EVERYDAY = {"3@local", "7/window@local", "10/closed@local", "27/revoked@inventory"}
+ROWS = [
+    pytest.param(case, id=case.name, marks=[] if case.name in EVERYDAY else [pytest.mark.variants])
+    for case in cases()
+    if case.ci
+]
 
 
-@pytest.mark.parametrize("case", ROWS, ids=[case.name for case in ROWS])
+@pytest.mark.parametrize("case", ROWS)
 def test_a_row_holds(case, tmp_path):
     if case.root and not as_root():
         pytest.skip("hosts are broken as root")

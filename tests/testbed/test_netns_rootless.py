@@ -78,7 +78,8 @@ def as_user():
         yield lambda argv: run([python, *argv])
 
 
-@pytest.mark.parametrize("which", ["not alone", pytest.param("alone", marks=[pytest.mark.alone, pytest.mark.variants])])
+@pytest.mark.variants
+@pytest.mark.parametrize("which", ["not alone", pytest.param("alone", marks=pytest.mark.alone)])
 def test_all_works_without_root(as_user, which):
     done = as_user(
         [

@@ -39,7 +39,7 @@ def gates_of(folder, run):
 
 
 # Who joins frames: the sender's TCP, and the receiver's kernel of single frames that its device has counted.
-@pytest.mark.parametrize("joining", [NAMES, ("h3",)], ids=["all", "receiver"])
+@pytest.mark.parametrize("joining", [NAMES, pytest.param(("h3",), marks=pytest.mark.variants)], ids=["all", "receiver"])
 def test_offloads_as_they_come_do_not_spoil_a_run(hosts, tmp_path, joining):
     inventory, on = hosts
     switched(on, "on", *joining)

@@ -100,6 +100,7 @@ def test_several_ranks_of_a_host_agree_and_send_one_ring_over_the_network(tmp_pa
     agree(run)
 
 
+@pytest.mark.variants
 def test_every_collective_sends_what_theory_says_between_the_hosts_it_says(tmp_path):
     run, _ = as_theory_says(tmp_path, COLLECTIVE)
     assert {row["rank"] for row in run.rows("iterations")} == {0, 1, 2, 3}
@@ -130,6 +131,7 @@ def sessions():
     return {path for folder in ("/tmp", "/dev/shm") for path in Path(folder).glob("ompi.*")}
 
 
+@pytest.mark.variants
 def test_a_daemon_killed_ends_the_run(tmp_path):
     err = killed_in_its_window(tmp_path, COLLECTIVE, launch="training-daemon-h2", program="orted")
     assert "before it was asked to" in err

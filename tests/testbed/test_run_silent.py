@@ -44,6 +44,7 @@ def test_a_host_whose_control_network_is_cut(racked, tmp_path):
         nothing_is_left(run, 180.0)
 
 
+@pytest.mark.variants
 def test_an_agent_that_is_stopped(racked, tmp_path):
     """Its host can be reached: a new agent takes over, puts the run's part there down, and brings its files home."""
     before = queues(racked)

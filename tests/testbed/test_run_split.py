@@ -29,6 +29,7 @@ def test_what_crosses_the_network_follows_the_mapping(tmp_path, mapping):
     assert row["sent_bytes"] == pytest.approx(row["theory_bytes"], rel=0.03)
 
 
+@pytest.mark.variants
 def test_tokens_travel_as_routed(tmp_path):
     run = sealed(tmp_path, alone({"moe": MOE}, hosts=4))
     sent, hosts = wire.captured(run), run.traffic.hosts
@@ -48,6 +49,7 @@ def test_tokens_travel_as_routed(tmp_path):
     assert len({row["nonuniform_bytes"] for row in rows}) > counted / 2
 
 
+@pytest.mark.variants
 def test_shards_are_gathered_twice_and_scattered_once(tmp_path):
     run = sealed(tmp_path, alone({"fsdp": {"model": "mobilenet_v2", "compute_time": "60ms"}}))
     (row,) = run.rows("training")

@@ -96,6 +96,7 @@ def test_a_rank_killed_in_its_step_ends_the_run_and_until_then_what_listens_is_k
     assert "training-rank1 ended with status -9" in err
 
 
+@pytest.mark.variants
 def test_a_killed_parameter_server_ends_the_run_and_until_then_what_listens_is_known(tmp_path):
     looked = partial(listeners.as_known, "served")
     err = killed_in_its_window(tmp_path, experiment(SERVED), launch="training-server0", before=looked)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from orchestrator.analysis.compare import curves
-from orchestrator.analysis.published import salamy
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.traffic import congestion
+from orchestrator.papers.salamy.published import salamy
 from tests.unit import manifests
 
 C = 25e9

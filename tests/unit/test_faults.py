@@ -51,6 +51,7 @@ def place():
 def stage(tmp_path, place, monkeypatch):
     """A scene whose patience is short: what is planted stays."""
     monkeypatch.setattr(scene, "BACK_WITHIN_S", 0.3)
+    monkeypatch.setattr(running, "ENDS_WITHIN_S", 0.3)
     made = scene.Scene(tmp_path, place, name="a-row", seed=1)
     yield made
     made.abandon()

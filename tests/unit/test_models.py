@@ -126,6 +126,34 @@ def test_calibrated_times() -> None:
     assert all("0." in catalog.load(name).source for name, seconds in times.items() if seconds)
 
 
+TEN_CLASSES = {"mobilenet_v2": 2_236_682, "densenet201": 18_112_138, "resnet50": 23_528_522, "resnet101": 42_520_650}
+
+
+@pytest.mark.parametrize("name", sorted(set(PARAMETERS) - set(TRANSFORMERS)))
+def test_models_for_ten_classes_are_torchvisions(name: str) -> None:
+    found = catalog.with_classes(catalog.load(name), 10)
+    assert found.parameters == sum(sum(layer.sizes) for layer in found.layers)
+    if name in TEN_CLASSES:
+        assert found.parameters == TEN_CLASSES[name]
+    torch = pytest.importorskip("torch")
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    from workloads.rank.compute.vision import build
+
+    with torch.device("meta"):
+        model = build(name, classes=10)
+    assert [size for layer in found.layers for size in layer.sizes] == [one.numel() for one in model.parameters()]
+
+
+def test_imagenets_classes_are_what_the_catalog_has() -> None:
+    assert catalog.with_classes(catalog.load("resnet50"), 1000) == catalog.load("resnet50")
+
+
+def test_a_model_of_text_has_no_classes() -> None:
+    assert not any(catalog.has_classes(catalog.load(name)) for name in TRANSFORMERS)
+    assert all(catalog.has_classes(catalog.load(name)) for name in set(PARAMETERS) - set(TRANSFORMERS))
+
+
 def test_the_workload_imports_no_framework() -> None:
     """`orch plan` must not wait for torch."""
     code = "import sys, workloads.ddp; print([m for m in ('torch', 'torchvision', 'numpy') if m in sys.modules])"

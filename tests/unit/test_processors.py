@@ -110,6 +110,14 @@ def test_others_are_told_to_have_kept_what_iterations_took_longer_than_on_free_p
     assert training.kept >= 1 - about["fitted_s"] / about["mean_s"] > LIMIT
 
 
+def test_a_quickstart_on_an_idle_machine_is_not_called_busy():
+    """Its own ranks kept one another waiting, which is told apart: nothing else ran."""
+    found = recorded("idle")
+    (training,) = found.waiting
+    assert training.kept < 0.01 < LIMIT
+    assert all(gate.passed for gate in judge_waiting(found.waiting, found.processors, LIMIT))
+
+
 def test_without_the_sampler_of_one_host_nobody_knows_what_was_others_work():
     found = recorded("busy", without="h2")
     (gate,) = [gate for gate in judge_waiting(found.waiting, found.processors, LIMIT) if gate.name == "processor"]

@@ -154,7 +154,9 @@ def test_one_point_of_a_curve_is_checked_also_where_streams_go_hand_in_hand_with
     [
         ("{name: s, paper: salamy, quick: [no.yaml], full: [a.yaml]}", "quick.0: no file .*no.yaml nor no.yaml"),
         ("{name: s, paper: salamy, quick: [a.yaml, a.yaml], full: [a.yaml]}", "two sweeps of one name"),
-        ("{name: s, paper: mine, quick: [a.yaml], full: [a.yaml]}", "salamy"),
+        ("{name: s, quick: [a.yaml], full: [a.yaml]}", "paper"),
+        ("{name: s, paper: salamy, takes: {quick: 5}, quick: [a.yaml], full: [a.yaml]}", "duration"),
+        ("{name: s, paper: salamy, needs: {hosts: 0}, quick: [a.yaml], full: [a.yaml]}", "needs.hosts"),
         ("{name: s, paper: salamy, quick: [], full: [a.yaml]}", "quick"),
     ],
 )
@@ -163,6 +165,26 @@ def test_mistakes_of_a_study_file_are_told(tmp_path, text, message):
     (tmp_path / "study.yaml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         studyfile.load(tmp_path / "study.yaml", quick=True)
+
+
+def test_a_study_file_of_another_paper_is_refused(tmp_path, capsys):
+    file = studied(tmp_path)
+    file.write_text(file.read_text().replace("paper: salamy", "paper: zerwas"))
+    assert main(["study", "salamy", "--file", str(file), "--results", str(tmp_path / "r")]) == 2
+    assert "paper: zerwas; accepted: salamy, or orch study zerwas" in capsys.readouterr().err
+
+
+def test_what_would_be_measured_is_said_and_nothing_is(tmp_path, capsys):
+    file = studied(tmp_path)
+    file.write_text(file.read_text().replace("}\n", ", covers: {quick: two models of four}, takes: {quick: 7min}}\n"))
+    assert main(["study", "salamy", "--quick", "--what", "--file", str(file), "--results", str(tmp_path / "r")]) == 0
+    out = capsys.readouterr().out
+    assert "study s-quick: two models of four" in out
+    assert "a: 6 points, 6 runs" in out
+    assert "model: resnet50, vgg16" in out
+    assert "needs 3 hosts, Python with torch, programs iperf3" in out
+    assert "takes about 7 min on two cores; by its plan an unknown time" in out
+    assert not (tmp_path / "r").exists()
 
 
 def test_nothing_is_measured_where_something_is_named(tmp_path, capsys):

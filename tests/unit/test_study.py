@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +12,14 @@ from made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, SENDS_MS, made
 from night_runs import write_run
 
 from orchestrator.analysis.compare import curves, freshruns, selection
-from orchestrator.analysis.published import salamy
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.traffic.sharedlink import SharedLink
 from orchestrator.cli.main import main
-from orchestrator.report.study import study_causes, study_flows, study_model, study_page
+from orchestrator.papers.salamy import causes, flows, model, page, tables
+from orchestrator.papers.salamy.published import salamy
+from orchestrator.report.study import summary
 
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 LOADS_GBPS = (0, 4, 8, 12, 16, 18, 20, 21)
 
 
@@ -127,31 +131,21 @@ def test_a_rate_that_a_condition_sets_is_the_capacity(tmp_path):
 
 
 def test_tables_hold_ours_beside_what_is_printed(store):
-    found = [study_model.analysed(one) for one in series(store)]
-    tables = {title: rows for title, _, _, rows in study_page.tables(found, salamy())}
-    (vgg,) = (row for row in tables["At the printed loads"] if row[:2] == ("vgg16, iperf", "13.99"))
-    assert vgg[3] == "0.680"
-    assert float(vgg[4].removesuffix(" %")) == pytest.approx(0, abs=5)
-    held = {(row[0], row[1]): row[5] for row in tables["At the printed loads"]}
-    assert held["vgg16, iperf", "13.99"] == "kept"
-    assert held["vgg16, iperf", "18.48"] == "-"
-    assert held["resnet50, websearch", "15.8"] == "kept"
-    assert held["resnet50, iperf", "18.1"] == "kept"
-    assert any("B 10.75" in row[-1] for row in tables["Fits"] if row[0].startswith("vgg16"))
-    told = {row[0]: row[1] for row in tables["Congestion points"]}
-    assert "no flat region" in next(text for name, text in told.items() if name.startswith("vgg16"))
-    assert "point at" in next(text for name, text in told.items() if name.startswith("resnet50, iperf"))
-    assert len(tables["TCP against RDMA"]) == 2
-    assert {row[0].partition(",")[0] for row in tables["Without cross traffic"]} == {"resnet50", "vgg16"}
-
-
-def test_what_is_held_is_told_first_and_what_is_not_is_explained(store):
-    found = [study_model.analysed(one) for one in series(store) if one.kind.transport == "tcp"]
-    told = {what: (text, verdict) for what, text, verdict in study_causes.verdicts(found, salamy())}
-    ((text, verdict),) = (value for what, value in told.items() if "within 10%" in what)
-    assert (text, verdict) == ("3 of 3 points kept", "kept")
-    assert [value[1] for what, value in told.items() if what.startswith("R2 of vgg16, iperf")] == ["kept"]
-    _, _, _, rows = study_causes.causes(found, salamy())
+    found = [model.analysed(one) for one in series(store)]
+    compared = {one.what: one for one in tables.points(found, salamy()).comparisons}
+    vgg = compared["vgg16, iperf at 13.99 Gbit/s, over tcp (printed: rdma)"]
+    assert (vgg.printed, vgg.verdict, vgg.why, vgg.source) == ("0.680 s", "within", "within 10%", "section 3.2")
+    assert float(vgg.difference.removesuffix(" %")) == pytest.approx(0, abs=5)
+    beyond = compared["vgg16, iperf at 18.48 Gbit/s, over tcp (printed: rdma)"]
+    assert (beyond.verdict, "beyond 18.2 Gbit/s" in beyond.why) == ("cannot be compared", True)
+    unreached = compared["resnet50, websearch at 15.8 Gbit/s, over rdma (printed: rdma)"]
+    assert unreached.verdict == "within"
+    assert sum(one.verdict == "within" for one in compared.values()) == len(compared) - sum(
+        one.verdict == "cannot be compared" for one in compared.values()
+    )
+    (r2,) = (one for one in causes.fitted(found, salamy()).comparisons if one.what == "R2 of vgg16, iperf")
+    assert (r2.verdict, r2.printed) == ("within", "at least 0.95")
+    _, _, _, rows = causes.causes(found, salamy())
     (vgg,) = (row for row in rows if row[:2] == ("vgg16, iperf", "18.48"))
     left_gbps = 25 - 18.48
     printed_need_gbps = 153.3e6 * 8 / 1.280 / 1e9  # every made curve has the volume of a ResNet-50
@@ -164,17 +158,18 @@ def test_what_the_queue_did_stands_beside_what_was_left_unused(store):
     (vgg,) = (one for one in series(store) if one.kind.model == "vgg16")
     link = SharedLink(port="h1:eth0", waiting_s=0.004, sent_bps=24.5e9, drops_per_s=59.4)
     sampled = replace(vgg, points=tuple(replace(point, links=(link, link)) for point in vgg.points))
-    _, _, _, rows = study_causes.causes([study_model.analysed(sampled)], salamy())
+    _, _, _, rows = causes.causes([model.analysed(sampled)], salamy())
     (row,) = (row for row in rows if row[1] == "18.48")
     assert row[5:8] == ("0.50", "4.0", "59")
 
 
 def test_a_point_that_is_missed_is_named(tmp_path):
     write_curve(tmp_path, a_s=0.05, b=13)
-    found = [study_model.analysed(one) for one in series(tmp_path)]
-    ((_, text, verdict),) = study_causes.verdicts(found, salamy())
-    assert verdict == "missed"
-    assert "0 of 1 points kept; missed: resnet50 at 18.1 (+" in text
+    section = tables.points([model.analysed(one) for one in series(tmp_path)], salamy())
+    found = summary.lines([section])
+    assert not found["within"]
+    ((line,),) = [found["outside"]]
+    assert "1 of 1 not within 10%: resnet50, iperf at 18.1 Gbit/s, over tcp (printed: rdma) (+" in line.text
 
 
 def test_kinds_of_traffic_stand_in_the_order_of_their_harm(tmp_path):
@@ -182,9 +177,9 @@ def test_kinds_of_traffic_stand_in_the_order_of_their_harm(tmp_path):
         write_curve(tmp_path, a_s=0.03, b=13, seed=seed)
         write_curve(tmp_path, ranks=3, traffic="websearch", a_s=0.033, b=13, seed=seed + 1)
         write_curve(tmp_path, ranks=3, traffic="websearch", a_s=0.031, b=13, seed=seed + 2, burst=True)
-    found = [study_model.analysed(one) for path in sorted(tmp_path.glob("*"))
+    found = [model.analysed(one) for path in sorted(tmp_path.glob("*"))
              for one in curves.measured(selection.choose(tmp_path, path.name).entries)]  # fmt: skip
-    _, _, _, (row,) = study_causes.order(found, salamy())
+    _, _, _, (row,) = causes.order(found, salamy())
     assert row[1] == "20"
     assert [part.split()[0] for part in row[2].split(" < ")] == ["iperf", "websearch-burst", "websearch"]
     assert row[4] == "ANOTHER"
@@ -204,7 +199,7 @@ def test_windows_are_held_against_the_same_in_a_fresh_run(tmp_path):
     (check,) = freshruns.checks(entries)
     assert check.runs == (among.name, alone.name)
     assert check.alone.value / check.among.value == pytest.approx(4 / 3, rel=0.02)
-    assert "interval: needs two checks" in study_causes.same([check])[1]
+    assert "interval: needs two checks" in causes.same([check])[1]
     both = freshruns.agreement([check, check])
     assert (both.low, both.high) == pytest.approx((4 / 3, 4 / 3), rel=0.02)
     (one,) = curves.measured(entries)
@@ -218,23 +213,61 @@ def test_flows_of_two_iterations_stand_beside_table_3_11(tmp_path):
     log = JobSeries(job="train", ranks=(0, 1, 2, 3), iteration=np.arange(20), seconds=tenth, compute_s=tenth,
                     wait_s=tenth, start_ns=starts, end_ns=starts + ITERATION_MS * MS, incomplete=0)  # fmt: skip
     theirs = salamy().iteration_scale[2]
-    seen = study_flows.of_window(found, log, theirs, load_gbps=8.1, scale=100)
+    seen = flows.of_window(found, log, theirs, load_gbps=8.1, scale=100)
     assert seen is not None
     assert seen.two.seconds == pytest.approx(0.2)
-    (row,) = study_flows.table([seen])[3]
+    (row,) = flows.table([seen])[3]
     mean_gbps = BYTES_A_MS * 1514 / 1448 * SENDS_MS / ITERATION_MS * 8e-6 * 100
     assert float(row[2]) == pytest.approx(mean_gbps, rel=0.02)
     assert float(row[4]) == pytest.approx(mean_gbps, rel=0.02)
     assert float(row[3]) == pytest.approx(mean_gbps * ITERATION_MS / SENDS_MS, rel=0.02)
     assert row[-2:] == ("8.42", "8.4")
-    (picture,) = study_flows.draw([seen], tmp_path)
+    (picture,) = flows.draw([seen], tmp_path)
     assert picture.svg.startswith("<svg")
     assert (tmp_path / "flows-resnet50.pdf").exists()
 
 
 def test_no_table_on_transports_where_one_was_measured(store):
-    found = [study_model.analysed(one) for one in series(store) if one.kind.transport == "tcp"]
-    assert "TCP against RDMA" not in {title for title, *_ in study_page.tables(found, salamy())}
+    found = [model.analysed(one) for one in series(store) if one.kind.transport == "tcp"]
+    assert not tables.transports(found, salamy()).rows
+
+
+def test_what_is_measured_is_as_it_was_before_papers_had_a_frame(tmp_path):
+    """`salamy-made.json` is what the page said of these runs at commit 43ec2cc."""
+    for options in (
+        {"seed": 1, "a_s": 0.03, "b": 13}, {"seed": 2, "a_s": 0.03, "b": 13, "invalid": ("l12",)},
+        {"model": "vgg16", "flat_s": 0.0, "a_s": 0.25, "b": 10.75},
+        {"model": "bert-large", "flat_s": 0.0, "a_s": 0.7, "b": 9.5},
+        {"ranks": 3, "traffic": "websearch", "a_s": 0.03, "b": 13},
+        {"ranks": 3, "traffic": "websearch", "a_s": 0.03, "b": 13, "transport": "rdma", "seed": 5},
+        {"ranks": 3, "traffic": "websearch", "a_s": 0.031, "b": 13, "seed": 7, "burst": True},
+    ):  # fmt: skip
+        write_curve(tmp_path, **options)
+    entries = [one for path in sorted(tmp_path.glob("*")) for one in selection.choose(tmp_path, path.name).entries]
+    before = json.loads((Path(__file__).parents[1] / "data/studies/salamy-made.json").read_text())
+    content = page.content(entries, tmp_path)
+    now = {table.title: table.rows for section in content.sections for table in section.tables}
+    compared = {section.title: section.comparisons for section in content.sections}
+    printed = before["tables"].pop("At the printed loads")
+    for title, rows in before["tables"].items():
+        assert_alike(now[title], rows)
+    points = compared["At the printed loads"]
+    assert [one.what.split(", over")[0] for one in points] == [f"{row[0]} at {row[1]} Gbit/s" for row in printed]
+    names = {"within": "kept", "outside": "MISSED", "cannot be compared": "-"}
+    for one, row in zip(points, printed, strict=True):
+        ours = one.ours.removesuffix(" s").replace("-", "not measured there")
+        shown = (ours, one.printed.removesuffix(" s"), one.difference or "-", names[one.verdict], one.source)
+        assert_alike([shown], [[*row[2:6], row[7]]])
+    fitted = compared["How well the thesis' fits hold"]
+    assert_alike([[one.ours] for one in fitted], [[text] for _, text, _ in before["verdicts"][1:]])
+
+
+def assert_alike(now, before):
+    """The same words, and the same numbers to the last digit that is shown but one."""
+    for mine, theirs in zip(now, before, strict=True):
+        assert [NUMBER.sub("#", text) for text in mine] == [NUMBER.sub("#", text) for text in theirs]
+        numbers = [[float(value) for text in texts for value in NUMBER.findall(text)] for texts in (mine, theirs)]
+        assert numbers[0] == pytest.approx(numbers[1], rel=0.02, abs=0.02), theirs
 
 
 def test_the_page_says_what_cannot_be_compared(store, tmp_path, capsys):
@@ -242,7 +275,7 @@ def test_the_page_says_what_cannot_be_compared(store, tmp_path, capsys):
     assert main(["study", "salamy", "resnet50-iperf", "vgg16-iperf", "--results", str(store), "-o", str(page)]) == 0
     assert "not counted: l12" in capsys.readouterr().out
     text = page.read_text()
-    for told in ("do not scale", "Compute was emulated", "over RDMA", "0.25", "Where the thesis contradicts itself"):
+    for told in ("do not scale", "Compute was emulated", "over RDMA", "0.25", "Where the paper contradicts itself"):
         assert told in text
     assert text.count("<svg") >= 2
     assert (tmp_path / "page-figures" / "load-iperf.pdf").exists()

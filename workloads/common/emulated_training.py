@@ -21,6 +21,9 @@ class EmulatedConfig(WorkloadConfig):
     model: ModelName
     """The model that is trained; its layers, sizes and calibrated time are in `workloads/models`."""
 
+    classes: int | None = Field(default=None, ge=1)
+    """How many classes a model of images tells apart: outputs of its last layer. Default: ImageNet's 1000."""
+
     batch: int | None = Field(default=None, ge=1)
     """Samples per rank and iteration. Default: the batch that the model's compute time was calibrated with."""
 
@@ -38,7 +41,7 @@ class EmulatedConfig(WorkloadConfig):
 
 def problems(config: EmulatedConfig, topology: Topology, *, least: int = 2) -> list[Problem]:
     """Hosts that are not there, and a model whose time nobody knows."""
-    return [*placement_problems(config.hosts, topology, least=least), *modelled.uncalibrated(config)]
+    return [*placement_problems(config.hosts, topology, least=least), *modelled.problems(config)]
 
 
 def settings(config: EmulatedConfig, topology: Topology, *, seed: int) -> TrainingSettings:

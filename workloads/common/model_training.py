@@ -26,6 +26,10 @@ class ModelConfig(TorchConfig):
     model: ModelName
     """The model that is trained; its layers, sizes and calibrated time are in `workloads/models`."""
 
+    classes: int | None = Field(default=None, ge=1)
+    """How many classes a model of images tells apart: outputs of its last layer. Default: ImageNet's 1000, or with
+    real compute those of `data`, which must be as many as are named here."""
+
     batch: int | None = Field(default=None, ge=1)
     """Samples per rank and iteration. Default: the batch that the model's compute time was calibrated with."""
 
@@ -50,7 +54,7 @@ class ModelConfig(TorchConfig):
 
 def problems(config: ModelConfig, topology: Topology) -> list[Problem]:
     """What keeps this model from being trained on this testbed."""
-    found = placement_problems(config.hosts, topology)
+    found = [*placement_problems(config.hosts, topology), *modelled.without_classes(config)]
     if config.compute == "real":
         found += _real_problems(config, topology)
     else:
@@ -103,6 +107,7 @@ def settings(config: ModelConfig, topology: Topology, *, seed: int) -> Settings:
         "seed": seed,
         "model": config.model,
         "batch": modelled.batch(config),
+        "classes": config.classes,
         "image": config.image,
         "data": config.data,
         "loaders": config.loaders,

@@ -13,6 +13,7 @@ from orchestrator.parts.topology import Topology
 from workloads.common import footprints
 from workloads.common.footprints import Framework
 from workloads.models import catalog
+from workloads.models.catalog import ModelData
 from workloads.rank.base.rank_settings import LayerPlan
 
 BYTES_PER_PARAMETER = 4  # float32
@@ -36,22 +37,44 @@ class Modelled(Protocol):
     def model(self) -> str: ...
 
     @property
+    def classes(self) -> int | None: ...
+
+    @property
     def batch(self) -> int | None: ...
 
     @property
     def compute_time(self) -> float | None: ...
 
 
+def data(config: Modelled) -> ModelData:
+    """The model as the catalog describes it, with the configuration's number of classes."""
+    found = catalog.load(config.model)
+    return found if config.classes is None else catalog.with_classes(found, config.classes)
+
+
+def without_classes(config: Modelled) -> list[Problem]:
+    """A number of classes for a model that has none."""
+    if config.classes is None or catalog.has_classes(catalog.load(config.model)):
+        return []
+    known = [name for name in catalog.names() if catalog.has_classes(catalog.load(name))]
+    return [
+        Problem(
+            at=("classes",), message=f"{config.model} tells no classes apart",
+            accepted=f"no classes, or one of {', '.join(known)}",
+        )
+    ]  # fmt: skip
+
+
 def batch(config: Modelled) -> int:
     """Samples of a rank in an iteration."""
-    return config.batch if config.batch is not None else catalog.load(config.model).batch
+    return config.batch if config.batch is not None else data(config).batch
 
 
 def compute_time(config: Modelled) -> float | None:
     """Seconds of emulated compute in an iteration; None where they are neither given nor calibrated."""
     if config.compute_time is not None:
         return config.compute_time
-    return catalog.compute_time(catalog.load(config.model), batch(config))
+    return catalog.compute_time(data(config), batch(config))
 
 
 def uncalibrated(config: Modelled) -> list[Problem]:
@@ -67,6 +90,11 @@ def uncalibrated(config: Modelled) -> list[Problem]:
     ]
 
 
+def problems(config: Modelled) -> list[Problem]:
+    """What keeps a model from being emulated."""
+    return [*without_classes(config), *uncalibrated(config)]
+
+
 def footprint(
     config: Modelled, topology: Topology, *, ranks: int, share: float = 1.0, framework: Framework = "torch"
 ) -> Footprint:
@@ -80,10 +108,10 @@ def layers(config: Modelled, topology: Topology) -> list[LayerPlan]:
     compute_s = compute_time(config)
     if compute_s is None:
         raise AssertionError("a configuration without problems has a compute time")
-    emulated = catalog.emulate(catalog.load(config.model), compute_s=compute_s, scale=topology.scale)
+    emulated = catalog.emulate(data(config), compute_s=compute_s, scale=topology.scale)
     return [(layer.forward_s, layer.backward_s, list(layer.sizes)) for layer in emulated]
 
 
 def parameters(config: Modelled, topology: Topology) -> int:
     """Parameters that are trained, scaled."""
-    return catalog.load(config.model).parameters // topology.scale
+    return data(config).parameters // topology.scale

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
 
+CLASSES = 1000  # of ImageNet, by which models of images are counted
 FORWARD_SHARE = 1 / 3  # of the compute time; the backward pass takes the rest
 
 
@@ -67,6 +68,27 @@ def load(name: str) -> ModelData:
     layers = tuple(Layer(layer, tuple(sizes), flops) for layer, sizes, flops in data.pop("layers"))
     shape = data.pop("transformer", None)
     return ModelData(**data, layers=layers, transformer=None if shape is None else tuple(shape))
+
+
+def has_classes(model: ModelData) -> bool:
+    """Whether a model ends in layers with a value for each class of ImageNet."""
+    return any(map(_is_head, model.layers))
+
+
+def with_classes(model: ModelData, classes: int) -> ModelData:
+    """The same model for so many classes: its last layers (Inception has two) have as many outputs."""
+    layers = tuple(_with_outputs(layer, classes) if _is_head(layer) else layer for layer in model.layers)
+    return replace(model, layers=layers, parameters=sum(sum(layer.sizes) for layer in layers))
+
+
+def _is_head(layer: Layer) -> bool:
+    """A linear layer with an output, and so a bias, for each class."""
+    return len(layer.sizes) == 2 and layer.sizes[1] == CLASSES and layer.sizes[0] % CLASSES == 0
+
+
+def _with_outputs(layer: Layer, classes: int) -> Layer:
+    inputs = layer.sizes[0] // CLASSES
+    return replace(layer, sizes=(inputs * classes, classes), flops=layer.flops * classes // CLASSES)
 
 
 def compute_time(model: ModelData, batch: int) -> float | None:

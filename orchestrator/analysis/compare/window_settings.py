@@ -50,20 +50,28 @@ class WindowSetting:
     setting: Setting
 
 
-def of_windows(entry: Entry) -> dict[str, WindowSetting]:
-    """The setting of each window, by the run's own experiment file; StoreError when that cannot be read."""
+def set_to(entry: Entry) -> dict[str, dict[str, Any]]:
+    """The experiment as it was set for each window, its own traffic in it, without what says how long one measures.
+
+    StoreError when the run's experiment file cannot be read.
+    """
     path = entry.path / "experiment.yaml"
     try:
         experiment = renamed.current(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (OSError, yaml.YAMLError) as error:
         raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
-    shared = tuple(_flat({key: value for key, value in experiment.items() if key not in _NOT_MEASURED}))
+    shared = {key: value for key, value in experiment.items() if key not in _NOT_MEASURED}
     windows = experiment.get("windows") or [{"name": "w1", "traffic": experiment.get("traffic") or []}]
+    return {window["name"]: {**shared, "traffic": window.get("traffic") or []} for window in windows}
+
+
+def of_windows(entry: Entry) -> dict[str, WindowSetting]:
+    """The setting of each window, by the run's own experiment file; StoreError when that cannot be read."""
     found = {}
-    for window in windows:
-        sources = window.get("traffic") or []
-        traffic = tuple(_flat({"traffic": [_without_load(source) for source in sources]}))
-        found[window["name"]] = WindowSetting("+".join(map(_source_name, sources)), Setting(shared, traffic))
+    for name, data in set_to(entry).items():
+        sources = data.pop("traffic")
+        traffic = tuple(flat({"traffic": [_without_load(source) for source in sources]}))
+        found[name] = WindowSetting("+".join(map(_source_name, sources)), Setting(tuple(flat(data)), traffic))
     return found
 
 
@@ -74,13 +82,14 @@ def differences(settings: Sequence[Setting]) -> list[str]:
     return [", ".join(f"{path} {one.get(path, 'not set')}" for path in paths) for one in whole]
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every value in nested mappings and lists, as text, by its path."""
     below = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
     if below is None:
         yield path, str(value)
         return
     for key, inner in below:
-        yield from _flat(inner, f"{path}.{key}" if path else str(key))
+        yield from flat(inner, f"{path}.{key}" if path else str(key))
 
 
 def _without_load(choice: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ class RealSettings(TypedDict):
     """A model that classifies images."""
 
     model: str
+    classes: int | None  # None: those of the data set, of noise 1000
     batch: int  # images of a rank in an iteration
     image: int  # edge in pixels
     data: str | None  # folder of a data set; None is noise

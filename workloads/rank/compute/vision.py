@@ -48,14 +48,13 @@ def build(name: str, *, classes: int = CLASSES) -> nn.Module:
 
 
 class Noise:
-    """One batch again and again: images (batch, 3, image, image) of float32 noise, labels (batch,) of 1000 classes."""
+    """One batch again and again: images (batch, 3, image, image) of float32 noise, labels (batch,) of some classes."""
 
-    classes = CLASSES
-
-    def __init__(self, batch: int, image: int, *, seed: int, device: torch.device) -> None:
+    def __init__(self, batch: int, image: int, *, classes: int, seed: int, device: torch.device) -> None:
+        self.classes = classes
         draw = torch.Generator().manual_seed(seed)
         self._images = torch.randn(batch, 3, image, image, generator=draw).to(device)
-        self._labels = torch.randint(CLASSES, (batch,), generator=draw).to(device)
+        self._labels = torch.randint(classes, (batch,), generator=draw).to(device)
 
     def next(self) -> Batch:
         return self._images, self._labels
@@ -73,6 +72,8 @@ class DataSet:
 
         pictures = _open(folder, image=config["image"])
         self.classes = len(pictures.classes)
+        if config["classes"] not in (None, self.classes):
+            raise RuntimeError(f"{folder} has {self.classes} classes, and {config['classes']} are configured")
         self._device = device
         self._epoch = 0
         self._sampler: DistributedSampler[Any] = DistributedSampler(
@@ -113,7 +114,8 @@ def batches(config: RealSettings, *, rank: int, world: int, device: torch.device
     """The images that a rank trains on: of the folder `data`, or noise where none is named."""
     if config["data"] is not None:
         return DataSet(Path(config["data"]), config, rank=rank, world=world, device=device)
-    return Noise(config["batch"], config["image"], seed=config["seed"] + rank, device=device)
+    classes = CLASSES if config["classes"] is None else config["classes"]
+    return Noise(config["batch"], config["image"], classes=classes, seed=config["seed"] + rank, device=device)
 
 
 class RealCompute:

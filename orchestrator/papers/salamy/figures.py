@@ -15,8 +15,8 @@ from orchestrator.report.run.figures import Picture
 from orchestrator.report.style import LINES, SERIES, SOFT, figure, legend, look, save
 
 if TYPE_CHECKING:
-    from orchestrator.analysis.published import Salamy
-    from orchestrator.report.study.study_model import Analysed
+    from orchestrator.papers.salamy.model import Analysed
+    from orchestrator.papers.salamy.published import Salamy
 
 _FIGURES = {"iperf": "Fig 3-2", "websearch": "Fig 3-3", "websearch-burst": "Fig 3-4"}
 _SHARES = (0.3, 0.8)

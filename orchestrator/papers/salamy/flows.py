@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.compare.curves import Place
-from orchestrator.analysis.published import IterationScale, Salamy
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.traffic import bottleneck, throughput, traffic
 from orchestrator.analysis.traffic.bottleneck import Rates, Share
 from orchestrator.analysis.traffic.bursts import height
 from orchestrator.analysis.traffic.traffic import Traffic
+from orchestrator.papers.salamy.published import IterationScale, Salamy
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
-from orchestrator.report.study.study_text import NOTHING, Rows, Table
+from orchestrator.report.study.content import Table
+from orchestrator.report.study.text import NOTHING, Rows
 from orchestrator.report.style import SERIES, figure, legend, look, save
 
 TRAFFIC = "websearch"  # the thesis looks at consistent web search alone
@@ -98,7 +99,7 @@ def table(found: Sequence[Seen]) -> Table:
         "averages estimates from gaps between packets, which weigh times of fast sending more. That is why ours while "
         "sending (10 ms steps with traffic) stand beside them."
     )
-    return "While a few iterations last", caption, head, rows
+    return Table("While a few iterations last", caption, head, rows)
 
 
 def draw(found: Sequence[Seen], folder: Path) -> list[Picture]:
@@ -156,7 +157,7 @@ def bursts(places: Sequence[Place], printed: Salamy) -> Table:
         "Rates in the bursts over the mean rate. A burst cannot be higher than the link; and a millisecond holds as "
         "many round trips and packets fewer here as the scale says, so that TCP spreads a burst over the time after it."
     )
-    return "Bursts as requested, and as they were on the wire", caption, head, rows
+    return Table("Bursts as requested, and as they were on the wire", caption, head, rows)
 
 
 def _heights(run: Run, place: Place, plan: Mapping[str, Any]) -> tuple[str, str]:

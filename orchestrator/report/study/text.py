@@ -1,4 +1,4 @@
-"""Numbers and tables of a study's page as text."""
+"""Numbers of a study's page as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import math
 
 NOTHING = "-"
 Rows = list[tuple[str, ...]]
-Table = tuple[str, str, tuple[str, ...], Rows]  # title, caption, head, rows
+
+
+def number(value: float) -> str:
+    """To four digits, with commas for thousands; whole numbers as they are, nothing for NaN."""
+    if math.isnan(value):
+        return NOTHING
+    if value == round(value) and abs(value) < 1e12:
+        return f"{value:,.0f}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def seconds(value: float) -> str:

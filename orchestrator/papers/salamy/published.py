@@ -1,26 +1,20 @@
-"""Figures that papers print, as data with their places in the papers, to stand beside what is measured."""
+"""What the thesis prints, as data with the place of each value, to stand beside what is measured."""
 
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict
+from orchestrator.report.study import printed
 
 Traffic = Literal["none", "iperf", "websearch", "websearch-burst"]
 Transport = Literal["rdma", "tcp"]
 
 
-class _Printed(BaseModel):
-    """One printed line: `source` is its place, `note` says where the paper contradicts itself."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Printed(printed.Printed):
+    """One printed line about a model."""
 
     model: str
-    source: str
-    note: str = ""
 
 
 class Model(_Printed):
@@ -86,12 +80,9 @@ class Point(_Printed):
     iteration_s: float
 
 
-class Salamy(BaseModel):
+class Salamy(printed.Data):
     """The thesis on training beside cross traffic."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    title: str
     capacity_gbps: float
     ring_hosts: dict[Literal["A", "B"], int]
     models: tuple[Model, ...]
@@ -110,6 +101,4 @@ class Salamy(BaseModel):
 @cache
 def salamy() -> Salamy:
     """The thesis' printed figures."""
-    text = Path(__file__).with_name("salamy.yaml").read_text(encoding="utf-8")
-    found: Any = yaml.safe_load(text)
-    return Salamy.model_validate(found)
+    return printed.read(__file__, Salamy)

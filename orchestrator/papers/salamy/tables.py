@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.analysis.compare.curves import NO_TRAFFIC, Series
-from orchestrator.analysis.published import Curve, Point, Salamy
 from orchestrator.analysis.traffic import congestion as shared
-from orchestrator.report.study.study_text import NOTHING, Rows, Table, gbps, mb, off, seconds, span
+from orchestrator.papers.salamy.published import Curve, Point, Salamy
+from orchestrator.report.study.comparison import APART, OUTSIDE, WITHIN, Comparison, Verdict, not_measured
+from orchestrator.report.study.content import Section, Table
+from orchestrator.report.study.text import NOTHING, Rows, gbps, mb, off, seconds, span
 
 if TYPE_CHECKING:
-    from orchestrator.report.study.study_model import Analysed
+    from orchestrator.papers.salamy.model import Analysed
 
 HEAVY_SHARE = 0.94  # of the capacity: the thesis leaves "very heavy" points out of Table 3.8 without saying which
 HELD_TO, HELD_UP_TO_GBPS = 0.1, 18.2  # where a scale model should agree with the thesis
+HELD = ("iperf", "websearch")
+_VERDICTS: Mapping[str, Verdict] = MappingProxyType({"kept": WITHIN, "MISSED": OUTSIDE, NOTHING: APART})
 
 
 def baseline(found: Sequence[Analysed], printed: Salamy) -> Table:
@@ -42,7 +47,7 @@ def baseline(found: Sequence[Analysed], printed: Salamy) -> Table:
         "Iterations without cross traffic, and the bandwidth that theory's volume takes on average (Table 3.1, RDMA, "
         "which prints four ranks alone). Emulated compute was fitted to these times with four ranks, to nothing else."
     )
-    return "Without cross traffic", caption, head, rows
+    return Table("Without cross traffic", caption, head, rows)
 
 
 def beside(found: Sequence[Analysed], printed: Salamy) -> Iterator[tuple[Analysed, Point, float]]:
@@ -54,25 +59,37 @@ def beside(found: Sequence[Analysed], printed: Salamy) -> Iterator[tuple[Analyse
                 yield one, theirs, one.series.seconds_at(theirs.load_gbps * 1e9)
 
 
-def points(found: Sequence[Analysed], printed: Salamy) -> Table:
+def points(found: Sequence[Analysed], printed: Salamy) -> Section:
     """Every iteration time that the thesis prints under cross traffic."""
-    rows: Rows = [
-        (
-            f"{theirs.model}, {theirs.traffic}", f"{theirs.load_gbps:g}",
-            seconds(ours) if not math.isnan(ours) else "not measured there", seconds(theirs.iteration_s),
-            off(ours, theirs.iteration_s), held(ours, theirs),
-            f"{one.series.kind.transport or 'unknown'}, {theirs.transport}", theirs.source,
-        )
-        for one, theirs, ours in beside(found, printed)
-    ]  # fmt: skip
-    head = ("curve", "load (Gbit/s)", "ours (s)", "printed (s)", "difference", "held to 10 %",
-            "transport: ours, theirs", "where")  # fmt: skip
-    caption = (
-        "Iteration times at the loads that the thesis prints. Ours are interpolated between measured points, in ln t, "
-        f"and never beyond them; loads are as captured. Held to {HELD_TO:.0%} are iperf and consistent web search up "
-        f"to {HELD_UP_TO_GBPS:g} Gbit/s; all else is shown without a tolerance."
+    return Section(
+        title="At the printed loads",
+        text=(
+            "Iteration times at the loads that the thesis prints. Ours are interpolated between measured points, in "
+            f"ln t, and never beyond them; loads are as captured. Held to {HELD_TO:.0%} are iperf and consistent web "
+            f"search up to {HELD_UP_TO_GBPS:g} Gbit/s."
+        ),
+        comparisons=tuple(_point(one, theirs, ours) for one, theirs, ours in beside(found, printed)),
     )
-    return "At the printed loads", caption, head, rows
+
+
+def _point(one: Analysed, theirs: Point, ours: float) -> Comparison:
+    over = one.series.kind.transport or "an unknown transport"
+    what = f"{theirs.model}, {theirs.traffic} at {theirs.load_gbps:g} Gbit/s, over {over} (printed: {theirs.transport})"
+    verdict = held(ours, theirs)
+    told = f"{seconds(theirs.iteration_s)} s"
+    if math.isnan(ours):
+        return not_measured(what, told, source=theirs.source, why="not measured there")
+    return Comparison(
+        what=what, ours=f"{seconds(ours)} s", printed=told, difference=off(ours, theirs.iteration_s),
+        verdict=_VERDICTS[verdict], why=_not_held(theirs) if verdict == NOTHING else f"within {HELD_TO:.0%}",
+        source=theirs.source,
+    )  # fmt: skip
+
+
+def _not_held(theirs: Point) -> str:
+    if theirs.traffic not in HELD:
+        return "bursts do not scale with the link, and are shown without a tolerance"
+    return f"beyond {HELD_UP_TO_GBPS:g} Gbit/s, where a scale model leaves less of the link unused: without a tolerance"
 
 
 def fits(found: Sequence[Analysed], printed: Salamy) -> Table:
@@ -94,7 +111,7 @@ def fits(found: Sequence[Analysed], printed: Salamy) -> Table:
         "t = A exp(B / (C - load)^n), C the link's capacity, rates in Gbit/s, least squares of ln t (eq. 3.7); 95 % "
         "intervals. Chosen is the n that predicts points best that were left out of its fit."
     )
-    return "Fits", caption, head, rows
+    return Table("Fits", caption, head, rows)
 
 
 def congestion(found: Sequence[Analysed], printed: Salamy) -> Table:
@@ -131,7 +148,7 @@ def congestion(found: Sequence[Analysed], printed: Salamy) -> Table:
         "times the lowest time (appendix A.2; the rule was fixed beforehand). The thesis drew it by eye. Over rules: "
         f"lowest and highest of {len(shared.RULES)} rules; over the data: 95 % when the means vary by their errors."
     )
-    return "Congestion points", caption, head, rows
+    return Table("Congestion points", caption, head, rows)
 
 
 def most_congested(found: Sequence[Analysed], printed: Salamy) -> Table:
@@ -149,7 +166,7 @@ def most_congested(found: Sequence[Analysed], printed: Salamy) -> Table:
         ))  # fmt: skip
     head = ("curve", "our load", "needed", "left", "printed load", "needed", "left")
     caption = "Gbit/s at the highest load of each curve: needed by theory for the time measured, and left on the link."
-    return "The most congested point", caption, head, rows
+    return Table("The most congested point", caption, head, rows)
 
 
 def spare(found: Sequence[Analysed], printed: Salamy) -> Table:
@@ -165,7 +182,7 @@ def spare(found: Sequence[Analysed], printed: Salamy) -> Table:
         f"Gbit/s left and not needed, mean over the points from the congestion point on (all under load where there is "
         f"none) up to {HEAVY_SHARE:.0%} of the capacity (Table 3.8)."
     )
-    return "Spare capacity", caption, ("curve", "ours", "printed"), rows
+    return Table("Spare capacity", caption, ("curve", "ours", "printed"), rows)
 
 
 def transports(found: Sequence[Analysed], printed: Salamy) -> Table:
@@ -182,7 +199,9 @@ def transports(found: Sequence[Analysed], printed: Salamy) -> Table:
                 theirs = "; ".join(_fit_text(c) for c in _printed_fits(one.series, printed) if c.transport == name)
                 ours = f"{one.fit.a_s:.3f} exp({one.fit.b:.2f} / (C - load)^{one.fit.n:.3g})" if one.fit else NOTHING
                 rows.append((one.series.kind.name, ours, theirs or NOTHING))
-    return "TCP against RDMA", "Fits of the same training over both (Table 3.9).", ("curve", "ours", "printed"), rows
+    return Table(
+        "TCP against RDMA", "Fits of the same training over both (Table 3.9).", ("curve", "ours", "printed"), rows
+    )
 
 
 def _printed_fits(series: Series, printed: Salamy) -> list[Curve]:
@@ -198,7 +217,7 @@ def _first_of_models(found: Sequence[Analysed]) -> list[Analysed]:
 
 
 def held(ours: float, theirs: Point) -> str:
-    if theirs.traffic not in ("iperf", "websearch") or theirs.load_gbps > HELD_UP_TO_GBPS or math.isnan(ours):
+    if theirs.traffic not in HELD or theirs.load_gbps > HELD_UP_TO_GBPS or math.isnan(ours):
         return NOTHING
     return "kept" if abs(ours / theirs.iteration_s - 1) <= HELD_TO else "MISSED"
 

@@ -1,4 +1,4 @@
-"""What a study's page says of its own numbers: kept or missed, why they differ, what ranks that stay up change."""
+"""How well fits hold, why times differ, the order of kinds of traffic, and what ranks that stay up change."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 from orchestrator.analysis.compare import freshruns
 from orchestrator.analysis.compare.curves import NO_TRAFFIC, Measured, Series
 from orchestrator.analysis.compare.freshruns import Check
-from orchestrator.analysis.published import Curve, Point, Salamy
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.stats.statistics import TAIL, Estimate, student_t
 from orchestrator.analysis.traffic import congestion
+from orchestrator.papers.salamy.published import Curve, Point, Salamy
+from orchestrator.papers.salamy.tables import beside, held
 from orchestrator.report.quantities import percent
-from orchestrator.report.study.study_tables import HELD_TO, HELD_UP_TO_GBPS, beside, held
-from orchestrator.report.study.study_text import NOTHING, Rows, Table, gbps, off, seconds
+from orchestrator.report.study.comparison import Comparison, holds, not_measured
+from orchestrator.report.study.content import Section, Table
+from orchestrator.report.study.text import NOTHING, Rows, gbps, off, seconds
 
 if TYPE_CHECKING:
-    from orchestrator.report.study.study_model import Analysed
+    from orchestrator.papers.salamy.model import Analysed
 
 FITTED_WELL = 0.95  # R2 that the models which the thesis fits as a whole should reach
 WITHOUT_FLAT = ("bert-large", "vgg16")
@@ -29,25 +31,17 @@ ORDER_AT_GBPS = 20.0  # 80 % of the link, where the thesis compares kinds of tra
 ORDER = ("iperf", "websearch", "websearch-burst")  # from the least to the most harmful: section 3.4.2
 
 
-def verdicts(found: Sequence[Analysed], printed: Salamy) -> list[tuple[str, str, str]]:
-    """What the study is held to: what, how it came out, and whether it was "kept" or "missed"."""
-    told = []
-    judged = [(f"{theirs.model} at {theirs.load_gbps:g}", off(ours, theirs.iteration_s), held(ours, theirs))
-              for one, theirs, ours in beside(found, printed) if held(ours, theirs) != NOTHING]  # fmt: skip
-    if judged:
-        missed = [f"{name} ({by})" for name, by, verdict in judged if verdict != "kept"]
-        text = f"{len(judged) - len(missed)} of {len(judged)} points kept"
-        told.append((
-            f"Iteration times within {HELD_TO:.0%} of those printed, beside iperf and consistent web search up to "
-            f"{HELD_UP_TO_GBPS:g} Gbit/s",
-            text + (f"; missed: {', '.join(missed)}" if missed else ""), "missed" if missed else "kept",
-        ))  # fmt: skip
+def fitted(found: Sequence[Analysed], printed: Salamy) -> Section:
+    """How well the thesis' fits describe our curves of the models that it fits as a whole."""
     whole = [one for one in found if one.fit is not None and one.series.kind.model in WITHOUT_FLAT]
-    told += [_fitted_well(one, printed) for one in whole if one.series.kind.traffic in EXPONENTS]
-    return told
+    return Section(
+        title="How well the thesis' fits hold",
+        text="R2 of a fit with the thesis' exponent, over its range of loads (eqs. 3.3 and 3.5).",
+        comparisons=tuple(_fitted_well(one, printed) for one in whole if one.series.kind.traffic in EXPONENTS),
+    )
 
 
-def _fitted_well(one: Analysed, printed: Salamy) -> tuple[str, str, str]:
+def _fitted_well(one: Analysed, printed: Salamy) -> Comparison:
     """The fit with the thesis' exponent over its range of loads, and what all points say."""
     kind, of = one.series.kind, one.series.curve
     n = EXPONENTS[kind.traffic]
@@ -55,9 +49,10 @@ def _fitted_well(one: Analysed, printed: Salamy) -> tuple[str, str, str]:
     up_to_gbps = printed.capacity_gbps - highest.used_gbps
     inside = of.load_bps <= up_to_gbps * 1e9
     hers = fits.fit(of.load_bps[inside], of.seconds[inside], capacity_bps=of.capacity_bps, n=n)
-    what = f"R2 of {kind.model}, {kind.traffic}, at least {FITTED_WELL:g}"
+    told = f"at least {FITTED_WELL:g}"
+    what, source = f"R2 of {kind.model}, {kind.traffic}", "eq 3.3" if kind.traffic == "iperf" else "eq 3.5"
     if hers is None:
-        return what, f"too few points up to {up_to_gbps:g} Gbit/s", "missed"
+        return not_measured(what, told, source=source, why=f"too few points up to {up_to_gbps:g} Gbit/s")
     all_of_them = next((fit for fit in one.candidates if fit.n == n and fit.n_interval is None), None)
     text = (
         f"{hers.r2:.3f} with the thesis' n {n:g} up to its highest load, {up_to_gbps:g} Gbit/s ({hers.points} points)"
@@ -66,7 +61,7 @@ def _fitted_well(one: Analysed, printed: Salamy) -> tuple[str, str, str]:
         text += f"; {all_of_them.r2:.3f} over all {all_of_them.points}"
     if one.fit is not None:
         text += f"; {one.fit.r2:.3f} with n {one.fit.n:.3g}, which predicts best"
-    return what, text, "kept" if hers.r2 >= FITTED_WELL else "missed"
+    return holds(what, true=hers.r2 >= FITTED_WELL, ours=text, printed=told, source=source, why=told)
 
 
 def causes(found: Sequence[Analysed], printed: Salamy) -> Table:
@@ -94,7 +89,7 @@ def causes(found: Sequence[Analysed], printed: Salamy) -> Table:
         "are headers, acknowledgements and what was sent twice. A training that leaves less unused than the thesis' is "
         "faster than hers by just that; where both leave the same, times agree."
     )
-    return "Where the times differ, and why", caption, head, rows
+    return Table("Where the times differ, and why", caption, head, rows)
 
 
 def _queue(series: Series, load_bps: float) -> tuple[str, str, str]:
@@ -153,7 +148,7 @@ def order(found: Sequence[Analysed], printed: Salamy) -> Table:
         "differ by less than their intervals' half widths, added in squares, are not distinct. iperf is measured "
         "with four ranks, web search with three, as in the thesis."
     )
-    return "Order of the kinds of traffic", caption, head, rows
+    return Table("Order of the kinds of traffic", caption, head, rows)
 
 
 def _ordered(mine: Mapping[str, Series], load_bps: float, expected: Sequence[str]) -> str:
@@ -200,7 +195,7 @@ def same(found: Sequence[Check]) -> Table:
         "again in a run of its own. Medians, with 95 % intervals within each run. The mean difference over all checks, "
         f"with the check as the unit, has a 95 % interval: {told}."
     )
-    return "Windows against fresh runs", caption, head, rows
+    return Table("Windows against fresh runs", caption, head, rows)
 
 
 def _estimate(of: Estimate) -> str:

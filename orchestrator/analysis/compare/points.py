@@ -1,0 +1,127 @@
+"""Points of any study: the windows that measured the same thing, by all that their experiments set."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.analysis.compare import window_settings
+from orchestrator.analysis.compare.window_settings import Flat
+from orchestrator.analysis.stats.iterations import JobSeries, series
+from orchestrator.analysis.stats.levels import level
+from orchestrator.analysis.stats.statistics import Estimate, summarise
+from orchestrator.store import tables, window_records
+from orchestrator.store.records import Job, Manifest
+from orchestrator.store.rundir import Entry
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A valid window of a run; `set_to` is the experiment as it was set for it (`window_settings.set_to`)."""
+
+    entry: Entry
+    record: window_records.Window
+    set_to: Mapping[str, Any]
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.entry.manifest
+
+    def iterations(self, job: str) -> JobSeries:
+        """The iterations of a job that count."""
+        span = self.record.iterations[job]
+        return series(tables.read(self.entry.path / "tables", "iterations"), job).within(span.first, span.last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Windows that measured the same, of one run or of many."""
+
+    windows: tuple[Window, ...]
+
+    @property
+    def set_to(self) -> Mapping[str, Any]:
+        """What was set, in all windows alike."""
+        return self.windows[0].set_to
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.windows[0].manifest
+
+    @property
+    def job(self) -> Job:
+        """The first training."""
+        return self.manifest.jobs[0]
+
+    @property
+    def scale(self) -> int:
+        return self.manifest.scale
+
+    def value(self, path: str, default: Any = None) -> Any:
+        """What was set at a path such as "workload.horovod.model", where a step "*" is any key or place of a list.
+
+        `default` where nothing was set there.
+        """
+        return next(_found(self.set_to, path.split(".")), default)
+
+    @property
+    def seconds(self) -> tuple[Floats, ...]:
+        """Iteration times of the first training in each window (s)."""
+        return tuple(window.iterations(self.job.name).seconds for window in self.windows)
+
+    @property
+    def mean_s(self) -> Estimate:
+        """The mean iteration time: of several windows with the interval over them, of one with its own."""
+        means = [summarise(seconds).mean for seconds in self.seconds]
+        return means[0] if len(means) == 1 else level(means).estimate
+
+
+def pooled(entries: Iterable[Entry]) -> tuple[Point, ...]:
+    """Every point in these runs, in the order of their settings; checks of a sweep's own windows are left out.
+
+    Windows are one point where everything is equal that their experiments set, loads too, but what says how often and
+    how long one measures and what counts: so runs of several days, sweeps and names are pooled.
+    """
+    found: dict[Flat, list[Window]] = defaultdict(list)
+    for entry in entries:
+        for window in _valid(entry):
+            found[tuple(window_settings.flat(dict(window.set_to)))].append(window)
+    return tuple(Point(windows=tuple(found[key])) for key in sorted(found))
+
+
+def where(points: Sequence[Point], settings: Mapping[str, Any]) -> tuple[Point, ...]:
+    """The points at which each of these paths has this value (None: nothing is set there)."""
+    return tuple(point for point in points if all(point.value(path) == value for path, value in settings.items()))
+
+
+def _valid(entry: Entry) -> Iterator[Window]:
+    if not entry.manifest.jobs or not any(record.valid for record in entry.manifest.windows):
+        return
+    settings = window_settings.set_to(entry)
+    for record in entry.manifest.windows:
+        point = entry.manifest.points.get(record.name)
+        if record.valid and not (point is not None and point.recheck):
+            yield Window(entry=entry, record=record, set_to=settings[record.name])
+
+
+def _found(value: Any, steps: Sequence[str]) -> Iterator[Any]:
+    """Every value that a path leads to; a step that is a number is a place in a list."""
+    if not steps:
+        yield value
+        return
+    step, rest = steps[0], steps[1:]
+    if isinstance(value, Mapping):
+        below = list(value.values()) if step == "*" else [value[step]] if step in value else []
+    elif isinstance(value, list):
+        below = value if step == "*" else value[int(step) : int(step) + 1] if step.isdigit() else []
+    else:
+        below = []
+    for one in below:
+        yield from _found(one, rest)

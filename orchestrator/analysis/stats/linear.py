@@ -1,0 +1,83 @@
+"""Multiple linear regression by ordinary least squares, categories as indicators against their first level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.analysis.stats.statistics import TAIL, Estimate
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficient:
+    """A coefficient with its 95 % interval and the probability of one as far from 0 where it is 0 (Student's t).
+
+    `level` is the category's level that the indicator is of, empty for a number.
+    """
+
+    name: str
+    level: str
+    estimate: Estimate
+    p: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval leaves 0 out."""
+        return self.estimate.low > 0 or self.estimate.high < 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression:
+    """A fit over `rows` observations; `base` are the levels against which indicators stand."""
+
+    intercept: Coefficient
+    coefficients: tuple[Coefficient, ...]
+    base: Mapping[str, str]
+    r2: float
+    rows: int
+
+    def of(self, name: str) -> tuple[Coefficient, ...]:
+        """The coefficients of a regressor: one of a number, one a level but the first of a category."""
+        return tuple(one for one in self.coefficients if one.name == name)
+
+
+def fit(
+    y: npt.ArrayLike, numbers: Mapping[str, npt.ArrayLike], categories: Mapping[str, Sequence[str]]
+) -> Regression | None:
+    """Least squares of `y` on numbers and categories; None where these rows do not tell the coefficients apart.
+
+    The first level that a category's sequence has is its base.
+    """
+    from statsmodels.regression.linear_model import OLS
+
+    target = np.asarray(y, np.float64)
+    names: list[tuple[str, str]] = [("", "")]
+    columns: list[Floats] = [np.ones(len(target))]
+    for name, values in numbers.items():
+        names.append((name, ""))
+        columns.append(np.asarray(values, np.float64))
+    base = {}
+    for name, labels in categories.items():
+        levels = list(dict.fromkeys(labels))
+        base[name] = levels[0] if levels else ""
+        for level in levels[1:]:
+            names.append((name, level))
+            columns.append(np.array([label == level for label in labels], np.float64))
+    design = np.column_stack(columns)
+    if len(target) <= design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
+        return None
+    found = OLS(target, design).fit()
+    bounds = found.conf_int(alpha=2 * TAIL)
+    all_of_them = [
+        Coefficient(name=name, level=level, estimate=Estimate(float(value), float(low), float(high)), p=float(p))
+        for (name, level), value, (low, high), p in zip(names, found.params, bounds, found.pvalues, strict=True)
+    ]
+    return Regression(
+        intercept=all_of_them[0], coefficients=tuple(all_of_them[1:]), base=base, r2=float(found.rsquared),
+        rows=len(target),
+    )  # fmt: skip

@@ -1,0 +1,124 @@
+"""A printed value beside ours, with their difference and a verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.report.study.text import NOTHING, number
+
+Verdict = Literal["within", "outside", "cannot be compared"]
+Value = float | Estimate
+
+WITHIN: Verdict = "within"
+OUTSIDE: Verdict = "outside"
+APART: Verdict = "cannot be compared"
+NOT_MEASURED = "not measured in these runs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One line of a page, as text.
+
+    `why` is what ours is held to ("within 10 %"), or why the two cannot be compared; `source` is the paper's.
+    """
+
+    what: str
+    ours: str
+    printed: str
+    difference: str
+    verdict: Verdict
+    why: str
+    source: str
+
+
+def near(what: str, ours: Value, printed: Value, *, within: float = 0.1, unit: str = "", source: str) -> Comparison:
+    """Held to a share of the printed value: |ours / printed - 1| <= within."""
+    off = value(ours) / value(printed) - 1
+    return _held(what, ours, _text(printed, unit), off=off, good=abs(off) <= within, unit=unit, source=source,
+                 why=f"within {within * 100:.3g} %")  # fmt: skip
+
+
+def between(
+    what: str, ours: Value, low: float, high: float, *, unit: str = "", source: str, printed: float | None = None
+) -> Comparison:
+    """Held to a range; `printed` is the paper's value, where that is not the range itself."""
+    told = f"{number(low)} to {number(high)}"
+    shown = told if printed is None else number(printed)
+    off = math.nan if printed is None else value(ours) / printed - 1
+    return _held(what, ours, _unit(shown, unit), off=off, good=low <= value(ours) <= high, unit=unit, source=source,
+                 why=told)  # fmt: skip
+
+
+def at_least(what: str, ours: Value, least: float, *, unit: str = "", source: str) -> Comparison:
+    """Held to a lower bound."""
+    told = f"at least {number(least)}"
+    return _held(what, ours, _unit(told, unit), good=value(ours) >= least, unit=unit, source=source, why=told)
+
+
+def at_most(what: str, ours: Value, most: float, *, unit: str = "", source: str) -> Comparison:
+    """Held to an upper bound."""
+    told = f"at most {number(most)}"
+    return _held(what, ours, _unit(told, unit), good=value(ours) <= most, unit=unit, source=source, why=told)
+
+
+def same(what: str, ours: float | str, printed: float | str, *, source: str) -> Comparison:
+    """Held to equality: of counts, or of texts such as an order."""
+    if isinstance(ours, str) or isinstance(printed, str):
+        return holds(what, true=ours == printed, ours=str(ours), printed=str(printed), source=source, why="the same")
+    return _held(what, ours, number(printed), off=ours / printed - 1 if printed else math.nan, good=ours == printed,
+                 source=source, why="the same")  # fmt: skip
+
+
+def holds(what: str, *, true: bool, ours: str, printed: str, source: str, why: str = "as printed") -> Comparison:
+    """A claim in words, and what ours rests on."""
+    return Comparison(what=what, ours=ours, printed=printed, difference="", verdict=WITHIN if true else OUTSIDE,
+                      why=why, source=source)  # fmt: skip
+
+
+def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str, why: str) -> Comparison:
+    """Both beside each other and held to nothing, for a reason."""
+    if math.isnan(value(ours)):
+        return not_measured(what, _text(printed, unit), source=source)
+    return Comparison(
+        what=what, ours=_text(ours, unit), printed=_text(printed, unit),
+        difference=percent(value(ours) / value(printed) - 1) if value(printed) else "", verdict=APART, why=why,
+        source=source,
+    )  # fmt: skip
+
+
+def not_measured(what: str, printed: str, *, source: str, why: str = NOT_MEASURED) -> Comparison:
+    """A printed value without ours."""
+    return Comparison(what=what, ours=NOTHING, printed=printed, difference="", verdict=APART, why=why, source=source)
+
+
+def value(of: Value) -> float:
+    """The number, of an estimate its middle."""
+    return of.value if isinstance(of, Estimate) else float(of)
+
+
+def percent(share: float) -> str:
+    """A difference for people: whole percents, or tenths where it is small; empty for NaN."""
+    return "" if math.isnan(share) else f"{share * 100:+.{1 if abs(share) < 0.0995 else 0}f} %"
+
+
+def _held(
+    what: str, ours: Value, printed: str, *, good: bool, why: str, source: str, off: float = math.nan, unit: str = ""
+) -> Comparison:
+    if math.isnan(value(ours)):
+        return not_measured(what, printed, source=source)
+    return Comparison(what=what, ours=_text(ours, unit), printed=printed, difference=percent(off),
+                      verdict=WITHIN if good else OUTSIDE, why=why, source=source)  # fmt: skip
+
+
+def _text(of: Value, unit: str) -> str:
+    told = number(value(of))
+    if isinstance(of, Estimate) and not math.isnan(of.low):
+        told = f"{told} ({number(of.low)} to {number(of.high)})"
+    return _unit(told, unit)
+
+
+def _unit(text: str, unit: str) -> str:
+    return f"{text} {unit}" if unit else text

@@ -1,0 +1,24 @@
+"""The page of a study: what was kept, missed and cannot be compared, then every figure and table beside the printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.report import page
+from orchestrator.report.study import summary
+from orchestrator.report.study.paper import Paper
+from orchestrator.store.rundir import Entry
+
+
+def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
+    """Write the page of these runs, its figures into `<output's stem>-figures` beside it; StoreError when it cannot."""
+
+    def shown(folder: Path) -> dict[str, Any]:
+        content = paper.content(entries, folder)
+        sections = [section for section in content.sections if not section.empty]
+        return {"title": paper.SHOWS, "source": paper.TITLE, "content": content, "sections": sections,
+                "summary": summary.lines(sections)}  # fmt: skip
+
+    return page.write("study.html", output, shown)
