@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.report.run import accuracy, collectives, over_time, routing, schedules
+from orchestrator.report.run import accuracy, collectives, over_runs, over_time, routing, schedules
 from orchestrator.report.runs import Run, multiplied_back
 from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, from_zero, legend, look, save, thinned
 from orchestrator.report.traffic import trafficfigures
@@ -35,6 +35,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
     plain: list[tuple[str, str, Draw]] = [
         ("iterations", "Iteration time", _iterations),
         ("cdf", "Distribution of the iteration time", _cdf),
+        ("over-load", "Iteration time over load", lambda runs: over_runs.drawn(over_runs.curves(runs))),
         ("loads", "Cross traffic: requested and received", _loads),
         ("injection", "Rates of generated cross traffic", schedules.injection),
         ("bytes", "Training bytes an iteration", _bytes),
