@@ -106,7 +106,7 @@ def zoomed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
     for name in (ring, PAIRS):
         if name in mine:
             window = mine[name].seen[0]
-            drawn = trafficfigures.zoom(window.run.views[window.name.record.window], window.run.scale)
+            drawn = trafficfigures.zoom(window.run.views[window.window.record.name], window.run.scale)
             if drawn is not None:
                 title = f"{mine[name].called}: pairs of hosts"
                 yield _picture(f"pairs-{name}", title, drawn[0], f"{title}. {drawn[1]}", folder)
