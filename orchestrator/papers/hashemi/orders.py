@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from orchestrator.analysis.compare.points import Floats, Point
+from orchestrator.analysis.compare.points import Floats, Point, Window
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.papers.hashemi.published import Hashemi
 from orchestrator.report.study import comparison
@@ -71,11 +71,11 @@ def _order(name: str, point: Point) -> Order:
     )
 
 
-def _variation(window: Any, job: str) -> list[dict[str, Any]]:
+def _variation(window: Window, job: str) -> list[dict[str, Any]]:
     """The job's own row of the table `variation` of a window."""
     rows = tables.read(window.entry.path / "tables", "variation").to_pylist()
     return [
-        row for row in rows if (row["job"], row["rank"], row["window_name"]) == (job, -1, window.record.window)
+        row for row in rows if (row["job"], row["rank"], row["window_name"]) == (job, -1, window.record.name)
     ]  # fmt: skip
 
 

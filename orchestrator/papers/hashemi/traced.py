@@ -70,7 +70,7 @@ def _moved(rank: RankActivities) -> tuple[int, int, int]:
 
 
 def _drawn(ranks: Sequence[RankActivities], workload: str, folder: Path) -> Picture:
-    numbers = sorted({one.number for rank in ranks for one in rank.iterations})
+    numbers = sorted({one.iteration for rank in ranks for one in rank.activities})
     last = numbers[len(numbers) // 2 :][:_SHOWN]
     shown = {rank.rank: [one for one in rank.activities if one.iteration in last] for rank in ranks}
     origin = min(one.start_ns for mine in shown.values() for one in mine)
