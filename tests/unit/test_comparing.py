@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -17,6 +18,7 @@ from orchestrator.cli.main import main
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.report.compare import comparison
 from orchestrator.store import rundir
+from orchestrator.sweep import sweeptext
 
 
 @pytest.fixture(scope="module")
@@ -358,5 +360,26 @@ def test_a_plan_says_what_finds_a_change_by_the_nights_of_the_store_or_an_assump
         assert status == 0, out
         assert "to find a change of 30 % of the median in 95 of 100 nights:\n  a baseline of " in out
         assert source in out
-    status, out = orch(capsys, "plan", experiment, "--detect", "5%", "--local")
-    assert (status, "accepted: a sweep file" in out) == (2, True)
+
+
+def test_a_plan_of_an_experiment_counts_its_days_as_nights(tmp_path, capsys):
+    original = (Path(__file__).parents[2] / "playbooks/experiments/quickstart.yaml").read_text()
+    experiment = tmp_path / "daily.yaml"
+    experiment.write_text(re.sub(r"^name: .*", "name: daily", original, flags=re.MULTILINE))
+    plan = ("plan", experiment, "--detect", "30%", "--local", "--results")
+    status, out = orch(capsys, *plan, tmp_path / "empty")
+    assert status == 0, out
+    assert "which is assumed" in out
+    assert "how long a night takes is not known" in out
+    for night in range(4):
+        for repetition in (1, 2):
+            path = write_run(tmp_path, name="daily", night=night, repetition=repetition, sweep=False)
+            manifest = json.loads((path / "manifest.json").read_text())
+            (path / "manifest.json").write_text(json.dumps({**manifest, "phases": {"total": 90.0}}))
+    status, out = orch(capsys, *plan, tmp_path)
+    assert status == 0, out
+    assert "as 4 nights show at " in out
+    runs = int(re.search(r"and (\d+) repetitions a night", out)[1])
+    assert f"about {sweeptext.time_text(90.0 * runs)} a night" in out
+    status, out = orch(capsys, *plan, tmp_path, "--json")
+    assert json.loads(out[: out.index("\nto find")])["runs"], "the plan alone is on standard output"
