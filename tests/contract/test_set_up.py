@@ -147,5 +147,5 @@ def test_ci_calls_readmes_commands_as_they_are_written_and_in_their_order():
 def phases():
     """What CI runs, phase by phase: a command, or what the function of that name does."""
     said = re.findall(r'^phase "[^"]*" ((?:[^\n]*\\\n)*[^\n]*)$', steps(), re.MULTILINE)
-    functions = dict(re.findall(r"^(\w+)\(\) \{(.*?)^\}$", steps(), re.MULTILINE | re.DOTALL))
+    functions = dict(re.findall(r"^(\w+)\(\) \{(?: [^\n}]*)?\n(.*?)^\}$", steps(), re.MULTILINE | re.DOTALL))
     return [re.sub(r"apt-get .*", "", functions.get(command, command)) for command in said]

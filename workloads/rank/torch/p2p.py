@@ -14,6 +14,7 @@ from ..compute import computing
 from . import parameter_server
 from .buckets import Bucket, Settings, exchange, split
 from .context import LEARNING_RATE, Rank, gradient_of
+from .exchange import asked
 from .program import Join, run
 
 if TYPE_CHECKING:
@@ -132,9 +133,11 @@ class PairAverager:
             peer_lost(error)
 
     def peer(self, iteration: int) -> int:
-        """Whom to ask: any other rank alike, or one after the other."""
-        rank, world = self._rank.number, self._rank.world
-        if self._rank.config["peers"] == "random":
+        """Whom to ask: as KungFu draws, any other rank alike, or one after the other."""
+        rank, world, peers = self._rank.number, self._rank.world, self._rank.config["peers"]
+        if peers == "random":
+            return asked(self._choose.randrange(world), rank=rank, world=world)
+        if peers == "uniform":
             return self._choose.choice([other for other in range(world) if other != rank])
         return (rank + 1 + iteration % (world - 1)) % world
 
