@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.stats import straightline
+from orchestrator.analysis.stats import linear
 from orchestrator.papers.farhat.published import Farhat, Finding, Name
 from orchestrator.papers.farhat.trainings import LIBRARIES, Training
 from orchestrator.report.run.figures import Picture
@@ -105,8 +105,8 @@ def _not_size_alone(found: Sequence[Training], finding: Finding) -> Comparison:
     ends = max(pairs, key=lambda pair: abs(math.log(pair[0].seconds.value / pair[1].seconds.value)))
     fast, slow = sorted(ends, key=lambda one: one.seconds.value)
     sizes = [one.model_bytes for one in found]
-    lines = (straightline.line(sizes, [one.seconds.value for one in found]),
-             straightline.line(sizes, [one.payload for one in found]))  # fmt: skip
+    lines = (linear.fit([one.seconds.value for one in found], {"size": sizes}, {}),
+             linear.fit([one.payload for one in found], {"size": sizes}, {}))  # fmt: skip
     explained = "; ".join(
         f"R2 of {what} over model sizes {line.r2:.3f}"
         for what, line in zip(("durations", "data"), lines, strict=True) if line is not None
