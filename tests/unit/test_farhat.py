@@ -121,7 +121,8 @@ def test_timelines_are_held_against_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("mean", "around", "differ"), [(1.2, 0.01, True), (1.2, 0.2, False), (1.2, math.nan, True), (1.04, 0.0, False)]
+    ("mean", "around", "differ"),
+    [(1.2, 0.01, True), (1.2, 0.2, False), (1.2, math.nan, False), (1.3, math.nan, True), (1.04, 0.0, False)],
 )
 def test_durations_differ_where_their_intervals_are_apart(mean, around, differ):
     assert durations.differ(training(), training(mean=mean, around=around)) == differ

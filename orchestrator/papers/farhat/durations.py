@@ -20,6 +20,8 @@ from orchestrator.report.style import LINES, SERIES, figure, from_zero, legend, 
 
 TITLE = "Duration of an iteration"
 LEAST_CHANGE = 0.05  # by which durations have to differ to depend on something
+LEAST_UNKNOWN = 0.25  # where one of them has no interval
+APART_BY = f"by {LEAST_CHANGE:.0%} and intervals apart, or by {LEAST_UNKNOWN:.0%} where a run gives no interval"
 HARDWARE = (
     "emulated compute is a time: a batch k times as large and an accelerator k times slower are one and the same here"
 )
@@ -68,10 +70,12 @@ def curves(
 
 
 def differ(some: Training, other: Training) -> bool:
-    """Whether two durations differ by `LEAST_CHANGE` at least, and their intervals, where both have one, are apart."""
+    """Whether two durations differ: by `LEAST_CHANGE`, intervals apart, or by `LEAST_UNKNOWN` where one has none."""
     low, high = sorted((some.seconds, other.seconds), key=lambda estimate: estimate.value)
-    unknown = math.isnan(low.high) or math.isnan(high.low)
-    return high.value / low.value - 1 >= LEAST_CHANGE and (unknown or low.high < high.low)
+    change = high.value / low.value - 1
+    if math.isnan(low.high) or math.isnan(high.low):
+        return change >= LEAST_UNKNOWN
+    return change >= LEAST_CHANGE and low.high < high.low
 
 
 def _dependence(found: Curves, unit: str, name: Name, printed: Farhat) -> list[Comparison]:
@@ -90,7 +94,7 @@ def _depends(label: str, curve: Curve, unit: str, finding: Finding) -> Compariso
         ours=f"{seconds(first.seconds.value)} s at {lowest:,g} {unit}, {seconds(last.seconds.value)} s at "
              f"{highest:,g}; data sent {percent(sent)}",
         printed=finding.text, source=finding.source,
-        why=f"ends at least {LEAST_CHANGE * 100:g} % apart, and their intervals where there are any",
+        why=APART_BY,
     )  # fmt: skip
 
 
@@ -115,7 +119,7 @@ def _not_size_alone(found: Sequence[Training], finding: Finding) -> Comparison:
         "durations of one model", true=any(differ(a, b) for a, b in pairs),
         ours=f"{fast.model}: {seconds(fast.seconds.value)} to {seconds(slow.seconds.value)} s"
              + (f"; {explained}" if explained else ""),
-        printed=finding.text, source=finding.source, why="durations of one model differ, and their intervals",
+        printed=finding.text, source=finding.source, why=APART_BY,
     )  # fmt: skip
 
 

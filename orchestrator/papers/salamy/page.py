@@ -15,6 +15,7 @@ from orchestrator.papers.salamy import (
     flows,
     headline,
     injection,
+    logicalview,
     model,
     tables,
 )
@@ -34,7 +35,8 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
     places = [place for entry in entries for place in curves.places(entry) if not place.recheck]
     seen = flows.seen(places, printed)
     pictures = [
-        *figures.draw(found, printed, folder), *fitfigures.draw(found, folder), *flows.draw(seen, folder),
+        *figures.draw(found, printed, folder), *fitfigures.draw(found, folder), *logicalview.draw(seen, folder),
+        *flows.draw(seen, folder),
         *injection.draw(injection.samples(places), folder),
     ]  # fmt: skip
     return Content(
