@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cross_traffic import generator, replay, websearch
+from cross_traffic import flow_records, replay, websearch
 from cross_traffic.agents import flow_sender
 from orchestrator.analysis.windows import generated
 from orchestrator.analysis.windows.gates import Evidence, Generated, Tolerances, judge, reasons
@@ -146,9 +146,9 @@ def test_a_file_that_cannot_be_replayed_says_why(tmp_path, text, options, told):
 
 
 def test_the_record_of_the_agent_is_what_is_read():
-    assert flow_sender.RECORD.size == generator.RECORD.itemsize
+    assert flow_sender.RECORD.size == flow_records.RECORD.itemsize
     packed = flow_sender.RECORD.pack(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
-    (row,) = np.frombuffer(packed, generator.RECORD)
+    (row,) = np.frombuffer(packed, flow_records.RECORD)
     assert list(row)[:-1] == list(range(1, 14))
 
 
@@ -159,7 +159,7 @@ def test_a_log_of_something_else_is_refused(tmp_path):
         folder=tmp_path, node="h4", launch="x", job=None, rank=None, window="w1", source="s", offset_ns=0
     )
     with pytest.raises(StoreError, match="no log of flows"):
-        generator.read(output)
+        flow_records.read(output)
 
 
 def test_instants_are_in_the_controllers_time_and_absent_where_nothing_happened(tmp_path):
@@ -172,7 +172,7 @@ def test_instants_are_in_the_controllers_time_and_absent_where_nothing_happened(
     output = LaunchOutput(
         folder=tmp_path, node="h4", launch="x", job=None, rank=None, window="w1", source="s", offset_ns=50
     )
-    flows = generator.read(output)["flows"]
+    flows = flow_records.read(output)["flows"]
     assert list(flows["flow"]) == [0, 1]
     assert list(flows["planned_start_ns"]) == [1_000_150, 1_000_160]
     assert flows["end_ns"] == [1_000_350, None]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.windows import portbytes
+from orchestrator.analysis.windows.capture_gates import Capture, judge_captures
 from orchestrator.analysis.windows.clock_gates import Clock, OneWay, judge_clocks, judge_order
 from orchestrator.analysis.windows.conditions import Held, Hits, judge_held, judge_hits
 from orchestrator.analysis.windows.course import Course, judge_courses
@@ -49,23 +50,6 @@ class Load:
     requested_bps: float
     achieved_bps: float
     longest_gap_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
-    """What a capture's tool said at its exit, over the whole run; None when it said nothing.
-
-    `gap` says why no figure may be taken from it, and is empty for a whole one; `needed` whether figures of the window
-    rest on it.
-    """
-
-    node: str
-    port: str
-    captured: int | None
-    received: int | None
-    dropped: int | None
-    gap: str = ""
-    needed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +126,7 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
         *_loads(evidence.loads, tolerances),
         *judge_courses(evidence.courses, tolerances.load_course),
         *_generated(evidence.generated, tolerances),
-        *_captures(evidence.captures),
-        *_drops(evidence.captures, tolerances),
+        *judge_captures(evidence.captures, tolerances.capture_drops),
         *_port_bytes(evidence.port_bytes, tolerances),
         *judge_clocks(evidence.clocks, tolerances.clock_s),
         *judge_order(evidence.one_way, evidence.clocks),
@@ -243,28 +226,6 @@ def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Itera
             if not math.isnan(distance):
                 text = f"{made.source}: {what} by {distance:.3g} (Kolmogorov-Smirnov, at most {most:.3g})"
                 yield gate(name, distance <= most, text, measured=distance, limit=most)
-
-
-def _captures(captures: Iterable[Capture]) -> Iterator[Gate]:
-    for capture in captures:
-        if capture.gap:
-            text = f"capture at {capture.node}:{capture.port} {capture.gap}: no figure is taken from it"
-            yield gate("capture", False, text, measured=math.nan, limit=None, required=capture.needed)
-
-
-def _drops(captures: Iterable[Capture], tolerances: Tolerances) -> Iterator[Gate]:
-    for capture in captures:
-        if capture.captured is None or capture.received is None or capture.dropped is None:
-            text = f"capture at {capture.node}:{capture.port} did not say what it dropped"
-            limit = tolerances.capture_drops
-            yield gate("capture-drops", None, text, measured=math.nan, limit=limit, required=False)
-            continue
-        seen = max(capture.received, capture.captured + capture.dropped)
-        share = capture.dropped / seen if seen else 0.0
-        limit = tolerances.capture_drops
-        text = f"capture at {capture.node}:{capture.port} dropped {capture.dropped} of {seen} packets ({share:.2%})"
-        text += f", above {limit:.2%}" if share > limit else ""
-        yield gate("capture-drops", share <= limit, text, measured=share, limit=limit)
 
 
 def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[Gate]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cross_traffic import generator
+from cross_traffic import flow_records
 from cross_traffic.agents import flow_sender
 from orchestrator.analysis.windows import gates
 from orchestrator.analysis.windows.course import Schedule
@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 SHED, UNFINISHED = "shed", "unfinished"  # how the errors of such flows begin
-STARVED = generator.error_text(flow_sender.STARVED)
+STARVED = flow_records.error_text(flow_sender.STARVED)
 SMALLEST_BYTES = 16  # of a flow: its header
 SEGMENT_HEADER_BYTES = 66
 SIGNIFICANCE = 1.95  # of a Kolmogorov-Smirnov distance times the root of the sample: one in a thousand exceeds it
