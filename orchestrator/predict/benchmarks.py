@@ -26,23 +26,26 @@ def costs(results: Path, topology: Topology, *, named: Sequence[str] = ()) -> Co
 
     StoreError for a named run that measured no messages, or too few of them.
     """
-    base = inputs.usual(topology)
     if named:
-        chosen: list[Listed] = [rundir.find(results, name) for name in named]
-    else:
-        chosen = [entry for entry in _benchmarks(results) if _like(entry, topology)]
-        if not chosen:
-            return base
-    timed = [one for entry in chosen for one in _timed(entry)]
-    told = ", ".join(entry.run for entry in chosen[:3]) + (f" and {len(chosen) - 3} more" if len(chosen) > 3 else "")
+        return fitted_to([rundir.find(results, name) for name in named], topology)
+    found = index.entries(results) if results.is_dir() else []
+    return fitted_to([entry for entry in found if is_benchmark(entry) and _like(entry, topology)], topology)
+
+
+def fitted_to(runs: Sequence[Listed], topology: Topology) -> Costs:
+    """Inputs fitted to these runs of `collective`; without any, assumed."""
+    base = inputs.usual(topology)
+    if not runs:
+        return base
+    timed = [one for entry in runs for one in _timed(entry)]
+    told = ", ".join(entry.run for entry in runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
     return inputs.fitted(timed, base, source=told)
 
 
-def _benchmarks(results: Path) -> Iterator[Listed]:
-    for entry in index.entries(results) if results.is_dir() else []:
-        jobs = entry.manifest.jobs
-        if entry.sealed and entry.outcome == "completed" and len(jobs) == 1 and jobs[0].workload == WORKLOAD:
-            yield entry
+def is_benchmark(entry: Listed) -> bool:
+    """Whether a run timed messages: a completed one of `collective`."""
+    jobs = entry.manifest.jobs
+    return entry.sealed and entry.outcome == "completed" and len(jobs) == 1 and jobs[0].workload == WORKLOAD
 
 
 def _like(entry: Listed, topology: Topology) -> bool:
