@@ -21,7 +21,8 @@ from workloads.common import between, emulated_training, environments, modelled,
 from workloads.common.emulated_training import EmulatedConfig
 from workloads.common.placement import placement_problems, ranks
 from workloads.rank.tensorflow import mirrored, parameter_server
-from workloads.readers.iteration_logs import LOG, read_iterations
+from workloads.readers.iteration_logs import LOG, read_iterations, read_training
+from workloads.readers.spans import TRACE
 
 NAME = "tensorflow"
 
@@ -53,6 +54,10 @@ class Config(EmulatedConfig):
     """Parameter servers: the host of each; variables are placed on them in turn. Default: the testbed's first host.
     `hosts` are those of the workers."""
 
+    trace: bool = False
+    """Parameter server: whether each worker records when it computes and when it receives and sends which tensor, by
+    TensorFlow's own tracing. It costs some milliseconds a step."""
+
     checksum: bool = False
     """Multi-worker-mirrored: whether each rank logs the sum of all parameters after each iteration: equal sums show
     that gradients agree."""
@@ -63,6 +68,14 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     found = emulated_training.problems(config, topology, least=1 if serving else 2)
     if serving:
         return found + _server_problems(config, topology)
+    if config.trace:
+        found.append(
+            Problem(
+                at=("trace",),
+                message="TensorFlow tells of the transfers of a session alone, and multi-worker-mirrored has none",
+                accepted="strategy: parameter-server, or no trace",
+            )
+        )
     if config.servers is not None:
         found.append(
             Problem(
@@ -159,7 +172,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
 def _settings(config: Config, topology: Topology, seed: int) -> mirrored.Settings | parameter_server.Settings:
     trained = emulated_training.settings(config, topology, seed=seed)
     if config.strategy == "parameter-server":
-        return {**trained, "meet_s": _MEET_S}
+        return {**trained, "meet_s": _MEET_S, "trace": config.trace}
     pack = round(config.pack / topology.scale)
     return {
         **trained, "communication": config.communication, "pack_bytes": pack, "collective_s": _COLLECTIVE_S
@@ -250,7 +263,7 @@ def _parameter_server_theory(config: Config, job: Job, topology: Topology) -> Th
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    return read_iterations(output)
+    return read_training(output) if (output.folder / TRACE).exists() else read_iterations(output)
 
 
 def _python(config: Config, node: str, topology: Topology) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -9,10 +10,12 @@ from xml.etree import ElementTree as ET
 import pytest
 from night_runs import sweep_id, write_night, write_run
 
-from orchestrator.analysis.compare import selection
+from orchestrator.analysis.compare import comparing, selection
+from orchestrator.analysis.compare.regression import Rule
 from orchestrator.cli import compare_cli
 from orchestrator.cli.main import main
 from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.report.compare import comparison
 from orchestrator.store import rundir
 
 
@@ -47,7 +50,35 @@ def test_equal_nights_end_well(store, capsys):
     assert "2 same (of 2 points)" in out
     assert "judged by nights (3 against 1): of equal nights one night in 365 is called worse wrongly" in out
     same = next(line for line in out.splitlines() if line.startswith("load 8gbit"))
-    assert 0.5 < float(same.split("%")[3].split()[0]) < 10, "what would have been found stands beside it"
+    assert 0.5 < float(same.split("%")[2].split()[0]) < 10, "what would have been found stands beside it"
+
+
+def test_a_screen_of_80_columns_holds_the_tables_and_every_dash_has_a_reason(store, tmp_path):
+    few = [write_run(tmp_path, repetition=number, seed=number, iterations=60) for number in (1, 2)]
+    short = comparing.compare(tmp_path, *(path.name for path in few), rule=Rule())
+    text = comparison.text(short, width=80)
+    assert "  - no p99, since a side lacks runs of at least 100 iterations: load 0gbit, load 8gbit" in text
+    assert "  - runs differ by -: one run does not say by how much runs differ" in text
+    whole = comparing.compare(store, "main", "nightly", rule=Rule())
+    assert "What a dash stands for" not in comparison.text(whole, width=80)
+    long = dataclasses.replace(whole, labels={key: f"{label}, {'x' * 60}" for key, label in whole.labels.items()})
+    for found in (short, whole, long):
+        tables = comparison.text(found, width=80).split("\n\n")[1:3]
+        assert max(len(line) for table in tables for line in table.splitlines()) <= 80
+    assert f"load 0gbit, {'x' * 60}\n" in comparison.text(long, width=80)
+
+
+def test_runs_differ_by_what_is_between_them_and_by_what_is_within(store):
+    found = comparing.compare(store, "main", "nightly", rule=Rule())
+    for change in found.changes:
+        for level, runs in zip(found.levels[change.point], change.runs, strict=True):
+            assert level.runs == runs
+            assert 0 < level.between < 0.02
+            assert 0 < level.within < 1
+    (row,) = (comparison.row(found, change) for change in found.changes if change.verdict == "worse")
+    (level, _) = found.levels[next(change.point for change in found.changes if change.verdict == "worse")]
+    assert row[-2].startswith(f"{100 * level.between:.2f} %, ")
+    assert row[-1].startswith(f"{100 * level.within:.0f} %, ")
 
 
 def test_the_history_tells_the_night_of_the_step(store, capsys, tmp_path):

@@ -74,6 +74,20 @@ def test_sizes_of_a_profile_without_shapes_come_from_the_observer(recorded: Path
     assert set(spans(recorded)["spans"]["bytes"]) == {0}
 
 
+def test_an_observers_file_without_its_end_tells_what_it_has(recorded: Path) -> None:
+    whole = spans(recorded)["spans"]["bytes"]
+    for name in ("rank0.et.json", "rank0.pt.trace.json"):
+        path = recorded / name
+        text = path.read_text()
+        if name == "rank0.et.json":
+            path.write_text(text[: text.rindex('"gloo:all_reduce"') - 40])  # in the last of its nodes
+        else:
+            path.write_text(text.replace('"Input Dims"', '"Other"'))
+    first, last = 4 * 267_786, 4 * 262_656
+    assert whole == [0, 0, first, last, 0]
+    assert spans(recorded)["spans"]["bytes"] in ([0, 0, first, 0, 0], [0, 0, 0, last, 0])
+
+
 def test_what_is_outside_every_iteration_is_left_out(recorded: Path) -> None:
     assert spans(recorded, start_ns=1, end_ns=2) == spans(recorded.parent / "nothing")
 

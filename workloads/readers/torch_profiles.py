@@ -1,7 +1,7 @@
 """Reads what PyTorch's profiler wrote of a training into spans: when a rank computed and when it communicated.
 
-It takes files of a rank's folder by their names: `*.pt.trace.json`, also gzipped, is what the profiler's
-`tensorboard_trace_handler` writes (Kineto's JSON); `*.et.json`, likewise, that of an ExecutionTraceObserver (PyTorch's own form of
+It takes files of a rank's folder by their names, gzipped or not: `*.pt.trace.json` is what the profiler's
+`tensorboard_trace_handler` writes (Kineto's JSON), `*.et.json` that of an ExecutionTraceObserver (PyTorch's own form of
 a Chakra execution trace), which has no times, but the size of every tensor, by the same `record function id`.
 """
 
@@ -11,6 +11,7 @@ import gzip
 import json
 import math
 import re
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -66,7 +67,8 @@ def read_profiles(output: LaunchOutput, iterations: Columns) -> Mapping[str, Col
     gloo or MPI carried, and computing what PyTorch's operations took: those of a pass that follow one another closely
     are one span, `forward`, `backward` or `step` (the optimizer's). A file that is damaged or too large is left out.
     """
-    sizes = {key: size for path in _files(output.folder, ".et.json", ".et.json.gz") for key, size in _tensor_sizes(_document(path))}
+    observed = _files(output.folder, ".et.json", ".et.json.gz")
+    sizes = {key: size for path in observed for key, size in _tensor_sizes(_text(path))}
     spans = [
         replace(span, begin=span.begin + output.offset_ns, end=span.end + output.offset_ns)
         for path in _files(output.folder, ".pt.trace.json", ".pt.trace.json.gz")
@@ -95,12 +97,24 @@ def _files(folder: Path, *endings: str) -> list[Path]:
     return sorted(path for path in folder.rglob("*.json*") if path.name.endswith(endings) and path.is_file())
 
 
-def _document(path: Path) -> Mapping[str, Any]:
+def _text(path: Path) -> str:
+    """What is in a file as far as it can be read; nothing where that is too much."""
+    content = b""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        found = json.loads(content) if len(content) <= MOST_BYTES else {}
-    except (OSError, EOFError, ValueError, RecursionError):  # gzip's errors are OSError and EOFError
+            while part := file.read(1 << 20):
+                content += part
+                if len(content) > MOST_BYTES:
+                    return ""
+    except (OSError, EOFError, zlib.error):  # a gzipped file that was cut off or is damaged
+        pass
+    return content.decode("utf-8", "replace")
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(_text(path))
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -209,16 +223,17 @@ def _bytes(shape: object, width: int) -> int:
     return math.prod(shape) * width if shape else 0
 
 
-def _tensor_sizes(document: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-    """Of each recorded function its id, and the bytes of the tensors that it takes."""
-    nodes = document.get("nodes")
-    for node in nodes if isinstance(nodes, list) else ():
-        if not isinstance(node, dict) or not isinstance(node.get("inputs"), dict):
-            continue
-        attributes = node.get("attrs")
+def _tensor_sizes(text: str) -> Iterator[tuple[int, int]]:
+    """Of each recorded function its id, and the bytes of the tensors that it takes.
+
+    The observer ends its file when it is unregistered: that of a training that was ended before lacks its end.
+    """
+    for node in lines.objects(text[max(0, text.find('"nodes"')) :]):
+        inputs, attributes = node.get("inputs"), node.get("attrs")
+        values = inputs.get("values") if isinstance(inputs, dict) else None
         for one in attributes if isinstance(attributes, list) else ():
             if isinstance(one, dict) and one.get("name") == "rf_id" and lines.is_whole(one.get("value")):
-                size = sum(_tensors(node["inputs"].get("values"), depth=0))
+                size = sum(_tensors(values, depth=0))
                 yield one["value"], size if lines.is_whole(size) else 0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cross_traffic import generator, schedule
+from cross_traffic import flow_records, schedule
 from orchestrator.analysis.windows import generated
 from orchestrator.core.errors import StoreError
 
@@ -45,12 +45,12 @@ def check(folder: Path) -> FlowLog:
     """Sum up the log in a sender's folder; StoreError when there is none."""
     try:
         spec = json.loads((folder / "spec.json").read_bytes())
-        logs = [generator.records(log)[1] for log in sorted(folder.glob("flows.*.bin"))]
+        logs = [flow_records.records(log)[1] for log in sorted(folder.glob("flows.*.bin"))]
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(
             f"{folder} holds no log of a flow sender: {error}", hint="the folder that `orch traffic send --log` wrote"
         ) from None
-    rows = np.concatenate(logs) if logs else np.zeros(0, generator.RECORD)
+    rows = np.concatenate(logs) if logs else np.zeros(0, flow_records.RECORD)
     if not len(rows):
         raise StoreError(f"{folder}: no flow was logged")
     rows = rows[np.argsort(rows["number"], kind="stable")]
@@ -72,7 +72,7 @@ def check(folder: Path) -> FlowLog:
     return FlowLog(
         flows=len(rows),
         seconds=end_ns / 1e9,
-        errors=dict(Counter(generator.error_text(int(code)) for code in rows["error"][~done])),
+        errors=dict(Counter(flow_records.error_text(int(code)) for code in rows["error"][~done])),
         asked_bps=math.fsum(stream["load_bps"] for stream in streams) if streams else math.nan,
         planned_bps=float(wire.sum() * 8e9 / end_ns),
         planned_bytes=int(payload.sum()),
