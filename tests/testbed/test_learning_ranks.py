@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_processes import PATIENCE_S, loopback, running
+from rank_processes import PATIENCE_S, SEED, loopback, running
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.parts.launch import Launch, Listening
 from workloads import ddp, horovod, p2p, tensorflow
 from workloads.common import environments
+from workloads.rank.compute import pictures
 
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user, pytest.mark.variants]
 
@@ -90,3 +91,22 @@ def test_optimizers_differ(optimizer: str, tmp_path: Path) -> None:
     """With the learning rate that suits Adam, SGD has learned next to nothing after so few epochs."""
     rows = learned(ddp, tmp_path / "ddp", optimizer=optimizer)
     assert (shares(rows)[-1] < 0.25) == (optimizer == "sgd")
+
+
+def test_a_folder_in_the_format_of_cifar_10_is_learned_from(tmp_path: Path) -> None:
+    training, held_out = pictures.load("gratings", training=2 * 32 * STEPS, held_out=501, seed=SEED)
+    pictures.write(tmp_path / "set" / pictures.FOLDER, training, held_out)
+    whole = {"data": str(tmp_path / "set"), "samples": None, "held_out": None}
+    assert shares(learned(ddp, tmp_path / "files", **whole)) == shares(learned(ddp, tmp_path / "made"))
+
+
+def test_a_set_with_a_file_missing_is_refused_in_one_line(tmp_path: Path) -> None:
+    pictures.write(tmp_path / pictures.FOLDER, pictures.gratings(100, seed=1), pictures.gratings(50, seed=2))
+    missing = tmp_path / pictures.FOLDER / "data_batch_4.bin"
+    missing.unlink()
+    options = {**LEARNING, "data": str(tmp_path), "samples": None, "held_out": None}
+    with running(loopback(ddp, 2, scale=1, **options), tmp_path) as started:
+        for rank, process in enumerate(started.processes):
+            assert process.wait(PATIENCE_S) == 1
+            (line,) = started.stderr(rank).splitlines()
+            assert line.startswith(f"rank {rank}: could not build the model: {missing}: No such file or directory; ")
