@@ -25,7 +25,7 @@ _TIMED = ("horovod-gloo", "binary-tree-star", PAIRS)
 
 def bars(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[Picture]:
     """Fig 3."""
-    grid = [one for one in frameworks.plain(found) if one.framework != "tensorflow-servers"]
+    grid = [one for one in frameworks.plain(found) if one.framework != frameworks.SERVERS]
     if not grid:
         return
     models = list(dict.fromkeys(one.model for one in grid))
