@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from cross_traffic import generator, schedule
+from cross_traffic import flow_records, generator, schedule
 from cross_traffic.agents import flow_schedule
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.lookup import NamedFile
@@ -131,4 +131,4 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `flows`, one a flow; from the sinks rows of `counters`."""
-    return generator.read(output)
+    return flow_records.read(output)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from cross_traffic import distributions, generator, schedule
+from cross_traffic import distributions, flow_records, generator, schedule
 from cross_traffic.agents import flow_schedule
 from cross_traffic.schedule import Arrivals, BurstShape
 from orchestrator.core import lookup
@@ -212,4 +212,4 @@ def _sender(
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `flows`, one a flow, and what was planned; from the sinks rows of `counters`."""
-    return generator.read(output)
+    return flow_records.read(output)

@@ -162,6 +162,7 @@ def _write(found: Comparison, files: Files) -> None:
 
 def _compare(arguments: argparse.Namespace) -> int:
     from orchestrator.analysis.compare import comparing
+    from orchestrator.core import layout
     from orchestrator.report.compare import comparison as shown
 
     files = Files(html=arguments.html, markdown=arguments.markdown, junit=arguments.junit)
@@ -175,7 +176,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     else:
         found = comparing.compare(arguments.results, arguments.a, arguments.b, rule=rule, settings=arguments.settings)
     _write(found, files)
-    print(json.dumps(shown.data(found), indent=1) if arguments.json else shown.text(found))
+    print(json.dumps(shown.data(found), indent=1) if arguments.json else shown.text(found, width=layout.columns()))
     return found.status
 
 

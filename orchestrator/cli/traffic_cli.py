@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import math
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from orchestrator.cli import traffic_text
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
 
@@ -129,8 +129,8 @@ def _schedule(arguments: argparse.Namespace) -> int:
     from cross_traffic.agents import flow_schedule
 
     made = _spec(arguments)
-    period = made["burst"]["period_s"] if made["burst"] else None
-    tally = schedule.Tally(mtu=made["mtu"], flow_bytes=made["flow_bytes"], period_s=period)
+    burst = schedule.BurstShape(**made["burst"]) if made["burst"] else None
+    tally = schedule.Tally(mtu=made["mtu"], flow_bytes=made["flow_bytes"], burst=burst)
 
     def lines() -> Iterator[schedule.FlowLine]:
         for at, size, _ in flow_schedule.drawn(made):
@@ -139,13 +139,13 @@ def _schedule(arguments: argparse.Namespace) -> int:
 
     if arguments.output:
         try:
-            schedule.write(arguments.output, lines(), comment=_told(made))
+            schedule.write(arguments.output, lines(), comment=traffic_text.headline(made))
         except OSError as error:
             raise OrchError(f"{arguments.output}: cannot be written: {error.strerror}") from None
     else:
         for _ in lines():
             pass
-    print(_tally_text(tally, made))
+    print(traffic_text.tally(tally, made))
     if arguments.plot:
         from orchestrator.report.run import schedules
 
@@ -153,36 +153,6 @@ def _schedule(arguments: argparse.Namespace) -> int:
         for path in schedules.plot([(at / 1e9, size) for at, size, _ in first], made, arguments.plot):
             print(path)
     return 0
-
-
-def _told(made: dict[str, Any]) -> str:
-    burst = made["burst"]
-    shape = (
-        "consistent"
-        if burst is None
-        else "{height:g} times the mean for {width_s:g} s every {period_s:g} s".format(**burst)
-    )
-    return f"{made['load_bps'] / 1e9:.6g} Gbit/s, {shape}, {made['arrivals']} arrivals, seed {made['seed']}"
-
-
-def _tally_text(tally: Any, made: dict[str, Any]) -> str:
-    seconds = made["duration_s"]
-    load, asked = tally.load_bps(seconds), made["load_bps"]
-    lines = [
-        _told(made),
-        f"flows          {tally.flows:,} in {seconds:g} s, {tally.flows / seconds:.5g} a second",
-        f"load           {load / 1e9:.6g} Gbit/s on the wire ({load / asked - 1:+.3%} of what is asked for)",
-        f"payload        {tally.payload:,} bytes; {tally.payload / max(1, tally.flows):,.0f} a flow, "
-        f"{tally.largest:,} at most",
-        f"busiest 1 ms   {tally.busiest_step * 8e3 / 1e9:.5g} Gbit/s start in it",
-    ]
-    if made["burst"]:
-        lines.append("burst profile  " + _profile_text(tally.profile()) + " times the mean, over a period")
-    return "\n".join(lines)
-
-
-def _profile_text(profile: Any) -> str:
-    return " ".join(f"{value:.2f}" for value in profile)
 
 
 def _new_folder(path: Path) -> Path:
@@ -274,31 +244,7 @@ def _check(arguments: argparse.Namespace) -> int:
 def _tell(folder: Path) -> int:
     """Print what a log says; 3 when flows were shed or failed."""
     from orchestrator.analysis.windows import flowlog
-    from orchestrator.core.units import span_text
 
     log = flowlog.check(folder)
-    late, late_p99, latest = map(span_text, log.late_s)
-    took, took_p99 = map(span_text, log.completion_s[:2])
-    lines = [
-        f"flows          {log.flows:,} in {log.seconds:.6g} s; " + (_counts(log.errors) or "all acknowledged"),
-        f"load           {log.planned_bps / 1e9:.6g} Gbit/s planned on the wire"
-        + ("" if math.isnan(log.asked_bps) else f", {log.asked_bps / 1e9:.6g} asked for"),
-        f"acknowledged   {log.acknowledged_share:.4%} of the planned bytes by the schedule's end, "
-        f"{log.settled_share:.4%} a twentieth of a second later",
-        f"late           {late} p50, {late_p99} p99, {latest} at most",
-        f"completion     {took} p50, {took_p99} p99; {log.retransmits:,} retransmits",
-        f"distances      gaps {log.gap_distance:.4f}"
-        + ("" if math.isnan(log.size_distance) else f", sizes {log.size_distance:.4f}")
-        + " (Kolmogorov-Smirnov, from what was planned)",
-    ]
-    if log.profile:
-        lines += [
-            "planned burst  " + _profile_text(log.profile) + " times the mean, over a period",
-            "started burst  " + _profile_text(log.started_profile),
-        ]
-    print("\n".join(lines))
+    print(traffic_text.sent(log))
     return Exit.INCONCLUSIVE if log.errors else Exit.OK
-
-
-def _counts(errors: Any) -> str:
-    return ", ".join(f"{count:,} {what}" for what, count in sorted(errors.items()))

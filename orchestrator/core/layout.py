@@ -32,11 +32,25 @@ def hanging(text: str, width: int | None, *, indent: str = "", rest: str | None 
     return "\n".join(lines)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "") -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "", width: int | None = None) -> str:
     r"""Columns under a head, numbers (all but the first column) to the right.
 
-    A head of several lines keeps narrow columns narrow: "sent/\ntheory". Cells are one line, whatever they hold.
+    A head of several lines keeps narrow columns narrow: "sent/\ntheory". Cells are one line, whatever they hold. A
+    table that is wider than `width` has what the first column says on lines of their own, above the rest of each row.
     """
+    lines = _lines(head, rows, indent)
+    if width is None or max(map(len, lines)) <= width:
+        return "\n".join(lines)
+    _, *below = head
+    first, *inner = _lines(["", *below], [["", *row[1:]] for row in rows], indent + "  ")
+    heads = len(_lines(["", *below], [], ""))
+    lines = [first, *inner[: heads - 1]]
+    for row, cells in zip(rows, inner[heads - 1 :], strict=True):
+        lines += [indent + terminal.line(row[0]), cells] if row[0] else [cells]
+    return "\n".join(lines)
+
+
+def _lines(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str) -> list[str]:
     rows = [[terminal.line(cell) for cell in row] for row in rows]
     names = [name.split("\n") for name in head]
     heads = list(zip_longest(*(lines[::-1] for lines in names), fillvalue=""))[::-1]  # aligned at the bottom
@@ -45,4 +59,4 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "
     for row in [*heads, ["-" * width for width in widths], *rows]:
         cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
         lines.append((indent + "  ".join(cells)).rstrip())
-    return "\n".join(lines)
+    return lines

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +15,8 @@ from pydantic import Field, model_validator
 from orchestrator.core import secret_looks, where
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.units import Mistake, Model
-from orchestrator.experiment import config, documents, fitting, plan
-from orchestrator.experiment.axis import MOST_POINTS, Axis
+from orchestrator.experiment import config, documents, fitting, matrix, plan
+from orchestrator.experiment.axis import Axis
 from orchestrator.experiment.documents import Document, Keys
 from orchestrator.experiment.experiment import Experiment, Name, on_this_machine
 
@@ -144,7 +142,7 @@ def load(path: Path, overrides: Sequence[str] = (), *, local: bool = False) -> D
     base = documents.with_overrides(base, overrides)
     points = tuple(
         _point(base, folders, values, place=f"{path}: point {shortened(label(names))}", local=local, names=names)
-        for values, names in _matrix(file, path)
+        for values, names in matrix.combinations(file.axes, file.zip, file.exclude, path)
     )
     _refuse_twins(points, path)
     if file.mode == "windows":
@@ -183,48 +181,6 @@ def _below(root: yaml.Node | None, key: str) -> yaml.Node | None:
     return next((value for name, value in pairs if name.value == key), None)
 
 
-def _matrix(file: SweepFile, path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Every point that is not excluded: what each axis sets, and what people call it."""
-    groups: list[list[dict[str, tuple[Any, Any]]]] = [
-        [{axis: pair} for pair in values.pairs()] for axis, values in file.axes.items()
-    ]
-    groups += [
-        [dict(zip(group, pairs, strict=True)) for pairs in zip(*(v.pairs() for v in group.values()), strict=True)]
-        for group in file.zip
-    ]
-    if math.prod(len(group) for group in groups) > MOST_POINTS:
-        raise ConfigError(f"{path}: more than {MOST_POINTS} points; accepted: fewer values, or several sweeps")
-    known = [axis for group in groups for axis in group[0]]
-    for entry in file.exclude:
-        for key in entry:
-            if not where.Condition(key, "=", "").of(dict.fromkeys(known)):
-                raise ConfigError(f"{path}: exclude: no axis {key}; accepted: {', '.join(known)}")
-    found = 0
-    for chosen in itertools.product(*groups):
-        named = {axis: pair[0] for part in chosen for axis, pair in part.items()}
-        if any(_is_excluded(named, entry) for entry in file.exclude):
-            continue
-        found += 1
-        yield {axis: pair[1] for part in chosen for axis, pair in part.items()}, named
-    if not found:
-        raise ConfigError(f"{path}: exclude: no point is left; accepted: an exclude that spares some")
-
-
-def _is_excluded(names: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    for key, unwanted in entry.items():
-        choices = unwanted if isinstance(unwanted, list) else [unwanted]
-        if not any(_bound(key, choice).holds(names) for choice in choices):
-            return False
-    return True
-
-
-def _bound(key: str, value: Any) -> where.Condition:
-    if isinstance(value, str) and value[:1] in "<>":
-        relation = value[:2] if value[1:2] == "=" else value[:1]
-        return where.Condition(key, relation, value[len(relation) :].strip())
-    return where.Condition(key, "=", value)
-
-
 def _point(
     base: Document,
     folders: Sequence[Path],
@@ -237,7 +193,7 @@ def _point(
     document = base
     ways: dict[str, Keys] = {}
     for axis, value in values.items():
-        found = list(_expanded(document.data, documents.steps(axis)))
+        found = list(matrix.places(document.data, documents.steps(axis)))
         if not found:
             raise ConfigError(f"{place}: nothing in the experiment is at {axis}")
         for way in found:
@@ -248,33 +204,12 @@ def _point(
         experiment = on_this_machine(experiment)
     fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
     resolved = plan.resolved_data(experiment)
-    told = {axis: name if name is not values[axis] else _at(resolved, ways[axis], name) for axis, name in names.items()}
+    told = {
+        axis: name if name is not values[axis] else matrix.value_at(resolved, ways[axis], name)
+        for axis, name in names.items()
+    }
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
     return Point(point=digest[:8], values=told, experiment=experiment, resolved=resolved)
-
-
-def _expanded(data: Any, way: Keys, at: Keys = ()) -> Iterator[Keys]:
-    """The ways that a way with `*` in it means; one without means itself, whether something is there or not."""
-    if "*" not in way:
-        yield (*at, *way)
-        return
-    step, rest = way[0], way[1:]
-    if step == "*":
-        keys: Sequence[str | int] = list(data) if isinstance(data, dict) else []
-        keys = range(len(data)) if isinstance(data, list) else keys
-    else:
-        keys = [step]
-    for key in keys:
-        yield from _expanded(_at(data, (key,), None), rest, (*at, key))
-
-
-def _at(data: Any, way: Keys, default: Any) -> Any:
-    for step in way:
-        try:
-            data = data[step]
-        except (KeyError, IndexError, TypeError):
-            return default
-    return data
 
 
 def _refuse_twins(points: Sequence[Point], path: Path) -> None:

@@ -12,11 +12,10 @@ from typing import Any
 from orchestrator.core import packages
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, BadAnswer, LaunchError, LockedError, OrchError
-from orchestrator.parts import secret_env
-from orchestrator.parts.launch import Exited, Launch, Line, Listening, Ready, Requirement, Sign
+from orchestrator.parts.launch import Launch, Requirement, Sign
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
-from orchestrator.remote import files
+from orchestrator.remote import files, launch_request
 from orchestrator.remote.answers import (
     AgentEvent,
     ClockSample,
@@ -38,14 +37,6 @@ CLOSE_S = 15.0
 ENDING_S = 15.0  # for an agent that has lost its controller to put everything down
 AGAIN_S = 0.2
 ANSWER_S = 5.0  # how much later than the agent's own time limit its answer, which says more than ours, may come
-
-
-def _ready(ready: Ready) -> dict[str, Any]:
-    if isinstance(ready, Line):
-        return {"kind": "line", "pattern": ready.pattern, "file": ready.file}
-    if isinstance(ready, Listening):
-        return {"kind": "listening", "port": ready.port}
-    return {"kind": "exited" if isinstance(ready, Exited) else "started"}
 
 
 class AgentClient:
@@ -164,27 +155,14 @@ class AgentClient:
 
     def start(self, launch: Launch, deadline: Deadline) -> Running:
         """Put a launch's files, start it, and return when it is ready; LaunchError with its last words otherwise."""
-        values = {
-            "name": launch.name,
-            "argv": list(launch.argv),
-            "env": {
-                **launch.env,
-                **secret_env.filled(launch, self._secrets),
-                **({launch.run_key: self._run_key} if launch.run_key else {}),
-            },
-            "ready": _ready(launch.ready),
-            "ready_within_s": min(launch.ready_within_s, deadline.remaining),
-            "gate": launch.gate,
-            "follow": launch.follow,
-            "privileged": launch.privileged,
-        }
+        values = launch_request.values(launch, deadline, run_key=self._run_key, secrets=self._secrets)
         try:
             for name, content in launch.files.items():
                 self.put(f"{launch.name}/{name}", content, deadline, privileged=launch.privileged)
             reply = self._connection.ask("start", deadline, values, late_s=ANSWER_S, argv=launch.argv).fields
             return Running(reply.integer("pid", least=1), reply.integer("started_ns"), reply.integer("ready_ns"))
         except (AgentError, OSError) as error:
-            raise _launch_error(launch, error) from error
+            raise launch_request.refused(launch, error) from error
 
     def go(self, name: str, deadline: Deadline) -> int:
         """Open a launch's gate; when, by the node's clock in nanoseconds."""
@@ -299,15 +277,3 @@ def come_back(reach: Callable[[], AgentClient], deadline: Deadline) -> AgentClie
 
 def _completed(reply: Fields) -> Completed:
     return Completed(reply.integer("status"), reply.text("stdout"), reply.text("stderr"))
-
-
-def _launch_error(launch: Launch, error: OrchError | OSError) -> LaunchError:
-    if isinstance(error, OSError):
-        return LaunchError(f"{launch.name} cannot be put on the node: {error}", node=launch.node)
-    return LaunchError(
-        f"{launch.name} {error.message}" if error.tail or error.argv else f"{launch.name}: {error.message}",
-        node=launch.node,
-        argv=launch.argv,
-        tail=error.tail,
-        hint=error.hint,
-    )

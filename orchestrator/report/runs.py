@@ -129,3 +129,9 @@ class Run:
 
 def _began(run: Run) -> str:
     return f"{datetime.fromtimestamp(run.manifest.began_ns / 1e9, tz=timezone.utc):%m-%d %H:%M:%S}"
+
+
+def multiplied_back(runs: Sequence[Run]) -> str:
+    """The end of a caption of figures at full size: by which scale they were multiplied, if any."""
+    scales = sorted({run.scale for run in runs})
+    return "." if scales == [1] else f"; multiplied back by the scale ({', '.join(map(str, scales))})."

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
@@ -17,6 +19,7 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 INK, SOFT, GRID, BACK = "#1c1d1f", "#6b6f76", "#dcdee2", "#ffffff"
 LINES = ("-", "--", ":", "-.")
 WIDTH_IN = 7.6
+MOST_POINTS = 1500  # of a line: more are not seen apart
 _LEGEND_LETTERS = 96  # in a line as wide as the page
 
 LOOK: dict[str, Any] = {
@@ -82,6 +85,16 @@ def legend(*panels: Any, columns: int = 4) -> None:
             ncols=max(1, min(columns, fit)),
             borderaxespad=0.2, handlelength=1.8, columnspacing=1.4, markerscale=0.5,
         )  # fmt: skip
+
+
+def thinned(x: Any, y: Any) -> tuple[Any, Any]:
+    """At most MOST_POINTS points: of each stretch its lowest and its highest one, so that no spike is lost."""
+    if len(x) <= MOST_POINTS:
+        return x, y
+    edges = np.linspace(0, len(x), MOST_POINTS // 2 + 1).astype(int)
+    stretches = list(itertools.pairwise(edges.tolist()))
+    keep = {begin + int(pick(y[begin:end])) for begin, end in stretches for pick in (np.argmin, np.argmax)}
+    return x[sorted(keep)], y[sorted(keep)]
 
 
 def save(drawing: Figure, stem: Path) -> str:

@@ -65,7 +65,7 @@ def manifest_of(number: int) -> dict[str, Any]:
         "window": None, "source": None, "flows": [], "status": 0, "failed": None,
     }  # fmt: skip
     return {
-        "format": 1, "run": rundir.new_run_id(f"{number:08x}", began_ns), "experiment": f"e{number % EXPERIMENTS}",
+        "format": 3, "run": rundir.new_run_id(f"{number:08x}", began_ns), "experiment": f"e{number % EXPERIMENTS}",
         "outcome": "completed", "stage": "sealed", "error": None, "controller": {"host": "c", "pid": 1, "start": 1},
         "began_ns": began_ns, "ended_ns": began_ns + 10**10, "valid": number % 10 != 0,
         "reasons": [] if number % 10 else ["load: 9 % too low"], "point": f"{number % 97:08x}", "repetition": 1,

@@ -39,6 +39,7 @@ OURS_ALLOWED = {
         "orchestrator.parts.rows",
         "orchestrator.parts.protocols",
         "orchestrator.parts.theory",
+        "orchestrator.parts.work",
         "orchestrator.parts.topology",
     ),
     *(

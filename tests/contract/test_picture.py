@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -30,17 +31,62 @@ def test_modules_lie_in_rooms():
     assert [path.name for path in (ROOT / "orchestrator").glob("*.py")] == ["__init__.py"]
 
 
-# On purpose: a reading and what is judged by it; rows and what is made of them; where parts, and papers, are listed;
-# any page and that of a study; runs beside runs and ours beside what is printed.
-TWINS = ("clocks", "traffic", "registry", "page", "comparison")
+TWINS = {  # on purpose
+    "clocks": "a reading, and what is judged by it",
+    "traffic": "rows, and what is made of them",
+    "registry": "where parts are listed, and where papers are",
+    "page": "what every page is made of, and that of a study",
+    "comparison": "the page of a comparison of runs, and what a study's measured values are held against",
+}
 
 
 def test_no_two_modules_of_the_controller_have_one_name():
     """Programs that are sent to hosts may be called as what they serve: `ddp` is a workload, and its ranks' program.
 
-    Papers are made of the same modules each.
+    Papers are alike inside, as parts are.
     """
-    sent = ("orchestrator/agents/", "cross_traffic/agents/", "workloads/rank/", "tests/")
-    papers = re.compile("orchestrator/papers/[^/]+/")
-    names = [Path(path).stem for path in MODULES if not path.startswith(sent) and not papers.match(path)]
+    others = ("orchestrator/agents/", "cross_traffic/agents/", "workloads/rank/", "orchestrator/papers/", "tests/")
+    names = [Path(path).stem for path in MODULES if not path.startswith(others)]
     assert {name for name in names if names.count(name) > 1} <= {"__init__", *TWINS}
+
+
+FIVE_CHANGES = PICTURE.partition("## Five changes")[2].partition("\n## ")[0]
+PLACES = re.findall(r"`([a-z_/]+\.py)`\s+\(([^)]*)\)", FIVE_CHANGES)
+
+
+@pytest.mark.parametrize(("name", "inside"), PLACES, ids=[name for name, _ in PLACES])
+def test_what_is_said_to_be_in_a_module_is_there(name, inside):
+    words = set(re.findall(r"`(\w+)`", inside))
+    folders = [path for path in MODULES if f"/{path}".endswith(f"/{name}")]
+    assert any(words <= _names(ROOT / path) for path in folders), f"{words} in one of {folders}"
+
+
+def _names(path: Path) -> set[str]:
+    """Functions, classes, methods and constants that a module defines."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return found
+
+
+def test_the_five_changes_name_where_they_are_made():
+    steps = re.split(r"^\d\. ", FIVE_CHANGES, flags=re.MULTILINE)[1:]
+    assert len(steps) == 5
+    assert all(re.search(r"`[a-z_/]+\.py` \(`", step) for step in steps)
+
+
+LONGEST = 300
+LONG = {  # module -> why it is one all the same
+    "cross_traffic/agents/flow_schedule.py": "sent to hosts as one file: sizes, arrivals and bursts of one random draw",
+    "cross_traffic/agents/flow_sender.py": "sent to hosts: schedule, connections and log share one loop and its state",
+    "orchestrator/agents/sandbox.py": "PID 1 of a local testbed, started by its path with Python isolated (-I -S)",
+    "orchestrator/analysis/capture/accounting.py": "numba's cache watches a function's own file, none it calls",
+}
+
+
+def test_no_module_is_long_without_a_reason():
+    lengths = {path: len((ROOT / path).read_text().splitlines()) for path in MODULES if not path.startswith("tests/")}
+    assert {path for path, length in lengths.items() if length > LONGEST} == set(LONG)

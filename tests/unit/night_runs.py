@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from orchestrator.store.records import FORMAT
 from orchestrator.store.tables import TableWriter
 
 BEGAN_NS = 1_795_000_000_000_000_000  # 2026-11-18
@@ -46,7 +47,7 @@ def write_run(
             )  # fmt: skip
             at += len(took)
     manifest = {
-        "format": 1, "run": run, "experiment": name, "outcome": "completed", "stage": "sealed", "scale": 100,
+        "format": FORMAT, "run": run, "experiment": name, "outcome": "completed", "stage": "sealed", "scale": 100,
         "valid": not invalid, "reasons": [], "began_ns": began, "windows": windows, "repetition": repetition,
         "git": {"commit": commit}, "versions": {"orch": "0.1.0"},
         "topology": {"kind": "local", "mtu": 1500, "nodes": [], "links": []},

@@ -105,7 +105,7 @@ def loose() -> Tolerances:
 def _manifest(run, repetition, scale, spans, load_bps):
     end = spans[-1][4]
     return {
-        "format": 1, "run": run, "experiment": "resnet-load", "outcome": "completed", "stage": "sealed", "error": None,
+        "format": 3, "run": run, "experiment": "resnet-load", "outcome": "completed", "stage": "sealed", "error": None,
         "scale": scale, "repetition": repetition, "seed": 7 + repetition,
         "argv": ["orch", "run", "playbooks/resnet load.yaml"], "git": {"commit": "8e56fa4", "dirty": False},
         "versions": {"orch": "0.1.0", "python": "3.11.7", "torch": "2.13.0"}, "began_ns": BEGAN_NS,

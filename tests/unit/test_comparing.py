@@ -1,19 +1,26 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+import yaml
 from night_runs import sweep_id, write_night, write_run
 
-from orchestrator.analysis.compare import selection
+from orchestrator.analysis.compare import comparing, selection
+from orchestrator.analysis.compare.regression import Rule
 from orchestrator.cli import compare_cli
 from orchestrator.cli.main import main
 from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.report.compare import comparison
 from orchestrator.store import rundir
+from orchestrator.store.tables import TableWriter
+from orchestrator.sweep import sweeptext
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +54,35 @@ def test_equal_nights_end_well(store, capsys):
     assert "2 same (of 2 points)" in out
     assert "judged by nights (3 against 1): of equal nights one night in 365 is called worse wrongly" in out
     same = next(line for line in out.splitlines() if line.startswith("load 8gbit"))
-    assert 0.5 < float(same.split("%")[3].split()[0]) < 10, "what would have been found stands beside it"
+    assert 0.5 < float(same.split("%")[2].split()[0]) < 10, "what would have been found stands beside it"
+
+
+def test_a_screen_of_80_columns_holds_the_tables_and_every_dash_has_a_reason(store, tmp_path):
+    few = [write_run(tmp_path, repetition=number, seed=number, iterations=60) for number in (1, 2)]
+    short = comparing.compare(tmp_path, *(path.name for path in few), rule=Rule())
+    text = comparison.text(short, width=80)
+    assert "  - no p99, since a side lacks runs of at least 100 iterations: load 0gbit, load 8gbit" in text
+    assert "  - runs differ by -: one run does not say by how much runs differ" in text
+    whole = comparing.compare(store, "main", "nightly", rule=Rule())
+    assert "What a dash stands for" not in comparison.text(whole, width=80)
+    long = dataclasses.replace(whole, labels={key: f"{label}, {'x' * 60}" for key, label in whole.labels.items()})
+    for found in (short, whole, long):
+        tables = comparison.text(found, width=80).split("\n\n")[1:3]
+        assert max(len(line) for table in tables for line in table.splitlines()) <= 80
+    assert f"load 0gbit, {'x' * 60}\n" in comparison.text(long, width=80)
+
+
+def test_runs_differ_by_what_is_between_them_and_by_what_is_within(store):
+    found = comparing.compare(store, "main", "nightly", rule=Rule())
+    for change in found.changes:
+        for level, runs in zip(found.levels[change.point], change.runs, strict=True):
+            assert level.runs == runs
+            assert 0 < level.between < 0.02
+            assert 0 < level.within < 1
+    (row,) = (comparison.row(found, change) for change in found.changes if change.verdict == "worse")
+    (level, _) = found.levels[next(change.point for change in found.changes if change.verdict == "worse")]
+    assert row[-2].startswith(f"{100 * level.between:.2f} %, ")
+    assert row[-1].startswith(f"{100 * level.within:.0f} %, ")
 
 
 def test_the_history_tells_the_night_of_the_step(store, capsys, tmp_path):
@@ -298,6 +333,39 @@ def test_runs_that_were_set_differently_are_no_regression(tmp_path, capsys):
     assert "set differently: w1: workload.ddp.model resnet50 against not set" in out.splitlines()[1]
 
 
+def with_schedule(path, *, largest_bytes, height):
+    """Leave what a generator was to send in a run; returns it."""
+    with TableWriter(path / "tables", run=path.name) as writer:
+        writer.add(
+            "schedules",
+            {
+                "source": ["websearch0"], "window_name": ["w1"], "dst": ["10.0.0.1"], "zero_ns": [0], "load_bps": [1e6],
+                "flow_bytes": [0], "arrivals": ["poisson"], "largest_bytes": [largest_bytes], "burst_width_s": [height],
+                "burst_period_s": [height], "burst_height": [height],
+            },
+            node="h1", launch="sender",
+        )  # fmt: skip
+    return path
+
+
+@pytest.mark.parametrize(("heights", "said"), [((None, 3.0), True), ((3.0, None), True), ((3.0, 2.0), False)])
+def test_settings_with_and_without_bursts_differ_in_the_sizes_of_flows_too(tmp_path, capsys, heights, said):
+    for name, height in zip(("steady", "other"), heights, strict=True):
+        also = {"traffic": [{"websearch": {"burst": {"height": height}} if height else {}}]}
+        for number in (1, 2):
+            run = write_run(
+                tmp_path, name=name, sweep=False, repetition=number, seed=number, seconds={"w1": 0.1}, also=also
+            )
+            experiment = yaml.safe_load((run / "experiment.yaml").read_text())
+            del experiment["windows"]
+            (run / "experiment.yaml").write_text(yaml.safe_dump(experiment))
+            with_schedule(run, largest_bytes=68_000 if height else 300_000, height=height)
+    _, out = orch(capsys, "compare", "steady", "other", "--settings", "--results", tmp_path)
+    name = "other" if heights[0] is None else "steady"
+    told = f"a period of the bursts of {name} holds none larger than 6.8 MB, the other side has up to 30 MB"
+    assert (told in out) == said, out
+
+
 def test_only_points_that_were_set_alike_are_compared(tmp_path, capsys):
     for night in range(6):
         write_night(tmp_path, night)
@@ -327,5 +395,26 @@ def test_a_plan_says_what_finds_a_change_by_the_nights_of_the_store_or_an_assump
         assert status == 0, out
         assert "to find a change of 30 % of the median in 95 of 100 nights:\n  a baseline of " in out
         assert source in out
-    status, out = orch(capsys, "plan", experiment, "--detect", "5%", "--local")
-    assert (status, "accepted: a sweep file" in out) == (2, True)
+
+
+def test_a_plan_of_an_experiment_counts_its_days_as_nights(tmp_path, capsys):
+    original = (Path(__file__).parents[2] / "playbooks/experiments/quickstart.yaml").read_text()
+    experiment = tmp_path / "daily.yaml"
+    experiment.write_text(re.sub(r"^name: .*", "name: daily", original, flags=re.MULTILINE))
+    plan = ("plan", experiment, "--detect", "30%", "--local", "--results")
+    status, out = orch(capsys, *plan, tmp_path / "empty")
+    assert status == 0, out
+    assert "which is assumed" in out
+    assert "how long a night takes is not known" in out
+    for night in range(4):
+        for repetition in (1, 2):
+            path = write_run(tmp_path, name="daily", night=night, repetition=repetition, sweep=False)
+            manifest = json.loads((path / "manifest.json").read_text())
+            (path / "manifest.json").write_text(json.dumps({**manifest, "phases": {"total": 90.0}}))
+    status, out = orch(capsys, *plan, tmp_path)
+    assert status == 0, out
+    assert "as 4 nights show at " in out
+    runs = int(re.search(r"and (\d+) repetitions a night", out)[1])
+    assert f"about {sweeptext.time_text(90.0 * runs)} a night" in out
+    status, out = orch(capsys, *plan, tmp_path, "--json")
+    assert json.loads(out[: out.index("\nto find")])["runs"], "the plan alone is on standard output"

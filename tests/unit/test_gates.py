@@ -5,8 +5,9 @@ import math
 
 import pytest
 
+from orchestrator.analysis.windows.capture_gates import Capture
 from orchestrator.analysis.windows.clock_gates import Clock
-from orchestrator.analysis.windows.gates import Capture, Evidence, Job, Load, Tolerances, judge, reasons, valid
+from orchestrator.analysis.windows.gates import Evidence, Job, Load, Tolerances, judge, reasons, valid
 from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.store.manifest import encoded
 

@@ -68,7 +68,7 @@ def test_windows_that_are_invalid_or_checks_of_others_are_left_out(tmp_path):
     assert sizes(points.pooled(entries)) == [1]
     manifest = json.loads((entries[0].path / "manifest.json").read_text())
     manifest["sweep"] = {"id": "x", "name": "s", "points": {
-        "w1": {"point": "p", "repetition": 1, "fresh": True, "values": {}}}}  # fmt: skip
+        "w1": {"point": "p", "repetition": 1, "recheck": True, "values": {}}}}  # fmt: skip
     (entries[0].path / "manifest.json").write_text(json.dumps(manifest))
     assert points.pooled([rundir.entry_at(entries[0].path)]) == ()
 

@@ -8,7 +8,8 @@ from scipy import signal, stats
 
 from orchestrator.analysis.stats import statistics
 from orchestrator.analysis.stats.dependence import dependence
-from orchestrator.analysis.stats.statistics import is_maximum, student_t, summarise
+from orchestrator.analysis.stats.levels import level
+from orchestrator.analysis.stats.statistics import Estimate, is_maximum, student_t, summarise
 
 
 def correlated(random, samples, persistence):
@@ -102,3 +103,12 @@ def test_an_interval_that_is_printed_holds_the_level_of_the_run(samples, persist
         known = [getattr(one, of) for one in found if not math.isnan(getattr(one, of).low)]
         assert len(known) >= 0.9 * len(found) if printed else len(known) <= 0.05 * len(found)
         assert not printed or 0.92 <= np.mean([one.low <= 0 <= one.high for one in known]) <= 0.98
+
+
+def test_runs_without_intervals_of_their_own_do_not_say_what_iterations_explain():
+    known = [Estimate(1.0, 0.99, 1.01), Estimate(1.1, 1.09, 1.11)]
+    assert 0 < level(known).within < 0.1
+    unknown = level([*known, Estimate(1.05, math.nan, math.nan)])
+    assert unknown.between > 0
+    assert math.isnan(unknown.within)
+    assert level([Estimate(1.0, 0.5, 2.0), Estimate(1.001, 0.5, 2.0)]).within == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 from sealed_run import make_run
@@ -75,10 +76,6 @@ def test_nothing_depends_on_what_ended_later_and_no_computing_is_lost(drawn) -> 
 
 def decoded(content: bytes) -> tuple[Any, list[Any]]:
     """Metadata and nodes as protobuf reads them by MLCommons' schema."""
-    protobuf = pytest.importorskip("google.protobuf", reason="pip install protobuf")
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    assert protobuf
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(SCHEMA.read_bytes()).file:
         pool.Add(file)

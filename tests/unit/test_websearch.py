@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cross_traffic import generator, replay, websearch
+from cross_traffic import flow_records, replay, websearch
 from cross_traffic.agents import flow_sender
 from orchestrator.analysis.windows import generated
 from orchestrator.analysis.windows.gates import Evidence, Generated, Tolerances, judge, reasons
@@ -146,9 +146,9 @@ def test_a_file_that_cannot_be_replayed_says_why(tmp_path, text, options, told):
 
 
 def test_the_record_of_the_agent_is_what_is_read():
-    assert flow_sender.RECORD.size == generator.RECORD.itemsize
+    assert flow_sender.RECORD.size == flow_records.RECORD.itemsize
     packed = flow_sender.RECORD.pack(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
-    (row,) = np.frombuffer(packed, generator.RECORD)
+    (row,) = np.frombuffer(packed, flow_records.RECORD)
     assert list(row)[:-1] == list(range(1, 14))
 
 
@@ -159,7 +159,7 @@ def test_a_log_of_something_else_is_refused(tmp_path):
         folder=tmp_path, node="h4", launch="x", job=None, rank=None, window="w1", source="s", offset_ns=0
     )
     with pytest.raises(StoreError, match="no log of flows"):
-        generator.read(output)
+        flow_records.read(output)
 
 
 def test_instants_are_in_the_controllers_time_and_absent_where_nothing_happened(tmp_path):
@@ -172,7 +172,7 @@ def test_instants_are_in_the_controllers_time_and_absent_where_nothing_happened(
     output = LaunchOutput(
         folder=tmp_path, node="h4", launch="x", job=None, rank=None, window="w1", source="s", offset_ns=50
     )
-    flows = generator.read(output)["flows"]
+    flows = flow_records.read(output)["flows"]
     assert list(flows["flow"]) == [0, 1]
     assert list(flows["planned_start_ns"]) == [1_000_150, 1_000_160]
     assert flows["end_ns"] == [1_000_350, None]
@@ -207,9 +207,9 @@ def test_what_flows_weigh_on_the_wire_is_counted_alike_on_both_sides():
 
 
 GOOD = Generated(
-    source="websearch0", flows=5000, shed=0, unfinished=2, failed=0, late_p50_s=1e-5, late_p99_s=2e-4, late_max_s=3e-3,
-    planned_bps=1e8, acknowledged_bps=1e8, received_payload_bps=9.5e7, size_distance=0.01, size_limit=0.03,
-    gap_distance=0.02,
+    source="websearch0", flows=5000, shed=0, starved=0, unfinished=2, failed=0, late_p50_s=1e-5, late_p99_s=2e-4,
+    late_max_s=3e-3, planned_bps=1e8, acknowledged_bps=1e8, received_payload_bps=9.5e7, size_distance=0.01,
+    size_limit=0.03, gap_distance=0.02,
 )  # fmt: skip
 
 
@@ -217,7 +217,8 @@ GOOD = Generated(
     ("changes", "failed", "told"),
     [
         ({}, [], ""),
-        ({"shed": 1}, ["flows"], "1 shed"),
+        ({"shed": 1}, ["flows"], "0 failed, 1 shed (1 because too many were open, 0 for"),
+        ({"shed": 3, "starved": 3}, ["flows"], "3 shed (0 because too many were open, 3 for want of processor time)"),
         ({"failed": 6}, ["flows"], "6 failed"),
         ({"failed": 5}, [], ""),
         ({"flows": 0}, ["flows"], "planned none"),

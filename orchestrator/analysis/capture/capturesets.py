@@ -7,15 +7,16 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.capture import accounting, binning, decoding, queuepairs, trace
+from orchestrator.analysis.capture import accounting, decoding, merging, queuepairs
 from orchestrator.analysis.capture.binning import BIN_BUDGET, BinStore
 from orchestrator.analysis.capture.flowtable import FlowTable, address_text
+from orchestrator.analysis.capture.merging import HostNumbers
 from orchestrator.analysis.capture.rotation import in_order
 from orchestrator.analysis.capture.trace import Flows, Point, QueuePairs, Trace
 from orchestrator.core.errors import CaptureError, ConfigError
@@ -103,7 +104,7 @@ def read(
             stop.set()
     if sets and not any(part.points[0].link_types or part.points[0].packets for part in parts):
         raise CaptureError("; ".join(problem for part in parts for problem in part.points[0].damage))
-    return merged(parts)
+    return merging.merged(parts)
 
 
 def read_set(
@@ -123,7 +124,7 @@ def read_set(
 
 def _trace(one: CaptureSet, table: FlowTable, store: BinStore, damage: tuple[str, ...]) -> Trace:
     rows = np.flatnonzero(table.figures(accounting.PACKETS))
-    hosts = _Hosts()
+    hosts = HostNumbers()
     flows = _flows(table, rows, hosts)
     row_of = np.full(table.directions, -1, np.int64)
     row_of[rows] = np.arange(len(rows))
@@ -179,21 +180,7 @@ def _notes(one: CaptureSet, table: FlowTable, store: BinStore) -> list[str]:
     return notes
 
 
-class _Hosts:
-    """Addresses by number, in the order in which they are met."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self._numbers: dict[str, int] = {}
-
-    def number(self, name: str) -> int:
-        found = self._numbers.setdefault(name, len(self.names))
-        if found == len(self.names):
-            self.names.append(name)
-        return found
-
-
-def _flows(table: FlowTable, rows: Any, hosts: _Hosts) -> Flows:
+def _flows(table: FlowTable, rows: Any, hosts: HostNumbers) -> Flows:
     def column(name: int) -> Any:
         return table.figures(name)[rows]
 
@@ -228,7 +215,7 @@ def _flows(table: FlowTable, rows: Any, hosts: _Hosts) -> Flows:
     )
 
 
-def _queue_pairs(table: queuepairs.QueuePairTable, hosts: _Hosts) -> QueuePairs:
+def _queue_pairs(table: queuepairs.QueuePairTable, hosts: HostNumbers) -> QueuePairs:
     ends = [table.ends(row) for row in range(table.rows)]
     stats, opcodes = table.stats[: table.rows], table.opcodes[: table.rows]
     return QueuePairs(
@@ -250,63 +237,3 @@ def _queue_pairs(table: queuepairs.QueuePairTable, hosts: _Hosts) -> QueuePairs:
         acknowledged=opcodes[:, queuepairs.ACKNOWLEDGE :: 32].sum(axis=1),
         negative=stats[:, queuepairs.NEGATIVE],
     )
-
-
-def merged(parts: Sequence[Trace]) -> Trace:
-    """One trace of several: hosts are those of the same address, and a conversation seen at many points counts once."""
-    if len(parts) == 1:
-        return parts[0]
-    hosts = _Hosts()
-    maps = [np.array([hosts.number(name) for name in part.hosts] or [0], np.int64) for part in parts]
-    width_ns = max((part.bins.width_ns for part in parts), default=1)
-    moved, first_conversation, first_point = [], 0, 0
-    for part, numbers in zip(parts, maps, strict=True):
-        moved.append(
-            replace(
-                part,
-                flows=replace(
-                    part.flows,
-                    point=part.flows.point + first_point,
-                    conversation=part.flows.conversation + first_conversation,
-                    src=numbers[part.flows.src],
-                    dst=numbers[part.flows.dst],
-                ),
-                queue_pairs=replace(
-                    part.queue_pairs,
-                    point=part.queue_pairs.point + first_point,
-                    src=numbers[part.queue_pairs.src],
-                    dst=numbers[part.queue_pairs.dst],
-                ),
-            )
-        )
-        first_conversation += int(part.flows.conversation.max(initial=-1)) + 1
-        first_point += len(part.points)
-    flows = trace.joined(Flows, [part.flows for part in moved])
-    return Trace(
-        points=tuple(point for part in parts for point in part.points),
-        hosts=tuple(hosts.names),
-        flows=replace(flows, counted=_counted(flows)),
-        bins=binning.joined([(part.bins, len(part.flows)) for part in moved], width_ns=width_ns),
-        queue_pairs=trace.joined(QueuePairs, [part.queue_pairs for part in moved], shared=("size_edges",)),
-        notes=tuple(note for part in parts for note in part.notes),
-    )
-
-
-def _counted(flows: Flows) -> trace.Mask:
-    """True for the rows of the point that saw most packets of a 5-tuple, the first such point where several did."""
-    if not len(flows):
-        return np.zeros(0, np.bool_)
-    turned = (flows.src > flows.dst) | ((flows.src == flows.dst) & (flows.src_port > flows.dst_port))
-    ends = [
-        np.where(turned, one, other)
-        for one, other in (
-            (flows.dst, flows.src), (flows.src, flows.dst), (flows.dst_port, flows.src_port),
-            (flows.src_port, flows.dst_port),
-        )
-    ]  # fmt: skip
-    _, tuples = np.unique(np.stack([flows.protocol, *ends]), axis=1, return_inverse=True)
-    points = int(flows.point.max()) + 1
-    places = tuples.ravel() * points + flows.point
-    packets = np.bincount(places, weights=flows.packets, minlength=(int(tuples.max()) + 1) * points)
-    best = packets.reshape(-1, points).argmax(axis=1)
-    return np.asarray(best[tuples.ravel()] == flows.point)

@@ -16,7 +16,8 @@ from orchestrator.analysis.compare.designs import Unit
 from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, PointChange, Rule, RunSeries
 from orchestrator.analysis.compare.selection import Chosen
 from orchestrator.analysis.stats.level_steps import FEWEST_IN_ALL, Step, findable, steps
-from orchestrator.analysis.stats.statistics import quantile
+from orchestrator.analysis.stats.levels import Level, level
+from orchestrator.analysis.stats.statistics import quantile, summarise
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.store.records import Manifest
@@ -46,6 +47,7 @@ class Comparison:
     unit: Unit
     changes: tuple[PointChange, ...]
     labels: Mapping[str, str]
+    levels: Mapping[str, tuple[Level, Level]]  # of each point's median over the runs of either side
     set_differently: tuple[str, ...]  # which points the sides set differently, and how
     differences: tuple[str, ...]  # what else differs between the sides, in sentences
     histories: tuple[History, ...]
@@ -95,10 +97,16 @@ def _compared(
     a: Chosen, b: Chosen, rule: Rule, *, set_differently: Sequence[str], found: tuple[History, ...]
 ) -> Comparison:
     pairs, labels = selection.pairs(a, b)
+    beside = differences(a, b) + (axes.burst_sizes(a, b) if set_differently else [])
     return Comparison(
         a=a, b=b, rule=rule, unit=regression.unit_of(pairs), changes=regression.compare(pairs, rule), labels=labels,
-        set_differently=tuple(set_differently), differences=tuple(differences(a, b)), histories=found,
+        levels={pair.point: (_level(pair.a), _level(pair.b)) for pair in pairs},
+        set_differently=tuple(set_differently), differences=tuple(beside), histories=found,
     )  # fmt: skip
+
+
+def _level(series: Sequence[RunSeries]) -> Level:
+    return level([summarise(one.seconds).p50 for one in series if len(one.seconds)])
 
 
 def _set_differently(chosen: Chosen, apart: Mapping[str, str]) -> list[str]:

@@ -36,6 +36,6 @@ def level(runs: Sequence[Estimate]) -> Level:
     between = float(np.std(logs, ddof=1))
     half = student_t(1 - TAIL, len(logs) - 1) * between / math.sqrt(len(logs))
     own = np.log([run.high / run.low for run in runs]) / (2 * NormalDist().inv_cdf(1 - TAIL))
-    within = min(1.0, float(np.mean(own**2)) / between**2) if between > 0 else math.nan
+    within = float(np.minimum(1.0, np.mean(own**2) / between**2)) if between > 0 else math.nan  # NaN stays NaN
     estimate = Estimate(*(math.exp(middle + shift) for shift in (0.0, -half, half)))
     return Level(estimate=estimate, runs=len(logs), between=between, within=within)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.windows import portbytes
+from orchestrator.analysis.windows.capture_gates import Capture, judge_captures
 from orchestrator.analysis.windows.clock_gates import Clock, OneWay, judge_clocks, judge_order
 from orchestrator.analysis.windows.conditions import Held, Hits, judge_held, judge_hits
 from orchestrator.analysis.windows.course import Course, judge_courses
@@ -52,23 +53,6 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
-    """What a capture's tool said at its exit, over the whole run; None when it said nothing.
-
-    `gap` says why no figure may be taken from it, and is empty for a whole one; `needed` whether figures of the window
-    rest on it.
-    """
-
-    node: str
-    port: str
-    captured: int | None
-    received: int | None
-    dropped: int | None
-    gap: str = ""
-    needed: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """Iterations of a job in a window; `ranks` should have logged each, and `incomplete` are those that some did not.
 
@@ -93,6 +77,7 @@ class Generated:
     source: str
     flows: int
     shed: int
+    starved: int  # of those shed: for want of the sender's processor time, not because too many were open
     unfinished: int  # open when it was stopped: neither lost nor done
     failed: int
     late_p50_s: float
@@ -141,8 +126,7 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
         *_loads(evidence.loads, tolerances),
         *judge_courses(evidence.courses, tolerances.load_course),
         *_generated(evidence.generated, tolerances),
-        *_captures(evidence.captures),
-        *_drops(evidence.captures, tolerances),
+        *judge_captures(evidence.captures, tolerances.capture_drops),
         *_port_bytes(evidence.port_bytes, tolerances),
         *judge_clocks(evidence.clocks, tolerances.clock_s),
         *judge_order(evidence.one_way, evidence.clocks),
@@ -224,8 +208,9 @@ def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Itera
     for made in generators:
         lost, limit = made.shed + made.failed, tolerances.lost_flows
         share = lost / made.flows if made.flows else math.inf
-        text = f"{made.source}: {made.flows} flows, {made.failed} failed, {made.shed} shed because too many were open"
-        text += "" if made.flows else ": it planned none in the window"
+        text = f"{made.source}: {made.flows} flows, {made.failed} failed, {made.shed} shed"
+        why = f" ({made.shed - made.starved} because too many were open, {made.starved} for want of processor time)"
+        text += why if made.shed else "" if made.flows else ": it planned none in the window"
         yield gate("flows", share <= limit and not made.shed, text, measured=share, limit=limit)
         if not made.flows:
             continue
@@ -241,28 +226,6 @@ def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Itera
             if not math.isnan(distance):
                 text = f"{made.source}: {what} by {distance:.3g} (Kolmogorov-Smirnov, at most {most:.3g})"
                 yield gate(name, distance <= most, text, measured=distance, limit=most)
-
-
-def _captures(captures: Iterable[Capture]) -> Iterator[Gate]:
-    for capture in captures:
-        if capture.gap:
-            text = f"capture at {capture.node}:{capture.port} {capture.gap}: no figure is taken from it"
-            yield gate("capture", False, text, measured=math.nan, limit=None, required=capture.needed)
-
-
-def _drops(captures: Iterable[Capture], tolerances: Tolerances) -> Iterator[Gate]:
-    for capture in captures:
-        if capture.captured is None or capture.received is None or capture.dropped is None:
-            text = f"capture at {capture.node}:{capture.port} did not say what it dropped"
-            limit = tolerances.capture_drops
-            yield gate("capture-drops", None, text, measured=math.nan, limit=limit, required=False)
-            continue
-        seen = max(capture.received, capture.captured + capture.dropped)
-        share = capture.dropped / seen if seen else 0.0
-        limit = tolerances.capture_drops
-        text = f"capture at {capture.node}:{capture.port} dropped {capture.dropped} of {seen} packets ({share:.2%})"
-        text += f", above {limit:.2%}" if share > limit else ""
-        yield gate("capture-drops", share <= limit, text, measured=share, limit=limit)
 
 
 def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[Gate]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from orchestrator.analysis.stats.iterations import JobSeries, series, spent
 from orchestrator.analysis.stats.steady import Drift, drift
 from orchestrator.analysis.traffic import throughput, trust
 from orchestrator.analysis.windows import (
+    capture_gates,
     clock_gates,
     conditions,
     course,
     gates,
     generated,
+    hostevents,
     portcounts,
     recorded,
     serving,
@@ -29,10 +31,7 @@ from orchestrator.analysis.windows.gates import Evidence, Tolerances
 from orchestrator.parts.rows import TABLES, Columns
 from orchestrator.store import tables, window_records
 from orchestrator.store.records import Manifest
-from orchestrator.store.window_records import Window
-
-_SWAP = ("swap.in_pages", "swap.out_pages")
-_THROTTLES = ("cpu.core_throttles", "cpu.package_throttles")
+from orchestrator.store.window_records import Training, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,7 @@ def measure(
     import pyarrow.compute as pc
 
     iterations = tables.read(folder, "iterations")
-    needed = pc.field("counter").isin([*portcounts.NEEDED, *_SWAP, *_THROTTLES, *serving.NEEDED])
+    needed = pc.field("counter").isin([*portcounts.NEEDED, *hostevents.SWAP, *hostevents.THROTTLES, *serving.NEEDED])
     packets = tables.read(folder, "packets")
     counters = throughput.Kept(tables.read(folder, "counters", where=needed))
     data = _Tables(
@@ -210,12 +209,10 @@ def _job(manifest: Manifest, part: JobSeries, sent: tuple[float, float]) -> gate
     )  # fmt: skip
 
 
-def _training(
-    manifest: Manifest, window: Window, part: JobSeries, *, sent: float, trend: Drift
-) -> window_records.Training:
+def _training(manifest: Manifest, window: Window, part: JobSeries, *, sent: float, trend: Drift) -> Training:
     job = manifest.job(part.job)
     summary = part.summary()
-    return window_records.Training(
+    return Training(
         job=part.job, ranks=len(job.ranks), iterations=len(part.iteration),
         effective_iterations=summary.effective,
         mean_s=summary.mean.value, mean_low_s=summary.mean.low, mean_high_s=summary.mean.high,
@@ -244,8 +241,8 @@ def _evidence(
         shared_hosts=tuple(trust.shared_hosts(manifest.jobs)),
         clocks=clock_gates.known(manifest),
         one_way=tuple(clock_gates.OneWay(**{key: row[key] for key in TABLES["one_way"]}) for row in data.one_way),
-        swapped_pages=tuple(_swapped(data, manifest, span)),
-        throttles=tuple((node, _growth(data, node, _THROTTLES, span)) for node in manifest.nodes),
+        swapped_pages=tuple(hostevents.swapped_pages(data.counters, manifest, span)),
+        throttles=tuple(hostevents.throttles(data.counters, manifest, span)),
         free_disk_bytes=tuple((node, float(free)) for node, free in manifest.free_disk_bytes.items()),
         failed_collectors=tuple(
             (f"{launch.name} on {launch.node}", launch.failed, launch.required)
@@ -268,36 +265,16 @@ def _evidence(
     )  # fmt: skip
 
 
-def _captures(data: _Tables, manifest: Manifest, window: Window) -> tuple[gates.Capture, ...]:
+def _captures(data: _Tables, manifest: Manifest, window: Window) -> tuple[capture_gates.Capture, ...]:
     measured_at = {node for job in manifest.jobs for node in job.nodes} | {load.dst for load in window.loads}
     found = []
     for one in data.planned:
         counts = one.counts or {}
         found.append(
-            gates.Capture(
+            capture_gates.Capture(
                 node=one.node, port=one.port, captured=counts.get("captured"), received=counts.get("received"),
                 dropped=counts.get("dropped"), gap="" if one.state == "complete" else f"{one.state} ({one.why})",
                 needed=one.state == "ended early" and one.node in measured_at,
             )
         )  # fmt: skip
     return tuple(found)
-
-
-def _swapped(data: _Tables, manifest: Manifest, span: tuple[int, int]) -> Iterator[tuple[str, float]]:
-    """Pages that each node swapped, NaN where nobody counted; pages are the kernel's, so one of its nodes suffices."""
-    pages = {node: _growth(data, node, _SWAP, span) for node in manifest.nodes}
-    kernels = manifest.kernels.nodes
-    counted = {kernels.get(node, node) for node, count in pages.items() if not math.isnan(count)}
-    for node, count in pages.items():
-        if not math.isnan(count) or kernels.get(node, node) not in counted:
-            yield node, count
-
-
-def _growth(data: _Tables, node: str, counters: Sequence[str], span: tuple[int, int]) -> float:
-    """By how much counters of a node as a whole grew together; NaN when none of them was sampled."""
-    grown = [
-        throughput.counter_growth(data.counters, node=node, port="", counter=counter, span_ns=span)
-        for counter in counters
-    ]
-    known = [value for value in grown if not math.isnan(value)]
-    return math.fsum(known) if known else math.nan

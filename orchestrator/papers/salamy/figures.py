@@ -38,12 +38,12 @@ def draw(found: Sequence[Analysed], printed: Salamy, folder: Path) -> list[Pictu
                 one for one in found if (one.series.kind.model, one.series.kind.traffic != NO_TRAFFIC) == (model, True)
             ]
             if len(mine) > 1:
-                pictures.append(_picture(f"types-{model}", f"{model}: kinds of cross traffic (beside Fig 3-6)",
+                pictures.append(_picture(f"types-{model}", f"{model}: kinds of cross traffic (as in Fig 3-6)",
                                          _types(mine), _BARS, folder))  # fmt: skip
         for share in _SHARES:
             drawn = _cdfs(found, share)
             if drawn is not None:
-                pictures.append(_picture(f"cdf-{share * 100:.0f}", f"Distribution at {share:.0%} load (beside Fig 3-5)",
+                pictures.append(_picture(f"cdf-{share * 100:.0f}", f"Distribution at {share:.0%} load (as in Fig 3-5)",
                                          drawn, "All iterations of the point next to that load.", folder))  # fmt: skip
     return pictures
 

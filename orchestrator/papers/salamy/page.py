@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.analysis.compare import curves, freshruns
 from orchestrator.core.errors import StoreError
-from orchestrator.papers.salamy import causes, figures, flows, model, tables
+from orchestrator.papers.salamy import causes, differences, figures, flows, headline, model, tables
 from orchestrator.papers.salamy.model import Analysed
 from orchestrator.papers.salamy.published import Salamy, salamy
 from orchestrator.report.study.content import Content, Section
@@ -29,11 +29,12 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
         sections=(
             tables.points(found, printed),
             causes.fitted(found, printed),
+            *headline.sections(found, printed),
+            *differences.sections(found, printed),
             *(Section(title=picture.title, pictures=(picture,)) for picture in pictures),
             *(Section(title=table.title, tables=(table,)) for table in (
                 tables.baseline(found, printed), causes.causes(found, printed), causes.order(found, printed),
-                tables.fits(found, printed), tables.congestion(found, printed), tables.most_congested(found, printed),
-                tables.spare(found, printed), tables.transports(found, printed), flows.table(seen),
+                tables.transports(found, printed), flows.table(seen),
                 flows.bursts(places, printed), causes.same(freshruns.checks(entries)),
             )),
         ),

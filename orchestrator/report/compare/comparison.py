@@ -15,13 +15,18 @@ from orchestrator.core.errors import StoreError
 
 _HEAD = (
     "point", "verdict", "p50", "95 % interval", "found from", "p99", "95 % interval", "p (all points)", "nights",
-    "runs", "iterations",
+    "runs", "iterations", "runs differ by", "of that, within runs",
 )  # fmt: skip
+_SIDES = ("point", "nights", "runs", "iterations", "runs differ by", "of that,\nwithin runs")
 
 
-def text(comparison: Comparison) -> str:
-    """What a terminal shows: the verdict first, then a row a point, then what does not count."""
-    lines = [headline(comparison), "", layout.table(head(comparison), [row(comparison, c) for c in comparison.changes])]
+def text(comparison: Comparison, *, width: int | None = None) -> str:
+    """What a terminal of this width shows: the verdict first, then a row a point, then what does not count."""
+    changes = [line for change in comparison.changes for line in _lines(comparison, change)]
+    sides = [(comparison.labels[change.point], *_sides(comparison, change)) for change in comparison.changes]
+    names = ("point", "verdict", "", "change", _level(comparison), "found\nfrom", "p (all\npoints)")
+    lines = [headline(comparison), "", layout.table(names, changes, width=width)]
+    lines += ["", f"What {comparison.a.name}, {comparison.b.name} hold:", layout.table(_SIDES, sides, width=width)]
     for title, found in lists(comparison):
         lines += ["", f"{title}:", *(f"  - {line}" for line in found)]
     return "\n".join(lines)
@@ -48,7 +53,12 @@ def data(comparison: Comparison) -> dict[str, Any]:
         "unit": comparison.unit,
         "status": comparison.status,
         "points": [
-            {"label": comparison.labels[change.point], **dataclasses.asdict(change)} for change in comparison.changes
+            {
+                "label": comparison.labels[change.point],
+                **dataclasses.asdict(change),
+                "levels": [dataclasses.asdict(level) for level in comparison.levels[change.point]],
+            }
+            for change in comparison.changes
         ],
         "set_differently": list(comparison.set_differently),
         "differences": list(comparison.differences),
@@ -103,8 +113,11 @@ def _mark(comparison: Comparison) -> str:
 
 def head(comparison: Comparison) -> tuple[str, ...]:
     """The names of the columns of the table of points."""
-    level = f"{1 - comparison.rule.alpha:.0%} interval".replace("%", " %")
-    return tuple(name.replace("95 % interval", level) for name in _HEAD)
+    return tuple(name.replace("95 % interval", _level(comparison)) for name in _HEAD)
+
+
+def _level(comparison: Comparison) -> str:
+    return f"{1 - comparison.rule.alpha:.0%} interval".replace("%", " %")
 
 
 def row(comparison: Comparison, point: PointChange) -> tuple[str, ...]:
@@ -115,15 +128,40 @@ def row(comparison: Comparison, point: PointChange) -> tuple[str, ...]:
     return (
         comparison.labels[point.point], point.verdict, percent(p50.ratio), _interval(p50.ratio, p50.low, p50.high),
         found_from(point), percent(p99.ratio), _interval(p99.ratio, p99.low, p99.high),
-        p, f"{point.nights[0]}, {point.nights[1]}",
-        f"{point.runs[0]}, {point.runs[1]}", f"{point.iterations[0]}, {point.iterations[1]}",
+        p, *_sides(comparison, point),
     )  # fmt: skip
+
+
+def _lines(comparison: Comparison, point: PointChange) -> list[tuple[str, ...]]:
+    """The same for a screen, a line for each statistic, where a table of all columns would not fit."""
+    found = []
+    for change in point.changes:
+        p = "-" if point.verdict == "same" or math.isnan(change.p_adjusted) else f"{change.p_adjusted:.2g}"
+        interval = _interval(change.ratio, change.low, change.high)
+        found.append((change.statistic, percent(change.ratio), interval, percent(change.detectable), p))
+    first, *others = found
+    return [(comparison.labels[point.point], point.verdict, *first), *(("", "", *other) for other in others)]
+
+
+def _sides(comparison: Comparison, point: PointChange) -> tuple[str, ...]:
+    """What either side holds of a point, and by how much its runs differ; within runs, where that can be known."""
+    levels = comparison.levels[point.point]
+    pairs = (
+        *((f"{count:,}" for count in counts) for counts in (point.nights, point.runs, point.iterations)),
+        (_share(level.between, 2) for level in levels),
+        (_share(level.within, 0) for level in levels),
+    )
+    return tuple(", ".join(pair) for pair in pairs)
+
+
+def _share(value: float, digits: int) -> str:
+    return "-" if math.isnan(value) else f"{100 * value:.{digits}f} %"
 
 
 def _interval(ratio: float, low: float, high: float) -> str:
     if math.isnan(ratio):
         return "-"
-    return "unknown" if math.isnan(low) else f"{percent(low)} to {percent(high)}"
+    return "unknown" if math.isnan(low) else f"{percent(low).removesuffix(' %')} to {percent(high)}"
 
 
 def lists(comparison: Comparison) -> list[tuple[str, list[str]]]:
@@ -131,11 +169,29 @@ def lists(comparison: Comparison) -> list[tuple[str, list[str]]]:
     undecided = [f"{comparison.labels[c.point]}: {c.why}{_could(c)}" for c in comparison.of("cannot tell")]
     titled = [
         ("Inconclusive, and why", undecided),
+        ("What a dash stands for", _dashes(comparison)),
         ("Steps in the history", step_lines(comparison.histories)),
         ("Not counted, since not valid", [*comparison.a.left_out, *comparison.b.left_out]),
         (f"What else differs ({comparison.a.name} against {comparison.b.name})", list(comparison.differences)),
     ]
     return [(title, found) for title, found in titled if found]
+
+
+def _dashes(comparison: Comparison) -> list[str]:
+    """Why figures are missing in the tables, a line for each reason."""
+    points: dict[str, list[str]] = {}
+    for point in comparison.changes:
+        for change in point.changes:
+            if math.isnan(change.ratio):
+                points.setdefault(f"no {change.statistic}, since {change.why}", []).append(
+                    comparison.labels[point.point]
+                )
+    found = [f"{why}: {', '.join(labels)}" for why, labels in points.items()]
+    if any(math.isnan(level.between) for levels in comparison.levels.values() for level in levels):
+        found.append("runs differ by -: one run does not say by how much runs differ")
+    elif any(math.isnan(level.within) for levels in comparison.levels.values() for level in levels):
+        found.append("within runs -: a run has too few independent iterations for an interval of its own")
+    return found
 
 
 def _could(point: PointChange) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,19 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.traffic import throughput
-from orchestrator.core.units import span_text
-from orchestrator.report.run import accuracy, collectives, routing, schedules
-from orchestrator.report.runs import Run
-from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, from_zero, legend, look, save
+from orchestrator.report.run import accuracy, collectives, over_runs, over_time, routing, schedules
+from orchestrator.report.runs import Run, multiplied_back
+from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, from_zero, legend, look, save, thinned
 from orchestrator.report.traffic import trafficfigures
 
-_MOST_HOSTS = 8
 MOST_VIEWED = 3  # runs whose traffic is drawn: seven figures each
-_MOST_POINTS = 1500
-_STEPS = 150
-_KINDS = {"training": "training", "cross": "cross traffic"}
-_WAYS = {"out": "sent", "in": "received"}
 
 Draw = Callable[[Sequence[Run]], "tuple[Any, str] | None"]
 
@@ -43,6 +35,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
     plain: list[tuple[str, str, Draw]] = [
         ("iterations", "Iteration time", _iterations),
         ("cdf", "Distribution of the iteration time", _cdf),
+        ("over-load", "Iteration time over load", lambda runs: over_runs.drawn(over_runs.curves(runs))),
         ("loads", "Cross traffic: requested and received", _loads),
         ("injection", "Rates of generated cross traffic", schedules.injection),
         ("bytes", "Training bytes an iteration", _bytes),
@@ -60,9 +53,13 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
             pictures += _made(f"routing{suffix}", f"Tokens to experts{of_run}", routing.routing(run), folder)
             for name, title, drawing, caption in _views(run) if number <= MOST_VIEWED else ():
                 pictures += _made(f"{name}{suffix}", f"{title}{of_run}", (drawing, caption), folder)
-            pictures += _made(f"throughput{suffix}", f"Throughput of every host{of_run}", _throughput(run), folder)
-            pictures += _made(f"queue{suffix}", f"Queue at the contended port{of_run}", _queue(run), folder)
-            pictures += _made(f"tcp{suffix}", f"Round-trip time and congestion window{of_run}", _tcp(run), folder)
+            pictures += _made(
+                f"throughput{suffix}", f"Throughput of every host{of_run}", over_time.throughput_of_hosts(run), folder
+            )
+            pictures += _made(f"queue{suffix}", f"Queue at the contended port{of_run}", over_time.queue(run), folder)
+            pictures += _made(
+                f"tcp{suffix}", f"Round-trip time and congestion window{of_run}", over_time.round_trips(run), folder
+            )
     return pictures
 
 
@@ -94,7 +91,7 @@ def _iterations(runs: Sequence[Run]) -> tuple[Any, str] | None:
     drawing, (panel,) = figure(height_in=2.7)
     for run, job, label, color, style in drawn:
         at = (job.start_ns - run.origin_ns) / 1e9
-        panel.plot(*_thinned(at, job.seconds), color=color, linestyle=style, label=label, linewidth=1.1,
+        panel.plot(*thinned(at, job.seconds), color=color, linestyle=style, label=label, linewidth=1.1,
                    marker="." if len(at) <= 60 else "", markersize=5)  # fmt: skip
     shown = next((run for run in runs if run.windows), runs[0])
     for window in shown.windows:
@@ -112,16 +109,6 @@ def _iterations(runs: Sequence[Run]) -> tuple[Any, str] | None:
         "Each iteration at its start, mean over ranks. Shaded: the measured windows"
         + (f" of {shown.name}." if len(runs) > 1 else ".")
     )
-
-
-def _thinned(x: Any, y: Any) -> tuple[Any, Any]:
-    """At most _MOST_POINTS points: of each stretch its lowest and its highest one, so that no spike is lost."""
-    if len(x) <= _MOST_POINTS:
-        return x, y
-    edges = np.linspace(0, len(x), _MOST_POINTS // 2 + 1).astype(int)
-    stretches = list(itertools.pairwise(edges.tolist()))
-    keep = {begin + int(pick(y[begin:end])) for begin, end in stretches for pick in (np.argmin, np.argmax)}
-    return x[sorted(keep)], y[sorted(keep)]
 
 
 def _cdf(runs: Sequence[Run]) -> tuple[Any, str] | None:
@@ -144,7 +131,7 @@ def _cdf(runs: Sequence[Run]) -> tuple[Any, str] | None:
     for values, name, color, style in curves:
         share = np.arange(1, len(values) + 1) / len(values)
         x, y = np.concatenate((values[:1], values)), np.concatenate(([0.0], share))
-        panel.step(*_thinned(x, y), where="post", color=color, linestyle=style, label=name)
+        panel.step(*thinned(x, y), where="post", color=color, linestyle=style, label=name)
     panel.set(xlabel="iteration time (s)", ylabel="share of iterations", ylim=(0, 1.0))
     if len(curves) <= 12:
         legend(panel, columns=3)
@@ -173,7 +160,9 @@ def _loads(runs: Sequence[Run]) -> tuple[Any, str] | None:
     panel.set(xlim=(0, most), ylim=(0, most), xlabel="requested (Gbit/s)", ylabel="received (Gbit/s)")
     panel.set_aspect("equal", adjustable="box", anchor="W")
     panel.legend(loc="upper left", bbox_to_anchor=(1.03, 1.0))
-    return drawing, "One point a window and pair of hosts; layer 2, as captured where it is received" + _back(runs)
+    return drawing, "One point a window and pair of hosts; layer 2, as captured where it is received" + multiplied_back(
+        runs
+    )
 
 
 def _bytes(runs: Sequence[Run]) -> tuple[Any, str] | None:
@@ -211,119 +200,7 @@ def _bytes(runs: Sequence[Run]) -> tuple[Any, str] | None:
     panel.margins(x=0.14)
     panel.set(xlabel="TCP payload sent by a rank in an iteration (MB)", xlim=(0, None))
     legend(panel)
-    return drawing, "Without retransmissions, mean over ranks, against what the job should send by theory" + _back(runs)
-
-
-def _throughput(run: Run) -> tuple[Any, str] | None:
-    packets = run.table("packets")
-    hosts = [host for host in run.hosts if throughput.captured(packets, node=host.name, port=host.device or None)]
-    if not hosts or run.end_ns <= run.origin_ns:
-        return None
-    shown = hosts[:_MOST_HOSTS]
-    drawing, panels = figure(len(shown), height_in=0.8 + 1.05 * len(shown))
-    width = throughput.bin_width(packets)
-    step = max(1, (run.end_ns - run.origin_ns) // _STEPS // width) * width
-    for panel, host in zip(panels, shown, strict=True):
-        for kind, color in (("training", SERIES[0]), ("cross", SERIES[1])):
-            for direction, style in (("out", "-"), ("in", "--")):
-                match = {"node": host.name, "port": host.device or None, "direction": direction, "kind": kind}
-                at, rate = throughput.bins(packets, match).rate(run.origin_ns, run.end_ns, step)
-                if rate.any():
-                    label = f"{_KINDS[kind]}, {_WAYS[direction]}"
-                    panel.plot(at, rate * run.scale / 1e9, color=color, linestyle=style, label=label, linewidth=1.1)
-        panel.set_title(host.name, pad=3, loc="right")
-    panels[-1].set_xlabel("time since the first window began (s)")
-    top = max(panel.get_ylim()[1] for panel in panels)
-    for panel in panels:
-        panel.set(ylim=(0, top), xlim=(0, (run.end_ns - run.origin_ns) / 1e9))
-    drawing.supylabel("Gbit/s", fontsize=9)
-    legend(*panels)
-    left_out = f" {len(hosts) - len(shown)} more hosts are not drawn." if len(hosts) > len(shown) else ""
-    return drawing, f"Layer 2, in steps of {span_text(step / 1e9)}{_back([run])}{left_out}"
-
-
-def _queue(run: Run) -> tuple[Any, str] | None:
-    mine = run.counters(r"^qdisc\..*\.(drops|backlog_bytes)$")
-    if not mine.num_rows:
-        return None
-    keys = mine.group_by(["node", "port", "counter"]).aggregate([("value", "max"), ("value", "min")]).to_pylist()
-    queues = {(key["node"], key["port"], key["counter"].rpartition(".")[0]) for key in keys}
-
-    def trouble(queue: tuple[str, str, str]) -> tuple[float, float]:
-        amounts = {key["counter"].rpartition(".")[2]: (key["value_max"], key["value_min"]) for key in keys
-                   if (key["node"], key["port"], key["counter"].rpartition(".")[0]) == queue}  # fmt: skip
-        drops, backlog = amounts.get("drops", (0, 0)), amounts.get("backlog_bytes", (0, 0))
-        return (drops[0] or 0) - (drops[1] or 0), backlog[0] or 0
-
-    node, port, name = max(sorted(queues), key=trouble)
-    drawing, (above, below) = figure(2, height_in=3.0)
-    for panel, what, label in (
-        (above, "backlog_bytes", "backlog (kB)"),
-        (below, "drops", "packets dropped"),
-    ):
-        at, value = throughput.samples(mine, node=node, port=port, counter=f"{name}.{what}")
-        if len(at):
-            scaled = value / 1e3 if what == "backlog_bytes" else value - value[0]
-            x, y = _thinned((at - run.origin_ns) / 1e9, scaled)
-            panel.plot(x, y, color=SERIES[0 if panel is above else 1], linewidth=1.0)
-        panel.set(ylabel=label)
-        panel.set_ylim(bottom=0)
-    below.set_xlabel("time since the first window began (s)")
-    below.set_xlim(0, max((run.end_ns - run.origin_ns) / 1e9, 1e-3))
-    kind = name.removeprefix("qdisc.")
-    return drawing, (
-        f"Queueing discipline {kind} of {node}:{port}, the one that dropped most (else the fullest one); as it was, "
-        "not multiplied back. Drops are counted from the first sample."
-    )
-
-
-def _tcp(run: Run) -> tuple[Any, str] | None:
-    table = run.table("sockets")
-    if not table.num_rows or run.end_ns <= run.origin_ns:
-        return None
-    at = table["time_ns"].to_numpy() - run.origin_ns
-    # A step shorter than the sampling would show one node after the other.
-    step = max((run.end_ns - run.origin_ns) // _STEPS, _interval_ns(table), 1)
-    place = at // step
-    inside = (place >= 0) & (at < run.end_ns - run.origin_ns)
-    if not inside.any():
-        return None
-    drawing, panels = figure(2, height_in=3.0)
-    columns = (("rtt_s", 1e3, "RTT (ms)"), ("cwnd_segments", 1.0, "window (segments)"))
-    for panel, (column, factor, label) in zip(panels, columns, strict=True):
-        value = table[column].to_numpy(zero_copy_only=False).astype(np.float64)[inside] * factor
-        steps, groups = _grouped(place[inside], value)
-        x = (steps + 0.5) * step / 1e9
-        for q, color, style, name in ((50, SERIES[0], "-", "median"), (95, SERIES[1], "--", "95th percentile")):
-            panel.plot(x, [np.nanpercentile(g, q) if len(g) else np.nan for g in groups], color=color, linestyle=style,
-                       label=name, linewidth=1.1)  # fmt: skip
-        panel.set(ylabel=label)
-        panel.set_ylim(bottom=0)
-        panel.set_xlim(0, (run.end_ns - run.origin_ns) / 1e9)
-    panels[-1].set_xlabel("time since the first window began (s)")
-    legend(panels[0])
-    used = ", ".join(sorted({name for name in table["congestion"].unique().to_pylist() if name})) or "not recorded"
     return (
         drawing,
-        f"Over all sampled TCP connections of the data plane; congestion control: {used}. Not multiplied back.",
+        "Without retransmissions, mean over ranks, against what the job should send by theory" + multiplied_back(runs),
     )
-
-
-def _interval_ns(sockets: Any) -> int:
-    """The typical time between two samples of one node."""
-    import pyarrow.compute as pc
-
-    mine = sockets.filter(pc.equal(sockets["node"], sockets["node"][0]))
-    times = np.unique(mine["time_ns"].to_numpy())
-    return int(np.median(np.diff(times))) if len(times) > 1 else 0
-
-
-def _grouped(place: Any, value: Any) -> tuple[Any, list[Any]]:
-    order = np.argsort(place, kind="stable")
-    steps, starts = np.unique(place[order], return_index=True)
-    return steps, [part[~np.isnan(part)] for part in np.split(value[order], starts[1:])]
-
-
-def _back(runs: Sequence[Run]) -> str:
-    scales = sorted({run.scale for run in runs})
-    return "." if scales == [1] else f"; multiplied back by the scale ({', '.join(map(str, scales))})."

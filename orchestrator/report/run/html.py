@@ -14,7 +14,7 @@ from orchestrator.core.errors import StoreError
 from orchestrator.core.units import span_text
 from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, share, size
-from orchestrator.report.run import drawn_from, origin, timeline
+from orchestrator.report.run import drawn_from, origin, over_runs, timeline
 from orchestrator.report.run.collectives import measured
 from orchestrator.report.run.figures import MOST_VIEWED, draw_all
 from orchestrator.report.runs import Run, load
@@ -34,6 +34,7 @@ def render(runs: Sequence[Path], output: Path) -> Path:
         "title": _title(read),
         "runs": [_about(run) for run in read],
         "summary": [row for run in read for row in _summary(run)],
+        "over_runs": over_runs.rows(over_runs.curves(read)),
         "loads": [row for run in read for row in _loads(run)],
         "schedules": [line for run in read for line in drawn_from.told(run)],
         "variation": [row for run in read for row in _variation(run)],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from orchestrator.analysis.capture import capturesets, capturetables, flowtable
+from orchestrator.analysis.capture import capturesets, capturetables, flowtable, merging
 from orchestrator.analysis.capture.trace import Trace
 from orchestrator.core.errors import OrchError
 from tests.fuzz import mutate
@@ -32,7 +32,7 @@ def _read(data: bytes, folder: Path) -> None:
     path.write_bytes(data)
     one = capturesets.CaptureSet(name="x", files=(path,))
     found = capturesets.read_set(one, bin_ns=(1000, 10**6)[zlib.crc32(data) % 2], bin_budget=500)
-    _check(capturesets.merged([found, found]))
+    _check(merging.merged([found, found]))
 
 
 def _check(found: Trace) -> None:

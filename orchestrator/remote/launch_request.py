@@ -1,0 +1,50 @@
+"""How an agent is asked to start a launch, and what is said when it could not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import LaunchError, OrchError
+from orchestrator.parts import secret_env
+from orchestrator.parts.launch import Exited, Launch, Line, Listening, Ready
+
+
+def values(launch: Launch, deadline: Deadline, *, run_key: str, secrets: Mapping[str, str]) -> dict[str, Any]:
+    """What the agent has to know of a launch whose files lie in its folder."""
+    return {
+        "name": launch.name,
+        "argv": list(launch.argv),
+        "env": {
+            **launch.env,
+            **secret_env.filled(launch, secrets),
+            **({launch.run_key: run_key} if launch.run_key else {}),
+        },
+        "ready": _ready(launch.ready),
+        "ready_within_s": min(launch.ready_within_s, deadline.remaining),
+        "gate": launch.gate,
+        "follow": launch.follow,
+        "privileged": launch.privileged,
+    }
+
+
+def _ready(ready: Ready) -> dict[str, Any]:
+    if isinstance(ready, Line):
+        return {"kind": "line", "pattern": ready.pattern, "file": ready.file}
+    if isinstance(ready, Listening):
+        return {"kind": "listening", "port": ready.port}
+    return {"kind": "exited" if isinstance(ready, Exited) else "started"}
+
+
+def refused(launch: Launch, error: OrchError | OSError) -> LaunchError:
+    """Why a launch does not run: its files could not be put, or it did not start or get ready."""
+    if isinstance(error, OSError):
+        return LaunchError(f"{launch.name} cannot be put on the node: {error}", node=launch.node)
+    return LaunchError(
+        f"{launch.name} {error.message}" if error.tail or error.argv else f"{launch.name}: {error.message}",
+        node=launch.node,
+        argv=launch.argv,
+        tail=error.tail,
+        hint=error.hint,
+    )
