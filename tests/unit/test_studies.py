@@ -126,7 +126,29 @@ def test_the_project_s_own_study_keeps_to_what_it_promises():
     assert len(counts["vgg16", "iperf"]) >= 5
     assert min(counts["vgg16", "iperf"]) >= 15
     full = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
-    assert [{point.values["workload.ddp.model"] for point in one.points} for one in full] == [MODELS, MODELS]
+    assert [{point.values["workload.ddp.model"] for point in one.points} for one in full] == [MODELS] * 3
+
+
+def test_the_full_study_reaches_the_highest_loads_of_the_thesis():
+    (*_, heavy) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
+    loads = {point.resolved["traffic"][0]["websearch"]["load"] for point in heavy.points}
+    assert loads == {"23gbit", "24gbit", "24.65gbit"}
+    lasts = {point.experiment.measure.at_most for point in heavy.points}
+    assert min(lasts) >= 15 * 183, "of fifteen iterations as long as BERT-large's at 24.65 Gbit/s"
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_with_horovod_the_same_points_are_measured(quick):
+    plain = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=quick).sweeps
+    horovod = studyfile.load(PLAYBOOKS / "salamy-horovod.yaml", quick=quick).sweeps
+
+    def settings(definition):
+        told = [{path.replace("horovod", "ddp"): value for path, value in point.values.items()}
+                for point in definition.points]  # fmt: skip
+        return sorted(map(str, told))
+
+    assert [settings(one) for one in horovod] == [settings(one) for one in plain[:2]]
+    assert {name for one in horovod for point in one.points for name in point.resolved["workload"]} == {"horovod"}
 
 
 def test_the_study_at_full_size_fits_an_inventory_of_five_hosts(tmp_path):
@@ -144,7 +166,7 @@ def test_the_study_at_full_size_fits_an_inventory_of_five_hosts(tmp_path):
 
 
 def test_one_point_of_a_curve_is_checked_also_where_streams_go_hand_in_hand_with_loads():
-    (iperf, _) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
+    (iperf, *_) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
     models = {point.point: point.values["workload.ddp.model"] for point in iperf.points}
     assert sorted(models[point] for point in sweepplan.rechecked(iperf)) == sorted(MODELS)
 
