@@ -238,8 +238,8 @@ def test_values_from_a_variable_and_from_files(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(None, "there is no such file"), (b"", "is empty"), (b"\n", "is empty"), (b"a\0b", "zero byte"), (b"\xff", "no text"),
-     (b"x" * 70_000, "larger than 64 KiB")],
+    [(None, "there is no such file"), (b"", "is empty"), (b"\n", "is empty"), (b"a\0b", "zero byte"),
+     (b"\xff", "no text"), (b"x" * 70_000, "larger than 64 KiB")],
 )  # fmt: skip
 def test_what_a_file_cannot_give(tmp_path, content, told):
     path = tmp_path / "key"
