@@ -22,6 +22,7 @@ RECORD = np.dtype(
 )
 _ERRORS = {
     flow_sender.SHED: "shed: too many flows were open",
+    flow_sender.STARVED: "shed: the sender had no processor time for it",
     flow_sender.UNFINISHED: "unfinished when the sender was stopped",
     flow_sender.CLOSED: "closed by the sink",
 }

@@ -34,7 +34,7 @@ LOG = "collectives.jsonl"
 
 _MPI_PROGRAM = "mpi.collective_mpi"
 
-Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"]
+Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-receive"]
 
 
 class Config(TorchConfig):
@@ -70,7 +70,12 @@ class Config(TorchConfig):
     """Folder on the hosts with the programs of nccl-tests, built with MPI=1, where they are not on the PATH."""
 
     operations: tuple[Operation, ...] = Field(default=("all-reduce",), min_length=1)
-    """The operations, in the order in which each iteration passes over them; with nccl-tests a single one."""
+    """The operations, in the order in which each iteration passes over them; with nccl-tests a single one. In
+    `send-receive` each rank sends to the next one and receives from the one before it, as in nccl-tests."""
+
+    groups: int = Field(default=1, ge=1)
+    """Groups of ranks that each do every operation at the same time, such as the replicas of a model: neighbours in
+    rank order, so `hosts` says which links they share."""
 
     sizes: tuple[Annotated[Size, Field(gt=0)], ...] = Field(default=(1e6, 10e6, 100e6), min_length=1)
     """Message sizes as nccl-tests counts them, divided by the testbed's scale; rounded up to a float for each rank. For
@@ -86,6 +91,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     if found:
         return found
     found = _foreign_options(config)
+    found += _group_problems(config, len(ranks(config.hosts, topology)))
     if config.backend == "mpi":
         return [*found, *mpi_ranks.problems(config.hosts or []), *torch_ranks.transport_problems(config, "mpi")]
     if config.backend == "nccl-tests":
@@ -96,6 +102,22 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
             *torch_ranks.transport_problems(config, "nccl"),
         ]
     return found + torch_ranks.backend_problems(config, topology)
+
+
+def _group_problems(config: Config, count: int) -> list[Problem]:
+    """Groups that cannot be made of so many ranks, and what only torch.distributed has."""
+    found = []
+    if count % config.groups or count // config.groups < 2:
+        message = f"{count} ranks do not make {config.groups} groups of the same size, of two ranks or more"
+        found.append(Problem(at=("groups",), message=message, accepted=f"a divisor of {count}, at most {count // 2}"))
+    if config.backend in ("mpi", "nccl-tests"):
+        if config.groups > 1:
+            message = f"{config.backend} works on all ranks at once"
+            found.append(Problem(at=("groups",), message=message, accepted="1, or backend: gloo or nccl"))
+        if "send-receive" in config.operations:
+            message = f"is not among the operations of {config.backend} here"
+            found.append(Problem(at=("operations",), message=message, accepted="another one, or backend: gloo or nccl"))
+    return found
 
 
 def _foreign_options(config: Config) -> list[Problem]:
@@ -128,7 +150,11 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         return _mpi_launches(config, job, topology, passes)
     if config.backend == "nccl-tests":
         return nccl_tests.launches(_benchmark(config, job, topology), job, topology)
-    settings: Settings = {**torch_ranks.settings(config, job, seed=seed), **passes}
+    settings: Settings = {
+        **torch_ranks.settings(config, job, seed=seed),
+        **passes,
+        "groups": members(len(job.ranks), config.groups),
+    }
     return torch_ranks.launches(
         config, job, topology, program="torch.collective", settings=settings,
         footprint=footprints.unknown(len(job.ranks)),
@@ -215,7 +241,32 @@ def bus_factor(operation: str, world: int) -> float:
     """
     if operation == "all-reduce":
         return 2 * (world - 1) / world
-    return 1.0 if operation == "broadcast" else (world - 1) / world
+    return 1.0 if operation in ("broadcast", "send-receive") else (world - 1) / world
+
+
+def members(ranks: int, groups: int) -> list[list[int]]:
+    """The ranks of each group."""
+    size = ranks // groups
+    return [list(range(first, first + size)) for first in range(0, ranks, size)]
+
+
+def exchanged(config: Config, operation: str, ranks: int, size: float, *, backend: str = "gloo") -> tuple[Pairs, int]:
+    """Who sends how much to whom in one operation of all groups, and in how many rounds one after the other."""
+    own = ranks // config.groups
+    within = sent_in(operation, own, size, backend=backend, algorithm=config.algorithm)
+    pairs = {
+        (group[src], group[dst]): sent for group in members(ranks, config.groups) for (src, dst), sent in within.items()
+    }
+    return pairs, rounds(operation, own, backend=backend)
+
+
+def rounds(operation: str, world: int, *, backend: str) -> int:
+    """Messages of an operation that wait for one another: twice around a ring, once, along a tree, or none."""
+    if operation == "all-reduce" or (operation == "reduce-scatter" and backend == "gloo"):
+        return 2 * (world - 1)
+    if operation == "broadcast":
+        return math.ceil(math.log2(world))
+    return 1 if operation in ("send-receive", "all-to-all") else world - 1
 
 
 def sent_in(
@@ -228,6 +279,8 @@ def sent_in(
     """
     if operation == "all-to-all":
         return {(a, b): size / world for a in range(world) for b in range(world) if a != b}
+    if operation == "send-receive":
+        return between.turned(between.ring(world, size))
     if operation == "broadcast":
         return {(rank - (1 << (rank.bit_length() - 1)), rank): size for rank in range(1, world)}
     if operation == "reduce-scatter" and backend == "gloo":
@@ -246,15 +299,17 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
         sizes = nccl_tests.sizes(config.sizes, world, topology.scale)
     else:
         backend = "mpi" if config.backend == "mpi" else torch_ranks.backend_of(config, job.ranks)
-        sizes, times = tuple(_whole(asked / topology.scale, world) for asked in config.sizes), config.repeats
+        own = world // config.groups
+        sizes, times = tuple(_whole(asked / topology.scale, own) for asked in config.sizes), config.repeats
     once = between.summed(
-        sent_in(operation, world, size, backend=backend, algorithm=config.algorithm)
+        exchanged(config, operation, world, size, backend=backend)[0]
         for operation in config.operations
         for size in sizes
     )
     total = {pair: sent * times for pair, sent in once.items()}
     reduced = f", all-reduce by {config.algorithm}" if config.algorithm else ""
-    source = f"one pass of {', '.join(config.operations)}: rings, mesh and binomial tree on {backend}{reduced}"
+    at_once = f" in {config.groups} groups at once" if config.groups > 1 else ""
+    source = f"one pass of {', '.join(config.operations)}: rings, mesh and binomial tree on {backend}{reduced}{at_once}"
     return between.theory(job, total, parameters=0, source=source)
 
 

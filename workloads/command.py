@@ -24,6 +24,7 @@ from workloads.common.placement import WorkloadConfig, placement_problems
 from workloads.common.variables import Recorded
 from workloads.rank.external.command import Settings
 from workloads.readers.iteration_logs import LOG, read_iterations
+from workloads.readers.torch_profiles import read_profiles
 
 NAME = "command"
 
@@ -262,4 +263,5 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:  # no
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    return read_iterations(output, unknown=_UNKNOWN)
+    tables = read_iterations(output, unknown=_UNKNOWN)
+    return {**tables, **read_profiles(output, tables["iterations"])}

@@ -13,10 +13,13 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
+from orchestrator.parts.work import Replicated
 from workloads.common import between, model_training, modelled, torch_ranks
+from workloads.common.ddp_buckets import buckets
 from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.rank.torch.ddp import Settings
+from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
 
 NAME = "ddp"
@@ -28,7 +31,11 @@ class Config(ModelConfig):
     """A training with PyTorch DistributedDataParallel: all ranks hold the model and average their gradients."""
 
     bucket: Annotated[Size, Field(gt=0)] = 25 * 2.0**20
-    """Gradients are reduced in buckets of at least this size, the first one as well. Divided by the testbed's scale."""
+    """Gradients are reduced in buckets of at least this size. Divided by the testbed's scale."""
+
+    first_bucket: Annotated[Size, Field(gt=0)] | None = None
+    """Size of the first bucket, likewise. PyTorch's own default is 1mib, so that communication begins early. Default:
+    that of every bucket."""
 
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
     """What DDP's communication hook does to a bucket before it travels: halves its floats, or approximates its matrices
@@ -60,6 +67,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         **torch_ranks.settings(config, job, seed=seed, on_gpu=model_training.on_gpu(config, job)),
         **model_training.settings(config, topology, seed=seed),
         "bucket_mib": config.bucket / topology.scale / 2**20,
+        "first_bucket_mib": None if config.first_bucket is None else config.first_bucket / topology.scale / 2**20,
         "compression": config.compression,
         "powersgd_rank": config.powersgd_rank,
         "accumulate": config.accumulate,
@@ -95,5 +103,24 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
     return between.theory(job, between.ring(count, edge), parameters=moved, source=source)
 
 
+def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
+    """What a rank does in an iteration; of what cannot be predicted, why."""
+    if config.compute == "real":
+        return "real compute takes the time that it takes; compute: emulated, with the compute_time of the accelerator"
+    if config.compression == "powersgd":
+        return "there is no theory of PowerSGD's bytes; compression: none, fp16 or bf16"
+    layers = modelled.layers(config, topology)
+    return Replicated(
+        ranks=len(job.ranks),
+        forward_s=sum(forward_s for forward_s, _, _ in layers),
+        backward_s=sum(backward_s for _, backward_s, _ in layers),
+        passes=config.accumulate,
+        buckets=buckets(
+            layers, cap=config.bucket / topology.scale, element_bytes=_ELEMENT_BYTES[config.compression],
+            first=None if config.first_bucket is None else config.first_bucket / topology.scale,
+        ),
+    )  # fmt: skip
+
+
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    return read_training(output)
+    return {**read_training(output), **read_evaluations(output)}

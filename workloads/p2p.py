@@ -17,7 +17,8 @@ from workloads.common import between, model_training, modelled, torch_ranks
 from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.rank.torch.buckets import Settings
-from workloads.rank.torch.exchange import schedule
+from workloads.rank.torch.exchange import asking_share, schedule
+from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
 
 NAME = "p2p"
@@ -39,14 +40,18 @@ class Config(ModelConfig):
     servers: int = Field(default=1, ge=1)
     """Parameter server: how many of the first ranks are servers, each of an equal part of every bucket."""
 
-    order: Literal["ready", "layer", "reverse", "random"] | None = None
+    order: Literal["ready", "layer", "reverse", "random", "tic", "tac"] | None = None
     """Parameter server: the order in which workers pull, while their next forward pass begins; each layer waits for its
     own parameters. `ready`: each bucket as soon as its sum is there. The others once all of them are, as TensorFlow's
     synchronous replicas do: `layer`: priority to the layers that compute first; `reverse`: the last ones first;
-    `random`: another order each iteration, drawn from the seed. Default: all is pulled before the step ends."""
+    `random`: another order each iteration, drawn from the seed. `tic` and `tac` are TicTac's: computed after six
+    iterations in random orders from what the first worker computed, `tac` with its measured times. Default: all is
+    pulled before the step ends."""
 
-    peers: Literal["random", "round-robin"] = "random"
-    """Pair averaging: whether a rank asks any other one alike, or one after the other."""
+    peers: Literal["random", "uniform", "round-robin"] = "random"
+    """Pair averaging: whom a rank asks. `random`: as KungFu draws, any of all ranks, and the next one when it draws
+    itself, so that the next one is asked twice as often. `uniform`: any other one alike. `round-robin`: one after the
+    other."""
 
     bucket: Annotated[Size, Field(gt=0)] = 25 * 2.0**20
     """Gradients travel in buckets of at least this size. Divided by the testbed's scale."""
@@ -111,8 +116,13 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     world = len(job.ranks)
     pairs: dict[tuple[int, int], float] = {}
     if config.strategy == "pair-averaging":
-        one = moved * BYTES_PER_PARAMETER / (world - 1)
-        pairs = {(a, b): one for a in range(world) for b in range(world) if a != b}
+        size = moved * BYTES_PER_PARAMETER
+        pairs = {
+            (peer, rank): size * asking_share(config.peers, peer, rank=rank, world=world)
+            for rank in range(world)
+            for peer in range(world)
+            if peer != rank
+        }
         source = "pair averaging, each rank sends its weights once in the mean"
     else:
         for rank in range(world):
@@ -125,7 +135,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    return read_training(output)
+    return {**read_training(output), **read_evaluations(output)}
 
 
 def _hosts(job: Job) -> list[int]:

@@ -46,10 +46,14 @@ HEADER = struct.Struct("<QQ")
 START = (1 << 64) - 1
 
 # Errors beyond the kernel's numbers.
-SHED, UNFINISHED, CLOSED = 1000, 1001, 1002
+SHED, UNFINISHED, CLOSED, STARVED = 1000, 1001, 1002, 1003
 
 SPIN_NS = 60_000  # how long before a flow is due its worker stops sleeping
 LAUNCHES_A_TURN = 16
+# Flows that wait for nothing but this process. With so many, none is started before some are sent: a worker that went
+# on starting them when it was late sent 16 connections a quantum, and hardly a byte at three times what it can send.
+MOST_READY = 128
+LATEST_NS = 100_000_000  # how late a flow may be started meanwhile; a later one is shed
 QUANTUM_BYTES = 512 << 10
 LOWAT_BYTES = 1 << 20
 LOOK_NS = 50_000  # while there is something to send, how often to look for events
@@ -163,11 +167,8 @@ class Worker:
         look_ns = 0
         while not self.stopping:
             now = clock() - self.zero_ns
-            launched = 0
-            while pending and pending[0][1] <= now and launched < LAUNCHES_A_TURN:
-                self.launch(pending.popleft(), now)
-                launched += 1
-                now = clock() - self.zero_ns
+            if pending and pending[0][1] <= now:
+                now = self.start_due(now)
             if len(pending) < LOW_WATER and not self.ended:
                 self.refill()
             if fresh or busy:
@@ -185,6 +186,21 @@ class Worker:
                 self.wait(10_000_000)
             else:
                 return
+
+    def start_due(self, now: int) -> int:
+        """Start what is due, or, while too many flows wait to be sent, only shed what is late; the time afterwards."""
+        pending = self.pending
+        for _ in range(LAUNCHES_A_TURN):
+            if len(self.fresh) + len(self.busy) < MOST_READY:
+                self.launch(pending.popleft(), now)
+            elif now - pending[0][1] > LATEST_NS:
+                self.shed(pending.popleft(), now, STARVED)
+            else:
+                break
+            now = time.monotonic_ns() - self.zero_ns
+            if not pending or pending[0][1] > now:
+                break
+        return now
 
     def drained(self, now: int) -> bool:
         """Whether what is open after the last flow has had its time."""
@@ -207,10 +223,10 @@ class Worker:
 
     def launch(self, event: tuple[int, int, int, int], now: int) -> None:
         number, planned, size, sink = event
-        flow = Flow(number, planned, size, sink, now)
         if len(self.flows) >= self.spec["most_open"]:
-            self.log(flow, -1, SHED, 0)
+            self.shed(event, now, SHED)
             return
+        flow = Flow(number, planned, size, sink, now)
         if self.idle[sink]:
             flow.socket = connection = self.idle[sink].pop()
             flow.connected = now
@@ -335,12 +351,18 @@ class Worker:
     # The log
 
     def log(self, flow: Flow, at: int, code: int, again: int, port: int = 0) -> None:
-        self.records.append(
-            RECORD.pack(
-                flow.number, flow.planned, flow.start, flow.connected, flow.last, at, flow.size, flow.sent, flow.sink,
-                port, flow.port, code, again,
-            )
+        self.record(
+            flow.number, flow.planned, flow.start, flow.connected, flow.last, at, flow.size, flow.sent, flow.sink,
+            port, flow.port, code, again,
         )  # fmt: skip
+
+    def shed(self, event: tuple[int, int, int, int], now: int, code: int) -> None:
+        """Log a flow that is not started."""
+        number, planned, size, sink = event
+        self.record(number, planned, now, -1, -1, -1, size, 0, sink, 0, 0, code, 0)
+
+    def record(self, *fields: int) -> None:
+        self.records.append(RECORD.pack(*fields))
         if len(self.records) >= FLUSH_RECORDS:
             self.flush()
 

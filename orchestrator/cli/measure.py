@@ -1,11 +1,11 @@
-"""The commands that measure: `orch plan`, `run`, `sweep` and `study`."""
+"""The commands that measure: `orch plan`, `predict`, `run`, `sweep` and `study`."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
-from orchestrator.cli import compare_cli, options, study_cli, sweep_cli
+from orchestrator.cli import compare_cli, options, predict_cli, study_cli, sweep_cli
 from orchestrator.cli.commands import Commands
 
 
@@ -24,6 +24,15 @@ def register(commands: Commands) -> None:
         "--detect", metavar="SHARE", help="say how many nights and repetitions find such a change, as 2%%"
     )
     plan.add_argument("--verbose", action="store_true", help="list each process by itself, with environment and files")
+
+    predict = group.add(
+        "predict",
+        "predict how long iterations take, term by term, beside runs where there are any",
+        action=predict_cli.predict,
+        example="orch predict exp.yaml --what-if link=25gbit,100gbit --what-if mapping=default,customized",
+        more=predict_cli.MORE,
+    )
+    predict_cli.add_options(predict)
 
     run = group.add(
         "run",

@@ -11,6 +11,8 @@ from orchestrator.cli import options
 from orchestrator.cli.commands import Group
 from orchestrator.core import layout, terminal
 
+_TRACES = ("chakra", "kineto")
+
 
 def register(group: Group) -> None:
     """Add `orch query` and `orch tables`."""
@@ -48,13 +50,18 @@ def register_export(group: Group) -> None:
     """Add `orch export`."""
     export = group.add(
         "export",
-        "write a table over many runs to a file, or one run as a zip file",
+        "write a table over many runs to a file, or one run as a zip file or as traces for others' tools",
         action=_export,
         example="orch export iterations --experiment quickstart -o iterations.parquet",
     )
     options.results_to_read(export)
     options.filters(export)
-    export.add_argument("what", metavar="WHAT", help="a table (see orch tables), or `zip`")
+    export.add_argument(
+        "what",
+        metavar="WHAT",
+        help="a table (see orch tables); `zip`; `chakra`, execution traces of MLCommons' schema, or `kineto`, JSON for "
+        "HolisticTraceAnalysis: what each rank computed and communicated",
+    )
     export.add_argument("runs", metavar="RUN", nargs="*", help="of these runs (default: all)")
     export.add_argument(
         "-o",
@@ -62,7 +69,7 @@ def register_export(group: Group) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="FILE.csv, FILE.parquet or FILE.json; of `zip`, FILE.zip",
+        help="FILE.csv, FILE.parquet or FILE.json; of `zip`, FILE.zip; of `chakra` and `kineto` a folder",
     )
 
 
@@ -124,12 +131,25 @@ def _export(arguments: argparse.Namespace) -> int:
     from orchestrator.store import listing, query
 
     entries = listing.select(query.chosen(arguments.results, arguments.runs), options.filter_of(arguments))
+    if arguments.what in ("zip", *_TRACES) and len(entries) != 1:
+        raise ConfigError(f"{arguments.what}: {len(entries)} runs are selected; accepted: one")
+    if arguments.what in _TRACES:
+        return _export_traces(arguments, entries[0].path)
     if arguments.what == "zip":
-        if len(entries) != 1:
-            raise ConfigError(f"zip: {len(entries)} runs are selected; accepted: one")
         count = query.zipped(arguments.results, entries[0], arguments.output)
         print(f"{arguments.output}: {count} files of {entries[0].run}")
         return 0
     rows = query.export(arguments.results, entries, arguments.what, arguments.output)
     print(f"{arguments.output}: {rows} rows of {len(entries)} runs")
+    return 0
+
+
+def _export_traces(arguments: argparse.Namespace, run: Path) -> int:
+    from orchestrator.report.runs import Run
+    from orchestrator.report.traces import chakra, kineto
+    from orchestrator.store import remote
+
+    remote.fetch(arguments.results, [run])
+    written = {"chakra": chakra.write, "kineto": kineto.write}[arguments.what](Run(run), arguments.output)
+    print(f"{arguments.output}: traces of {len(written)} ranks")
     return 0

@@ -45,10 +45,9 @@ def problems(rule: PacketRule, topology: Topology) -> list[Problem]:
     """What does not fit the testbed."""
     if found := named_hosts.problems([(("host",), rule.host)], topology):
         return found
-    if not 1 <= rule.in_a_million < OF:
-        found.append(
-            Problem(at=("share",), message=f"{rule.share:g} is no share to take", accepted="0.0001% to 99.9999%")
-        )
+    if not (rule.share == 0 or 1 <= rule.in_a_million < OF):
+        accepted = "0%, or 0.0001% to 99.9999%"
+        found.append(Problem(at=("share",), message=f"{rule.share:g} is no share to take", accepted=accepted))
     if rule.where == "switch-port" and not topology.link(rule.host).switch_port:
         message = f"no agent runs on the switch of {rule.host}, so nothing can be set there"
         found.append(Problem(at=("where",), message=message, accepted="nic, or a local testbed"))
@@ -59,19 +58,24 @@ def requirements(rule: PacketRule, topology: Topology) -> list[Requirement]:
     """Nft at the place, ethtool and the right to change devices on every host."""
     node, device = _place(rule, topology)
     by = f"condition {rule.kind}"
+    needed = [need for host in topology.hosts for need in offload_change.requirements(host.name, by)]
+    if rule.share == 0:
+        return needed
     found = [
         Requirement(node=node, kind="program", what="nft", remedy=packages.remedy("nft"), needed_by=by),
         Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by),
     ]
     if topology.node(node).kind == "switch":
         found.append(Requirement(node=node, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by))
-    return [*found, *(need for host in topology.hosts for need in offload_change.requirements(host.name, by))]
+    return [*found, *needed]
 
 
 def changes(rule: PacketRule, topology: Topology) -> list[Change]:
-    """Offloads that make one packet of many off on every host, then the rule."""
+    """Offloads that make one packet of many off on every host, then the rule; a share of 0 is none."""
     node, device = _place(rule, topology)
     switched = [offload_change.off(rule.kind, host.name, host.device) for host in topology.hosts]
+    if rule.share == 0:
+        return switched
     return [*switched, _rule(rule, node, device, [host.address for host in topology.hosts])]
 
 

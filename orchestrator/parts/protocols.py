@@ -13,6 +13,7 @@ from orchestrator.parts.launch import Change, Launch, Requirement
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
+from orchestrator.parts.work import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,14 @@ class Workload(Part, Protocol):
     def theory(self, config: Any, job: Job, topology: Topology) -> Theory | None: ...
 
     def read(self, output: LaunchOutput) -> Mapping[str, Columns]: ...
+
+
+class Predictable(Workload, Protocol):
+    """A workload of which `orch predict` knows a model."""
+
+    def work(self, config: Any, job: Job, topology: Topology) -> Work | str:
+        """What the ranks do in an iteration; of what cannot be predicted, why, and what would be."""
+        ...
 
 
 class Traffic(Part, Protocol):

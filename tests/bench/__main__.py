@@ -22,7 +22,8 @@ from tests.bench.figure import Settings
 
 BENCHMARKS = (
     "start", "reader", "testbed", "samplers", "transport", "overhead", "load", "payload", "variants", "collectors",
-    "logs", "flow_generator", "nights", "validity", "store", "sweep", "calibrate", "size",
+    "logs", "flow_generator", "overload", "nights", "validity", "store", "sweep", "calibrate", "size",
+    "predict",
 )  # fmt: skip
 
 

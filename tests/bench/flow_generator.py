@@ -1,8 +1,9 @@
-"""What the flow generator reaches: bytes on time, saturation beside iperf3, lateness, connections, shedding."""
+"""What the flow generator does with what it can send: bytes on time, lateness, connections, shedding."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cross_traffic import distributions, generator, schedule
 from cross_traffic.agents import flow_schedule
@@ -37,16 +40,13 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A schedule that was sent: its log, processor time of both sides, the largest process, and its length."""
+    """A schedule that was sent: its log, what had arrived by its end, processor time of both sides, largest process."""
 
     log: flowlog.FlowLog
+    received_bps: float  # payload, at the sink, while the schedule lasted
+    received_bytes: int  # until the last flow had ended
     cpu_s: float
     peak_bytes: int
-    seconds: float
-
-    @property
-    def goodput_bps(self) -> float:
-        return self.log.acknowledged_bytes * 8 / self.seconds
 
 
 @contextmanager
@@ -93,22 +93,30 @@ def send(
     try:
         if receiving.stdout is None or receiving.stdout.readline() != b"listening\n":
             raise CommandError("the sink did not get ready")
-        began = time.monotonic()
         sending = _agent(between.sender, "flow_sender.py", sender, folders[1])
         peak, status, used = _waited(sending, receiving)
-        seconds = time.monotonic() - began
     finally:
         receiving.terminate()
         _, _, used_there = os.wait4(receiving.pid, 0)
         receiving.returncode = 0
     if status:
         raise CommandError(f"the sender ended with {status}")
+    log = flowlog.check(folders[1])
+    zero_ns = min(flow_records.records(path)[0] for path in folders[1].glob("flows.*.bin"))
+    before, inside, after = _arrived(folders[0], [zero_ns, zero_ns + log.seconds * 1e9, math.inf])
     return Sent(
-        log=flowlog.check(folders[1]),
+        log=log,
+        received_bps=(inside - before) * 8 / log.seconds,
+        received_bytes=round(after),
         cpu_s=used.ru_utime + used.ru_stime + used_there.ru_utime + used_there.ru_stime,
         peak_bytes=peak,
-        seconds=seconds,
     )
+
+
+def _arrived(folder: Path, instants_ns: Sequence[float]) -> list[float]:
+    """Bytes that all processes of a sink had counted at some instants."""
+    tables = [np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2) for path in folder.glob("received.*.csv")]
+    return [float(sum(np.interp(at, rows[:, 0], rows[:, 1]) for rows in tables)) for at in instants_ns]
 
 
 def _waited(sending: subprocess.Popen[bytes], receiving: subprocess.Popen[bytes]) -> tuple[int, int, Any]:
@@ -186,18 +194,6 @@ def _unlimited(settings: Settings, between: Pair, seconds: float) -> Iterator[Fi
     for realtime in (True, False):
         done = send(between, websearch(25e9, seconds), workers=2, realtime=realtime)
         yield from _late(f"25 Gbit/s, {'real-time' if realtime else 'normal'} priority", done)
-    rates, costs, peers, peer_costs = [], [], [], []
-    for _ in range(settings.times(5, 2)):
-        done = send(between, websearch(300e9, 1.5), workers=2, sinks=2, drain_s=30)
-        rates.append(done.goodput_bps / 1e9)
-        costs.append(done.cpu_s / (done.log.acknowledged_bytes / 1e9))
-        rate, cost = iperf(between, 3)
-        peers.append(rate / 1e9)
-        peer_costs.append(cost)
-    yield Figure(what="saturation, web search", unit="Gbit/s", values=tuple(rates), against="iperf3 -P 4",
-                 reference=tuple(peers))  # fmt: skip
-    yield Figure(what="processor time", unit="s/GB", values=tuple(costs), against="iperf3 -P 4",
-                 reference=tuple(peer_costs))  # fmt: skip
     wire = flow_schedule.wire_bytes(100, 1500)
     many = settings.times(40, 4)
     stream = schedule.spec(SMALL, load_bps=25_000 * wire * 8.0, mtu=1500, seed=5, duration_s=float(many))

@@ -39,9 +39,11 @@ OURS_ALLOWED = {
         "orchestrator.parts.rows",
         "orchestrator.parts.protocols",
         "orchestrator.parts.theory",
+        "orchestrator.parts.work",
         "orchestrator.parts.topology",
     ),
     *(
+        "orchestrator.core.intervals",
         "orchestrator.core.units",
         "orchestrator.core.errors",
         "orchestrator.parts.named_hosts",

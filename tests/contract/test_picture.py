@@ -34,6 +34,7 @@ def test_modules_lie_in_rooms():
 TWINS = {  # on purpose
     "clocks": "a reading, and what is judged by it",
     "traffic": "rows, and what is made of them",
+    "registry": "where parts are listed, and where papers are",
     "page": "what every page is made of, and that of a study",
     "comparison": "the page of a comparison of runs, and what a study's measured values are held against",
 }

@@ -24,7 +24,8 @@ PATIENCE_S = 120.0
 SEED = 7
 
 
-def _topology(scale: int) -> Topology:
+def topology(scale: int) -> Topology:
+    """This machine alone."""
     host = Node(name="h1", address="127.0.0.1", prefix=8, device="lo", python=sys.executable)
     return Topology(kind="local", nodes=(host,), links=(Link(host="h1", device="lo", rate=25e9),), scale=scale)
 
@@ -32,10 +33,10 @@ def _topology(scale: int) -> Topology:
 def loopback(workload: Any, count: int, *, scale: int = 100, **options: object) -> list[Launch]:
     """Launches of a workload's ranks on this machine alone."""
     config = workload.Config.model_validate({"hosts": ["h1"] * count, **options})
-    topology = _topology(scale)
-    assert workload.problems(config, topology) == []
-    job = Job(name="job0", index=_free_job_index(), ranks=ranks(config.hosts, topology))
-    launches: list[Launch] = workload.launches(config, job, topology, SEED)
+    where = topology(scale)
+    assert workload.problems(config, where) == []
+    job = Job(name="job0", index=_free_job_index(), ranks=ranks(config.hosts, where))
+    launches: list[Launch] = workload.launches(config, job, where, SEED)
     return launches
 
 

@@ -11,6 +11,7 @@ from rank_processes import SEED, loopback, others_end_with_one_line, running
 from tests.skipping import needs_torch
 from workloads import collective, ddp, p2p
 from workloads.rank.torch.exchange import pulling
+from workloads.rank.torch.pull_order import TRACED
 
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
 
@@ -79,6 +80,33 @@ def test_in_whatever_order_workers_pull_they_learn_the_same(order: str, served: 
     seen = [received[count * k : count * (k + 1)] for k in range(ITERATIONS)]
     told = [[f"bucket {n}" for n in pulling(order, buckets=count, iteration=k, seed=SEED)] for k in range(ITERATIONS)]
     assert seen == told
+
+
+@pytest.mark.variants
+@pytest.mark.parametrize("order", ["tic", "tac"])
+def test_an_order_computed_of_the_first_passes_is_that_of_the_layers_on_every_worker(order: str, tmp_path: Path):
+    """PyTorch computes one layer after the other, and of such a chain TicTac's orders are the layers'."""
+    launches = loopback(
+        p2p, 4, scale=1000, model="resnet50", compute_time="40ms", bucket="10mb", strategy="parameter-server",
+        servers=2, order=order,
+    )  # fmt: skip
+    with running(launches, tmp_path, extra=("--checksum",)) as started:
+        started.wait_ready()
+        started.go()
+        started.wait_iterations(TRACED + 3)
+        assert started.end() == [0] * 4
+        sums = [[json.loads(line)["checksum"] for line in started.lines(r)[: TRACED + 2]] for r in range(4)]
+        spans = [started.read(p2p, r, "spans") for r in (2, 3)]
+    assert sums[2] == sums[3]
+    assert len(set(sums[2])) == TRACED + 2, "weights move in every iteration"
+    for of_worker in spans:
+        received = [what for span, what in zip(of_worker["span"], of_worker["what"], strict=True) if span == "receive"]
+        once = received[::2]  # a half of each bucket comes from each server
+        count = len(set(once))
+        seen = [once[count * k : count * (k + 1)] for k in range(TRACED + 1)]
+        traced = [pulling("random", buckets=count, iteration=k, seed=SEED) for k in range(TRACED - 1)]
+        layers = [pulling("layer", buckets=count, iteration=k, seed=SEED) for k in range(2)]
+        assert seen == [[f"bucket {n}" for n in numbers] for numbers in (*traced, *layers)]
 
 
 def test_pair_averaging_draws_weights_together_and_spans_tell_of_it(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow.parquet as pq
 import pytest
 from orch_runs import killed_in_its_window, last_json, measured, nothing_is_left, orch, write
@@ -50,6 +52,34 @@ def experiment(tmp_path, **changes):
         "measure": {"warmup": 2, "iterations": 20, "at_most": "30s"},
         "validity": {"clock": "100ms"},
     }
+
+
+@pytest.mark.variants
+def test_what_pytorchs_profiler_recorded_of_it_is_in_the_tables_and_in_exported_traces(tmp_path):
+    changes = {
+        "argv": ["{python}", "profiled_training.py"],
+        "files": [str(Path(__file__).with_name("profiled_training.py"))],
+        "hosts": ["h1", "h2"],
+        "env": {"OMP_NUM_THREADS": "1"},
+        "iterations": {"pattern": r"step \d+ loss (?P<loss>\S+)"},
+    }
+    summary, results = measured(write(tmp_path, experiment(tmp_path, **changes)), tmp_path / "results")
+    (run,) = summary["runs"]
+    rows = pq.read_table(results / "own" / run["run"] / "tables/spans.parquet").to_pylist()
+    for rank in (0, 1):
+        mine = [row for row in rows if row["rank"] == rank]
+        reduced = [row for row in mine if row["span"] == "all-reduce"]
+        # Weights and biases of both layers, which are smaller than a bucket; the size is the observer's.
+        assert [row["bytes"] for row in reduced] == [4 * (300 * 200 + 200 + 200 + 1)] * len(reduced)
+        assert len(reduced) == 3, "a step each that was recorded"
+        assert {"forward", "backward", "step", "all-reduce"} <= {row["span"] for row in mine}
+        for row in reduced:
+            same = [other for other in mine if other["iteration"] == row["iteration"]]
+            assert min(o["start_ns"] for o in same if o["span"] == "forward") < row["start_ns"]
+            assert max(o["end_ns"] for o in same if o["span"] == "step") > row["end_ns"]
+    status, _, err = orch("export", "chakra", run["run"], "--results", results, "-o", tmp_path / "chakra")
+    assert status == 0, err
+    assert len(list((tmp_path / "chakra").rglob("*.et"))) == 2
 
 
 def test_its_iterations_are_measured_and_its_traffic_is_told_apart(tmp_path):

@@ -91,6 +91,27 @@ def test_workers_of_a_parameter_server_fetch_and_send_the_model(tmp_path):
 
 
 @pytest.mark.variants
+def test_a_workers_transfers_are_traced(tmp_path):
+    """Every variable is received and its gradient sent in each step, on the timeline of what the worker computes."""
+    workload = {"tensorflow": {**SERVED["tensorflow"], "trace": True}}
+    run = sealed(tmp_path, experiment(workload, iterations=12))
+    rows = run.rows("spans")
+    steps = {(row["rank"], row["iteration"]): row for row in run.rows("iterations")}
+    for key in [key for key in steps if key[1] >= 2][:20]:
+        mine = [row for row in rows if (row["rank"], row["iteration"]) == key]
+        for name in ("receive", "send"):
+            moved = [row for row in mine if row["span"] == name]
+            assert {row["what"].rpartition(", ")[2] for row in moved} == {"server 0"}
+            assert sum(row["bytes"] for row in moved) == pytest.approx(4 * VGG, rel=0.001)
+        assert {row["span"] for row in mine} == {"receive", "send", "forward", "backward"}
+        # TensorFlow tells instants in microseconds.
+        assert min(row["start_ns"] for row in mine) >= steps[key]["start_ns"] - 10_000
+        assert max(row["end_ns"] for row in mine) <= steps[key]["end_ns"] + 10_000
+        forward = next(row for row in mine if row["span"] == "forward")
+        assert max(row["end_ns"] for row in mine if row["span"] == "receive") <= forward["start_ns"] + 10_000
+
+
+@pytest.mark.variants
 def test_a_rank_killed_in_its_step_ends_the_run_and_until_then_what_listens_is_known(tmp_path):
     err = killed_in_its_window(tmp_path, experiment(MIRRORED), before=partial(listeners.as_known, "mirrored"))
     assert "training-rank1 ended with status -9" in err

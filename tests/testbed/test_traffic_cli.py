@@ -10,9 +10,12 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from orch_runs import wait_for
 
+from cross_traffic import generator
+from cross_traffic.agents import flow_sender
 from orchestrator.cli import main
 from tests import machine
 
@@ -80,6 +83,22 @@ def test_what_is_too_much_is_shed_and_told(tmp_path, port, capfd):
         status = send(tmp_path / "log", port, "--load", "100gbit", "--duration", "1s", "--most-open", "2")
     assert status == 3
     assert "shed: too many flows were open" in capfd.readouterr().out
+
+
+def test_a_sender_without_time_sheds_flows_and_sends_those_that_it_started(tmp_path, port, capfd):
+    """At any moment few flows are open: work on those that were started comes before more of them."""
+    with serving(tmp_path / "sink", port):
+        options = ["--load", "400gbit", "--duration", "1s", "--workers", "1"]
+        assert send(tmp_path / "log", port, *options) == 3
+    told = capfd.readouterr().out
+    assert "shed: the sender had no processor time for it" in told
+    assert "too many flows were open" not in told
+    _, rows = flow_records.records(tmp_path / "log/flows.0.bin")
+    started = rows[rows["dport"] > 0]
+    assert (started["error"] == 0).all()
+    opened, ended = np.sort(started["start"]), np.sort(started["acked"])
+    open_at_once = np.arange(1, len(opened) + 1) - np.searchsorted(ended, opened)
+    assert flow_sender.MOST_READY / 2 < open_at_once.max() < flow_sender.MOST_READY * 8
 
 
 def test_a_sink_that_is_not_there_is_one_error(tmp_path, port, capfd):

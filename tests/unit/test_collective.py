@@ -11,7 +11,7 @@ from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import collective
 from workloads.common.placement import ranks
-from workloads.readers.spans import common, merged, overlap
+from workloads.readers.spans import overlap
 
 
 def topology(hosts: int = 4, *, scale: int = 100) -> Topology:
@@ -76,9 +76,3 @@ def test_overlap_counts_every_instant_once() -> None:
     ]  # fmt: skip
     found = overlap(spans)
     assert found == {"compute_s": 40e-9, "communication_s": 40e-9, "overlap_s": 20e-9}
-
-
-def test_unions_and_intersections() -> None:
-    assert merged([(5, 7), (0, 2), (2, 3), (6, 9)]) == [(0, 3), (5, 9)]
-    assert common([(0, 3), (5, 9)], [(2, 6), (8, 12)]) == [(2, 3), (5, 6), (8, 9)]
-    assert common([], [(0, 1)]) == []

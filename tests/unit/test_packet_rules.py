@@ -108,7 +108,6 @@ def test_ecn_is_asked_for_on_every_host():
     ("options", "said"),
     [
         ({"host": "h9"}, "no host 'h9'"),
-        ({"share": "0%"}, "no share to take"),
         ({"share": "100%"}, "no share to take"),
         ({"share": "0.00001%"}, "no share to take"),
     ],
@@ -127,6 +126,15 @@ def test_a_switch_without_an_agent_cannot_lose_packets():
 def judged(**values):
     hits = Hits(**{"name": "loss at h2:eth0", "share": 0.01, "seen": 100_000, "hit": 1000, **values})
     return next(gate for gate in gates.judge(Evidence(window="w1", hits=(hits,)), Tolerances()) if gate.name == "hits")
+
+
+@pytest.mark.parametrize("part", [loss, ecn])
+def test_a_share_of_nothing_changes_offloads_alone(part):
+    config = part.Config(host="h2", share="0%")
+    assert part.problems(config, topology()) == []
+    some = part.changes(part.Config(host="h2", share="1%"), topology())
+    assert [change.name for change in part.changes(config, topology())] == [change.name for change in some[:-1]]
+    assert "nft" not in {need.what for need in part.requirements(config, topology())}
 
 
 @pytest.mark.parametrize(("hit", "passed"), [(1000, True), (1120, True), (1130, False), (870, False), (0, False)])

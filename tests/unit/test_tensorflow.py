@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import tensorflow
 from workloads.common import modelled
 from workloads.common.placement import ranks
+from workloads.rank.tensorflow.transfers import transfers
 
 HOSTS = ("h1", "h2", "h3", "h4")
 MIRRORED = {"strategy": "multi-worker-mirrored"}
@@ -54,6 +56,43 @@ def test_every_task_knows_the_cluster_and_itself() -> None:
     assert max(one.order for one in servers) < min(one.order for one in workers)
     ends = {(flow.src, flow.dst) for launch in started for flow in launch.flows}
     assert ("10.0.0.3", "10.0.0.2") in ends, "what a worker and a server send each other is training, too"
+
+
+def test_transfers_are_told_by_tensorflows_labels() -> None:
+    """As 2.15.1 writes them: of two variables one arrived and one gradient left, and a control edge is no transfer."""
+    worker, server = "/job:worker/replica:0/task:1/device:CPU:0", "/job:ps/replica:0/task:2/device:CPU:0"
+
+    def node(label: str, size: int, name: str = "RecvTensor") -> SimpleNamespace:
+        allocated = SimpleNamespace(allocation_description=SimpleNamespace(requested_bytes=size))
+        return SimpleNamespace(
+            node_name=name, timeline_label=label, all_start_micros=1_000, all_end_rel_micros=28,
+            output=[SimpleNamespace(tensor_description=allocated)],
+        )  # fmt: skip
+
+    stats = SimpleNamespace(dev_stats=[
+        SimpleNamespace(device=worker, node_stats=[
+            node(f"[0.8MB] [5.2Gb/s] edge_9_Read/ReadVariableOp from {server} to {worker}", 800_000),
+            node(f"[0B] [0.000000Mb/s] edge_36_GroupCrossDeviceControlEdges_0/Identity_2 from {server} to {worker}", 0),
+            node("mul = Mul(Identity, Const)", 800_000, "mul"),
+        ]),
+        SimpleNamespace(device=server, node_stats=[
+            node(f"[1.1MB] [23.7Gb/s] edge_32_mul_1 from {worker} to {server}", 9),
+        ]),
+    ])  # fmt: skip
+    assert list(transfers(stats)) == [
+        ("receive", "Read/ReadVariableOp, server 2", 800_000, 1_000, 1_028),
+        ("send", "mul_1, server 2", 9, 1_000, 1_028),
+    ]
+
+
+def test_a_trace_takes_parameter_servers() -> None:
+    where = topology()
+    config, _ = made(where, {**MIRRORED, "trace": True})
+    assert [problem.at for problem in tensorflow.problems(config, where)] == [("trace",)]
+    config, job = made(where, {**SERVED, "trace": True})
+    assert tensorflow.problems(config, where) == []
+    worker = tensorflow.launches(config, job, where, seed=1)[-1]
+    assert json.loads(worker.files["config.json"])["trace"] is True
 
 
 def test_without_servers_there_are_workers_alone() -> None:

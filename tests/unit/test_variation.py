@@ -6,19 +6,10 @@ import math
 
 import pyarrow as pa
 import pytest
+from made_tables import table
 
 from orchestrator.analysis.stats.iterations import series
 from orchestrator.analysis.windows import variation
-from orchestrator.parts.rows import TABLES
-from orchestrator.store.tables import schema
-
-
-def table(name: str, rows: list[dict[str, object]]) -> pa.Table:
-    defaults = {"int64": 0, "float64": 0.0, "string": "", "bool": False}
-    filled = [{**{c: defaults[kind] for c, kind in TABLES[name].items()}, "job": "a", **row} for row in rows]
-    return pa.Table.from_pylist(
-        [{"run": "r", "node": "h", "launch": "l", **row} for row in filled], schema=schema(name)
-    )
 
 
 def logged(*ranks: list[tuple[float, float]], idle: int | None = None) -> pa.Table:

@@ -207,9 +207,9 @@ def test_what_flows_weigh_on_the_wire_is_counted_alike_on_both_sides():
 
 
 GOOD = Generated(
-    source="websearch0", flows=5000, shed=0, unfinished=2, failed=0, late_p50_s=1e-5, late_p99_s=2e-4, late_max_s=3e-3,
-    planned_bps=1e8, acknowledged_bps=1e8, received_payload_bps=9.5e7, size_distance=0.01, size_limit=0.03,
-    gap_distance=0.02,
+    source="websearch0", flows=5000, shed=0, starved=0, unfinished=2, failed=0, late_p50_s=1e-5, late_p99_s=2e-4,
+    late_max_s=3e-3, planned_bps=1e8, acknowledged_bps=1e8, received_payload_bps=9.5e7, size_distance=0.01,
+    size_limit=0.03, gap_distance=0.02,
 )  # fmt: skip
 
 
@@ -217,7 +217,8 @@ GOOD = Generated(
     ("changes", "failed", "told"),
     [
         ({}, [], ""),
-        ({"shed": 1}, ["flows"], "1 shed"),
+        ({"shed": 1}, ["flows"], "0 failed, 1 shed (1 because too many were open, 0 for"),
+        ({"shed": 3, "starved": 3}, ["flows"], "3 shed (0 because too many were open, 3 for want of processor time)"),
         ({"failed": 6}, ["flows"], "6 failed"),
         ({"failed": 5}, [], ""),
         ({"flows": 0}, ["flows"], "planned none"),

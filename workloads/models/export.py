@@ -38,14 +38,17 @@ GPT = {
 
 FITTED = "Fitted to the iteration of four workers without cross traffic on 25 Gbit/s links in Salamy, Table 3.1"
 BY = "by gloo on links shaped to a hundredth of that (python -m tests.bench calibrate)."
+UNFITTED = "no published iteration time to fit a compute time to."
 # Reference batch a worker, forward plus backward of it in seconds, and where that comes from.
 CALIBRATED: dict[str, tuple[int, float, str]] = {
     "resnet50": (64, 0.148, f"{FITTED}, 0.16 s, {BY}"),
     "vgg16": (64, 0.236, f"{FITTED}, 0.37 s, {BY}"),
     "bert-large": (8, 0.408, f"{FITTED}, 0.84 s, {BY}"),
     "densenet161": (64, 0.371, f"{FITTED}, 0.38 s, {BY}"),
+    "resnet101": (64, 0.2824, f"That of resnet50 by FLOPs: {UNFITTED}"),
+    "bert-base": (8, 0.1177, f"That of bert-large by FLOPs: {UNFITTED}"),
 }
-UNCALIBRATED = "No published iteration time to fit a compute time to."
+UNCALIBRATED = UNFITTED.capitalize()
 
 
 def vision_layers(name: str) -> list[Layer]:

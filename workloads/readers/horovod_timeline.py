@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from bisect import bisect_right
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
+from workloads.readers import lines
 from workloads.readers.spans import overlap
 
 _BACKENDS = ("GLOO_", "MPI_", "NCCL_")
@@ -42,7 +42,7 @@ def read_timeline(output: LaunchOutput, name: str, iterations: Columns) -> Mappi
     """
     path = output.folder / name
     text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
-    events = list(_events(text))
+    events = list(lines.objects(text))
     origin_us = next((began for event in events if (began := _origin(event)) is not None), None)
     tables: dict[str, list[dict[str, Any]]] = {"spans": [], "overlaps": []}
     starts, ends = iterations["start_ns"], iterations["end_ns"]
@@ -69,19 +69,6 @@ def read_timeline(output: LaunchOutput, name: str, iterations: Columns) -> Mappi
 
 def _counted(tensors: int) -> str:
     return f"{tensors} tensors" if tensors > 1 else "a tensor"
-
-
-def _events(text: str) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON array of which the end may be missing."""
-    decoder, at = json.JSONDecoder(), text.find("{")
-    while at >= 0:
-        try:
-            event, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            return
-        if isinstance(event, dict):
-            yield event
-        at = text.find("{", at)
 
 
 def _origin(event: Mapping[str, Any]) -> int | None:

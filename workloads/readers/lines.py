@@ -24,6 +24,19 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
             yield record
 
 
+def objects(text: str) -> Iterator[dict[str, Any]]:
+    """The objects of a JSON array of which the end may be missing."""
+    decoder, at = json.JSONDecoder(), text.find("{")
+    while at >= 0:
+        try:
+            found, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(found, dict):
+            yield found
+        at = text.find("{", at)
+
+
 def is_whole(value: object) -> bool:
     """Whether it is a count, a place or an instant; a column holds 64 bits, of which one is left for sums."""
     return type(value) is int and 0 <= value < 2**62

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from orchestrator.core.intervals import Interval, overlap_s
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from workloads.readers import lines
 
 TRACE = "trace.jsonl"
-
-Interval = tuple[int, int]
 
 _TYPES = (str, str, str, int, int, int, int)  # lane, span, what, peer, bytes, begin and end by the monotonic clock
 
@@ -38,38 +37,7 @@ def overlap(spans: Iterable[Any]) -> dict[str, float]:
     lanes: dict[str, list[Interval]] = {"compute": [], "communication": []}
     for lane, *_, begin, end in spans:
         lanes.setdefault(lane, []).append((begin, end))
-    compute, communication = merged(lanes["compute"]), merged(lanes["communication"])
-    both = common(compute, communication)
-    return {
-        name: sum(end - begin for begin, end in intervals) / 1e9
-        for name, intervals in (("compute_s", compute), ("communication_s", communication), ("overlap_s", both))
-    }
-
-
-def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The union of intervals as disjoint ones in order."""
-    found: list[Interval] = []
-    for begin, end in sorted(intervals):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        else:
-            found.append((begin, end))
-    return found
-
-
-def common(some: list[Interval], others: list[Interval]) -> list[Interval]:
-    """The intersection of two unions of disjoint intervals in order."""
-    found = []
-    i = k = 0
-    while i < len(some) and k < len(others):
-        begin, end = max(some[i][0], others[k][0]), min(some[i][1], others[k][1])
-        if begin < end:
-            found.append((begin, end))
-        if some[i][1] < others[k][1]:
-            i += 1
-        else:
-            k += 1
-    return found
+    return overlap_s(lanes["compute"], lanes["communication"])
 
 
 def _is_whole(record: dict[str, Any]) -> bool:

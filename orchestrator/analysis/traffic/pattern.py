@@ -22,6 +22,9 @@ TAKES_PART = 0.05  # of what the busiest host both sends and receives
 BACKGROUND = 0.1  # of a typical edge: less is no part of a pattern, and does not speak against one
 EVEN = 0.25  # the weakest edge against the typical one, from which on edges count as equal
 
+IN_ORDER = "in launch order: each rank sends to the next one"
+AGAINST_ORDER = "against launch order: each rank sends to the one before it"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
@@ -108,9 +111,9 @@ def order_among(pattern: Pattern, ranks: Sequence[int]) -> str:
     place = [ranks.index(host) for host in pattern.hosts]
     steps = {(after - before) % len(place) for before, after in zip(place, [*place[1:], place[0]], strict=True)}
     if steps == {1}:
-        return "in launch order: each rank sends to the next one"
+        return IN_ORDER
     if steps == {len(place) - 1}:
-        return "against launch order: each rank sends to the one before it"
+        return AGAINST_ORDER
     return "not in launch order"
 
 

@@ -77,6 +77,7 @@ class Generated:
     source: str
     flows: int
     shed: int
+    starved: int  # of those shed: for want of the sender's processor time, not because too many were open
     unfinished: int  # open when it was stopped: neither lost nor done
     failed: int
     late_p50_s: float
@@ -207,8 +208,9 @@ def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Itera
     for made in generators:
         lost, limit = made.shed + made.failed, tolerances.lost_flows
         share = lost / made.flows if made.flows else math.inf
-        text = f"{made.source}: {made.flows} flows, {made.failed} failed, {made.shed} shed because too many were open"
-        text += "" if made.flows else ": it planned none in the window"
+        text = f"{made.source}: {made.flows} flows, {made.failed} failed, {made.shed} shed"
+        why = f" ({made.shed - made.starved} because too many were open, {made.starved} for want of processor time)"
+        text += why if made.shed else "" if made.flows else ": it planned none in the window"
         yield gate("flows", share <= limit and not made.shed, text, measured=share, limit=limit)
         if not made.flows:
             continue

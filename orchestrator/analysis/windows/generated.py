@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cross_traffic import flow_records
+from cross_traffic.agents import flow_sender
 from orchestrator.analysis.windows import gates
 from orchestrator.analysis.windows.course import Schedule
 from orchestrator.store import tables
@@ -19,6 +21,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 SHED, UNFINISHED = "shed", "unfinished"  # how the errors of such flows begin
+STARVED = flow_records.error_text(flow_sender.STARVED)
 SMALLEST_BYTES = 16  # of a flow: its header
 SEGMENT_HEADER_BYTES = 66
 SIGNIFICANCE = 1.95  # of a Kolmogorov-Smirnov distance times the root of the sample: one in a thousand exceeds it
@@ -98,6 +101,7 @@ def _one(source: str, flows: Any, *, plan: Any, sizes: Any, received: Any, windo
         source=source,
         flows=count,
         shed=sum(error.startswith(SHED) for error in errors),
+        starved=errors.count(STARVED),
         unfinished=sum(error.startswith(UNFINISHED) for error in errors),
         failed=sum(bool(error) and not error.startswith((SHED, UNFINISHED)) for error in errors),
         late_p50_s=float(quantiles[0]),

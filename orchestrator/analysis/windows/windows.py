@@ -22,6 +22,7 @@ from orchestrator.analysis.windows import (
     generated,
     hostevents,
     portcounts,
+    recorded,
     serving,
     steadiness,
     variation,
@@ -84,8 +85,7 @@ def measure(
         tables.read(folder, "one_way").to_pylist(),
         serving.samples(counters, tables.read(folder, "tasks"), manifest),
     )  # fmt: skip
-    moved = tables.read(folder, "spans", where=pc.field("lane") == "communication")
-    logged = {"iterations": iterations, "overlaps": tables.read(folder, "overlaps"), "spans": moved}
+    logged = recorded.logged(folder, iterations)
     measured: list[Window] = []
     sent_by: list[Mapping[str, Any]] = []  # rows of `generated`
     for window in manifest.windows:

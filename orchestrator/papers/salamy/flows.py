@@ -119,7 +119,7 @@ def draw(found: Sequence[Seen], folder: Path) -> list[Picture]:
                 "steps. Flow 1: training on a link of its own; flow 2: on the shared link; flow 3: cross traffic on it."
             )
             name = f"flows-{model}"
-            title = f"{model}: flows of two iterations (beside {_FIGURES.get(model, NOTHING)})"
+            title = f"{model}: flows of two iterations (as in {_FIGURES.get(model, NOTHING)})"
             pictures.append(Picture(name=name, title=title, caption=caption, svg=save(drawing, folder / name)))
     return pictures
 

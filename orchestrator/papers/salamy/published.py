@@ -80,6 +80,41 @@ class Point(_Printed):
     iteration_s: float
 
 
+class Shape(_Printed):
+    """A model's size as the table of models has it."""
+
+    parameters: int
+
+
+class SquareFit(_Printed):
+    """R2 of the fit with the square beside bursts; without a model the average over all series."""
+
+    r2: float
+
+
+class Factor(_Printed):
+    """So many times the time without cross traffic, or the time if all that is left of the link were used."""
+
+    traffic: Traffic
+    load_gbps: float
+    times: float
+
+
+class Scatter(printed.Printed):
+    """How far iterations scatter, as a share of their mean, on average at low or high loads; without traffic: all."""
+
+    what: Literal["variance", "p99"]
+    load: Literal["low", "high"]
+    traffic: Literal["", "websearch", "websearch-burst"]
+    share: float
+
+
+class Utilization(printed.Printed):
+    """The share of a bottleneck that is used."""
+
+    share: float
+
+
 class Salamy(printed.Data):
     """The thesis on training beside cross traffic."""
 
@@ -92,6 +127,12 @@ class Salamy(printed.Data):
     spare_capacity: tuple[Spare, ...]
     iteration_scale: tuple[IterationScale, ...]
     points: tuple[Point, ...]
+    shapes: tuple[Shape, ...]
+    square_fits: tuple[SquareFit, ...]
+    slowdowns: tuple[Factor, ...]
+    speedups: tuple[Factor, ...]
+    scatter: tuple[Scatter, ...]
+    utilization: tuple[Utilization, ...]
 
     def configuration(self, traffic: Traffic) -> Literal["A", "B"]:
         """Where the traffic meets the training: iperf in the sender's NIC (A), web search in the switch (B)."""

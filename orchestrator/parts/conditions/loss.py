@@ -26,7 +26,8 @@ class Config(Model):
     host: str
     """The host that packets are on their way to."""
     share: Share
-    """Probability that a packet is lost, such as 0.1%."""
+    """Probability that a packet is lost, such as 0.1%. With 0% no packet is, and offloads are off all the same: the
+    point that others are compared with."""
 
 
 def _rule(config: Config) -> PacketRule:

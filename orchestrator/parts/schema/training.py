@@ -28,6 +28,21 @@ TABLES: Mapping[str, Table] = {
             ),
         },
     ),
+    "accuracy": Table(
+        "an epoch of a rank that learns: its share of the held-out images, each of which one rank looks at",
+        {
+            "job": Column("string", "name of the job"),
+            "rank": Column("int64", "rank in the job"),
+            "window_name": Column("string", "that of the epoch's last iteration; empty outside of windows"),
+            "epoch": Column("int64", "epochs that have ended, from 1"),
+            "iteration": Column("int64", "the epoch's last one"),
+            "end_ns": Column("int64", "when that one ended and the evaluation began"),
+            "evaluation_s": Column("float64", "time of the evaluation, which is no part of an iteration"),
+            "samples": Column("int64", "held-out images of this rank"),
+            "correct": Column("int64", "those of them that its model classified right"),
+            "loss": Column("float64", "mean over them"),
+        },
+    ),
     "spans": Table(
         "something that a rank did in an iteration, from when to when",
         {
@@ -176,7 +191,11 @@ TABLES: Mapping[str, Table] = {
                 "TicTac's scheduling efficiency: 1 where the shorter of computing and communicating is "
                 "overlapped, below 0 where the rank also did neither",
             ),
-            "overlapped": Column("float64", "share of communication during which it computed"),
+            "overlapped": Column(
+                "float64",
+                "share of communication during which it computed; where rank 0 alone recorded collectives (Horovod's "
+                "Timeline), their instants are taken for those of every rank",
+            ),
             "orders": Column("int64", "distinct orders in which communications began; 0 where none was recorded"),
         },
     ),

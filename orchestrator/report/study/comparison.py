@@ -34,10 +34,15 @@ class Comparison:
     source: str
 
 
-def near(what: str, ours: Value, printed: Value, *, within: float = 0.1, unit: str = "", source: str) -> Comparison:
-    """Held to a share of the printed value: |ours / printed - 1| <= within."""
-    off = value(ours) / value(printed) - 1
-    return _held(what, ours, _text(printed, unit), off=off, good=abs(off) <= within, unit=unit, source=source,
+def near(
+    what: str, ours: Value, printed: Value, *, within: float = 0.1, unit: str = "", source: str, told: str = ""
+) -> Comparison:
+    """Held to a share of the printed value: |ours / printed - 1| <= within.
+
+    `told` is shown in the place of the value, where that is not printed but follows from the paper.
+    """
+    off = _off(ours, printed)
+    return _held(what, ours, told or _text(printed, unit), off=off, good=abs(off) <= within, unit=unit, source=source,
                  why=f"within {within * 100:.3g} %")  # fmt: skip
 
 
@@ -47,7 +52,7 @@ def between(
     """Held to a range; `printed` is the paper's value, where that is not the range itself."""
     told = f"{number(low)} to {number(high)}"
     shown = told if printed is None else number(printed)
-    off = math.nan if printed is None else value(ours) / printed - 1
+    off = math.nan if printed is None else _off(ours, printed)
     return _held(what, ours, _unit(shown, unit), off=off, good=low <= value(ours) <= high, unit=unit, source=source,
                  why=told)  # fmt: skip
 
@@ -68,7 +73,7 @@ def same(what: str, ours: float | str, printed: float | str, *, source: str) -> 
     """Held to equality: of counts, or of texts such as an order."""
     if isinstance(ours, str) or isinstance(printed, str):
         return holds(what, true=ours == printed, ours=str(ours), printed=str(printed), source=source, why="the same")
-    return _held(what, ours, number(printed), off=ours / printed - 1 if printed else math.nan, good=ours == printed,
+    return _held(what, ours, number(printed), off=_off(ours, printed), good=ours == printed,
                  source=source, why="the same")  # fmt: skip
 
 
@@ -84,7 +89,7 @@ def apart(what: str, ours: Value, printed: Value, *, unit: str = "", source: str
         return not_measured(what, _text(printed, unit), source=source)
     return Comparison(
         what=what, ours=_text(ours, unit), printed=_text(printed, unit),
-        difference=percent(value(ours) / value(printed) - 1) if value(printed) else "", verdict=APART, why=why,
+        difference=percent(_off(ours, printed)), verdict=APART, why=why,
         source=source,
     )  # fmt: skip
 
@@ -97,6 +102,11 @@ def not_measured(what: str, printed: str, *, source: str, why: str = NOT_MEASURE
 def value(of: Value) -> float:
     """The number, of an estimate its middle."""
     return of.value if isinstance(of, Estimate) else float(of)
+
+
+def _off(ours: Value, printed: Value) -> float:
+    """The difference as a share of the printed value; NaN where that is 0."""
+    return value(ours) / value(printed) - 1 if value(printed) else math.nan
 
 
 def percent(share: float) -> str:

@@ -48,9 +48,9 @@ def draw(view: View, *, whole: Traffic | None = None, scale: int = 1, place: str
     for name, title, made in (
         ("heatmap", "Who sends how much to whom", _heatmap(view, scale)),
         ("arrivals", "Arrivals of flows", _arrivals(lives, scale)),
-        ("flowchart", "Flows over time", _flow_chart(lives, view.cycle_s)),
+        ("flowchart", "Flows over time", flow_chart(lives, view.cycle_s)),
         ("total", "Throughput of everything together", _total(view, scale)),
-        ("zoom", "Pairs of hosts within a quarter of a second", _zoom(view, scale)),
+        ("zoom", "Pairs of hosts within a quarter of a second", zoom(view, scale)),
         ("shares", f"Training alone and beside {called(CROSS, view.traffic)}", _shares(view, scale)),
         ("period", "Iterations in the traffic, and sizes of messages", _period(view, scale)),
     ):
@@ -123,7 +123,7 @@ def _arrivals(found: Traffic, scale: int) -> tuple[Any, str] | None:
     return drawing, f"When each of the {drawn:,} 5-tuples (one a direction) was first seen, and the bytes it carried."
 
 
-def _flow_chart(found: Traffic, cycle_s: float) -> tuple[Any, str] | None:
+def flow_chart(found: Traffic, cycle_s: float) -> tuple[Any, str] | None:
     """Zerwas et al., figure 6."""
     rows = np.argsort(-found.wire_bytes, kind="stable")[:_MOST_FLOWS]
     rows = rows[found.wire_bytes[rows] > 0]
@@ -184,7 +184,7 @@ def _total(view: View, scale: int) -> tuple[Any, str] | None:
     )
 
 
-def _zoom(view: View, scale: int) -> tuple[Any, str] | None:
+def zoom(view: View, scale: int) -> tuple[Any, str] | None:
     """Zerwas et al., figure 7, centred on where the training sends most within a few of its iterations."""
     found = view.traffic
     mine = found.of(TRAINING) if found.of(TRAINING).any() else found.of(CROSS, OTHER)

@@ -13,6 +13,7 @@ from . import rank_settings
 from .iteration_log import IterationLog
 from .lifecycle import end_on_signal, fail, first_line, peer_lost
 from .scratch import own_scratch
+from .span_trace import Trace
 from .stepping import Step, iterate
 
 LEARNING_RATE = 0.01
@@ -28,14 +29,19 @@ class Build(Protocol[Given_contra]):
         ...
 
 
-def run(build: Build[Given_contra], *, framework: str) -> None:
-    """Be a rank; `framework` is what people are told did not start. Of its errors a RuntimeError is a peer's loss."""
+def run(build: Build[Given_contra], *, framework: str, trace: Trace | None = None) -> None:
+    """Be a rank; `framework` is what people are told did not start. Of its errors a RuntimeError is a peer's loss.
+
+    A `trace` that the steps add spans to is written down after each iteration.
+    """
     checksum = rank_settings.checksum_requested()
     log = IterationLog(Path("iterations.jsonl"))
     tidy = own_scratch()
 
     def flush() -> None:
         log.close()
+        if trace is not None:
+            trace.close()
         tidy()
 
     end_on_signal(flush)
@@ -45,6 +51,6 @@ def run(build: Build[Given_contra], *, framework: str) -> None:
     except (ImportError, RuntimeError, ValueError) as error:
         fail(f"{framework} did not start: {first_line(error)}")
     try:
-        iterate(step, log)
+        iterate(step, log, ended=None if trace is None else trace.close_iteration)
     except RuntimeError as error:
         peer_lost(error)

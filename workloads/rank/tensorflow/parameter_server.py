@@ -11,14 +11,19 @@ import json
 import os
 import sys
 import time
+from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
+from ..base import rank_settings
 from ..base.lifecycle import end_on_signal, fail, first_line
 from ..base.rank_settings import TrainingSettings
 from ..base.scratch import own_scratch
+from ..base.span_trace import COMMUNICATION, Trace
 from ..base.stepping import Step, timed
 from ..base.worker import LEARNING_RATE, run
 from ..compute.compute_clock import sharpen_timer
+from .transfers import transfers
 
 _EVERY_S = 0.2
 
@@ -27,6 +32,7 @@ class Settings(TrainingSettings):
     """What a worker is given."""
 
     meet_s: float  # for the first worker to initialize the variables
+    trace: bool  # whether spans are recorded
 
 
 def cluster() -> tuple[dict[str, list[str]], str, int]:
@@ -48,7 +54,7 @@ def serve() -> NoReturn:
     raise AssertionError("a server never ends by itself")
 
 
-def build(config: Settings, *, checksum: bool) -> Step:  # noqa: ARG001
+def build(config: Settings, *, checksum: bool, trace: Trace) -> Step:  # noqa: ARG001
     """Join the cluster, and lay the step out as a graph over the servers and this worker."""
     sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
     import tensorflow as tf
@@ -79,17 +85,31 @@ def build(config: Settings, *, checksum: bool) -> Step:  # noqa: ARG001
     if session is None:
         raise RuntimeError(f"the first worker has not initialized the variables within {config['meet_s']:g} s")
 
+    traced = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE) if config["trace"] else None
+
     def step(_iteration: int) -> dict[str, float]:
-        begin_ns = time.monotonic_ns()
+        told = v1.RunMetadata() if config["trace"] else None
+        begin_wall_ns, begin_ns = time.time_ns(), time.monotonic_ns()
         with plain_errors():
-            loss = float(session.run(trained))
+            loss = float(session.run(trained, options=traced, run_metadata=told))
         end_ns = time.monotonic_ns()
+        if told is not None:
+            record(trace, told.step_stats, shift_ns=begin_ns - begin_wall_ns)
+            trace.computed("forward", clockwork.begun_ns, clockwork.forward_ns)
+            trace.computed("backward", clockwork.forward_ns, clockwork.last_gradient_ns)
         begun_ns = clockwork.begun_ns
         fields = timed(begun_ns, clockwork.forward_ns, end_ns, wait_s=(end_ns - clockwork.last_gradient_ns) * 1e-9)
         fields["wait_s"] = round(fields["wait_s"] + (begun_ns - begin_ns) * 1e-9, 9)
         return fields | {"loss": loss, "samples": config["batch"]}
 
     return step
+
+
+def record(trace: Trace, step_stats: Any, *, shift_ns: int) -> None:
+    """Add what a step moved to the trace; `shift_ns` is the monotonic clock less the time since the epoch."""
+    for one in transfers(step_stats):
+        begin_ns, end_ns = (at * 1000 + shift_ns for at in (one.begin_us, one.end_us))
+        trace.add(COMMUNICATION, one.name, begin_ns=begin_ns, end_ns=end_ns, what=one.what, size=one.size)
 
 
 def step_over(model: Any, tf: Any) -> Any:
@@ -110,4 +130,5 @@ def step_over(model: Any, tf: Any) -> Any:
 def main() -> None:
     if "--serve" in sys.argv[1:]:
         serve()
-    run(build, framework="TensorFlow")
+    trace = Trace(Path("trace.jsonl"), wanted=rank_settings.load()["trace"])
+    run(partial(build, trace=trace), framework="TensorFlow", trace=trace)

@@ -23,8 +23,8 @@ class Settings(TorchSettings, computing.Settings):
     bucket_bytes: float  # least size of a bucket
     strategy: str
     servers: int
-    order: Literal["ready", "layer", "reverse", "random"] | None
-    peers: Literal["random", "round-robin"]
+    order: Literal["ready", "layer", "reverse", "random", "tic", "tac"] | None
+    peers: Literal["random", "uniform", "round-robin"]
     hosts: list[int]  # the number of each rank's host
 
 
@@ -58,8 +58,8 @@ def exchange(bucket: Bucket, rounds: Sequence[Round], rank: Rank[Settings]) -> N
     for one in rounds:
         begin_ns = time.monotonic_ns()
         landed = [torch.empty_like(bucket.flat[got.low : got.high]) for got in one.receives]
-        receiving = [_begun(dist.irecv(into, got.peer)) for got, into in zip(one.receives, landed, strict=True)]
-        sending = [_begun(dist.isend(bucket.flat[part.low : part.high], part.peer)) for part in one.sends]
+        receiving = [begun(dist.irecv(into, got.peer)) for got, into in zip(one.receives, landed, strict=True)]
+        sending = [begun(dist.isend(bucket.flat[part.low : part.high], part.peer)) for part in one.sends]
         what = f"bucket {bucket.number}"
         for got, into, work in zip(one.receives, landed, receiving, strict=True):
             work.wait()
@@ -72,7 +72,8 @@ def exchange(bucket: Bucket, rounds: Sequence[Round], rank: Rank[Settings]) -> N
             here.add_(into) if got.add else here.copy_(into)
 
 
-def _begun(work: dist.Work | None) -> dist.Work:
+def begun(work: dist.Work | None) -> dist.Work:
+    """A send or receive that was begun, in the group of the rank that began it."""
     if work is None:
         raise AssertionError("every rank is in the group of all")
     return work

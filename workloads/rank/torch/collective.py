@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from ..base import passes as benchmark
 from ..base.passes import Operation, floats_of, passes
 from ..base.stepping import Step
+from .buckets import begun
 from .context import Rank
 from .context import Settings as TorchSettings
 from .program import Join, run
 
 
 class Settings(TorchSettings, benchmark.Settings):
-    """What is passed over, on torch.distributed."""
+    """What is passed over, on torch.distributed, and the ranks of each group that does so."""
+
+    groups: Sequence[Sequence[int]]
 
 
-def operation(name: str, size: int, rank: Rank[Settings]) -> tuple[Operation, int]:
-    """What carries out the operation once, and its message in bytes."""
+def operation(name: str, size: int, rank: Rank[Settings], own: Sequence[int], group: Any) -> tuple[Operation, int]:
+    """What carries out the operation once in the group `group` of these ranks, and its message in bytes."""
     import torch
     import torch.distributed as dist
 
-    part = floats_of(size, rank.world)
-    whole = torch.ones(part * rank.world, device=rank.device)
+    world = len(own)
+    part = floats_of(size, world)
+    whole = torch.ones(part * world, device=rank.device)
     share = torch.ones(part, device=rank.device)
     result = torch.empty_like(whole)
+    place = own.index(rank.number)
+    after, before = own[(place + 1) % world], own[place - 1]
+
+    def send_receive() -> None:
+        for work in (dist.irecv(result, before, group=group), dist.isend(whole, after, group=group)):
+            begun(work).wait()
+
     done: dict[str, Operation] = {
-        "all-reduce": lambda: dist.all_reduce(whole),
-        "all-gather": lambda: dist.all_gather_into_tensor(result, share),
-        "reduce-scatter": lambda: dist.reduce_scatter_tensor(share, whole),
-        "all-to-all": lambda: dist.all_to_all_single(result, whole),
-        "broadcast": lambda: dist.broadcast(whole, 0),
+        "all-reduce": lambda: dist.all_reduce(whole, group=group),
+        "all-gather": lambda: dist.all_gather_into_tensor(result, share, group=group),
+        "reduce-scatter": lambda: dist.reduce_scatter_tensor(share, whole, group=group),
+        "all-to-all": lambda: dist.all_to_all_single(result, whole, group=group),
+        "broadcast": lambda: dist.broadcast(whole, own[0], group=group),
+        "send-receive": send_receive,
     }
-    return done[name], 4 * part * rank.world
+    return done[name], 4 * part * world
 
 
 def build(rank: Rank[Settings]) -> Join:
@@ -38,18 +53,25 @@ def build(rank: Rank[Settings]) -> Join:
 
 
 def prepare(rank: Rank[Settings]) -> Step:
-    """Make the messages; what is given passes over all of them once."""
+    """Make the groups and the messages; what is given passes over all of them once."""
+    import torch
+    import torch.distributed as dist
+
+    group, own = None, rank.config["groups"][0]
+    if len(rank.config["groups"]) > 1:
+        for members in rank.config["groups"]:  # all ranks make all of them, in the same order
+            made = dist.new_group(list(members))
+            if rank.number in members:
+                group, own = made, members
 
     def finished() -> None:
         """Return when the device has done what was asked of it; a CPU's operations have ended when they return."""
-        import torch
-
         if rank.device.type == "cuda":
             torch.cuda.synchronize()
 
     return passes(
-        lambda name, size: operation(name, size, rank), rank.config, rank.trace, number=rank.number, world=rank.world,
-        finished=finished,
+        lambda name, size: operation(name, size, rank, own, group), rank.config, rank.trace, number=rank.number,
+        world=len(own), finished=finished,
     )  # fmt: skip
 
 

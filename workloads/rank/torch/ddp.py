@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Optional
 
 from ..base.stepping import Step, timed
-from ..compute import computing
-from .context import LEARNING_RATE, Rank
+from ..compute import computing, optimizers
+from .context import Rank
 from .context import Settings as TorchSettings
 from .program import Join, run
 
@@ -25,6 +25,7 @@ class Settings(TorchSettings, computing.Settings):
     """How DDP reduces."""
 
     bucket_mib: float  # least size of a bucket
+    first_bucket_mib: Optional[float]  # of the first one, where it is another
     compression: Literal["none", "fp16", "bf16", "powersgd"]
     powersgd_rank: int
     accumulate: int  # passes of an iteration
@@ -70,19 +71,26 @@ def register_hook(model: torch.nn.parallel.DistributedDataParallel, rank: Rank[S
         model.register_comm_hook(None, traced(hook, rank.trace, element_bytes=element_bytes))
 
 
+def bucket_sizes(config: Settings) -> dict[str, Any]:
+    """DDP's argument for them: one size for all buckets, or the first one's and that of all others."""
+    first = config["first_bucket_mib"]
+    if first is None:
+        return {"bucket_cap_mb": config["bucket_mib"]}
+    return {"bucket_cap_mb_list": [first, config["bucket_mib"]]}
+
+
 def prepare(work: Compute, rank: Rank[Settings]) -> Step:
     """Wrap the model; what is given does one iteration."""
-    import torch
     from torch.nn.parallel import DistributedDataParallel
 
     config, trace = rank.config, rank.trace
     model = DistributedDataParallel(
         work.module,
         device_ids=[rank.device] if rank.device.type == "cuda" else None,
-        bucket_cap_mb=config["bucket_mib"],
+        **bucket_sizes(config),
     )
     register_hook(model, rank)
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, fused=True)
+    optimizer = optimizers.of_torch(config, model.parameters())
     passes = config["accumulate"]
 
     def step(_iteration: int) -> dict[str, float]:
@@ -119,7 +127,7 @@ def prepare(work: Compute, rank: Rank[Settings]) -> Step:
             **rank.checksum_of(work.module),
         }
 
-    return step
+    return work.evaluated(step)
 
 
 def build(rank: Rank[Settings]) -> Join:

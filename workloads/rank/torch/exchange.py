@@ -1,7 +1,9 @@
 """Who sends which part of a gradient to whom, in which order, for each synchronization strategy: plain arithmetic.
 
 The graphs are those of KungFu: STAR, TREE and BINARY_TREE_STAR reduce along a tree and broadcast along it; CLIQUE does
-so along as many stars as there are ranks, each for its part of the gradient.
+so along as many stars as there are ranks, each for its part of the gradient; RING along as many chains. What differs:
+KungFu cuts tensors into chunks of 1 MiB, and a hash of a chunk's name says which star or chain takes it; here each
+takes an equal part.
 """
 
 from __future__ import annotations
@@ -83,6 +85,21 @@ def pulling(order: str, *, buckets: int, iteration: int, seed: int) -> list[int]
     elif order == "random":
         random.Random(f"{seed} {iteration}").shuffle(numbers)  # noqa: S311
     return numbers
+
+
+def asked(drawn: int, *, rank: int, world: int) -> int:
+    """Whom a rank of KungFu's PairAveraging asks when it has drawn one of all `world` ranks: itself means the next.
+
+    So the next rank is asked twice as often as each of the others.
+    """
+    return (rank + 1) % world if drawn == rank else drawn
+
+
+def asking_share(peers: str, peer: int, *, rank: int, world: int) -> float:
+    """The share of a rank's iterations in which it asks `peer`: by `asked` where peers are `random`, else all alike."""
+    if peers == "random":
+        return sum(asked(drawn, rank=rank, world=world) == peer for drawn in range(world)) / world
+    return 0.0 if peer == rank else 1 / (world - 1)
 
 
 def _parts(size: int, count: int) -> list[tuple[int, int]]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from ..base.lifecycle import peer_lost
 from ..base.stepping import Step, timed
-from ..compute import computing
+from ..compute import computing, optimizers
 from . import parameter_server
 from .buckets import Bucket, Settings, exchange, split
-from .context import LEARNING_RATE, Rank, gradient_of
+from .context import Rank, gradient_of
+from .exchange import asked
 from .program import Join, run
 
 if TYPE_CHECKING:
@@ -132,9 +133,11 @@ class PairAverager:
             peer_lost(error)
 
     def peer(self, iteration: int) -> int:
-        """Whom to ask: any other rank alike, or one after the other."""
-        rank, world = self._rank.number, self._rank.world
-        if self._rank.config["peers"] == "random":
+        """Whom to ask: as KungFu draws, any other rank alike, or one after the other."""
+        rank, world, peers = self._rank.number, self._rank.world, self._rank.config["peers"]
+        if peers == "random":
+            return asked(self._choose.randrange(world), rank=rank, world=world)
+        if peers == "uniform":
             return self._choose.choice([other for other in range(world) if other != rank])
         return (rank + 1 + iteration % (world - 1)) % world
 
@@ -228,14 +231,19 @@ def asynchronous(work: Compute, rank: Rank[Settings], optimizer: torch.optim.Opt
 
 
 def build(rank: Rank[Settings]) -> Join:
-    import torch
+    config = rank.config
+    servers = config["servers"] if config["strategy"] == "parameter-server" else 0
+    place = max(0, rank.number - servers)  # a server computes nothing: its place among those that do is never used
+    work = computing.build(config, rank=place, world=rank.world - servers, device=rank.device)
 
-    work = computing.build(rank.config, rank=rank.number, world=rank.world, device=rank.device)
-    optimizer = torch.optim.SGD(work.module.parameters(), lr=LEARNING_RATE)
-    if rank.config["order"] is not None:
-        return lambda: parameter_server.prepare(work, rank)
-    make = asynchronous if rank.config["strategy"] == "pair-averaging" else synchronous
-    return lambda: make(work, rank, optimizer)
+    def join() -> Step:
+        if config["order"] is not None:
+            return parameter_server.prepare(work, rank)
+        make = asynchronous if config["strategy"] == "pair-averaging" else synchronous
+        step = make(work, rank, optimizers.of_torch(config, work.module.parameters()))
+        return work.evaluated(step) if rank.number >= servers else step
+
+    return join
 
 
 def main() -> None:

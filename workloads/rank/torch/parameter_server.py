@@ -13,22 +13,31 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..base.stepping import Step
+from ..compute import optimizers
 from .buckets import Bucket, Settings, exchange, split
-from .context import LEARNING_RATE, Rank, gradient_of
-from .exchange import pulling
+from .context import Rank, gradient_of
+from .pull_order import PullOrder
 
 if TYPE_CHECKING:
     import torch
 
     from ..compute.computing import Compute
 
-_READY = "ready"  # the order in which nothing is held back
-
 
 class Transfers:
     """A thread that carries one round of one bucket after the other; who waits for a bucket learns of its failure."""
 
-    def __init__(self, name: str, buckets: list[Bucket], half: slice, rank: Rank[Settings]) -> None:
+    def __init__(
+        self,
+        name: str,
+        buckets: list[Bucket],
+        half: slice,
+        rank: Rank[Settings],
+        *,
+        carried: Callable[[int, float], None] = lambda _number, _seconds: None,
+    ) -> None:
+        """`carried` hears of each bucket's number and how long it took."""
+        self._carried = carried
         self._todo: queue.SimpleQueue[Bucket] = queue.SimpleQueue()
         self._done: list[queue.SimpleQueue[Exception | None]] = [queue.SimpleQueue() for _ in buckets]
         self._half = half
@@ -47,12 +56,14 @@ class Transfers:
     def _serve(self) -> None:
         while True:
             bucket = self._todo.get()
+            begin_ns = time.monotonic_ns()
             try:
                 exchange(bucket, bucket.rounds[self._half], self._rank)
             except RuntimeError as error:
                 for done in self._done:
                     done.put(error)
                 return
+            self._carried(bucket.number, (time.monotonic_ns() - begin_ns) * 1e-9)
             self._done[bucket.number].put(None)
 
 
@@ -66,18 +77,19 @@ class Server:
         self._rank = rank
         self._module = work.module
         self._buckets = split(work.module, rank)
+        self._order = PullOrder(self._buckets, rank)
         self._pulls = Transfers("pulls", self._buckets, _PULL, rank)
         self._update = _updates(self._buckets, rank)
 
     def step(self, iteration: int) -> dict[str, float]:
-        config, begin_ns = self._rank.config, time.monotonic_ns()
+        begin_ns = time.monotonic_ns()
         for bucket in self._buckets:
             bucket.flat.zero_()
             exchange(bucket, bucket.rounds[_PUSH], self._rank)
-            if config["order"] == _READY:
+            if self._order.at_once:
                 self._pulls.begin(bucket)
-        if config["order"] != _READY:
-            for bucket in _in_order(self._buckets, self._rank, iteration):
+        if not self._order.at_once:
+            for bucket in self._order.of(iteration):
                 self._pulls.begin(bucket)
         for bucket in self._buckets:
             self._pulls.wait(bucket)
@@ -99,7 +111,9 @@ class Worker:
         self._work, self._rank = work, rank
         self._buckets = split(work.module, rank)
         self._pushes = Transfers("pushes", self._buckets, _PUSH, rank)
-        self._pulls = Transfers("pulls", self._buckets, _PULL, rank)
+        self._order = PullOrder(self._buckets, rank)
+        self._passes = self._order.passes
+        self._pulls = Transfers("pulls", self._buckets, _PULL, rank, carried=self._passes.pulled)
         self._update = _updates(self._buckets, rank)
         self._complete: set[int] = set()
         self._next = 0
@@ -125,9 +139,13 @@ class Worker:
                 module.register_forward_pre_hook(lambda _module, _inputs, needed=needed: self._need(needed))
 
     def _need(self, buckets: list[Bucket]) -> None:
+        self._passes.reach(bucket.number for bucket in buckets)
         late = [bucket for bucket in buckets if bucket.number in self._stale]
-        if not late:
-            return
+        if late:
+            self._wait(late)
+        self._passes.compute()
+
+    def _wait(self, late: list[Bucket]) -> None:
         begin_ns = time.monotonic_ns()
         self._rank.trace.computed("forward", self._computing_ns, begin_ns)
         for bucket in late:
@@ -145,7 +163,7 @@ class Worker:
             self._complete.add(bucket.number)
         while self._next in self._complete:
             self._pushes.begin(self._buckets[self._next])
-            if self._rank.config["order"] == _READY:
+            if self._order.at_once:
                 self._pulls.begin(self._buckets[self._next])
             self._next += 1
 
@@ -156,8 +174,10 @@ class Worker:
         self._complete.clear()
         for bucket in self._buckets:
             bucket.missing = len(bucket.parameters)
+        self._passes.begin()
         loss = self._work.loss(self._work.module)
         self._need(self._buckets)
+        self._passes.end()
         forward_ns = time.monotonic_ns()
         loss.backward()
         value = loss.item()
@@ -169,8 +189,8 @@ class Worker:
             self._pushes.wait(bucket)
         end_ns = time.monotonic_ns()
         self._stale = {bucket.number for bucket in self._buckets}
-        if config["order"] != _READY:
-            for bucket in _in_order(self._buckets, self._rank, iteration):
+        if not self._order.at_once:
+            for bucket in self._order.of(iteration):
                 self._pulls.begin(bucket)
         return {
             "forward_s": round((forward_ns - begin_ns - self._waited_ns) * 1e-9, 9),
@@ -183,25 +203,17 @@ class Worker:
         }
 
 
-def _in_order(buckets: list[Bucket], rank: Rank[Settings], iteration: int) -> list[Bucket]:
-    config = rank.config
-    numbers = pulling(config["order"] or _READY, buckets=len(buckets), iteration=iteration, seed=config["seed"])
-    return [buckets[number] for number in numbers]
-
-
 def _updates(buckets: list[Bucket], rank: Rank[Settings]) -> Callable[[Bucket], None]:
     """What updates the parameters of a bucket from the sum that it holds, and forgets their gradients."""
-    import torch
-
     workers = rank.world - rank.config["servers"]
-    optimizers = [torch.optim.SGD(bucket.parameters, lr=LEARNING_RATE) for bucket in buckets]
+    steps = [optimizers.of_torch(rank.config, bucket.parameters) for bucket in buckets]
 
     def update(bucket: Bucket) -> None:
         bucket.flat.div_(workers)
         for parameter in bucket.parameters:
             parameter.grad = bucket.view(parameter)
-        optimizers[bucket.number].step()
-        optimizers[bucket.number].zero_grad()
+        steps[bucket.number].step()
+        steps[bucket.number].zero_grad()
 
     return update
 

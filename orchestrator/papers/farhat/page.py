@@ -1,0 +1,86 @@
+"""The page that holds sixteen workers of Horovod against what Farhat and Ghobadi found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orchestrator.core.errors import StoreError
+from orchestrator.papers.farhat import durations, overlapping, proportion, ring_order
+from orchestrator.papers.farhat.published import Count, Farhat, farhat
+from orchestrator.papers.farhat.trainings import Training, trainings
+from orchestrator.report.study.comparison import Comparison, at_least, not_measured
+from orchestrator.report.study.content import Content, Section
+from orchestrator.store.rundir import Entry
+
+ACCURACY = (
+    "the trainings of this study emulate compute and learn nothing: accuracy over time takes real compute and a data "
+    "set; and the page at hand prints no time"
+)
+
+
+def content(entries: Sequence[Entry], folder: Path) -> Content:
+    """All sections of these runs; StoreError when none of them is a captured training with Horovod."""
+    found = trainings(entries)
+    if not found:
+        raise StoreError("nothing to show: none of these runs has a valid, captured window of Horovod", hint="orch ls")
+    printed = farhat()
+    models = sorted({one.model for one in found})
+    return Content(
+        made_of=f"{len(found)} points, {sum(one.runs for one in found)} windows, {len(models)} models",
+        sections=(
+            proportion.section(found, printed.finding("proportional"), folder),
+            ring_order.section(found, printed.finding("ring"), printed.count("workers")),
+            durations.section(found, printed, folder),
+            overlapping.section(found, printed.finding("timeline"), folder),
+            _rest(models, printed),
+        ),
+        limits=tuple(_limits(found)),
+    )
+
+
+def _rest(models: Sequence[str], printed: Farhat) -> Section:
+    count, accuracy = printed.count("models"), printed.finding("accuracy")
+    return Section(
+        title="Models and time to accuracy",
+        text=f"Models here: {', '.join(models)}. Which five the paper trains stands in its Table 1, not at hand.",
+        comparisons=(
+            _models(len(models), count),
+            not_measured("time to accuracy", accuracy.text, source=accuracy.source, why=ACCURACY),
+        ),
+    )
+
+
+def _models(measured: int, count: Count) -> Comparison:
+    if measured < count.value:
+        return not_measured("models", str(count.value), source=count.source, why=f"{measured} were measured")
+    return at_least("models", measured, count.value, source=count.source)
+
+
+def _limits(found: Sequence[Training]) -> Iterator[str]:
+    yield (
+        "Only the first page of the paper is at hand. It prints findings in words; where one is held to a number, the "
+        "number is this project's and stands beside the verdict."
+    )
+    scales = sorted({one.scale for one in found} - {1})
+    if scales:
+        yield (
+            f"Sizes and rates were divided by {' and '.join(map(str, scales))} and are multiplied back here; durations "
+            "are as measured. Messages by which Horovod's workers agree are not divided, so multiplied back they weigh "
+            "as many times too much: small models send more than theory says by just these."
+        )
+    if any(one.emulated for one in found):
+        yield (
+            "Compute was emulated: layers wait for their share of a given time, and the time is proportional to the "
+            "batch by assumption. What a batch does to the duration is therefore what of its time cannot be hidden."
+        )
+    crowded = [one.label for one in found if one.crowded]
+    if crowded:
+        yield (
+            f"In {len(crowded)} of {len(found)} points the run itself kept the machine's processors busy, so that they "
+            f"set the durations, and not the network alone: {'; '.join(crowded)}."
+        )
+    yield (
+        "The paper trains on GPUs of Google Compute Engine; the page at hand says neither the rate of its links nor "
+        "how many workers share one. Here each worker has a host and a link of its own."
+    )

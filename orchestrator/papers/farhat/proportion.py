@@ -1,0 +1,132 @@
+"""Observation (i): what workers exchange in an iteration, over the size of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.analysis.stats import linear
+from orchestrator.analysis.stats.linear import Regression
+from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.papers.farhat.published import Finding
+from orchestrator.papers.farhat.trainings import LIBRARIES, Training
+from orchestrator.report.run.figures import Picture
+from orchestrator.report.study.comparison import Comparison, holds, not_measured, percent
+from orchestrator.report.study.content import Section, Table
+from orchestrator.report.study.text import Rows, mb, number
+from orchestrator.report.style import SERIES, figure, from_zero, legend, look, save
+
+TITLE = "Data an iteration against the model size"
+LEAST_R2 = 0.99
+MOST_INTERCEPT = 0.05  # of the mean volume: a line that misses the origin by more is no proportion
+
+Sizes = Mapping[str, tuple[float, float]]  # by model: its bytes, and the bytes of an iteration
+
+
+def section(found: Sequence[Training], finding: Finding, folder: Path) -> Section:
+    """A line through the models of each library, with its fit, beside theory."""
+    sizes = {library: by_model(found, library) for library in dict.fromkeys(one.library for one in found)}
+    lines = {library: line(of) for library, of in sizes.items()}
+    judged = [judge(library, line, sizes[library], finding) for library, line in lines.items() if line is not None]
+    if not judged:
+        why = "fewer than three models were measured over one library"
+        judged = [not_measured("models", finding.text, source=finding.source, why=why)]
+    return Section(
+        title=TITLE,
+        text=(
+            "TCP payload of all workers in an iteration, from captures, without what was sent again; a model's size is "
+            "that of its parameters in 32 bits. A line is drawn through one value a model, the mean over its points."
+        ),
+        pictures=(_drawn(sizes, lines, folder),) if sizes else (),
+        comparisons=tuple(judged),
+        tables=(_table(found),),
+    )
+
+
+def by_model(found: Sequence[Training], library: str) -> dict[str, tuple[float, float]]:
+    """Of each model over a library its bytes and those of an iteration, the mean over points; smallest model first."""
+    mine = sorted((one for one in found if one.library == library), key=lambda one: one.model_bytes)
+    return {
+        model: (mine_of[0].model_bytes, float(np.mean([one.payload for one in mine_of])))
+        for model in dict.fromkeys(one.model for one in mine)
+        if (mine_of := [one for one in mine if one.model == model])
+    }
+
+
+def judge(library: str, fitted: Regression, sizes: Sizes, finding: Finding) -> Comparison:
+    """Whether volumes are a line through the origin: what proportional says."""
+    mean = float(np.mean([volume for _, volume in sizes.values()]))
+    off = fitted.intercept.estimate.value / mean
+    of = slope(fitted)
+    told = f"{number(of.value)} ({number(of.low)} to {number(of.high)})"
+    return holds(
+        f"{len(sizes)} models over {LIBRARIES[library]}",
+        true=fitted.r2 >= LEAST_R2 and abs(off) <= MOST_INTERCEPT,
+        ours=f"{told} bytes a byte of the model, R2 {fitted.r2:.5f}, intercept {percent(off)} of the mean volume",
+        printed=finding.text, source=finding.source,
+        why=f"R2 at least {LEAST_R2:g}, intercept within {MOST_INTERCEPT * 100:g} % of the mean volume",
+    )  # fmt: skip
+
+
+def line(sizes: Sizes) -> Regression | None:
+    """The least-squares line through a volume for each model; None with fewer than three models."""
+    size, volume = _columns(sizes)
+    return linear.fit(volume, {"size": size}, {})
+
+
+def slope(fitted: Regression) -> Estimate:
+    """Bytes an iteration for each byte of the model."""
+    return fitted.of("size")[0].estimate
+
+
+def _columns(sizes: Sizes) -> tuple[list[float], list[float]]:
+    return [size for size, _ in sizes.values()], [volume for _, volume in sizes.values()]
+
+
+def _table(found: Sequence[Training]) -> Table:
+    rows: Rows = [
+        (
+            one.label + (", Timeline" if one.timeline else ""), str(one.workers), mb(one.model_bytes), mb(one.payload),
+            mb(one.theory), percent(one.payload / one.theory - 1), f"{one.payload / one.model_bytes:.2f}",
+            str(one.flows), str(one.big_flows), str(one.runs),
+        )
+        for one in sorted(found, key=lambda one: (one.library, one.model_bytes, one.link_bps, one.batch or 0))
+    ]  # fmt: skip
+    caption = (
+        "MB (1e6 bytes) an iteration at full size. Theory is that of a ring of N workers, 2 (N - 1) x the model; what "
+        "goes beyond it are the messages by which Horovod's workers agree, which no scale divides. Flows count one a "
+        "direction; big ones carry 99 % of the payload."
+    )
+    head = ("training", "workers", "model", "sent", "theory", "off", "sent / model", "flows", "big flows", "windows")
+    return Table(TITLE, caption, head, rows)
+
+
+def _drawn(sizes: Mapping[str, Sizes], lines: Mapping[str, Regression | None], folder: Path) -> Picture:
+    with look():
+        drawing, (volumes, ratios) = figure(2, height_in=5.0)
+        for number_of, (library, of) in enumerate(sizes.items()):
+            color = SERIES[number_of % len(SERIES)]
+            x, y = (np.array(column) / 1e6 for column in _columns(of))
+            volumes.plot(x, y / 1e3, color=color, marker="o", linestyle="", markersize=5, label=LIBRARIES[library])
+            ratios.plot(x, y / x, color=color, marker="o", linestyle="", markersize=5)
+            if (fitted := lines[library]) is not None:
+                ends = np.array([0.0, x.max() * 1.05])
+                on_line = fitted.intercept.estimate.value / 1e9 + slope(fitted).value * ends / 1e3
+                volumes.plot(ends, on_line, color=color, linewidth=1.1)
+            _named(volumes, of)
+        volumes.set(ylabel="GB an iteration, all workers")
+        ratios.set(xlabel="size of the model (MB)", ylabel="bytes sent a byte of the model")
+        from_zero(volumes)
+        from_zero(ratios)
+        volumes.set_xlim(left=0)
+        legend(volumes)
+        caption = "Above: volumes and the line through them. Below: volume over size, constant where proportional."
+        return Picture(name="proportion", title=TITLE, caption=caption, svg=save(drawing, folder / "proportion"))
+
+
+def _named(panel: Any, sizes: Sizes) -> None:
+    for model, (size, volume) in sizes.items():
+        panel.annotate(model, (size / 1e6, volume / 1e9), xytext=(5, -10), textcoords="offset points", fontsize=8)

@@ -1,0 +1,72 @@
+"""The topology between workers: the ring that captures show, against the order in which workers were launched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.analysis.traffic.pattern import AGAINST_ORDER, IN_ORDER
+from orchestrator.papers.farhat.published import Count, Finding
+from orchestrator.papers.farhat.trainings import LIBRARIES, Ring, Training
+from orchestrator.report.study.comparison import Comparison, holds, not_measured, same
+from orchestrator.report.study.content import Section, Table
+from orchestrator.report.study.text import NOTHING, Rows
+
+TITLE = "Ring of the workers against the launch order"
+
+
+def section(found: Sequence[Training], finding: Finding, workers: Count) -> Section:
+    """Of each library whether all its captured windows are rings of the launch order, and which way they turn."""
+    by_library = {name: [one for one in found if one.library == name] for name in LIBRARIES}
+    return Section(
+        title=TITLE,
+        text=(
+            "The ring is the closed way through all workers along which payload travels, whatever they are called; it "
+            "is recovered from the matrix of bytes alone. The paper does not say which way its ring turns."
+        ),
+        comparisons=(
+            same("workers", float(max(one.workers for one in found)), float(workers.value), source=workers.source),
+            *(judge(LIBRARIES[name], mine, finding) for name, mine in by_library.items()),
+        ),
+        tables=(_table(by_library),),
+    )
+
+
+def judge(library: str, mine: Sequence[Training], finding: Finding) -> Comparison:
+    """Whether every window over a library shows workers next to each other in the ring as they were launched."""
+    rings = [ring for one in mine for ring in one.rings]
+    if not rings:
+        return not_measured(library, finding.text, source=finding.source)
+    kept = [ring for ring in rings if ring.order in (IN_ORDER, AGAINST_ORDER)]
+    ways = sorted({ring.order or f"no ring: {ring.shape}" for ring in rings})
+    return holds(
+        library, true=len(kept) == len(rings), ours=f"in {len(kept)} of {len(rings)} windows; {'; '.join(ways)}",
+        printed=finding.text, source=finding.source, why="neighbours in the ring were launched one after the other",
+    )  # fmt: skip
+
+
+def _table(by_library: dict[str, list[Training]]) -> Table:
+    rows: Rows = [
+        (LIBRARIES[library], " ".join(launched), " → ".join(ring.hosts) if ring.order else NOTHING, f"{ring.score:.2f}",
+         _back(ring), ring.order or f"no ring: {ring.shape}", str(count))
+        for library, mine in by_library.items()
+        for (launched, ring), count in _alike(mine)
+    ]  # fmt: skip
+    caption = (
+        "Score: share of the bytes on the ring's edges, lowered where an edge is missing or weak. Back: payload on the "
+        "same edges the other way, as a share of the ring's, the highest of the windows."
+    )
+    head = ("library", "launched", "ring as captured", "score", "back", "direction", "windows")
+    return Table(TITLE, caption, head, rows)
+
+
+def _back(ring: Ring) -> str:
+    return f"{ring.reverse:.2%}"
+
+
+def _alike(mine: Sequence[Training]) -> list[tuple[tuple[tuple[str, ...], Ring], int]]:
+    """Of windows with the same launch order and the same ring the one with most payload the other way, and how many."""
+    groups: dict[tuple[tuple[str, ...], ...], list[Ring]] = {}
+    for one in mine:
+        for ring in one.rings:
+            groups.setdefault((one.launched, ring.hosts, (ring.shape, ring.order)), []).append(ring)
+    return [((key[0], max(rings, key=lambda ring: ring.reverse)), len(rings)) for key, rings in groups.items()]

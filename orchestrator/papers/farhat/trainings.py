@@ -1,0 +1,153 @@
+"""A point of the study as its sections need it: what was set, how long iterations took, what captures and logs show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.analysis.compare import points
+from orchestrator.analysis.compare.points import Point
+from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.analysis.traffic import hidden, pattern, traffic
+from orchestrator.analysis.traffic.hidden import Hidden
+from orchestrator.analysis.traffic.volumes import of_job
+from orchestrator.report.study.seen import Seen, seen
+from orchestrator.store.rundir import Entry
+
+LIBRARIES = {"gloo": "Gloo", "mpi": "Open MPI"}  # by what `controller` calls them
+PARAMETER_BYTES = 4  # Horovod averages float32; what `compression` halves is left out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ring:
+    """What a window's payload looks like between hosts: shape, hosts in the order of sending, how well that fits.
+
+    `order` says how it runs against the launch order, empty where it is no ring; `reverse` is the payload on the same
+    edges the other way, as a share.
+    """
+
+    shape: str
+    hosts: tuple[str, ...]
+    score: float
+    order: str
+    reverse: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """A rank: shares of the collectives' time, and of what its host sent, while it computed; NaN where unknown."""
+
+    rank: int
+    of_time: float
+    of_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """A point; sizes in bytes at full size, times in seconds, rates in bit/s, payload an iteration of all workers."""
+
+    model: str
+    library: str  # gloo or mpi
+    workers: int
+    timeline: bool
+    emulated: bool
+    crowded: bool  # in some window the run itself kept the processors busy (gate own-processors)
+    scale: int
+    model_bytes: float
+    link_bps: float
+    batch: int | None
+    computing_s: float
+    seconds: Estimate
+    runs: int
+    payload: float
+    theory: float
+    flows: int
+    big_flows: int
+    launched: tuple[str, ...]
+    rings: tuple[Ring, ...]
+    overlaps: tuple[Overlap, ...]
+    lanes: frozenset[str]  # of the spans that ranks recorded
+
+    @property
+    def label(self) -> str:
+        """What was set, for people."""
+        batch = "" if self.batch is None else f", {self.batch} samples"
+        return f"{self.model} over {LIBRARIES[self.library]}, {self.link_bps / 1e9:g} Gbit/s{batch}"
+
+
+def trainings(entries: Sequence[Entry]) -> list[Training]:
+    """Every point of these runs that trains with Horovod, uncompressed, and was captured."""
+    return [
+        _training(point, found)
+        for point in points.pooled(entries)
+        if point.job.workload == "horovod" and point.value("workload.*.compression", "none") == "none"
+        and point.job.theory is not None and (found := list(seen(point)))
+    ]  # fmt: skip
+
+
+def _training(point: Point, found: Sequence[Seen]) -> Training:
+    theory = point.job.theory
+    if theory is None:
+        raise AssertionError("a point without theory was left out")
+    volumes = [one.volume for one in found]
+    launched = tuple(rank.node for rank in sorted(point.job.ranks, key=lambda rank: rank.rank))
+    return Training(
+        model=str(point.value("workload.*.model", "")),
+        library=str(point.value("workload.*.controller", "gloo")),
+        workers=len(launched),
+        timeline=bool(point.value("workload.*.timeline", False)),
+        emulated=point.job.compute != "real",
+        crowded=any(
+            gate.name == "own-processors" and gate.passed is False for one in point.windows for gate in one.record.gates
+        ),
+        scale=point.scale,
+        model_bytes=float(theory.parameters * PARAMETER_BYTES * point.scale),
+        link_bps=min(link.rate for link in point.manifest.topology.links if link.host in launched),
+        batch=point.value("workload.*.batch"),
+        computing_s=float(np.mean([window.iterations(point.job.name).compute_s.mean() for window in point.windows])),
+        seconds=point.mean_s,
+        runs=len(point.windows),
+        payload=float(np.mean([volume.step_payload for volume in volumes])),
+        theory=theory.bytes_per_iteration * len(launched) * point.scale,
+        flows=round(np.mean([volume.flows for volume in volumes])),
+        big_flows=round(np.mean([len(volume.big) for volume in volumes])),
+        launched=launched,
+        rings=tuple(ring(one, launched) for one in found),
+        overlaps=_overlaps(found[0]),
+        lanes=frozenset(lane for one in found for lane in one.run.table("spans")["lane"].unique().to_pylist()),
+    )
+
+
+def ring(one: Seen, launched: Sequence[str]) -> Ring:
+    """The pattern of the training's payload in a window, its direction against the launch order, and what ran back."""
+    hosts = one.traffic.hosts
+    bytes_of = traffic.matrix(one.traffic, of_job(one.traffic, one.window.manifest.jobs[0].name))
+    found = pattern.infer(bytes_of)
+    ahead = sum(bytes_of[edge] for edge in found.edges)
+    back = sum(bytes_of[after, before] for before, after in found.edges)
+    alone = len(set(launched)) == len(launched)
+    return Ring(
+        shape=found.shape, hosts=tuple(hosts[host] for host in found.hosts), score=found.score,
+        order=pattern.order_among(found, [hosts.index(host) for host in launched]) if alone else "",
+        reverse=float(back / ahead) if ahead else float("nan"),
+    )  # fmt: skip
+
+
+def _overlaps(one: Seen) -> tuple[Overlap, ...]:
+    """Both shares of every rank that has one, in a window."""
+    job = one.window.manifest.jobs[0]
+    nothing = float("nan")
+    timed = {
+        row.rank: nothing if row.overlapped is None else row.overlapped
+        for row in one.window.record.variation if row.job == job.name and row.rank >= 0
+    }  # fmt: skip
+    hosts = {rank.rank: rank.node for rank in job.ranks}
+    sent: dict[int, Hidden] = {
+        row.rank: row for row in hidden.hidden(one.traffic, one.run.table("iterations"), job=job.name, hosts=hosts)
+    }
+    return tuple(
+        Overlap(rank=rank, of_time=timed.get(rank, nothing), of_bytes=sent[rank].share if rank in sent else nothing)
+        for rank in sorted(hosts)
+    )

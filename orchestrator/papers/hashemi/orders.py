@@ -1,0 +1,176 @@
+"""The order of transfers: how long a step takes, how much it varies, who straggles, and what is hidden."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from orchestrator.analysis.compare.points import Floats, Point, Window
+from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.papers.hashemi.published import Hashemi, Most
+from orchestrator.report.study import comparison
+from orchestrator.report.study.comparison import Comparison
+from orchestrator.report.study.content import Section, Table
+from orchestrator.store import tables
+
+_NONE = "none"
+_UNORDERED = "random"
+_CHOSEN = ("ready", "layer", "reverse")
+_SHOWN = (_NONE, "ready", _UNORDERED, "reverse", "layer", "tic", "tac")
+_LEVEL = 0.05
+_WHY = (
+    "the largest of many models, workers and clusters in TensorFlow; here one model, a scaled link, and an order "
+    "that is drawn anew in each step in place of none"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What was measured in one order, over all its windows; means of what is a number a window."""
+
+    name: str
+    seconds: tuple[Floats, ...]
+    mean_s: Estimate
+    variation: dict[str, float]
+
+    @property
+    def cv(self) -> float:
+        return self.variation["cv"]
+
+
+def measured(points: Sequence[Point]) -> dict[str, Order]:
+    """The orders of that setting of a parameter server in which most were measured, in the order of the page."""
+    groups: dict[tuple[str, ...], dict[str, Point]] = {}
+    for point in points:
+        if point.value("workload.p2p.strategy") != "parameter-server":
+            continue
+        alike = tuple(
+            str(point.value(path)) for path in ("testbed", "conditions", *(f"workload.p2p.{key}" for key in _ALIKE))
+        )
+        groups.setdefault(alike, {})[point.value("workload.p2p.order") or _NONE] = point
+    most = max(groups.values(), key=len, default={})
+    return {name: _order(name, most[name]) for name in _SHOWN if name in most} if len(most) > 1 else {}
+
+
+_ALIKE = ("model", "servers", "hosts", "bucket", "compute_time", "batch")
+
+
+def _order(name: str, point: Point) -> Order:
+    rows = [row for window in point.windows for row in _variation(window, point.job.name)]
+    keys = ("cv", "p50_s", "p99_s", "straggler_share", "efficiency", "overlapped", "orders")
+    return Order(
+        name,
+        seconds=point.seconds,
+        mean_s=point.mean_s,
+        variation={key: float(np.mean([row[key] for row in rows])) if rows else math.nan for key in keys},
+    )
+
+
+def _variation(window: Window, job: str) -> list[dict[str, Any]]:
+    """The job's own row of the table `variation` of a window."""
+    rows = tables.read(window.entry.path / "tables", "variation").to_pylist()
+    return [
+        row for row in rows if (row["job"], row["rank"], row["window_name"]) == (job, -1, window.record.name)
+    ]  # fmt: skip
+
+
+def section(points: Sequence[Point], printed: Hashemi) -> Section:
+    """The table of all orders, and what is claimed of them."""
+    found = measured(points)
+    return Section(
+        title="Accomplishment 4: order of transfers",
+        text="A worker pushes gradients during its backward pass and pulls their sums during its next forward pass, in "
+        "which each layer waits for its own. TIC and TAC are computed in the run, after six iterations in random "
+        "orders; random is another order in each step, as transfers without scheduling have; none is a worker that "
+        "goes on only when it has pulled everything.",
+        comparisons=tuple(_compared(found, printed)),
+        tables=(_table(found),),
+    )
+
+
+def _compared(found: dict[str, Order], printed: Hashemi) -> list[Comparison]:
+    variation, step = printed.largest("variation"), printed.largest("step")
+    training, straggling = printed.largest("training"), printed.largest("straggling")
+    unordered, tac = found.get(_UNORDERED), found.get("tac")
+    fixed = [found[name] for name in _CHOSEN if name in found]
+    if unordered is None or tac is None or not fixed:
+        return [
+            comparison.not_measured("variation, without an order over TAC", f"up to {variation.value:g}",
+                                    source=variation.source),
+            comparison.not_measured("step time that TAC saves", f"up to {step.value:.0%}",
+                                    source=step.source),
+        ]  # fmt: skip
+    best = min(fixed, key=lambda one: one.mean_s.value)
+    varies_more = _varies_more(tac, best)
+    straggles = _ratio(unordered.variation["straggler_share"], tac.variation["straggler_share"])
+    return [
+        comparison.apart("variation (cv), random over TAC", _ratio(unordered.cv, tac.cv), variation.value,
+                         unit="times", source=variation.source, why=_WHY),
+        comparison.apart("step time that TAC saves of random", (1 - tac.mean_s.value / unordered.mean_s.value) * 100,
+                         step.value * 100, unit="%", source=step.source, why=_WHY),
+        comparison.apart("throughput that TAC gains over random",
+                         (unordered.mean_s.value / tac.mean_s.value - 1) * 100, training.value * 100,
+                         unit="%", source=training.source, why=_WHY),
+        comparison.apart("straggling, random over TAC", straggles, straggling.value, unit="times",
+                         source=straggling.source,
+                         why="TicTac takes it from waiting, we from what ranks compute; emulated passes hardly differ"),
+        _means(f"TAC's mean step is no longer than that of the best chosen order ({best.name})",
+               (tac, best), true=not tac.mean_s.low > best.mean_s.high, told="scheduling is near the optimum",
+               printed=training, why="intervals that meet"),
+        comparison.holds(f"TAC's step varies no more than in that order ({best.name})",
+                         true=not varies_more < _LEVEL, ours=f"cv {tac.cv:.1%}, {best.cv:.1%}, p = {varies_more:.2f}",
+                         printed="scheduling varies less", source=variation.source,
+                         why="Brown and Forsythe's test at 5 %"),
+        _means("the order matters: random is slower than TAC", (unordered, tac),
+               true=unordered.mean_s.low > tac.mean_s.high, told="the order has a significant impact", printed=step,
+               why="intervals apart"),
+    ]  # fmt: skip
+
+
+def _means(what: str, pair: tuple[Order, Order], *, true: bool, told: str, printed: Most, why: str) -> Comparison:
+    """A claim about two means that rests on their intervals."""
+    ours = ", ".join(_ms(one.mean_s) for one in pair)
+    if any(math.isnan(one.mean_s.low) for one in pair):
+        return comparison.not_measured(what, told, source=printed.source, why=f"a mean has no interval: {ours}")
+    return comparison.holds(what, true=true, ours=ours, printed=told, source=printed.source, why=why)
+
+
+def _varies_more(one: Order, other: Order) -> float:
+    """How probable it is that one varies so much more than the other where both vary alike; 1 where it varies less."""
+    mine, theirs = (np.concatenate([times / np.mean(times) for times in order.seconds]) for order in (one, other))
+    if np.std(mine) <= np.std(theirs):
+        return 1.0
+    return float(stats.levene(mine, theirs, center="median").pvalue) / 2
+
+
+def _ratio(one: float, other: float) -> float:
+    return one / other if other > 0 else math.nan
+
+
+def _table(found: dict[str, Order]) -> Table:
+    return Table(
+        title="Orders",
+        caption="Variation is the standard deviation over the mean. Straggling: how much longer the slowest worker "
+        "computes than the one that waits longest for it, over the step. Efficiency is TicTac's: 1 where the shorter "
+        "of computing and communicating is hidden, 0 where nothing is. Orders: how many different ones a rank's "
+        "transfers began in.",
+        head=("order", "mean", "median", "p99", "variation", "straggling", "efficiency", "overlapped", "orders"),
+        rows=[
+            (
+                one.name, _ms(one.mean_s), *(f"{one.variation[key] * 1e3:.0f} ms" for key in ("p50_s", "p99_s")),
+                f"{one.cv:.1%}", f"{one.variation['straggler_share']:.1%}", f"{one.variation['efficiency']:.2f}",
+                f"{one.variation['overlapped']:.0%}", f"{one.variation['orders']:.0f}",
+            )
+            for one in found.values()
+        ],
+    )  # fmt: skip
+
+
+def _ms(mean: Estimate) -> str:
+    bounds = "" if math.isnan(mean.low) else f" ({mean.low * 1e3:.0f} to {mean.high * 1e3:.0f})"
+    return f"{mean.value * 1e3:.0f}{bounds} ms"

@@ -1,0 +1,212 @@
+"""Fig 2: step times and throughput over workers, by parameter servers and by all-reduce, and where they cross."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from orchestrator.analysis.compare.points import Point
+from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.papers.hashemi.published import Hashemi
+from orchestrator.report.run.figures import Picture
+from orchestrator.report.study import comparison
+from orchestrator.report.study.comparison import Comparison
+from orchestrator.report.study.content import Section, Table
+from orchestrator.report.style import LINES, SERIES, figure, from_zero, legend, look, save
+
+SERVERS = "parameter-server"
+ALL_REDUCES = ("ring", "halving-doubling")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Step times (s) of a model over workers, in their order."""
+
+    model: str
+    strategy: str
+    servers: int  # 0 for an all-reduce
+    steps: dict[int, Estimate]
+
+    @property
+    def name(self) -> str:
+        return f"{self.servers} parameter servers" if self.servers else self.strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """The number of workers from which all-reduce is faster, between whole ones on a line through both neighbours.
+
+    `value` is NaN where the means do not cross. `low` and `high` bound where they may, by the intervals of all step
+    times: minus infinity where all-reduce may be faster with the fewest workers, infinity where it may never be.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+def curves(points: Sequence[Point]) -> list[Curve]:
+    """A curve for each model and strategy that was measured where an all-reduce was, too."""
+    found: dict[tuple[Any, ...], dict[tuple[str, int], dict[int, Estimate]]] = {}
+    for point in points:
+        strategy = point.value("workload.p2p.strategy")
+        if strategy not in (SERVERS, *ALL_REDUCES):
+            continue
+        servers = point.value("workload.p2p.servers", 1) if strategy == SERVERS else 0
+        alike = tuple(
+            str(point.value(path))
+            for path in ("workload.p2p.model", "workload.p2p.compute_time", "workload.p2p.bucket", "testbed")
+        )
+        of_strategy = found.setdefault(alike, {}).setdefault((strategy, servers), {})
+        of_strategy[len(point.job.ranks) - servers] = point.mean_s
+    return [
+        Curve(alike[0], strategy, servers, dict(sorted(steps.items())))
+        for alike, strategies in found.items() if any(strategy in ALL_REDUCES for strategy, _ in strategies)
+        for (strategy, servers), steps in strategies.items()
+    ]  # fmt: skip
+
+
+def crossing(servers: Curve, reduced: Curve) -> Crossing:
+    """Where parameter servers stop being faster, over the numbers of workers that both were measured with."""
+    common = sorted(servers.steps.keys() & reduced.steps.keys())
+    differences = [_difference(servers.steps[count], reduced.steps[count]) for count in common]
+    value = _root(common, [one.value for one in differences])
+    return Crossing(
+        value=value if math.isfinite(value) else math.nan,
+        low=_root(common, [one.high for one in differences]),
+        high=_root(common, [one.low for one in differences]),
+    )
+
+
+def _difference(one: Estimate, other: Estimate) -> Estimate:
+    """Of two independent means, with the half-widths of their intervals added in squares."""
+    middle = one.value - other.value
+    return Estimate(
+        middle,
+        middle - math.hypot(one.value - one.low, other.high - other.value),
+        middle + math.hypot(one.high - one.value, other.value - other.low),
+    )
+
+
+def _root(counts: Sequence[int], differences: Sequence[float]) -> float:
+    """From where on the differences are above zero for good: -inf from the first on, inf nowhere."""
+    if any(map(math.isnan, differences)):
+        return math.nan
+    if differences[-1] <= 0:
+        return math.inf
+    for (a, one), (b, other) in reversed(list(pairwise(zip(counts, differences, strict=True)))):
+        if one <= 0 < other:
+            return a + (b - a) * -one / (other - one)
+    return -math.inf
+
+
+def section(points: Sequence[Point], printed: Hashemi, folder: Path) -> Section:
+    """The figure, step times, and for each model where its curves cross."""
+    found, few = curves(points), printed.claim("few")
+    held = [line for model in dict.fromkeys(curve.model for curve in found) for line in _held(found, model, printed)]
+    return Section(
+        title="Fig 2: parameter servers and all-reduce over workers",
+        text="Ring and halving-doubling are the report's bucket and halving-doubling all-reduce. A worker pulls each "
+        "bucket of gradients from the servers as soon as its sum is there, while the next forward pass begins; after "
+        "an all-reduce all workers go on together.",
+        pictures=tuple(_drawn(found, folder)),
+        comparisons=tuple(held) or (comparison.not_measured("who is faster", few.text, source=few.source),),
+        tables=(_table(found),),
+    )
+
+
+def _held(found: Sequence[Curve], model: str, printed: Hashemi) -> list[Comparison]:
+    few, many = printed.claim("few"), printed.claim("many")
+    of_model = [curve for curve in found if curve.model == model]
+    lines = []
+    for servers in (curve for curve in of_model if curve.servers):
+        for reduced in (curve for curve in of_model if not curve.servers):
+            common = sorted(servers.steps.keys() & reduced.steps.keys())
+            if len(common) < 2:
+                continue
+            where = crossing(servers, reduced)
+            what = f"{model}, {servers.name} and {reduced.name}"
+            lines += [
+                comparison.holds(f"{what}: who is faster with few", true=_faster(servers, reduced, common[0]),
+                                 ours=_both(servers, reduced, common[0]), printed=few.text, source=few.source),
+                comparison.holds(f"{what}: who is faster with many", true=_faster(reduced, servers, common[-1]),
+                                 ours=_both(servers, reduced, common[-1]), printed=many.text, source=many.source),
+                comparison.holds(f"{what}: where they cross", true=math.isfinite(where.value), ours=told(where, common),
+                                 printed="they cross", source=few.source),
+            ]  # fmt: skip
+    return lines
+
+
+def _faster(one: Curve, other: Curve, count: int) -> bool:
+    return one.steps[count].value < other.steps[count].value
+
+
+def _both(servers: Curve, reduced: Curve, count: int) -> str:
+    return f"{servers.steps[count].value * 1e3:.0f} ms by servers, {reduced.steps[count].value * 1e3:.0f} ms"
+
+
+def told(where: Crossing, counts: Sequence[int]) -> str:
+    """Where curves cross as text, or that they do not between the numbers of workers that were measured."""
+    throughout = f"not from {counts[0]} to {counts[-1]} workers"
+    if math.isnan(where.low) or math.isnan(where.high):
+        by_means = throughout if math.isnan(where.value) else f"at {where.value:.1f} workers"
+        return f"{by_means}, by their means; a step time has no interval"
+    low = f"{where.low:.1f}" if math.isfinite(where.low) else f"below {counts[0]}"
+    high = f"{where.high:.1f}" if math.isfinite(where.high) else f"above {counts[-1]}"
+    if math.isfinite(where.value):
+        return f"at {where.value:.1f} workers ({low} to {high})"
+    if where.low == where.high:
+        who = "servers are" if where.low > 0 else "all-reduce is"
+        return f"{throughout}: {who} faster throughout"
+    return f"{throughout} by their means; by their intervals {low} to {high}"
+
+
+def _table(found: Sequence[Curve]) -> Table:
+    counts = sorted({count for curve in found for count in curve.steps})
+    return Table(
+        title="Step times",
+        caption="Means with 95 % intervals, in milliseconds, over workers.",
+        head=("model", "by", *(f"{count} workers" for count in counts)),
+        rows=[
+            (curve.model, curve.name, *(_ms(curve.steps.get(count)) for count in counts))
+            for curve in found
+        ],
+    )  # fmt: skip
+
+
+def _ms(step: Estimate | None) -> str:
+    if step is None:
+        return "-"
+    bounds = "" if math.isnan(step.low) else f" ({step.low * 1e3:.1f} to {step.high * 1e3:.1f})"
+    return f"{step.value * 1e3:.1f}{bounds}"
+
+
+def _drawn(found: Sequence[Curve], folder: Path) -> list[Picture]:
+    if not found:
+        return []
+    models = list(dict.fromkeys(curve.model for curve in found))
+    with look():
+        drawing, panels = figure(len(models), height_in=2.6 * len(models) + 0.4)
+        for panel, model in zip(panels, models, strict=True):
+            for number, curve in enumerate(one for one in found if one.model == model):
+                middle = [count / step.value for count, step in curve.steps.items()]
+                bars = [
+                    [at - count / step.high for at, (count, step) in zip(middle, curve.steps.items(), strict=True)],
+                    [count / step.low - at for at, (count, step) in zip(middle, curve.steps.items(), strict=True)],
+                ]
+                panel.errorbar(
+                    list(curve.steps), middle, yerr=bars, label=curve.name, color=SERIES[number % len(SERIES)],
+                    linestyle=LINES[number % len(LINES)], marker="o", markersize=4, capsize=2,
+                )  # fmt: skip
+            panel.set_ylabel(f"{model}, batches a second")
+            panel.xaxis.get_major_locator().set_params(integer=True)
+            from_zero(panel)
+        panels[-1].set_xlabel("workers")
+        legend(*panels)
+        svg = save(drawing, folder / "scaling")
+    caption = "Batches that all workers together train on in a second, with 95 % intervals."
+    return [Picture(name="scaling", title="Throughput over workers (beside Fig 2)", caption=caption, svg=svg)]

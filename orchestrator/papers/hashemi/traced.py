@@ -1,0 +1,105 @@
+"""Fig 1: a distributed trace, and what it says of the order in which tensors arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.report.run.figures import Picture
+from orchestrator.report.runs import Run
+from orchestrator.report.study import comparison
+from orchestrator.report.study.content import Section
+from orchestrator.report.style import SERIES, SOFT, figure, legend, look, save
+from orchestrator.report.traces import activity
+from orchestrator.report.traces.activity import COMPUTE, Activity, RankActivities
+from orchestrator.store.rundir import Entry
+
+_SHOWN = 2  # iterations
+_COLORS = {"forward": SERIES[0], "backward": SERIES[5], "receive": SERIES[1], "send": SERIES[2]}
+_SOURCE = "Fig 1, accomplishment 2"
+
+
+def section(entries: Sequence[Entry], folder: Path) -> Section:
+    """Two iterations of every rank of a traced run for each framework, and whether TensorFlow's transfers are told."""
+    pictures, counts = [], []
+    for workload in ("tensorflow", "p2p"):
+        run = _traced(entries, workload)
+        if run is None:
+            continue
+        ranks = [rank for rank in activity.of_run(run) if rank.activities]
+        pictures.append(_drawn(ranks, workload, folder))
+        if workload == "tensorflow":
+            counts = [_moved(rank) for rank in ranks]
+    printed = "transfers of a distributed TensorFlow are recorded and shown"
+    if not counts:
+        held = comparison.not_measured("transfers of TensorFlow", printed, source=_SOURCE)
+    else:
+        held = comparison.holds(
+            "transfers of TensorFlow", true=all(receives and sends for receives, sends, _ in counts), printed=printed,
+            ours="; ".join(f"{receives} receives and {sends} sends of a worker, receives in {orders} orders"
+                           for receives, sends, orders in counts), source=_SOURCE,
+        )  # fmt: skip
+    return Section(
+        title="Fig 1: a distributed trace",
+        text="orch timeline writes the whole of it for ui.perfetto.dev, orch export kineto and chakra for other tools.",
+        pictures=tuple(pictures),
+        comparisons=(held,),
+    )
+
+
+def _traced(entries: Sequence[Entry], workload: str) -> Run | None:
+    """The first run of this workload whose ranks recorded communication of their own."""
+    for entry in entries:
+        if entry.manifest.jobs and entry.manifest.jobs[0].workload == workload:
+            run = Run(entry.path)
+            names = run.table("spans")["span"].unique().to_pylist()
+            if {"send", "receive"} <= set(names):
+                return run
+    return None
+
+
+def _moved(rank: RankActivities) -> tuple[int, int, int]:
+    """Receives and sends of a rank, and in how many orders its iterations received."""
+    received: dict[int, list[str]] = {}
+    for one in rank.activities:
+        if one.name == "receive":
+            received.setdefault(one.iteration, []).append(one.what)
+    sends = sum(one.name == "send" for one in rank.activities)
+    return sum(map(len, received.values())), sends, len(set(map(tuple, received.values())))
+
+
+def _drawn(ranks: Sequence[RankActivities], workload: str, folder: Path) -> Picture:
+    numbers = sorted({one.iteration for rank in ranks for one in rank.activities})
+    last = numbers[len(numbers) // 2 :][:_SHOWN]
+    shown = {rank.rank: [one for one in rank.activities if one.iteration in last] for rank in ranks}
+    origin = min(one.start_ns for mine in shown.values() for one in mine)
+    with look():
+        drawing, (panel,) = figure(1, height_in=0.9 + 0.7 * len(ranks))
+        labels: list[str] = []
+        for rank, mine in shown.items():
+            for lane in ("computes", "communicates"):
+                chosen = [one for one in mine if (one.lane == COMPUTE) == (lane == "computes")]
+                if chosen:
+                    _bars(panel, chosen, origin, -len(labels))
+                    labels.append(f"rank {rank} {lane}")
+        panel.set_yticks([-place for place in range(len(labels))], labels)
+        panel.set_xlabel("ms")
+        panel.grid(visible=False, axis="y")
+        legend(panel)
+        svg = save(drawing, folder / f"trace-{workload}")
+    title = f"{_SHOWN} iterations of every rank, {workload} (beside Fig 1)"
+    caption = (
+        "Each bar is a pass, or the transfer of a bucket or tensor; transfers at the same time lie on each other. The "
+        "rank of a server computes nothing."
+    )
+    return Picture(name=f"trace-{workload}", title=title, caption=caption, svg=svg)
+
+
+def _bars(panel: Any, chosen: Sequence[Activity], origin_ns: int, at: int) -> None:
+    for name in dict.fromkeys(one.name for one in chosen):
+        parts = [
+            ((one.start_ns - origin_ns) / 1e6, max(one.end_ns - one.start_ns, 1) / 1e6)
+            for one in chosen if one.name == name
+        ]  # fmt: skip
+        panel.broken_barh(parts, (at - 0.4, 0.8), color=_COLORS.get(name, SOFT), alpha=0.7, linewidth=0.3, label=name)

@@ -1,0 +1,177 @@
+"""Tables I and II, and what Figs 7 and 9 say of rates over time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from orchestrator.analysis.stats import batchmeans
+from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.analysis.traffic import periodicity
+from orchestrator.papers.zerwas import frameworks
+from orchestrator.papers.zerwas.frameworks import CALLED, PAIRS, Measured
+from orchestrator.papers.zerwas.published import Zerwas
+from orchestrator.papers.zerwas.sights import STEP_NS, Sight
+from orchestrator.report.study.comparison import Comparison, apart, at_least, holds, near, not_measured
+from orchestrator.report.study.content import Section
+from orchestrator.report.study.text import number
+
+FLOWS_OF = "resnet50"  # whose flows Table II prints
+ZOOMED = "mobilenet_v2"  # of Figs 7 and 9
+BATCHES = (64, 128, 512)
+EMULATED = "compute is emulated, and its time was taken from Table I itself; transports run on shared processors"
+VOLUME_WITHIN = 0.03
+RATE_WITHIN = 0.2  # of bursts of different batches
+PEAK_LEAST = 0.8  # of the link, where the paper says "close to the link capacity"
+
+
+def table_one(found: Sequence[Measured], printed: Zerwas) -> Section:
+    """Table I: mean throughput of everything together."""
+    grid = {(one.model, one.framework): one for one in frameworks.plain(found)}
+    means = {key: batchmeans.mean([window.total for window in one.sights]) for key, one in grid.items()}
+    unknown = Estimate(math.nan, math.nan, math.nan)
+    return Section(
+        title="Table I: total throughput",
+        text=(
+            "Layer 2, all links together, without NCCL. Means with 95 % intervals over about 30 windows of all runs of "
+            "a point together (batch means); the paper took them of ten runs. What can be compared is the order."
+        ),
+        comparisons=(
+            *(apart(f"{line.model}, {CALLED[line.framework]}", means.get((line.model, line.framework), unknown),
+                    line.estimate, unit="Gbit/s", source=line.source, why=EMULATED)
+              for line in printed.total_throughput),
+            *_orders({key: mean.value for key, mean in means.items()}),
+        ),
+    )  # fmt: skip
+
+
+def _orders(means: Mapping[tuple[str, str], float]) -> Iterator[Comparison]:
+    """What the text says of Table I: of frameworks with one model, and of models with one framework."""
+    models, names = (list(dict.fromkeys(key[place] for key in means)) for place in (0, 1))
+    for low, high in (("tensorflow", "horovod-mpi"), ("tensorflow", "horovod-gloo"), (PAIRS, "binary-tree-star")):
+        pairs = [(model, means[model, low], means[model, high]) for model in models
+                 if (model, low) in means and (model, high) in means]  # fmt: skip
+        what, told = f"{CALLED[low]} below {CALLED[high]}", "with every model"
+        if not pairs:
+            yield not_measured(what, told, source="section V.C")
+            continue
+        ours = "; ".join(f"{model} {number(one)} and {number(other)} Gbit/s" for model, one, other in pairs)
+        yield holds(what, true=all(one < other for _, one, other in pairs), ours=ours, printed=told,
+                    source="section V.C")  # fmt: skip
+    for name in names:
+        mine = {model: means[model, name] for model in models if (model, name) in means}
+        if ZOOMED in mine and len(mine) > 1:
+            least = min(mine, key=lambda model: mine[model])
+            yield holds(f"{CALLED[name]}: the smallest model has the lowest throughput", true=least == ZOOMED,
+                        ours=", ".join(f"{model} {number(value)}" for model, value in mine.items()),
+                        printed=f"{ZOOMED} lowest", source="Table I")  # fmt: skip
+
+
+def table_two(found: Sequence[Measured], printed: Zerwas) -> Section:
+    """Table II: a flow that carries gradients."""
+    grid = {one.framework: one for one in frameworks.plain(found) if one.model == FLOWS_OF}
+    return Section(
+        title="Table II: throughput of a flow that carries gradients",
+        text=(
+            f"{FLOWS_OF}, the flow with most payload of each window, layer 2; peaks are of "
+            f"{STEP_NS / 1e6:g} ms (the paper does not say of which time)."
+        ),
+        comparisons=tuple(_flow(found_one, line.framework, printed) for line in printed.flow_throughput
+                          for found_one in [grid.get(line.framework)]) + tuple(
+            _peak(grid[line.framework], printed) for line in printed.flow_throughput if line.framework in grid
+        ),
+    )  # fmt: skip
+
+
+def _flow(one: Measured | None, name: str, printed: Zerwas) -> Comparison:
+    (line,) = (line for line in printed.flow_throughput if line.framework == name)
+    if one is None:
+        why = "NCCL needs GPUs: bring an inventory that has some" if name.endswith("nccl") else "not measured"
+        return not_measured(f"{CALLED[name]}: mean", f"{line.gbps:g} Gbit/s", source=line.source, why=why)
+    ours = batchmeans.mean([window.big[0] for window in one.sights])
+    return apart(f"{CALLED[name]}: mean", ours, line.estimate, unit="Gbit/s", source=line.source, why=EMULATED)
+
+
+def _peak(one: Measured, printed: Zerwas) -> Comparison:
+    peak = max(float(window.big[0].max()) for window in one.sights)
+    return at_least(f"{CALLED[one.framework]}: peak, close to the link's capacity", peak,
+                    PEAK_LEAST * printed.link_gbps, unit="Gbit/s", source="Table II")  # fmt: skip
+
+
+def together(one: Sight) -> float:
+    """How alike the rates of the big flows are over time: mean correlation of all pairs of them, -1 to 1."""
+    count = len(one.big)
+    if count < 2:
+        return math.nan
+    matrix = np.atleast_2d(np.corrcoef(one.big))
+    return float(np.mean([matrix[a, b] for a, b in itertools.combinations(range(count), 2)]))
+
+
+def rhythm(found: Sequence[Measured]) -> Section:
+    """Fig 7: synchronous training sends in bursts together, pair averaging does not."""
+    mine = {one.framework: one for one in frameworks.plain(found) if one.model == ZOOMED}
+    rings = [one for name, one in mine.items() if name in frameworks.RINGS]
+    what = "big flows send at the same time: the ring's more than those of pair averaging"
+    told = "bursts together (a), without structure (b)"
+    if not rings or PAIRS not in mine:
+        comparison = not_measured(what, told, source="section V.C, Fig 7")
+    else:
+        ring, pairs = (float(np.mean([together(window) for window in one.sights])) for one in (rings[0], mine[PAIRS]))
+        comparison = holds(what, true=ring > pairs, printed=told, source="section V.C, Fig 7",
+                           ours=f"mean correlation {ring:.2f} ({CALLED[rings[0].framework]}), {pairs:.2f}")  # fmt: skip
+    return Section(
+        title="Fig 7: pairs of hosts within a quarter of a second",
+        text=f"{ZOOMED}. Rates of the flows that carry 99 % of the payload, in steps of {STEP_NS / 1e6:g} ms.",
+        comparisons=(comparison,),
+    )
+
+
+def batches(found: Sequence[Measured]) -> Section:
+    """Fig 9: with a larger batch a step is longer, sends as much, and as fast."""
+    mine = of_batches(found)
+    comparisons: list[Comparison] = []
+    first = mine.get(BATCHES[0])
+    for batch in BATCHES[1:]:
+        one, source = mine.get(batch), "section V.E, Fig 9"
+        if one is None or first is None:
+            comparisons.append(not_measured(f"batch {batch} against {BATCHES[0]}", "the same volume", source=source))
+            continue
+        comparisons += [
+            near(f"volume of a step, batch {batch}", one.step_payload / 1e6, first.step_payload / 1e6, unit="MB",
+                 within=VOLUME_WITHIN, source=source, told=f"that of batch {BATCHES[0]}"),
+            near(f"rate while sending, batch {batch}", _sending(one), _sending(first), unit="Gbit/s",
+                 within=RATE_WITHIN, source=source, told=f"that of batch {BATCHES[0]}"),
+            holds(f"share of time in which a pair sends, batch {batch}", true=duty(one) < duty(first),
+                  ours=f"{duty(one):.0%} against {duty(first):.0%}", printed="less", source=source),
+            holds(f"period, batch {batch}", true=one.point.mean_s.value > first.point.mean_s.value,
+                  ours=f"{one.point.mean_s.value:.3f} s against {first.point.mean_s.value:.3f} s", printed="longer",
+                  source=source),
+        ]  # fmt: skip
+    return Section(
+        title="Fig 9: three batches",
+        text=f"{ZOOMED}, Horovod on Gloo, one pair of the ring. Compute takes as long as its batch is large.",
+        comparisons=tuple(comparisons),
+    )
+
+
+def of_batches(found: Sequence[Measured]) -> dict[int, Measured]:
+    """The points of Fig 9 by their batch."""
+    return {
+        one.batch: one for one in found
+        if one.framework == "horovod-gloo" and one.model == ZOOMED and one.classes == frameworks.CLASSES
+        and one.losses is None and one.sights
+    }  # fmt: skip
+
+
+def _sending(one: Measured) -> float:
+    """Mean rate of the biggest flow in the bins in which it sends."""
+    values = one.sights[0].big[0]
+    return float(values[periodicity.busy(values)].mean())
+
+
+def duty(one: Measured) -> float:
+    """The share of bins in which the biggest flow sends."""
+    return float(periodicity.busy(one.sights[0].big[0]).mean())

@@ -1,0 +1,116 @@
+"""Where the model's inputs come from: fitted to runs of `collective` on the same kind of testbed, or assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.core.errors import StoreError
+from orchestrator.parts.topology import Topology, wire_per_payload
+from orchestrator.predict.network_costs import Costs, Network, Quantity, assumed
+from workloads.common import between
+from workloads.common.between import Pairs
+
+Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.intp]
+
+FITTED = ("round_s", "link_factor", "inside_byte_s", "byte_s")
+_ACKNOWLEDGED = 66 / 2 / 1514  # of a frame: one acknowledgement for two, the other way on the same link
+_START = (1e-4, 1.1, 1e-10, 1e-10)  # of FITTED, and between which values they are looked for
+_BOUNDS = ((1e-7, 1.0), (0.5, 10.0), (1e-14, 1e-6), (1e-14, 1e-6))
+_RESAMPLES = 100
+LEAST = 6  # messages, so that four quantities and their interval mean something
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """A message of a benchmark: who sent how much to whom at once, in how many rounds, and its time in seconds."""
+
+    pairs: Pairs
+    rounds: int
+    network: Network
+    seconds: float
+
+
+def usual(topology: Topology) -> Costs:
+    """Inputs of a testbed on which nothing was measured: wide intervals, and what they rest on."""
+    headers = wire_per_payload(topology.mtu) + _ACKNOWLEDGED
+    link = assumed(headers, low=headers - _ACKNOWLEDGED, high=1.25 * headers, source="headers and acknowledgements")
+    if topology.kind == "local":
+        return Costs(
+            round_s=assumed(0.3e-3, low=0.1e-3, high=1.5e-3, source="gloo between namespaces of two shared cores"),
+            link_factor=link,
+            inside_byte_s=assumed(0.0, low=0.0, high=2e-9, source="loopback costs processors alone"),
+            byte_s=assumed(2e-9, low=1e-9, high=6e-9, source="two shared cores"),
+            piece_s=assumed(0.1e-3, low=0.03e-3, high=0.5e-3, source="timers of a machine with other work"),
+            step_s=assumed(1e-3, low=0.3e-3, high=4e-3, source="optimizer and logs"),
+        )
+    return Costs(
+        round_s=assumed(30e-6, low=5e-6, high=100e-6, source="TCP within a rack"),
+        link_factor=link,
+        inside_byte_s=assumed(1e-10, low=0.1e-10, high=2e-10, source="10 GB/s within a host (PCIe 3 x16)"),
+        byte_s=assumed(0.0, low=0.0, high=0.0, source="hosts are machines of their own"),
+        piece_s=assumed(0.0, low=0.0, high=0.1e-3, source="no emulated pieces but timers"),
+        step_s=assumed(1e-3, low=0.3e-3, high=4e-3, source="optimizer and logs"),
+    )
+
+
+def fitted(timed: Sequence[Timed], base: Costs, *, source: str) -> Costs:
+    """`base` with what these messages say of communication: least squares of logarithms, robust to single outliers.
+
+    Intervals are 95 % percentile intervals over resampled messages. StoreError where there are too few.
+    """
+    if len(timed) < LEAST:
+        raise StoreError(
+            f"{source}: {len(timed)} timed messages, and {len(FITTED)} quantities to fit",
+            hint=f"a run of `collective` with {LEAST} sizes or more, of which the smallest are a few kB",
+        )
+    rows = np.array([_row(one) for one in timed])
+    seconds = np.array([one.seconds for one in timed])
+    known = np.flatnonzero(rows.any(axis=0))
+    likely = _solved(rows, seconds, known)
+    draw = np.random.default_rng(1)
+    drawn = (draw.integers(0, len(rows), len(rows)) for _ in range(_RESAMPLES))
+    low, high = np.percentile([_solved(rows[some], seconds[some], known) for some in drawn], [2.5, 97.5], axis=0)
+    found = {
+        FITTED[place]: Quantity(
+            value=float(likely[place]), low=float(min(low[place], likely[place])),
+            high=float(max(high[place], likely[place])), source=f"measured: {source}",
+        )
+        for place in known
+    }  # fmt: skip
+    return replace(base, **found)
+
+
+def _row(one: Timed) -> list[float]:
+    """What each of `FITTED` is multiplied by in the time of a message (`network_costs.moving`)."""
+    net = one.network
+    return [one.rounds, net.link_s(one.pairs), net.inside(one.pairs), net.shared(one.pairs)]
+
+
+def _solved(rows: Floats, seconds: Floats, known: Places) -> Floats:
+    """The costs with which rows take their seconds; those of columns that are zero throughout are 0."""
+    from scipy.optimize import least_squares
+
+    def costs_of(free: Floats) -> Floats:
+        full = np.zeros(rows.shape[1])
+        full[known] = np.exp(free)
+        return full
+
+    def apart(free: Floats) -> Floats:
+        rounds_s, link_s, *carried_s = (rows * costs_of(free)).T
+        return np.asarray(np.log((np.maximum(rounds_s, link_s) + sum(carried_s)) / seconds))
+
+    start = np.log(np.array(_START)[known])
+    bounds = np.log(np.array(_BOUNDS)[known].T)
+    return costs_of(least_squares(apart, start, bounds=tuple(bounds), loss="soft_l1", f_scale=0.1).x)
+
+
+def all_reduced(groups: Iterable[Sequence[int]], size: float) -> tuple[Pairs, int]:
+    """Bytes and rounds of ring all-reduces in these groups at once."""
+    made = [list(members) for members in groups]
+    rings = (between.ring_of(members, 2 * (len(members) - 1) / len(members) * size) for members in made)
+    return between.summed(rings), 2 * (max(map(len, made)) - 1)

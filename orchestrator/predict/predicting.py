@@ -1,0 +1,117 @@
+"""From an experiment to how long its iterations take: which workloads can be predicted, and under which conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from orchestrator.core.errors import ConfigError
+from orchestrator.experiment import fitting
+from orchestrator.experiment.experiment import Experiment
+from orchestrator.parts import registry
+from orchestrator.parts.protocols import Predictable
+from orchestrator.parts.terms import Terms
+from orchestrator.parts.topology import Job, Topology
+from orchestrator.parts.work import Replicated, Work
+from orchestrator.predict import data_parallel, pipeline
+from orchestrator.predict.network_costs import Costs, Network, Rates, network
+from workloads.common import placement
+
+PREDICTABLE = ("ddp", "ptd")
+
+_WHY_NOT = {
+    "moe": "who sends how much is decided by its gates, iteration by iteration (Li, section 3.2)",
+    "horovod": "its background thread fuses tensors by a clock of its own",
+    "tensorflow": "its workers and servers overlap in ways that no theory here describes",
+    "command": "orch does not know what another program computes and sends",
+    "kungfu": "its ranks adapt who sends to whom",
+    "collective": "it is what the model's inputs are measured with",
+}
+_HARMLESS = frozenset({"rate", "congestion-control", "offloads", "firewall"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is predicted: a job on its testbed, what its ranks do, and the links between them."""
+
+    config: Any  # the workload's own
+    workload: str
+    job: Job
+    topology: Topology
+    work: Work
+    network: Network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Terms of each rank, and the iteration with all inputs at their low and at their high end, in seconds."""
+
+    subject: Subject
+    ranks: tuple[Terms, ...]
+    low_s: float
+    high_s: float
+
+    @property
+    def terms(self) -> Terms:
+        """Those of rank 0, as Li has them."""
+        return self.ranks[0]
+
+    @property
+    def iteration_s(self) -> float:
+        return self.terms.iteration_s
+
+
+def subject(experiment: Experiment, *, file: str) -> Subject:
+    """What an experiment without problems is to be predicted for; ConfigError says what cannot be, and why."""
+    for reason in _refusals(experiment):
+        raise ConfigError(f"{file}: cannot be predicted: {reason}")
+    topology = fitting.topology_of(experiment)
+    choice = experiment.all_jobs()[0].workload
+    job = Job(name=experiment.all_jobs()[0].name, index=0, ranks=placement.ranks(choice.config.hosts, topology))
+    work = cast("Predictable", registry.workload(choice.name)).work(choice.config, job, topology)
+    if isinstance(work, str):
+        raise ConfigError(f"{file}: cannot be predicted: {choice.name}: {work}")
+    limits = [
+        (one.config.host, one.config.where, one.config.rate) for one in experiment.conditions if one.name == "rate"
+    ]
+    return Subject(
+        config=choice.config,
+        workload=choice.name,
+        job=job,
+        topology=topology,
+        work=work,
+        network=network(job, topology, limits=limits),
+    )
+
+
+def _refusals(experiment: Experiment) -> Iterator[str]:
+    """Why an experiment cannot be predicted, the first reason first."""
+    jobs = experiment.all_jobs()
+    if len(jobs) > 1:
+        yield f"{len(jobs)} jobs share the network; accepted: one job"
+    name = jobs[0].workload.name
+    if name not in PREDICTABLE:
+        why = _WHY_NOT.get(name, "there is no model of it here")
+        yield f"workload {name}: {why}; accepted: {' or '.join(PREDICTABLE)}"
+    for window in experiment.all_windows():
+        for choice in window.traffic:
+            if not fitting.is_silent(choice):
+                yield f"{choice.name} shares the links in window {window.name}; accepted: no cross traffic"
+    for condition in experiment.conditions:
+        if condition.name not in _HARMLESS:
+            yield f"no term of the model stands for the condition {condition.name}; accepted: none of that kind"
+
+
+def predict(subject: Subject, costs: Costs) -> Prediction:
+    """The prediction for a subject with these inputs."""
+    likely, low, high = (_ranks(subject, costs.at(side)) for side in ("value", "low", "high"))
+    return Prediction(subject=subject, ranks=likely, low_s=low[0].iteration_s, high_s=high[0].iteration_s)
+
+
+def _ranks(subject: Subject, rates: Rates) -> tuple[Terms, ...]:
+    work = subject.work
+    if isinstance(work, Replicated):
+        return (data_parallel.terms(work, subject.network, rates),) * work.ranks
+    stages = pipeline.terms(work, subject.network, rates)
+    return tuple(stages[stage] for stage in work.stage_of)

@@ -1,0 +1,212 @@
+"""A prediction as text: its terms, what a rank sends, several settings side by side, and where the inputs are from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.core import layout
+from orchestrator.core.units import bytes_text, rate_text
+from orchestrator.parts.terms import NAMES, Terms
+from orchestrator.parts.work import Pipelined
+from orchestrator.predict import messages
+from orchestrator.predict.beside import Measured
+from orchestrator.predict.network_costs import Costs
+from orchestrator.predict.predicting import Prediction, Subject
+from workloads.models import formulation
+from workloads.models.gpt import shape_of
+
+NOTHING = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A setting with its prediction, and what runs measured of it, if any did."""
+
+    label: str
+    prediction: Prediction
+    measured: Measured | None
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured, less 1."""
+        return None if self.measured is None else self.prediction.iteration_s / self.measured.iteration_s - 1
+
+
+def text(found: Sequence[Found], costs: Costs) -> str:
+    """The best setting in full, all of them as a table where there are several, and the inputs."""
+    best = min(found, key=lambda one: one.prediction.iteration_s)
+    parts = [headline(best.prediction.subject)]
+    if len(found) > 1:
+        parts += [settings_table(found), f"best: {best.label}"]
+    parts += [terms_table(best), messages_table(best.prediction.subject)]
+    if paper := equations(best.prediction):
+        parts.append(paper)
+    return "\n\n".join([*parts, inputs_table(costs)])
+
+
+def headline(subject: Subject) -> str:
+    """What is predicted, in a line."""
+    config = subject.config
+    rates = sorted({subject.topology.link(node).rate for node in subject.job.nodes})
+    links = " to ".join(map(rate_text, dict.fromkeys((rates[0], rates[-1]))))
+    scale = f", scale {subject.topology.scale}" if subject.topology.scale > 1 else ""
+    ranks = len(subject.job.ranks)
+    return (
+        f"{subject.workload} of {config.model}: {ranks} ranks on {len(subject.job.nodes)} hosts, links {links}{scale}"
+    )
+
+
+def terms_table(one: Found) -> str:
+    """Where the time of rank 0 goes; beside runs with the difference by term."""
+    predicted, measured = one.prediction, one.measured
+    theirs = {} if measured is None else measured.terms.parts()
+    rows = [
+        _row(name, seconds, predicted.iteration_s, theirs.get(name))
+        for name, seconds in predicted.terms.parts().items()
+        if seconds or theirs.get(name)
+    ]
+    whole_s, hidden_s = (None, None) if measured is None else (measured.iteration_s, measured.terms.hidden_s)
+    rows.append(_row("iteration", predicted.iteration_s, predicted.iteration_s, whole_s))
+    if predicted.terms.hidden_s or hidden_s:
+        rows.append(_row("(hidden)", predicted.terms.hidden_s, predicted.iteration_s, hidden_s))
+    head = (
+        "rank 0",
+        "predicted\nms",
+        "share\n%",
+        "measured\nms",
+        "predicted\nless measured, ms",
+        "of the\niteration, %",
+    )
+    width = 6 if measured is not None else 3
+    told = layout.table(head[:width], [row[:width] for row in rows])
+    interval = f"iteration between {_ms(predicted.low_s)} and {_ms(predicted.high_s)} ms, with all inputs at an end"
+    runs = (
+        "" if measured is None else f"\nmeasured: {', '.join(measured.runs)}{'' if measured.valid else ' (not valid)'}"
+    )
+    return f"{told}\n{interval}{runs}"
+
+
+def _row(name: str, seconds: float, whole_s: float, measured_s: float | None) -> tuple[str, ...]:
+    told = (name, _ms(seconds), f"{seconds / whole_s * 100:.1f}")
+    if measured_s is None:
+        return (*told, NOTHING, NOTHING, NOTHING)
+    apart = seconds - measured_s
+    return (*told, _ms(measured_s), f"{apart * 1e3:+.1f}", f"{apart / whole_s * 100:+.1f}")
+
+
+def settings_table(found: Sequence[Found]) -> str:
+    """All settings, the quickest first."""
+    measured = any(one.measured for one in found)
+    head = ["setting", "ms", "from", "to", *(name.removesuffix("_s") for name in NAMES), "hidden"]
+    head += ["measured\nms", "error\n%"] if measured else []
+    rows = []
+    for one in sorted(found, key=lambda one: one.prediction.iteration_s):
+        terms = one.prediction.terms
+        row = [one.label, _ms(one.prediction.iteration_s), _ms(one.prediction.low_s), _ms(one.prediction.high_s)]
+        row += [_ms(seconds) for seconds in terms.parts().values()] + [_ms(terms.hidden_s)]
+        if measured:
+            row += [NOTHING, NOTHING] if one.measured is None else [_ms(one.measured.iteration_s), _percent(one.error)]
+        rows.append(row)
+    return layout.table(head, rows)
+
+
+def messages_table(subject: Subject) -> str:
+    """What rank 0 sends in an iteration (Li, table 3), at full size; an MB has 10^6 bytes."""
+    rows = [
+        (one.kind, str(one.count), bytes_text(one.size), bytes_text(one.volume), bytes_text(one.sent))
+        for one in messages.of_rank(subject, 0)
+    ]
+    return layout.table(("rank 0", "messages", "largest", "volume", "sent"), rows)
+
+
+def equations(prediction: Prediction) -> str:
+    """Li's equations 1 to 7 with the same bandwidths, where a model is split; empty where it is not."""
+    work, subject = prediction.subject.work, prediction.subject
+    if not isinstance(work, Pipelined):
+        return ""
+    config = subject.config
+    shape = shape_of(config.model)
+    split = formulation.Split(p=config.pipeline, t=config.tensor, d=config.data, m=config.microbatches, b=config.batch)
+    own, terms = work.stages[0], prediction.terms
+    tensor = split.m * (own.forward_all_reduces + own.backward_all_reduces) * formulation.ring_factor(split.t)
+    speed = {
+        "tensor": _bandwidth(tensor * work.activation, terms.tensor_s),
+        "pipeline": _bandwidth(split.m * work.activation, terms.pipeline_s),
+        "data": _bandwidth(formulation.ring_factor(split.d) * own.gradients, terms.data_s),
+    }
+    parameters = formulation.parameters(
+        layers=shape.layers, h=shape.hidden, s=shape.sequence, vocabulary=shape.vocabulary
+    )
+    times = formulation.iteration(
+        split, layers=shape.layers, message=work.activation, parameters=parameters / subject.topology.scale,
+        compute_s=config.compute_time, c_tensor=speed["tensor"], c_pipeline=speed["pipeline"], c_data=speed["data"],
+        all_reduces=formulation.ALL_REDUCES if config.recompute else 4,
+    )  # fmt: skip
+    told = ", ".join(
+        f"{name} {_ms(seconds)}"
+        for name, seconds in (
+            ("compute", times.compute_s), ("tensor", times.tensor_s), ("pipeline", times.pipeline_s),
+            ("data", times.data_s), ("bubble", times.bubble_s),
+        )
+    )  # fmt: skip
+    return (
+        f"Li's equations 1 to 6 with the bandwidths of these terms: {_ms(times.iteration_s)} ms ({told}); "
+        f"equation 7: a bubble of {formulation.bubble_share(split) * 100:.1f} % of what is not `data`"
+    )
+
+
+def _bandwidth(size: float, seconds: float) -> float:
+    """Bytes a second; endless where nothing travels."""
+    return size / seconds if seconds > 0 else float("inf")
+
+
+def inputs_table(costs: Costs) -> str:
+    """The model's inputs, with interval and source."""
+    rows = [
+        (name, f"{one.value:.4g}", f"{one.low:.4g}", f"{one.high:.4g}", one.source)
+        for name, one in costs.quantities().items()
+    ]
+    return layout.table(("input", "value", "from", "to", "source"), rows)
+
+
+def data(found: Sequence[Found], costs: Costs) -> dict[str, Any]:
+    """All of it for JSON, times in seconds."""
+    return {
+        "settings": [
+            {
+                "setting": one.label,
+                "iteration_s": one.prediction.iteration_s,
+                "low_s": one.prediction.low_s,
+                "high_s": one.prediction.high_s,
+                "terms": terms_data(one.prediction.terms),
+                "ranks": [terms_data(terms) for terms in one.prediction.ranks],
+                "measured": None
+                if one.measured is None
+                else {
+                    "runs": list(one.measured.runs),
+                    "iteration_s": one.measured.iteration_s,
+                    "error": one.error,
+                    "terms": terms_data(one.measured.terms),
+                },
+            }
+            for one in found
+        ],
+        "inputs": {
+            name: {"value": one.value, "low": one.low, "high": one.high, "source": one.source}
+            for name, one in costs.quantities().items()
+        },
+    }
+
+
+def terms_data(terms: Terms) -> Mapping[str, float]:
+    return {**terms.parts(), "hidden": terms.hidden_s}
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f}"
+
+
+def _percent(share: float | None) -> str:
+    return NOTHING if share is None else f"{share * 100:+.1f}"

@@ -1,0 +1,152 @@
+"""Several settings of one experiment: every combination of the values that `--what-if` names."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.core.errors import ConfigError
+from orchestrator.core.units import quantity
+from orchestrator.experiment import fitting, loading
+from orchestrator.experiment.experiment import Experiment, TestbedChoice
+
+LINK, SPLIT, ALL = "link", "ptd", "all"
+MOST = 1000
+
+_DIMENSIONS = ("pipeline", "tensor", "data")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One combination: what it is called, and the experiment that it makes."""
+
+    label: str
+    experiment: Experiment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """A key of `--what-if` and its values, as texts."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+def axes(options: Sequence[str]) -> list[Axis]:
+    """The axes that options KEY=VALUE,VALUE,... name; brackets hold commas together."""
+    found = []
+    for option in options:
+        key, equals, text = option.partition("=")
+        values = tuple(_split(text))
+        if not equals or not key or not all(values):
+            raise ConfigError(f"--what-if {option}: not KEY=VALUE; accepted: such as {LINK}=25gbit,100gbit")
+        found.append(Axis(key=key, values=values))
+    return found
+
+
+def _split(text: str) -> Iterator[str]:
+    """The values between commas that no bracket holds."""
+    depth, begin = 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth == 0:
+            yield text[begin:place].strip()
+            begin = place + 1
+    yield text[begin:].strip()
+
+
+def settings(path: Path, overrides: Sequence[str], wanted: Sequence[Axis], *, local: bool) -> list[Setting]:
+    """The experiment of a file as it is, where nothing else is wanted, or in every combination."""
+    base, _ = loading.checked(path, overrides, local=local)
+    if not wanted:
+        return [Setting(label="as it is", experiment=base)]
+    spread = [_spread(axis, base) for axis in wanted]
+    count = 1
+    for axis in spread:
+        count *= len(axis.values)
+    if count > MOST:
+        raise ConfigError(f"--what-if: {count} combinations; accepted: at most {MOST}")
+    return [
+        _setting(path, overrides, [axis.key for axis in spread], values, base=base, local=local)
+        for values in itertools.product(*(axis.values for axis in spread))
+    ]
+
+
+def _spread(axis: Axis, base: Experiment) -> Axis:
+    """`ptd=all` spelled out: every p x t x d of as many ranks as the experiment has, that its model can be split in."""
+    if axis.key != SPLIT or axis.values != (ALL,):
+        return axis
+    choice = base.all_jobs()[0].workload
+    if choice.name != SPLIT:
+        raise ConfigError(
+            f"--what-if {SPLIT}={ALL}: {choice.name} is not split; accepted: a file with workload {SPLIT}"
+        )
+    ranks = len(choice.config.hosts or fitting.topology_of(base).hosts)
+    splits = [
+        (p, t, ranks // p // t)
+        for p in range(1, ranks + 1)
+        if ranks % p == 0
+        for t in range(1, ranks // p + 1)
+        if ranks // p % t == 0 and _fits(base, choice.config, p, t, ranks // p // t)
+    ]
+    return Axis(key=SPLIT, values=tuple("x".join(map(str, split)) for split in splits))
+
+
+def _fits(base: Experiment, config: object, p: int, t: int, d: int) -> bool:
+    """Whether the model can be split so: nothing is wrong with it."""
+    changed = config.model_copy(update=dict(zip(_DIMENSIONS, (p, t, d), strict=True)))  # type: ignore[attr-defined]
+    from orchestrator.parts import registry
+
+    return not registry.workload(SPLIT).problems(changed, fitting.topology_of(base))
+
+
+def _setting(
+    path: Path, overrides: Sequence[str], keys: Sequence[str], values: Sequence[str], *, base: Experiment, local: bool
+) -> Setting:
+    label = ", ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
+    changes, link = list(overrides), ""
+    for key, value in zip(keys, values, strict=True):
+        if key == LINK:
+            link = value
+        else:
+            changes += _changes(key, value, base)
+    try:
+        experiment, document = loading.checked(path, changes, local=local)
+        if link:
+            experiment = with_link(experiment, link)
+            fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
+    except ConfigError as error:
+        raise ConfigError(f"--what-if {label}: {error}") from None
+    return Setting(label=label, experiment=experiment)
+
+
+def _changes(key: str, value: str, base: Experiment) -> list[str]:
+    """The overrides that a key stands for: a path, an option of the workload, or all three sizes of a split."""
+    if "." in key:
+        return [f"{key}={value}"]
+    where = "jobs.0.workload" if base.jobs else "workload"
+    where = f"{where}.{base.all_jobs()[0].workload.name}"
+    if key != SPLIT:
+        return [f"{where}.{key}={value}"]
+    sizes = value.split("x")
+    if len(sizes) != len(_DIMENSIONS) or not all(size.isdecimal() for size in sizes):
+        raise ConfigError(f"--what-if {SPLIT}={value}: not a split; accepted: such as 2x2x4 (p x t x d), or {ALL}")
+    return [f"{where}.{name}={size}" for name, size in zip(_DIMENSIONS, sizes, strict=True)]
+
+
+def with_link(experiment: Experiment, text: str) -> Experiment:
+    """The experiment with all links of this rate."""
+    kind, rate = quantity(text) or ("", 0.0)
+    if kind != "rate" or rate <= 0:
+        raise ConfigError(f"{LINK}={text}: not a rate; accepted: a number and a unit, such as 100gbit")
+    testbed = experiment.testbed
+    if testbed.local is not None:
+        local = testbed.local.model_copy(update={"link": rate, "links": {}})
+        return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=local, inventory=None)})
+    if testbed.inventory is None:
+        raise AssertionError("the model lets one of both through")
+    hosts = {name: host.model_copy(update={"link": None}) for name, host in testbed.inventory.hosts.items()}
+    inventory = testbed.inventory.model_copy(update={"link": rate, "hosts": hosts})
+    return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=None, inventory=inventory)})

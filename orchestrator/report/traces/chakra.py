@@ -1,0 +1,167 @@
+"""Writes what ranks did as Chakra execution traces: MLCommons' schema `et_def.proto`, a file a rank.
+
+https://github.com/mlcommons/chakra. A file is GlobalMetadata and then nodes, each message behind its length.
+Dependencies are those that the measured times show:
+
+- A computation depends on the one before it, and on the communications that ended between both: it waited for them.
+- A communication depends on the computation that ended last before it began, and on the last one of its kind that had
+  ended. Computations are cut where a communication begins, so that a replay begins it as late.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from orchestrator.core import safepath
+from orchestrator.core.errors import StoreError
+from orchestrator.report.runs import Run
+from orchestrator.report.traces import wire
+from orchestrator.report.traces.activity import COMPUTE, Activity, RankActivities, of_run
+
+_VERSION = "0.0.4"
+
+# NodeType and CollectiveCommType of the schema.
+_METADATA_NODE, _COMP_NODE, _SEND_NODE, _RECEIVE_NODE, _COLLECTIVE_NODE = 1, 4, 5, 6, 7
+_COLLECTIVES = {
+    "all-reduce": 0, "reduce": 1, "all-gather": 2, "gather": 3, "scatter": 4, "broadcast": 5, "all-to-all": 6,
+    "reduce-scatter": 7, "barrier": 9,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An activity with the numbers of those that it depends on; its own number is its place."""
+
+    activity: Activity
+    after: tuple[int, ...]
+
+
+def write(run: Run, folder: Path) -> list[Path]:
+    """Write `JOB/trace.RANK.et` for each rank of the run; StoreError where nothing can be written."""
+    written = []
+    for rank in of_run(run):
+        path = folder / safepath.segment(rank.job) / f"trace.{rank.rank}.et"
+        notes: dict[str, str | int] = {
+            "run": run.id, "experiment": run.manifest.experiment, "rank": rank.rank, "ranks": rank.ranks,
+            "scale": run.scale,
+        }  # fmt: skip
+        content = encoded(rank, notes)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        except OSError as error:
+            raise StoreError(f"cannot write the trace {path}: {error.strerror}") from error
+        written.append(path)
+    return written
+
+
+def encoded(rank: RankActivities, notes: Mapping[str, str | int]) -> bytes:
+    """The trace of a rank; times count from its first activity, in microseconds."""
+    found = nodes(rank.activities)
+    origin_ns = found[0].activity.start_ns if found else 0
+    metadata = wire.text(1, _VERSION) + b"".join(_attribute(name, value) for name, value in notes.items())
+    messages = [metadata, *(_node(number, node, rank.rank, origin_ns) for number, node in enumerate(found))]
+    return b"".join(wire.varint(len(message)) + message for message in messages)
+
+
+def nodes(activities: Iterable[Activity]) -> list[Node]:
+    """Activities in order of their beginning, computations cut where a communication begins, with what each awaits."""
+    given = sorted(activities, key=lambda one: (one.start_ns, one.end_ns))
+    communications = [one for one in given if one.lane != COMPUTE]
+    starts = [one.start_ns for one in communications]
+    pieces = [piece for one in given if one.lane == COMPUTE for piece in _cut(one, starts)]
+    everything = sorted([*communications, *pieces], key=lambda one: (one.start_ns, one.end_ns))
+    before = _Before()
+    return [Node(one, before.awaited(number, one)) for number, one in enumerate(everything)]
+
+
+def _cut(one: Activity, starts: list[int]) -> list[Activity]:
+    low, high = bisect_right(starts, one.start_ns), bisect_left(starts, one.end_ns)
+    edges = [one.start_ns, *sorted(set(starts[low:high])), one.end_ns]
+    return [replace(one, start_ns=begin, end_ns=end) for begin, end in pairwise(edges)]
+
+
+class _Before:
+    """What has begun so far, by when it ended."""
+
+    def __init__(self) -> None:
+        self._computed: list[tuple[int, int]] = []  # end and number, in order
+        self._communicated: list[tuple[int, int]] = []
+        self._of_kind: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self._last_computation: tuple[int, int] | None = None
+
+    def awaited(self, number: int, one: Activity) -> tuple[int, ...]:
+        """The numbers of what an activity depends on; activities come in order of their beginning."""
+        if one.lane == COMPUTE:
+            found = self._of_computation(one)
+            self._last_computation = (one.end_ns, number)
+            _insert(self._computed, (one.end_ns, number))
+        else:
+            alike = self._of_kind.setdefault((one.name, one.peer), [])
+            found = [*_last_ended(self._computed, one.start_ns), *_last_ended(alike, one.start_ns)]
+            _insert(alike, (one.end_ns, number))
+            _insert(self._communicated, (one.end_ns, number))
+        return tuple(sorted(set(found)))
+
+    def _of_computation(self, one: Activity) -> list[int]:
+        if self._last_computation is None:
+            return []
+        ended_ns, before = self._last_computation
+        low = bisect_right(self._communicated, ended_ns, key=lambda end: end[0])
+        high = bisect_right(self._communicated, one.start_ns, key=lambda end: end[0])
+        return [before, *(number for _, number in self._communicated[low:high])]
+
+
+def _insert(ends: list[tuple[int, int]], one: tuple[int, int]) -> None:
+    ends.insert(bisect_right(ends, one), one)
+
+
+def _last_ended(ends: list[tuple[int, int]], at_ns: int) -> list[int]:
+    place = bisect_right(ends, at_ns, key=lambda end: end[0])
+    return [ends[place - 1][1]] if place else []
+
+
+def _node(number: int, node: Node, rank: int, origin_ns: int) -> bytes:
+    one = node.activity
+    begin_us, end_us = (round((at - origin_ns) / 1000) for at in (one.start_ns, one.end_ns))
+    kind, more = _kind(one, rank)
+    attributes: dict[str, str | int | bool] = {"is_cpu_op": False, "iteration": one.iteration, **more}
+    if one.what:
+        attributes["what"] = one.what
+    return b"".join(
+        (
+            wire.integer(1, number), wire.text(2, one.name), wire.integer(3, kind), wire.integers(5, node.after),
+            wire.integer(6, begin_us), wire.integer(7, end_us - begin_us),
+            *(_attribute(name, value, field=10) for name, value in attributes.items()),
+        )
+    )  # fmt: skip
+
+
+def _kind(one: Activity, rank: int) -> tuple[int, dict[str, int]]:
+    """The type of a node, and what the schema's readers look for in a node of this type."""
+    if one.lane == COMPUTE:
+        return _COMP_NODE, {}
+    if one.name in ("send", "receive") and one.peer >= 0:
+        src, dst = (rank, one.peer) if one.name == "send" else (one.peer, rank)
+        kind = _SEND_NODE if one.name == "send" else _RECEIVE_NODE
+        return kind, {"comm_size": one.size, "comm_src": src, "comm_dst": dst, "comm_tag": 0}
+    if one.name in _COLLECTIVES:
+        return _COLLECTIVE_NODE, {"comm_size": one.size, "comm_type": _COLLECTIVES[one.name]}
+    return _METADATA_NODE, {"comm_size": one.size}
+
+
+_INT32 = {"comm_src", "comm_dst", "comm_tag"}  # which readers take as int32, all others as int64
+
+
+def _attribute(name: str, value: str | int | bool, *, field: int = 2) -> bytes:
+    if isinstance(value, bool):
+        content = wire.integer(27, value)
+    elif isinstance(value, int):
+        content = wire.integer(7 if name in _INT32 else 9, value)
+    else:
+        content = wire.text(29, value)
+    return wire.data(field, wire.text(1, name) + content)
