@@ -102,7 +102,7 @@ def send(
     if status:
         raise CommandError(f"the sender ended with {status}")
     log = flowlog.check(folders[1])
-    zero_ns = min(generator.records(path)[0] for path in folders[1].glob("flows.*.bin"))
+    zero_ns = min(flow_records.records(path)[0] for path in folders[1].glob("flows.*.bin"))
     before, inside, after = _arrived(folders[0], [zero_ns, zero_ns + log.seconds * 1e9, math.inf])
     return Sent(
         log=log,
