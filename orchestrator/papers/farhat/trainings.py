@@ -129,10 +129,16 @@ def ring(one: Seen, launched: Sequence[str]) -> Ring:
     back = sum(bytes_of[after, before] for before, after in found.edges)
     alone = len(set(launched)) == len(launched)
     return Ring(
-        shape=found.shape, hosts=tuple(hosts[host] for host in found.hosts), score=found.score,
+        shape=found.shape, hosts=_from(launched[0], tuple(hosts[host] for host in found.hosts)), score=found.score,
         order=pattern.order_among(found, [hosts.index(host) for host in launched]) if alone else "",
         reverse=float(back / ahead) if ahead else float("nan"),
     )  # fmt: skip
+
+
+def _from(first: str, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """A ring from this host on, where it is on it."""
+    start = hosts.index(first) if first in hosts else 0
+    return hosts[start:] + hosts[:start]
 
 
 def _overlaps(one: Seen) -> tuple[Overlap, ...]:
