@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -16,33 +17,46 @@ from orchestrator.predict.network_costs import Costs, network
 from orchestrator.store import index, rundir, tables
 from orchestrator.store.rundir import Listed
 from workloads.collective import exchanged
-from workloads.common import placement
+from workloads.common import placement, torch_ranks
 
 WORKLOAD = "collective"
+TORCH = ("auto", "gloo", "nccl")  # backends of the trainings that are predicted
 
 
 def costs(results: Path, topology: Topology, *, named: Sequence[str] = ()) -> Costs:
-    """Inputs fitted to the named runs, or to all completed runs of `collective` on such a testbed; else assumed.
+    """Inputs fitted to the named runs, or to all completed runs of `collective` on such a testbed.
 
-    StoreError for a named run that measured no messages, or too few of them.
+    Without a name they are assumed where the store has too few messages that torch.distributed carried. StoreError for
+    a named run that cannot be used.
     """
-    base = inputs.usual(topology)
     if named:
-        chosen: list[Listed] = [rundir.find(results, name) for name in named]
-    else:
-        chosen = [entry for entry in _benchmarks(results) if _like(entry, topology)]
-        if not chosen:
-            return base
-    timed = [one for entry in chosen for one in _timed(entry)]
-    told = ", ".join(entry.run for entry in chosen[:3]) + (f" and {len(chosen) - 3} more" if len(chosen) > 3 else "")
-    return inputs.fitted(timed, base, source=told)
+        runs = [rundir.find(results, name) for name in named]
+        return inputs.fitted(
+            [one for entry in runs for one in _timed(entry)], inputs.usual(topology), source=_names(runs)
+        )
+    found = index.entries(results) if results.is_dir() else []
+    return fitted_to([entry for entry in found if is_benchmark(entry) and _like(entry, topology)], topology)
 
 
-def _benchmarks(results: Path) -> Iterator[Listed]:
-    for entry in index.entries(results) if results.is_dir() else []:
-        jobs = entry.manifest.jobs
-        if entry.sealed and entry.outcome == "completed" and len(jobs) == 1 and jobs[0].workload == WORKLOAD:
-            yield entry
+def fitted_to(runs: Sequence[Listed], topology: Topology) -> Costs:
+    """Inputs fitted to those of these runs of `collective` that can be used; assumed where they are too few."""
+    timed, used = [], []
+    for entry in runs:
+        with suppress(StoreError):
+            timed += list(_timed(entry))
+            used.append(entry)
+    base = inputs.usual(topology)
+    return inputs.fitted(timed, base, source=_names(used)) if len(timed) >= inputs.LEAST else base
+
+
+def _names(runs: Sequence[Listed]) -> str:
+    return ", ".join(entry.run for entry in runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+
+
+def is_benchmark(entry: Listed) -> bool:
+    """Whether a run timed messages: a completed one of `collective`."""
+    jobs = entry.manifest.jobs
+    return entry.sealed and entry.outcome == "completed" and len(jobs) == 1 and jobs[0].workload == WORKLOAD
 
 
 def _like(entry: Listed, topology: Topology) -> bool:
@@ -53,7 +67,7 @@ def _like(entry: Listed, topology: Topology) -> bool:
 
 
 def _timed(entry: Listed) -> Iterator[Timed]:
-    """Each operation and size of a run: the median time over iterations and ranks."""
+    """Each operation and size of a run: the median time over iterations and ranks. StoreError where it has none."""
     try:
         experiment = loading.sealed(entry.path / "experiment.yaml")
         rows = tables.read(entry.path / "tables", "collectives").to_pylist()
@@ -62,6 +76,11 @@ def _timed(entry: Listed) -> Iterator[Timed]:
     topology = fitting.topology_of(experiment)
     spec = experiment.all_jobs()[0]
     config = spec.workload.config
+    if spec.workload.name != WORKLOAD or config.backend not in TORCH:
+        raise StoreError(
+            f"{entry.run}: its messages were not timed by `collective` on torch.distributed",
+            hint=f"name a run of `collective` with backend {' or '.join(TORCH)}",
+        )
     job = Job(name=spec.name, index=0, ranks=placement.ranks(config.hosts, topology))
     net = network(job, topology)
     seconds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
@@ -69,5 +88,6 @@ def _timed(entry: Listed) -> Iterator[Timed]:
         if row["window_name"]:
             seconds[row["operation"], row["bytes"]].append(row["seconds"])
     for (operation, size), times in sorted(seconds.items()):
-        pairs, rounds = exchanged(config, operation, len(job.ranks), size)
+        backend = torch_ranks.backend_of(config, job.ranks)
+        pairs, rounds = exchanged(config, operation, len(job.ranks), size, backend=backend)
         yield Timed(pairs=pairs, rounds=rounds, network=net, seconds=median(times))

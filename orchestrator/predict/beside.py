@@ -32,7 +32,7 @@ class Measured:
 def key(subject: Subject) -> Hashable:
     """What must be the same for a run to have measured this: what trains, and the network below it."""
     net = subject.network
-    config = subject.experiment.all_jobs()[0].workload.config
+    config = subject.config
     return (
         subject.workload,
         config.model_dump_json(exclude={"env", "env_from", "threads"}),
@@ -61,7 +61,7 @@ def find(results: Path, subjects: Sequence[Subject]) -> dict[Hashable, Measured]
 
 
 def _model(subject: Subject) -> str:
-    return str(subject.experiment.all_jobs()[0].workload.config.model)
+    return str(subject.config.model)
 
 
 def _subject(path: Path) -> Subject | None:

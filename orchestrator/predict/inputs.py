@@ -22,7 +22,7 @@ _ACKNOWLEDGED = 66 / 2 / 1514  # of a frame: one acknowledgement for two, the ot
 _START = (1e-4, 1.1, 1e-10, 1e-10)  # of FITTED, and between which values they are looked for
 _BOUNDS = ((1e-7, 1.0), (0.5, 10.0), (1e-14, 1e-6), (1e-14, 1e-6))
 _RESAMPLES = 100
-_LEAST = 6  # messages, so that four quantities and their interval mean something
+LEAST = 6  # messages, so that four quantities and their interval mean something
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +63,10 @@ def fitted(timed: Sequence[Timed], base: Costs, *, source: str) -> Costs:
 
     Intervals are 95 % percentile intervals over resampled messages. StoreError where there are too few.
     """
-    if len(timed) < _LEAST:
+    if len(timed) < LEAST:
         raise StoreError(
             f"{source}: {len(timed)} timed messages, and {len(FITTED)} quantities to fit",
-            hint=f"a run of `collective` with {_LEAST} sizes or more, of which the smallest are a few kB",
+            hint=f"a run of `collective` with {LEAST} sizes or more, of which the smallest are a few kB",
         )
     rows = np.array([_row(one) for one in timed])
     seconds = np.array([one.seconds for one in timed])

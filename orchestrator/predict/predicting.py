@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from orchestrator.core.errors import ConfigError
 from orchestrator.experiment import fitting
@@ -35,7 +35,7 @@ _HARMLESS = frozenset({"rate", "congestion-control", "offloads", "firewall"})
 class Subject:
     """What is predicted: a job on its testbed, what its ranks do, and the links between them."""
 
-    experiment: Experiment
+    config: Any  # the workload's own
     workload: str
     job: Job
     topology: Topology
@@ -76,7 +76,7 @@ def subject(experiment: Experiment, *, file: str) -> Subject:
         (one.config.host, one.config.where, one.config.rate) for one in experiment.conditions if one.name == "rate"
     ]
     return Subject(
-        experiment=experiment,
+        config=choice.config,
         workload=choice.name,
         job=job,
         topology=topology,

@@ -48,7 +48,7 @@ def text(found: Sequence[Found], costs: Costs) -> str:
 
 def headline(subject: Subject) -> str:
     """What is predicted, in a line."""
-    config = subject.experiment.all_jobs()[0].workload.config
+    config = subject.config
     rates = sorted({subject.topology.link(node).rate for node in subject.job.nodes})
     links = " to ".join(map(rate_text, dict.fromkeys((rates[0], rates[-1]))))
     scale = f", scale {subject.topology.scale}" if subject.topology.scale > 1 else ""
@@ -126,7 +126,7 @@ def equations(prediction: Prediction) -> str:
     work, subject = prediction.subject.work, prediction.subject
     if not isinstance(work, Pipelined):
         return ""
-    config = subject.experiment.all_jobs()[0].workload.config
+    config = subject.config
     shape = shape_of(config.model)
     split = formulation.Split(p=config.pipeline, t=config.tensor, d=config.data, m=config.microbatches, b=config.batch)
     own, terms = work.stages[0], prediction.terms

@@ -15,7 +15,8 @@ Written by `python -m tests.bench predict`: what `orch predict` says of settings
 of them on four hosts of this machine at scale 100. Costs of communication were fitted to five benchmarks of
 `collective` (rings at three link rates; four groups at once, within hosts and across); compute is emulated. Ranks ran
 at real-time priority, since the machine had other work: without it a run on a busy machine takes longer than is
-predicted, above all where it sends many small messages.
+predicted, above all where it sends many small messages. `4x2`: eight ranks on four hosts; `2x4`: on two, so that the
+mapping decides whether stages or replicas are on different hosts.
 """
 TERMS = """\
 By term: milliseconds of rank 0, predicted / measured. **Bold**: further apart than 20 % of the term and 3 % of the

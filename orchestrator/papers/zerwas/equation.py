@@ -25,7 +25,7 @@ def rows_of(found: Sequence[Measured]) -> list[Measured]:
     """The points of the regression: ten classes, no losses, no parameter servers, every captured window's volume."""
     return [
         one for one in found
-        if one.printed_model and one.classes == CLASSES and one.losses is None and one.seen
+        if one.printed_model and one.classes == CLASSES and one.losses is None and one.sights
         and one.framework != "tensorflow-servers"
     ]  # fmt: skip
 

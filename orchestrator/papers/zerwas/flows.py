@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.analysis.traffic import volumes
 from orchestrator.papers.zerwas import frameworks
 from orchestrator.papers.zerwas.frameworks import CALLED, Measured
 from orchestrator.papers.zerwas.published import Flows, Zerwas
@@ -47,13 +46,12 @@ def _counts(one: Measured) -> str:
 
 def count(one: Measured) -> int:
     """Flows of the training in a whole run."""
-    whole = one.seen[0].whole
-    return int((volumes.of_job(whole) & (whole.packets > 0)).sum())
+    return one.sights[0].flows
 
 
 def big(one: Measured) -> int:
     """The fewest flows of a window that carry 99 % of its payload."""
-    return len(one.seen[0].volume.big)
+    return len(one.sights[0].volume.big)
 
 
 def _all(line: Flows, grid: Sequence[Measured]) -> Comparison:

@@ -144,7 +144,7 @@ def _edges(rings: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
 
 def _with_and_against(one: Measured) -> tuple[float, float, float]:
     """Bytes of a step over the mean edge of a ring: payload, layer 2, and payload the other way."""
-    found = [window.volume for window in one.seen]
+    found = [window.volume for window in one.sights]
     nodes = one.point.job.nodes
     pairs = [(nodes[place], nodes[(place + 1) % len(nodes)]) for place in range(len(nodes))]
 
@@ -180,7 +180,7 @@ def _relays(grid: Sequence[Measured]) -> Iterator[Comparison]:
 
 def exchanges(one: Measured) -> set[tuple[int, ...]]:
     """Pairs of hosts that exchange gradients, by their place among the hosts that train or serve."""
-    volume = one.seen[0].volume
+    volume = one.sights[0].volume
     both = volume.payload + volume.payload.T
     strong = np.argwhere(both >= AN_EDGE * max(float(both.max()), 1.0))
     hosts = [host for host in volume.hosts if both[volume.hosts.index(host)].any()]
@@ -189,7 +189,7 @@ def exchanges(one: Measured) -> set[tuple[int, ...]]:
 
 def _with_server(one: Measured) -> set[tuple[int, ...]]:
     """Every pair of a server (its host comes first) and a worker."""
-    volume = one.seen[0].volume
+    volume = one.sights[0].volume
     hosts = [host for host in volume.hosts if volume.payload[volume.hosts.index(host)].any()]
     workers = [hosts.index(node) for node in one.point.job.nodes]
     servers = [place for place in range(len(hosts)) if place not in workers]

@@ -1,0 +1,88 @@
+"""Fig 10: predicted iterations beside measured ones, and the model's inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+
+from orchestrator.papers.li.published import Li
+from orchestrator.papers.li.trainings import Found, Training
+from orchestrator.report.run.figures import Picture
+from orchestrator.report.study.comparison import at_least, not_measured
+from orchestrator.report.study.content import Section, Table
+from orchestrator.report.study.text import Rows
+from orchestrator.report.style import INK, SERIES, figure, legend, look, save
+
+
+def section(found: Found, printed: Li, folder: Path) -> Section:
+    """Each training predicted from the benchmarks of messages among these runs."""
+    shown = [*found.replicated, *found.split]
+    line = printed.number("accuracy")
+    kinds = (("data parallel", found.replicated), ("split", found.split))
+    judged = tuple(
+        at_least(
+            f"{name}: mean accuracy of {len(ones)} iterations",
+            fmean(map(accuracy, ones)) * 100,
+            line.value,
+            unit="%",
+            source=line.source,
+        )
+        for name, ones in kinds
+        if ones
+    )
+    quantities = {} if found.costs is None else found.costs.quantities()
+    rows: Rows = [
+        (name, f"{one.value:.4g}", f"{one.low:.4g}", f"{one.high:.4g}", one.source) for name, one in quantities.items()
+    ]
+    head = ("training", "predicted", "from", "to", "measured", "apart (%)")
+    return Section(
+        title="Fig 10: the model against measurement",
+        text=(
+            "Ours against ours: costs of messages come from the benchmarks of figure 7 among these runs, compute is "
+            "emulated and so known. The paper's F is not printed, so its own times cannot be computed again."
+        ),
+        pictures=(_drawn(shown, folder),) if shown else (),
+        comparisons=judged or (not_measured("accuracy", f"{line.value:g} %", source=line.source),),
+        tables=(
+            Table("Predictions", "Iteration times in ms.", head,
+                  [_row(one) for one in shown]),
+            Table("Inputs of the model", "", ("input", "value", "from", "to", "source"), rows),
+        ),
+    )  # fmt: skip
+
+
+def accuracy(one: Training) -> float:
+    """1 less the error's share of the measured iteration."""
+    return 1 - abs(one.prediction.iteration_s / one.iteration_s - 1)
+
+
+def _row(one: Training) -> tuple[str, ...]:
+    own = one.prediction
+    times = (own.iteration_s, own.low_s, own.high_s, one.iteration_s)
+    return (
+        one.label,
+        *(f"{seconds * 1e3:.1f}" for seconds in times),
+        f"{(own.iteration_s / one.iteration_s - 1) * 100:+.1f}",
+    )
+
+
+def _drawn(shown: list[Training], folder: Path) -> Picture:
+    with look():
+        drawing, (panel,) = figure(height_in=3.0)
+        most = 1.1 * max(max(one.iteration_s, one.prediction.high_s) for one in shown) * 1e3
+        panel.plot([0, most], [0, most], color=INK, lw=0.8)
+        for number, (workload, label) in enumerate((("ddp", "data parallel"), ("ptd", "split"))):
+            ones = [one for one in shown if one.workload == workload]
+            middle = [one.prediction.iteration_s * 1e3 for one in ones]
+            bars = [
+                [max(0.0, value - one.prediction.low_s * 1e3) for value, one in zip(middle, ones, strict=True)],
+                [max(0.0, one.prediction.high_s * 1e3 - value) for value, one in zip(middle, ones, strict=True)],
+            ]
+            if ones:
+                panel.errorbar([one.iteration_s * 1e3 for one in ones], middle, yerr=bars, fmt="o", markersize=4,
+                               color=SERIES[number], label=label, lw=0.8)  # fmt: skip
+        panel.set(xlabel="measured (ms)", ylabel="predicted (ms)", xlim=(0, most), ylim=(0, most))
+        legend(panel)
+        svg = save(drawing, folder / "accuracy")
+    caption = "On the line the prediction is right; bars are its interval, with all inputs at either end."
+    return Picture(name="accuracy", title="Predicted beside measured iterations", caption=caption, svg=svg)

@@ -1,0 +1,183 @@
+"""Figs 2, 3, 11 and 12: who sends how much to whom, rank by rank and by kind; and where the mapping puts each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.colors import LogNorm
+
+from orchestrator.papers.li import printed_training
+from orchestrator.papers.li.published import Li
+from orchestrator.papers.li.sizes import kind_of
+from orchestrator.papers.li.trainings import Found, Training
+from orchestrator.predict.predicting import Subject
+from orchestrator.report.run.figures import Picture
+from orchestrator.report.study.comparison import Comparison, at_most, holds, not_measured
+from orchestrator.report.study.content import Section
+from orchestrator.report.study.seen import seen
+from orchestrator.report.style import INK, SERIES, figure, look, save
+from workloads import ptd
+from workloads.common import between
+from workloads.common.between import Pairs
+
+Matrix = npt.NDArray[np.float64]
+
+CAPTURED_WITHIN = 0.03
+
+
+def section(found: Found, printed: Li, folder: Path) -> Section:
+    """Heatmaps of the paper's training by our model, and of ours: predicted, and as ranks recorded it."""
+    wanted = {"default": {}, "tensor 4": {"tensor": 4, "data": 2}, "customized": {"mapping": "customized"}}
+    papers = {name: printed_training.subject(**changes) for name, changes in wanted.items()}  # type: ignore[arg-type]
+    pictures = [
+        _drawn(
+            {f"{name}: GPT-3B, 32 ranks": _matrix(_predicted(one)) for name, one in papers.items()},
+            folder, "heatmap-paper", "The paper's trainings, by our model",
+        )
+    ]  # fmt: skip
+    for number, one in enumerate(found.split[:3]):
+        maps = {"predicted": _matrix(_predicted(one.subject)), "recorded": _matrix(recorded(one))}
+        pictures.append(_drawn(maps, folder, f"heatmap-{number}", one.label))
+    pictures += [mapping_drawn(papers[name], name, folder) for name in ("default", "customized")]
+    return Section(
+        title="Figs 2, 3, 11 and 12: traffic between ranks, and mappings",
+        text=(
+            "GB an iteration from each rank (row) to each rank (column), tensor, pipeline, data and embedding traffic "
+            "together, logarithmic. Predicted: by equations 2 to 4, stage by stage. Recorded: counts and sizes of the "
+            "ranks' own messages; an all-reduced one is laid on the ring of its group, which captures confirm between "
+            "hosts."
+        ),
+        pictures=tuple(pictures),
+        comparisons=tuple(_judged(found, papers, printed)),
+    )
+
+
+def _predicted(subject: Subject) -> Pairs:
+    """Bytes between ranks at full size."""
+    scale = subject.topology.scale
+    kinds = ptd.traffic(subject.config, scale).values()
+    return {pair: size * scale for pair, size in between.summed(kinds).items()}
+
+
+def recorded(one: Training) -> Pairs:
+    """The same from what ranks recorded: sends as they are, all-reduces around the ring of their group."""
+    work = one.split
+    groups = {"tensor": work.tensor_groups, "data": work.data_groups, "embedding": work.ends}
+    parts: list[Pairs] = []
+    for rank in range(len(work.stage_of)):
+        for row in one.messages(rank):
+            if row["span"] == "send":
+                parts.append({(rank, row["peer"]): float(row["bytes"])})
+            elif row["span"] == "all-reduce":
+                members = sorted(next(group for group in groups[kind_of(row)] if rank in group))
+                sent = 2 * (len(members) - 1) / len(members) * row["bytes"]
+                parts.append({(rank, members[members.index(rank) - 1]): sent})
+    return between.summed(parts)
+
+
+def _matrix(pairs: Pairs) -> Matrix:
+    size = 1 + max((max(pair) for pair in pairs), default=0)
+    found = np.zeros((size, size))
+    for (src, dst), sent in pairs.items():
+        found[src, dst] = sent / 1e9
+    return found
+
+
+def _judged(found: Found, papers: Mapping[str, Subject], printed: Li) -> list[Comparison]:
+    reach = printed.claim("tensor-range")
+    two, four = (ptd.traffic(papers[name].config, 1) for name in ("default", "tensor 4"))
+    fewer = sum(four["data"].values()) < sum(two["data"].values())
+    judged = [
+        holds(
+            "GPT-3B, t = 4 against t = 2, by our model",
+            true=_joined(four["tensor"]) > _joined(two["tensor"]) and fewer,
+            ours=f"{_joined(four['tensor'])} against {_joined(two['tensor'])} pairs with tensor traffic; data traffic "
+            f"{sum(four['data'].values()) / sum(two['data'].values()):.2f} times as much",
+            printed=reach.text, source=reach.source,
+        )
+    ]  # fmt: skip
+    claim = printed.claim("predictable")
+    apart = {one.label: share for one in found.split if (share := captured_apart(one)) is not None}
+    if not apart:
+        return [*judged, not_measured("captured between hosts", claim.text, source=claim.source)]
+    return judged + [
+        at_most(
+            f"{label}: bytes of host pairs, captured against predicted, furthest apart",
+            share * 100,
+            CAPTURED_WITHIN * 100,
+            unit="%",
+            source=claim.source,
+        )
+        for label, share in apart.items()
+    ]
+
+
+def _joined(pairs: Pairs) -> int:
+    """Pairs of ranks with traffic in either direction."""
+    return len({frozenset(pair) for pair in pairs})
+
+
+def captured_apart(one: Training) -> float | None:
+    """By how much captured payload differs from what is predicted, at the worst pair of hosts; None without captures.
+
+    A pair that carries less than a thousandth of the busiest one has control messages alone, and does not count.
+    """
+    windows = list(seen(one.point))
+    if not windows:
+        return None
+    volume = windows[0].volume
+    predicted = dict.fromkeys(((a, b) for a in volume.hosts for b in volume.hosts if a != b), 0.0)
+    for src, dst, size in between.between_nodes(one.subject.job, _predicted(one.subject)):
+        predicted[src, dst] = size
+    most = max(predicted.values())
+    apart = [
+        abs(volume.edge(src, dst) - size) / (size or most)
+        for (src, dst), size in predicted.items()
+        if max(size, volume.edge(src, dst)) > most / 1000
+    ]
+    return max(apart)
+
+
+def _drawn(maps: Mapping[str, Matrix], folder: Path, name: str, title: str) -> Picture:
+    most = max(float(one.max()) for one in maps.values()) or 1.0
+    with look():
+        drawing, _ = figure(height_in=2.9)
+        drawing.clear()
+        panels = drawing.subplots(1, len(maps), squeeze=False)[0]
+        for panel, (label, values) in zip(panels, maps.items(), strict=True):
+            shown = np.where(values > 0, values, np.nan)
+            image = panel.imshow(shown, cmap="viridis", norm=LogNorm(most / 1e3, most), interpolation="nearest")
+            panel.set_title(label, fontsize=8)
+            panel.grid(visible=False)
+            panel.set(xlabel="to rank", ylabel="from rank")
+        drawing.colorbar(image, ax=list(panels), shrink=0.7, label="GB")
+        svg = save(drawing, folder / name)
+    return Picture(name=name, title=title, caption="GB an iteration between ranks; white: nothing.", svg=svg)
+
+
+def mapping_drawn(subject: Subject, name: str, folder: Path) -> Picture:
+    """Each rank in its machine, with its stage (colour), part of each tensor and replica."""
+    places: Sequence[tuple[int, int, int]] = ptd.placed(subject.config)
+    nodes = subject.job.nodes
+    with look():
+        drawing, (panel,) = figure(height_in=2.2)
+        for rank, (stage, part, replica) in enumerate(places):
+            row, column = nodes.index(subject.job.ranks[rank].node), subject.job.ranks[rank].local_rank
+            panel.add_patch(_box(column, row, SERIES[stage % len(SERIES)]))
+            panel.text(column, row, f"{rank}\nt{part} d{replica}", ha="center", va="center", fontsize=6.5, color=INK)
+        panel.set(xlim=(-0.6, max(rank.local_rank for rank in subject.job.ranks) + 0.6), ylim=(len(nodes) - 0.4, -0.6))
+        panel.set_yticks(range(len(nodes)), [f"machine {number}" for number in range(len(nodes))])
+        panel.set_xticks([])
+        panel.grid(visible=False)
+        svg = save(drawing, folder / f"mapping-{name}")
+    caption = "Ranks in their machines; a colour a pipeline stage, t the part of each tensor, d the replica."
+    return Picture(name=f"mapping-{name}", title=f"Mapping {name} of (4, 2, 4) to 32 ranks", caption=caption, svg=svg)
+
+
+def _box(column: int, row: int, color: str) -> object:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((column - 0.45, row - 0.42), 0.9, 0.84, facecolor=color, alpha=0.45, edgecolor="none")

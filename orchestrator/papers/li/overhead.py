@@ -1,0 +1,160 @@
+"""Figs 6, 8 and 13: where iterations go, by rank and kind; communication ratio, scaling factor, what is not hidden."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.papers.li.published import Li
+from orchestrator.papers.li.trainings import Found, Training
+from orchestrator.parts.terms import NAMES, Terms
+from orchestrator.report.run.figures import Picture
+from orchestrator.report.study.comparison import Comparison, holds, not_measured
+from orchestrator.report.study.content import Section, Table
+from orchestrator.report.study.text import Rows
+from orchestrator.report.style import SERIES, SOFT, figure, legend, look, save
+
+Floats = npt.NDArray[np.float64]
+
+
+def split(found: Found, printed: Li, folder: Path) -> Section:
+    """Fig 6: shares of tensor, pipeline, data traffic and bubble, rank by rank, measured beside predicted."""
+    shown = [one for one in found.split if one.terms]
+    claim = printed.claim("mapping")
+    by_mapping = {
+        one.config.mapping: one.terms[0]
+        for one in shown
+        if (one.config.pipeline, one.config.tensor, one.config.data) == (2, 2, 2)
+    }
+    default, custom = by_mapping.get("default"), by_mapping.get("customized")
+    judged: Comparison = not_measured("default against customized mapping", claim.text, source=claim.source)
+    if default is not None and custom is not None:
+        judged = holds(
+            "customized against default mapping, rank 0",
+            true=custom.pipeline_s < default.pipeline_s and custom.data_s > default.data_s,
+            ours=f"pipeline {_ms(custom.pipeline_s)} against {_ms(default.pipeline_s)} ms, "
+            f"data {_ms(custom.data_s)} against {_ms(default.data_s)} ms",
+            printed=claim.text, source=claim.source,
+        )  # fmt: skip
+    return Section(
+        title="Fig 6: where an iteration of a split model goes",
+        text=(
+            "A receive counts as pipeline time from when its sender had begun, and as bubble before, as in section "
+            "4.1. In each pair of bars the left one is predicted, the right one measured."
+        ),
+        pictures=tuple(_bars(one, folder, number) for number, one in enumerate(shown)),
+        comparisons=(judged,),
+        tables=(_shares(shown),),
+    )
+
+
+def _shares(shown: Sequence[Training]) -> Table:
+    names = [name.removesuffix("_s") for name in NAMES]
+    rows = [
+        (one.label, str(rank), *(f"{seconds / terms.iteration_s * 100:.1f}" for seconds in terms.parts().values()))
+        for one in shown
+        for rank, terms in sorted(one.terms.items())
+    ]
+    return Table("Shares by rank", "Measured, per cent of the iteration.", ("training", "rank", *names), rows)
+
+
+def _bars(one: Training, folder: Path, number: int) -> Picture:
+    ranks = sorted(one.terms)
+    with look():
+        drawing, (panel,) = figure(height_in=2.6)
+        for offset, terms in ((-0.2, one.prediction.ranks), (0.2, one.terms)):
+            _stack(panel, np.array(ranks) + offset, [terms[rank] for rank in ranks], labelled=offset < 0)
+        panel.set(xlabel="rank; left: predicted, right: measured", ylabel="iteration (ms)")
+        panel.set_xticks(ranks)
+        legend(panel, columns=7)
+        svg = save(drawing, folder / f"shares-{number}")
+    caption = "Tensor, pipeline and data traffic, bubble and computing by rank (Li, figure 6)."
+    return Picture(name=f"shares-{number}", title=one.label, caption=caption, svg=svg)
+
+
+def _stack(panel: Any, places: Floats, terms: Sequence[Terms], *, labelled: bool) -> None:
+    below = np.zeros(len(places))
+    for number, name in enumerate(NAMES):
+        values = np.array([getattr(one, name) for one in terms]) * 1e3
+        if values.any():
+            color = SERIES[number] if number < len(SERIES) else SOFT
+            label = name.removesuffix("_s") if labelled else None
+            panel.bar(places, values, 0.36, bottom=below, color=color, label=label)
+            below += values
+
+
+def replicated(found: Found, printed: Li) -> Section:
+    """Fig 13: communication and what of it is not hidden, over ranks."""
+    shown = [one for one in found.replicated if one.terms]
+    rows: Rows = []
+    for one in sorted(shown, key=lambda one: (one.model, len(one.subject.job.ranks))):
+        terms = one.terms[0]
+        rows.append((
+            one.model, str(len(one.subject.job.ranks)), _ms(one.iteration_s), f"{scaling(one):.3f}",
+            _ms(_communication(terms)), f"{ratio(one) * 100:.1f}", _ms(terms.data_s),
+            f"{terms.data_s / terms.iteration_s * 100:.1f}",
+        ))  # fmt: skip
+    head = ("model", "ranks", "iteration (ms)", "scaling factor", "communication (ms)", "ratio (%)",
+            "not hidden (ms)", "ratio (%)")  # fmt: skip
+    return Section(
+        title="Fig 13: overhead of data parallelism",
+        text="Scaling factor: computing alone over the iteration. Communication: when any all-reduce was under way.",
+        comparisons=tuple(_judged(shown, printed)),
+        tables=(Table("Overhead", "Rank 0, medians over iterations.", head, rows),),
+    )
+
+
+def _judged(shown: Sequence[Training], printed: Li) -> list[Comparison]:
+    order, decreases = printed.claim("order"), printed.claim("scaling")
+    most = max((len(one.subject.job.ranks) for one in shown), default=0)
+    largest = {one.model: one.terms[0].data_s / one.iteration_s for one in shown if len(one.subject.job.ranks) == most}
+    judged = [not_measured("order of models", order.text, source=order.source)]
+    if {"vgg16", "resnet50"} <= largest.keys() and len(largest) > 2:
+        told = ", ".join(f"{model} {share:.0%}" for model, share in sorted(largest.items(), key=lambda item: -item[1]))
+        judged = [
+            holds(
+                f"not hidden on {most} ranks",
+                ours=told,
+                printed=order.text,
+                source=order.source,
+                true=max(largest, key=lambda model: largest[model]) == "vgg16"
+                and min(largest, key=lambda model: largest[model]) == "resnet50",
+            )
+        ]
+    for model in sorted({one.model for one in shown}):
+        factors = {len(one.subject.job.ranks): scaling(one) for one in shown if one.model == model}
+        values = [factors[count] for count in sorted(factors)]
+        if len(values) > 1:
+            judged.append(
+                holds(
+                    f"{model}: scaling factor over {', '.join(map(str, sorted(factors)))} ranks",
+                    true=all(after < before for before, after in itertools.pairwise(values)),
+                    ours=", ".join(f"{value:.3f}" for value in values),
+                    printed=decreases.text,
+                    source=decreases.source,
+                )
+            )
+    return judged
+
+
+def scaling(one: Training) -> float:
+    """Computing alone over the iteration: what of a rank's work more ranks leave (Li, appendix B)."""
+    return one.prediction.terms.compute_s / one.iteration_s
+
+
+def ratio(one: Training) -> float:
+    """Time in which anything was under way, over the iteration."""
+    return _communication(one.terms[0]) / one.terms[0].iteration_s
+
+
+def _communication(terms: Terms) -> float:
+    return terms.exposed_s + terms.hidden_s
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f}"

@@ -1,0 +1,85 @@
+"""Fig 9 and equation 7: what each stage of a pipeline does in an iteration, and how long it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.papers.li.published import Li
+from orchestrator.papers.li.trainings import Found, Training
+from orchestrator.report.run.figures import Picture
+from orchestrator.report.study.comparison import Comparison, between, not_measured
+from orchestrator.report.study.content import Section
+from orchestrator.report.style import SERIES, figure, legend, look, save
+from workloads.models.formulation import Split, bubble_share
+
+POINTS = 0.02  # a share may be so far from equation 7's
+_COLORS = {"forward": 0, "backward": 1, "recompute": 3, "all-reduce": 2, "receive": 4}
+
+
+def section(found: Found, printed: Li, folder: Path) -> Section:
+    """The schedule of the deepest pipeline, and the bubble's share of each beside equation 7."""
+    shown = [one for one in found.split if one.terms]
+    deepest = max(shown, key=lambda one: one.config.pipeline, default=None)
+    line = printed.number("bubble-share")
+    judged: list[Comparison] = [_judged(one, line.source) for one in shown if one.config.pipeline > 2]
+    return Section(
+        title="Fig 9: the 1F1B schedule, and equation 7",
+        text=(
+            "The bubble is what is left of an iteration of rank 0 after computing and every kind of traffic; its share "
+            "is of the iteration without the all-reduce of gradients. Equation 7 assumes even stages and messages that "
+            "take no time beside computing: pipelines of two stages with large messages are not held to it."
+        ),
+        pictures=(_drawn(deepest, folder),) if deepest is not None else (),
+        comparisons=tuple(judged) or (not_measured("bubble", f"{line.value:.3f}", source=line.source),),
+    )
+
+
+def _judged(one: Training, source: str) -> Comparison:
+    config = one.config
+    wanted = bubble_share(
+        Split(p=config.pipeline, t=config.tensor, d=config.data, m=config.microbatches, b=config.batch)
+    )
+    return between(
+        f"{one.label}, {config.microbatches} micro-batches: share of the bubble", share(one), wanted - POINTS,
+        wanted + POINTS, printed=wanted, source=source,
+    )  # fmt: skip
+
+
+def share(one: Training) -> float:
+    """The bubble's share of rank 0's iteration without its all-reduces of gradients."""
+    terms = one.terms[0]
+    return terms.bubble_s / (terms.iteration_s - terms.data_s - terms.embedding_s)
+
+
+def _drawn(one: Training, folder: Path) -> Picture:
+    """Spans of one rank of each stage in the first iteration that counts."""
+    line = one.split.lines[0]
+    with look():
+        drawing, (panel,) = figure(height_in=1.0 + 0.3 * len(line))
+        begin = None
+        for place, rank in enumerate(line):
+            spans = _iteration(one.run.rows("spans"), rank)
+            begin = min(span["start_ns"] for span in spans) if begin is None else begin
+            for span in spans:
+                if span["span"] in _COLORS:
+                    left, width = (span["start_ns"] - begin) / 1e6, (span["end_ns"] - span["start_ns"]) / 1e6
+                    pale = 0.25 if span["span"] == "receive" else 1.0
+                    panel.barh(place, width, left=left, height=0.7, alpha=pale, color=SERIES[_COLORS[span["span"]]],
+                               label=span["span"])  # fmt: skip
+        panel.set_yticks(range(len(line)), [f"stage {place}" for place in range(len(line))])
+        panel.invert_yaxis()
+        panel.set(xlabel="time in the iteration (ms)")
+        legend(panel, columns=5)
+        svg = save(drawing, folder / "schedule")
+    caption = (
+        f"{one.label}, {one.config.microbatches} micro-batches: one rank a stage. Pale: receiving, and waiting for it."
+    )
+    return Picture(name="schedule", title="1F1B as it ran", caption=caption, svg=svg)
+
+
+def _iteration(rows: Sequence[dict[str, Any]], rank: int) -> list[dict[str, Any]]:
+    mine = [row for row in rows if row["rank"] == rank and row["window_name"]]
+    first = min(row["iteration"] for row in mine)
+    return [row for row in mine if row["iteration"] == first]

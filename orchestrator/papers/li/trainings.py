@@ -1,0 +1,124 @@
+"""Runs of the study as its sections need them: what was predicted, where time went by rank, what ranks sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+from orchestrator.analysis.compare import points
+from orchestrator.analysis.compare.points import Point
+from orchestrator.analysis.windows import shares
+from orchestrator.core.errors import ConfigError
+from orchestrator.experiment import loading
+from orchestrator.parts.terms import Terms
+from orchestrator.parts.work import Pipelined, Replicated
+from orchestrator.predict import benchmarks, predicting
+from orchestrator.predict.network_costs import Costs
+from orchestrator.predict.predicting import Prediction, Subject
+from orchestrator.report.runs import Run
+from orchestrator.store.rundir import Entry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A point of `ddp` or `ptd`, by its first run."""
+
+    point: Point
+    subject: Subject
+    prediction: Prediction
+    run: Run
+
+    @property
+    def config(self) -> Any:
+        """What the workload was set to."""
+        return self.subject.config
+
+    @property
+    def workload(self) -> str:
+        return self.subject.workload
+
+    @property
+    def model(self) -> str:
+        return str(self.config.model)
+
+    @property
+    def iteration_s(self) -> float:
+        return self.point.mean_s.value
+
+    @property
+    def label(self) -> str:
+        """What tells it apart from the others."""
+        if isinstance(self.subject.work, Replicated):
+            return f"{self.model}, {self.subject.work.ranks} ranks"
+        config = self.config
+        return f"({config.pipeline}, {config.tensor}, {config.data}), {config.mapping}"
+
+    @cached_property
+    def terms(self) -> dict[int, Terms]:
+        """Measured terms by rank; empty where ranks recorded none."""
+        read = {name: self.run.table(name) for name in ("iterations", "overlaps", "spans")}
+        job, work = self.subject.job.name, self.subject.work
+        if isinstance(work, Replicated):
+            return shares.of_replicas(read, job)
+        return shares.of_stages(read, job, ends=work.ends)
+
+    @property
+    def split(self) -> Pipelined:
+        """The work of a run of `ptd`."""
+        return cast("Pipelined", self.subject.work)
+
+    def messages(self, rank: int) -> list[dict[str, Any]]:
+        """What a rank sent and all-reduced in the first counted iteration, spans at full size, in their order."""
+        return messages(self.run, rank)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """All that these runs hold of the study."""
+
+    replicated: tuple[Training, ...]
+    split: tuple[Training, ...]
+    experts: tuple[Run, ...]
+    benchmarks: tuple[Run, ...]
+    costs: Costs | None
+
+
+def messages(run: Run, rank: int) -> list[dict[str, Any]]:
+    """A rank's communication in the first iteration that counts: spans with `bytes` multiplied back."""
+    rows = [
+        row
+        for row in run.rows("spans")
+        if row["rank"] == rank and row["window_name"] and row["lane"] == "communication"
+    ]
+    if not rows:
+        return []
+    first = min(row["iteration"] for row in rows)
+    return [{**row, "bytes": row["bytes"] * run.scale} for row in rows if row["iteration"] == first]
+
+
+def found(entries: Sequence[Entry]) -> Found:
+    """Sort the runs, and predict those that can be predicted from the benchmarks among them."""
+    tests = [entry for entry in entries if benchmarks.is_benchmark(entry)]
+    trainings = list(_trainings(entries, tests))
+    experts = [entry for entry in entries if entry.manifest.jobs and entry.manifest.jobs[0].workload == "moe"]
+    return Found(
+        replicated=tuple(one for one in trainings if isinstance(one.subject.work, Replicated)),
+        split=tuple(one for one in trainings if isinstance(one.subject.work, Pipelined)),
+        experts=tuple(Run(entry.path) for entry in experts if any(window.valid for window in entry.manifest.windows)),
+        benchmarks=tuple(Run(entry.path) for entry in tests),
+        costs=benchmarks.fitted_to(tests, trainings[0].subject.topology) if trainings else None,
+    )
+
+
+def _trainings(entries: Sequence[Entry], tests: Sequence[Entry]) -> Iterator[Training]:
+    for point in points.pooled(entries):
+        entry = point.windows[0].entry
+        try:
+            experiment = loading.sealed(entry.path / "experiment.yaml")
+            subject = predicting.subject(experiment, file=str(entry.path))
+        except ConfigError:
+            continue
+        costs = benchmarks.fitted_to(tests, subject.topology)
+        yield Training(point=point, subject=subject, prediction=predicting.predict(subject, costs), run=Run(entry.path))
