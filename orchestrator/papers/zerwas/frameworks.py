@@ -84,11 +84,11 @@ def size_of(model: str, classes: int) -> float:
 
 
 def measured(entries: Iterable[Entry], printed_models: Sequence[str]) -> tuple[Measured, ...]:
-    """Every point of these runs that trains by one of the paper's frameworks."""
+    """Every point of these runs that trains by one of the paper's frameworks, with emulated compute."""
     found = []
     for point in points.pooled(entries):
         name = framework_of(point)
-        if name is None:
+        if name is None or point.value("workload.*.compute") == "real":
             continue
         model = str(point.value("workload.*.model"))
         found.append(
