@@ -13,6 +13,8 @@ from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic import hidden, pattern, traffic
 from orchestrator.analysis.traffic.hidden import Hidden
 from orchestrator.analysis.traffic.volumes import of_job
+from orchestrator.analysis.windows.learning import Learning
+from orchestrator.report.run import accuracy
 from orchestrator.report.study.seen import Seen, seen
 from orchestrator.store.rundir import Entry
 
@@ -69,12 +71,14 @@ class Training:
     rings: tuple[Ring, ...]
     overlaps: tuple[Overlap, ...]
     lanes: frozenset[str]  # of the spans that ranks recorded
+    learned: tuple[Learning, ...]  # of each run whose model was judged by held-out images
 
     @property
     def label(self) -> str:
         """What was set, for people."""
         batch = "" if self.batch is None else f", {self.batch} samples"
-        return f"{self.model} over {LIBRARIES[self.library]}, {self.link_bps / 1e9:g} Gbit/s{batch}"
+        learns = "" if self.emulated else ", real compute"
+        return f"{self.model} over {LIBRARIES[self.library]}, {self.link_bps / 1e9:g} Gbit/s{batch}{learns}"
 
 
 def trainings(entries: Sequence[Entry]) -> list[Training]:
@@ -116,6 +120,7 @@ def _training(point: Point, found: Sequence[Seen]) -> Training:
         launched=launched,
         rings=tuple(ring(one, launched) for one in found),
         overlaps=_overlaps(found[0]),
+        learned=tuple(of[point.job.name] for one in found if point.job.name in (of := accuracy.learned(one.run))),
         lanes=frozenset(lane for one in found for lane in one.run.table("spans")["lane"].unique().to_pylist()),
     )
 
