@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from made_traffic import made
 
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic.pattern import AGAINST_ORDER, IN_ORDER
 from orchestrator.analysis.windows.learning import Learning
 from orchestrator.papers.farhat import durations, overlapping, proportion, ring_order, to_accuracy
 from orchestrator.papers.farhat.published import farhat
-from orchestrator.papers.farhat.trainings import Overlap, Ring, Training
+from orchestrator.papers.farhat.trainings import Overlap, Ring, Training, ring
 from orchestrator.report.study.comparison import APART, OUTSIDE, WITHIN
 
 MB = 1e6
@@ -96,6 +98,25 @@ def test_each_library_is_judged_by_itself_and_sixteen_workers_are_sixteen():
     assert [(row[0], row[-1]) for row in rows] == [("Gloo", "2"), ("Open MPI", "1")]
     (workers, *_) = ring_order.section(found[1:], farhat().finding("ring"), farhat().count("workers")).comparisons
     assert workers.verdict == OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("launched", "order", "hosts"),
+    [
+        (("h1", "h4", "h3", "h2"), IN_ORDER, ("h1", "h4", "h3", "h2")),
+        (("h3", "h2", "h1", "h4"), IN_ORDER, ("h3", "h2", "h1", "h4")),
+        (("h2", "h3", "h4", "h1"), AGAINST_ORDER, ("h2", "h1", "h4", "h3")),
+        (("h1", "h3", "h4", "h2"), "not in launch order", ("h1", "h4", "h3", "h2")),
+        (("h1", "h1", "h4", "h3", "h2"), "", ("h1", "h4", "h3", "h2")),  # of two ranks on a host nobody can tell
+    ],
+)
+def test_a_ring_is_recovered_from_bytes_alone(launched, order, hosts):
+    job = SimpleNamespace(name="train")
+    seen = SimpleNamespace(traffic=made(order=("h1", "h4", "h3", "h2")),
+                           window=SimpleNamespace(manifest=SimpleNamespace(jobs=[job])))  # fmt: skip
+    found = ring(seen, launched)
+    assert (found.shape, found.order, found.hosts) == ("ring", order, hosts)
+    assert found.reverse == 0, "acknowledgements are no payload"
 
 
 def durations_of(found, tmp_path):
