@@ -53,7 +53,7 @@ class Training:
         if isinstance(self.subject.work, Replicated):
             return f"{self.model}, {self.subject.work.ranks} ranks"
         config = self.config
-        return f"({config.pipeline}, {config.tensor}, {config.data}), {config.mapping}"
+        return f"{config.model} ({config.pipeline}, {config.tensor}, {config.data}), {config.mapping}"
 
     @cached_property
     def terms(self) -> dict[int, Terms]:
