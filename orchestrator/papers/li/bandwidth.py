@@ -14,8 +14,8 @@ from orchestrator.report.runs import Run
 from orchestrator.report.study.comparison import Comparison, holds, not_measured
 from orchestrator.report.study.content import Section
 from orchestrator.report.style import LINES, SERIES, figure, legend, look, save
-from workloads import collective
 from workloads.common import placement
+from workloads.common.collective_traffic import members
 
 CLUSTER = "needs hosts with RDMA and accelerators: the same study with an inventory"
 
@@ -55,7 +55,7 @@ def placed(run: Run) -> str:
     topology = fitting.topology_of(experiment)
     config = experiment.all_jobs()[0].workload.config
     nodes = [rank.node for rank in placement.ranks(config.hosts, topology)]
-    groups = collective.members(len(nodes), config.groups)
+    groups = members(len(nodes), config.groups)
     inside = all(len({nodes[rank] for rank in group}) == 1 for group in groups)
     several = f"{len(groups)} groups" if len(groups) > 1 else "a group"
     rate = min(topology.link(node).rate for node in nodes)
