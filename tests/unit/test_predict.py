@@ -355,3 +355,19 @@ def test_an_accelerator_gives_the_compute_time_of_equation_9(tmp_path: Path) -> 
     for text in ("71tflops", "71tflops@0%", "71tflops@300%", "fast"):
         with pytest.raises(ConfigError, match="not an accelerator"):
             whatif.settings(file, (), whatif.axes([f"accelerator={text}"]), local=False)
+
+
+def test_links_of_an_inventory_are_all_of_the_rate_that_is_named(tmp_path: Path) -> None:
+    rack = Path(__file__).parents[2] / "playbooks/testbeds/example-rack.yaml"  # one of its links is slower
+    file = tmp_path / "e.yaml"
+    file.write_text(DDP.replace("{local: {hosts: 4, link: 25gbit, scale: 100}}", f"{{inventory: {rack}}}"))
+    as_it_is, named = (
+        {
+            predicting.subject(one.experiment, file="e").network.out_bps[host]
+            for one in whatif.settings(file, (), whatif.axes(options), local=False)
+            for host in ("h1", "h4")
+        }
+        for options in ([], ["link=100gbit"])
+    )
+    assert as_it_is == {25e9 / 8, 10e9 / 8}
+    assert named == {100e9 / 8}
