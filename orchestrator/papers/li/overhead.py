@@ -5,21 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from orchestrator.papers.li.published import Claim, Li
 from orchestrator.papers.li.trainings import Found, Training
 from orchestrator.parts.terms import NAMES, Terms
 from orchestrator.report.run.figures import Picture
+from orchestrator.report.run.rank_terms import stacked
 from orchestrator.report.study.comparison import APART, Comparison, holds, not_measured
 from orchestrator.report.study.content import Section, Table
 from orchestrator.report.study.text import Rows
-from orchestrator.report.style import SERIES, SOFT, figure, legend, look, save
-
-Floats = npt.NDArray[np.float64]
+from orchestrator.report.style import figure, legend, look, save
 
 
 def split(found: Found, printed: Li, folder: Path) -> Section:
@@ -71,24 +68,13 @@ def _bars(one: Training, folder: Path, number: int) -> Picture:
     with look():
         drawing, (panel,) = figure(height_in=2.6)
         for offset, terms in ((-0.2, one.prediction.ranks), (0.2, one.terms)):
-            _stack(panel, np.array(ranks) + offset, [terms[rank] for rank in ranks], labelled=offset < 0)
+            stacked(panel, np.array(ranks) + offset, [terms[rank] for rank in ranks], width=0.36, labelled=offset < 0)
         panel.set(xlabel="rank; left: predicted, right: measured", ylabel="iteration (ms)")
         panel.set_xticks(ranks)
         legend(panel, columns=7)
         svg = save(drawing, folder / f"shares-{number}")
     caption = "Tensor, pipeline and data traffic, bubble and computing by rank (Li, figure 6)."
     return Picture(name=f"shares-{number}", title=one.label, caption=caption, svg=svg)
-
-
-def _stack(panel: Any, places: Floats, terms: Sequence[Terms], *, labelled: bool) -> None:
-    below = np.zeros(len(places))
-    for number, name in enumerate(NAMES):
-        values = np.array([getattr(one, name) for one in terms]) * 1e3
-        if values.any():
-            color = SERIES[number] if number < len(SERIES) else SOFT
-            label = name.removesuffix("_s") if labelled else None
-            panel.bar(places, values, 0.36, bottom=below, color=color, label=label)
-            below += values
 
 
 def replicated(found: Found, printed: Li) -> Section:
