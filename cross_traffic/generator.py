@@ -74,11 +74,10 @@ def host_problems(option: str, hosts: Sequence[str], topology: Topology) -> list
 
 def load_problem(load: float, hosts: Sequence[str], topology: Topology) -> list[Problem]:
     """What is wrong with a load (layer-2 bit/s, unscaled) that crosses the links of these hosts together."""
-    most = sum(topology.link(host).rate for host in hosts)
-    if 0 < load <= most:
+    if 0 < load <= sum(map(topology.carries_bps, hosts)):
         return []
     message = f"{rate_text(load)} does not fit the links of {', '.join(hosts)}" if load else "is no traffic"
-    return [Problem(at=("load",), message=message, accepted=f"more than 0, at most {rate_text(most)}")]
+    return [Problem(at=("load",), message=message, accepted=f"more than 0, at most {topology.carries_text(hosts)}")]
 
 
 def requirements(config: Sending, senders: Sequence[str], *, needed_by: str) -> list[Requirement]:

@@ -56,12 +56,10 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     if not found and config.src == config.to:
         found.append(Problem(at=("to",), message=f"sends from {config.src!r} to itself", accepted="another host"))
     if not found:
-        narrow = min((topology.link(host) for host in (config.src, config.to)), key=lambda link: link.rate)
-        if not 0 < config.load <= narrow.rate:
-            message = (
-                f"{rate_text(config.load)} does not fit the link of {narrow.host}" if config.load else "is no traffic"
-            )
-            most = f"more than 0, at most {rate_text(narrow.rate)}"
+        narrow = min((config.src, config.to), key=topology.carries_bps)
+        if not 0 < config.load <= topology.carries_bps(narrow):
+            message = f"{rate_text(config.load)} does not fit the link of {narrow}" if config.load else "is no traffic"
+            most = f"more than 0, at most {topology.carries_text([narrow])}"
             found.append(Problem(at=("load",), message=message, accepted=most))
     if not 1 <= config.streams <= MOST_STREAMS:
         message = f"iperf3 cannot send {config.streams} streams"

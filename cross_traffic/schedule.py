@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +20,7 @@ Arrivals = Literal["poisson", "poisson-gaps", "compound-poisson"]
 
 LARGEST_FLOW = 1 << 50
 LONGEST_S = 1e7
-PHASES = 20  # of a burst's period, in a summary
+MOST_PHASES = 20  # of a burst's period, in a summary
 RATE_STEP_S = 0.001
 
 
@@ -29,6 +31,19 @@ class BurstShape:
     width_s: float
     period_s: float
     height: float
+
+    def phases_ns(self) -> list[int]:
+        """Where phases of the period begin and end: the first is the burst, and no other is shorter if that can be."""
+        width, period = round(self.width_s * 1e9), round(self.period_s * 1e9)
+        parts = max(1, min(MOST_PHASES - 1, (period - width) // width))
+        return [0, *(width + (period - width) * part // parts for part in range(parts)), period]
+
+    def profile(self, sent: Sequence[float]) -> list[float]:
+        """How many times the mean is sent in each phase, of what is sent in each; empty where nothing is."""
+        whole = sum(sent)
+        edges = self.phases_ns()
+        shares = (edges[-1] / (end - begin) for begin, end in pairwise(edges))
+        return [one * share / whole for one, share in zip(sent, shares, strict=True)] if whole else []
 
 
 def spec(
@@ -169,16 +184,17 @@ class Tally:
 
     mtu: int
     flow_bytes: int = flow_schedule.FLOW_WIRE_BYTES
-    period_s: float | None = None
+    burst: BurstShape | None = None
     flows: int = 0
     payload: int = 0
     wire: int = 0
     largest: int = 0
     last_s: float = 0.0
     busiest_step: int = 0  # most bytes that start within a millisecond
-    phases: list[int] = field(default_factory=lambda: [0] * PHASES)
+    sent: list[int] = field(default_factory=list)  # in each phase of a burst's period
     _step: int = -1
     _step_bytes: int = 0
+    _ends_ns: list[int] = field(default_factory=list)
 
     def add(self, start_s: float, size: int) -> None:
         wire = flow_schedule.wire_bytes(size, self.mtu, self.flow_bytes)
@@ -192,16 +208,18 @@ class Tally:
             self._step, self._step_bytes = step, 0
         self._step_bytes += wire
         self.busiest_step = max(self.busiest_step, self._step_bytes)
-        if self.period_s:
-            self.phases[min(PHASES - 1, int(start_s % self.period_s / self.period_s * PHASES))] += wire
+        if self.burst is not None:
+            ends = self._ends_ns = self._ends_ns or self.burst.phases_ns()[1:]
+            self.sent = self.sent or [0] * len(ends)
+            self.sent[bisect_right(ends, round(start_s * 1e9) % ends[-1])] += wire
 
     def load_bps(self, duration_s: float) -> float:
         """Layer-2 bit/s over so many seconds."""
         return self.wire * 8 / duration_s if duration_s > 0 else math.nan
 
     def profile(self) -> list[float]:
-        """How many times the mean starts in each phase of the period."""
-        return [share * PHASES / self.wire for share in self.phases] if self.wire else []
+        """How many times the mean starts in each phase of the period; the first one is the burst."""
+        return [] if self.burst is None else self.burst.profile(self.sent)
 
 
 def size_points(made: Mapping[str, Any]) -> list[tuple[float, float]]:

@@ -19,6 +19,7 @@ from workloads.common.ddp_buckets import buckets
 from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.rank.torch.ddp import Settings
+from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
 
 NAME = "ddp"
@@ -122,4 +123,4 @@ def work(config: Config, job: Job, topology: Topology) -> Replicated | str:
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    return read_training(output)
+    return {**read_training(output), **read_evaluations(output)}

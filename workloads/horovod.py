@@ -1,4 +1,4 @@
-"""Horovod on PyTorch or TensorFlow over Gloo, MPI or NCCL, each rank started by us, with emulated compute."""
+"""Horovod on PyTorch or TensorFlow over Gloo, MPI or NCCL, each rank started by us, with emulated or real compute."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from workloads.common import (
     modelled,
     mpi_ranks,
     placement,
+    real_training,
     shipping,
     torch_ranks,
 )
-from workloads.common.emulated_training import EmulatedConfig
 from workloads.common.mpi_ranks import Mpi
+from workloads.common.real_training import RealConfig
 from workloads.rank.horovod.on_torch import Settings
+from workloads.readers.evaluations import read_evaluations
 from workloads.readers.horovod_timeline import read_timeline
 from workloads.readers.iteration_logs import LOG, read_iterations
 
@@ -41,7 +43,7 @@ _PROGRAMS = {"torch": "horovod.on_torch", "tensorflow": "horovod.on_tensorflow"}
 _RENDEZVOUS = "horovod.rendezvous_server"
 
 
-class Config(EmulatedConfig):
+class Config(RealConfig):
     """A training with Horovod: a background thread of each rank fuses gradients and reduces them, cycle by cycle."""
 
     framework: Literal["torch", "tensorflow"] = "torch"
@@ -93,7 +95,8 @@ class Config(EmulatedConfig):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    found = emulated_training.problems(config, topology)
+    known = real_training.on_torch() if config.framework == "torch" else (real_training.SMALL,)
+    found = real_training.problems(config, topology, known=known)
     hosts = config.hosts or []
     split = [i for i, name in enumerate(hosts) if i and name != hosts[i - 1] and name in hosts[:i]]
     found += [
@@ -150,7 +153,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     """What the ranks meet by, then a launch for each rank."""
     by_mpi = config.controller == "mpi"
     settings: Settings = {
-        **emulated_training.settings(config, topology, seed=seed),
+        **real_training.settings(config, topology, seed=seed),
         "compression": config.compression,
         "join_s": mpi_ranks.MEET_S if by_mpi else None,
         "device": "cuda" if config.operations == "nccl" else "cpu",
@@ -176,7 +179,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 follow=LOG,
                 job=job.name,
                 rank=rank.rank,
-                footprint=modelled.footprint(config, topology, ranks=len(job.ranks), framework=config.framework),
+                footprint=real_training.footprint(config, topology, ranks=len(job.ranks), framework=config.framework),
             )
             for rank in job.ranks
         ),
@@ -282,7 +285,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     tables = read_iterations(output)
-    return {**tables, **read_timeline(output, TIMELINE, tables["iterations"])}
+    return {**tables, **read_evaluations(output), **read_timeline(output, TIMELINE, tables["iterations"])}
 
 
 def _python(config: Config, node: str, topology: Topology) -> str:

@@ -18,6 +18,7 @@ from workloads.common.model_training import ModelConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.rank.torch.buckets import Settings
 from workloads.rank.torch.exchange import asking_share, schedule
+from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training
 
 NAME = "p2p"
@@ -134,7 +135,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    return read_training(output)
+    return {**read_training(output), **read_evaluations(output)}
 
 
 def _hosts(job: Job) -> list[int]:

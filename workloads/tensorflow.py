@@ -17,10 +17,11 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TASK_PORT, Job, Topology
-from workloads.common import between, emulated_training, environments, modelled, shipping
-from workloads.common.emulated_training import EmulatedConfig
+from workloads.common import between, emulated_training, environments, modelled, real_training, shipping
 from workloads.common.placement import placement_problems, ranks
+from workloads.common.real_training import RealConfig
 from workloads.rank.tensorflow import mirrored, parameter_server
+from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import LOG, read_iterations, read_training
 from workloads.readers.spans import TRACE
 
@@ -34,7 +35,7 @@ _COLLECTIVE_S = 900.0  # published iterations under burst traffic last up to 183
 _MEET_S = 120.0
 
 
-class Config(EmulatedConfig):
+class Config(RealConfig):
     """A training with TensorFlow and a loop of its own, its tasks connected by gRPC."""
 
     strategy: Literal["multi-worker-mirrored", "parameter-server"]
@@ -65,9 +66,9 @@ class Config(EmulatedConfig):
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
     serving = config.strategy == "parameter-server"
-    found = emulated_training.problems(config, topology, least=1 if serving else 2)
     if serving:
-        return found + _server_problems(config, topology)
+        return _server_problems(config, topology)
+    found = real_training.problems(config, topology, known=(real_training.SMALL,))
     if config.trace:
         found.append(
             Problem(
@@ -98,7 +99,12 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def _server_problems(config: Config, topology: Topology) -> list[Problem]:
-    found = [
+    if config.compute == "real":
+        message = "with parameter servers layers are emulated"
+        accepted = "compute: emulated, or strategy: multi-worker-mirrored"
+        return [Problem(at=("compute",), message=message, accepted=accepted)]
+    found = emulated_training.problems(config, topology, least=1) + real_training.emulated_problems(config)
+    found += [
         replace(problem, at=("servers", *problem.at[1:]))
         for problem in placement_problems(config.servers, topology, least=1)
     ]
@@ -161,7 +167,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 follow=LOG,
                 job=job.name,
                 rank=rank.rank,
-                footprint=modelled.footprint(config, topology, ranks=len(job.ranks), framework="tensorflow"),
+                footprint=real_training.footprint(config, topology, ranks=len(job.ranks), framework="tensorflow"),
                 flows=flows if rank.rank == 0 else (),
             )
             for rank in job.ranks
@@ -170,13 +176,16 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
 
 
 def _settings(config: Config, topology: Topology, seed: int) -> mirrored.Settings | parameter_server.Settings:
-    trained = emulated_training.settings(config, topology, seed=seed)
     if config.strategy == "parameter-server":
+        trained = emulated_training.settings(config, topology, seed=seed)
         return {**trained, "meet_s": _MEET_S, "trace": config.trace}
     pack = round(config.pack / topology.scale)
     return {
-        **trained, "communication": config.communication, "pack_bytes": pack, "collective_s": _COLLECTIVE_S
-    }  # fmt: skip
+        **real_training.settings(config, topology, seed=seed),
+        "communication": config.communication,
+        "pack_bytes": pack,
+        "collective_s": _COLLECTIVE_S,
+    }
 
 
 def _server(
@@ -263,7 +272,8 @@ def _parameter_server_theory(config: Config, job: Job, topology: Topology) -> Th
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    return read_training(output) if (output.folder / TRACE).exists() else read_iterations(output)
+    tables = read_training(output) if (output.folder / TRACE).exists() else read_iterations(output)
+    return {**tables, **read_evaluations(output)}
 
 
 def _python(config: Config, node: str, topology: Topology) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from orchestrator.cli import options, predict_cli, study_cli, sweep_cli
+from orchestrator.cli import compare_cli, options, predict_cli, study_cli, sweep_cli
 from orchestrator.cli.commands import Commands
-from orchestrator.core.errors import ConfigError
 
 
 def register(commands: Commands) -> None:
@@ -22,7 +21,7 @@ def register(commands: Commands) -> None:
     options.experiment(plan, "an experiment file or a sweep file")
     options.results(plan)
     plan.add_argument(
-        "--detect", metavar="SHARE", help="of a sweep: say how many nights and repetitions find such a change, as 2%%"
+        "--detect", metavar="SHARE", help="say how many nights and repetitions find such a change, as 2%%"
     )
     plan.add_argument("--verbose", action="store_true", help="list each process by itself, with environment and files")
 
@@ -77,14 +76,18 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     if sweepfile.is_sweep(arguments.file):
         return sweep_cli.plan(arguments)
-    if arguments.detect:
-        raise ConfigError(f"{arguments.file}: --detect plans nights of a sweep; accepted: a sweep file")
     experiment, _ = loading.checked(arguments.file, arguments.overrides, local=arguments.local)
     runs = plan.build(experiment)
     if arguments.json:
         print(json.dumps({"runs": [plandata.plan_data(run) for run in runs]}, indent=1))
     else:
         print(plantext.plan_text(runs, verbose=arguments.verbose, width=layout.columns()))
+    if arguments.detect:
+        from orchestrator.sweep import detecting
+
+        change = compare_cli.share(arguments.detect, "--detect")
+        planned = detecting.of_experiment(experiment.name, arguments.results, change)
+        sweep_cli.tell_detection(planned, as_json=arguments.json)
     return beforehand.tell(runs[:1])
 
 

@@ -6,10 +6,14 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.cli import compare_cli, options
 from orchestrator.core import console
 from orchestrator.core.exitcodes import Exit
+
+if TYPE_CHECKING:
+    from orchestrator.sweep.detecting import Detection
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +114,11 @@ def plan(arguments: argparse.Namespace) -> int:
         from orchestrator.sweep import detecting
 
         change = compare_cli.share(arguments.detect, "--detect")
-        told = detecting.detection(definition, arguments.results, change, estimate=estimate).text()
-        print(f"\n{told}", file=sys.stderr if arguments.json else sys.stdout)
+        planned = detecting.of_sweep(definition, arguments.results, change, estimate=estimate)
+        tell_detection(planned, as_json=arguments.json)
     return beforehand.tell(sweepplan.first_runs(found))
+
+
+def tell_detection(planned: Detection, *, as_json: bool) -> None:
+    """Print below a plan what finds a change; beside one in JSON on standard error."""
+    print(f"\n{planned.text()}", file=sys.stderr if as_json else sys.stdout)

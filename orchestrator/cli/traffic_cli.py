@@ -129,8 +129,8 @@ def _schedule(arguments: argparse.Namespace) -> int:
     from cross_traffic.agents import flow_schedule
 
     made = _spec(arguments)
-    period = made["burst"]["period_s"] if made["burst"] else None
-    tally = schedule.Tally(mtu=made["mtu"], flow_bytes=made["flow_bytes"], period_s=period)
+    burst = schedule.BurstShape(**made["burst"]) if made["burst"] else None
+    tally = schedule.Tally(mtu=made["mtu"], flow_bytes=made["flow_bytes"], burst=burst)
 
     def lines() -> Iterator[schedule.FlowLine]:
         for at, size, _ in flow_schedule.drawn(made):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.units import span_text
+from orchestrator.core.units import duration_text, span_text
 
 if TYPE_CHECKING:
-    from cross_traffic.schedule import Tally
+    from cross_traffic.schedule import BurstShape, Tally
     from orchestrator.analysis.windows.flowlog import FlowLog
 
 
@@ -36,13 +36,15 @@ def tally(counted: Tally, made: Mapping[str, Any]) -> str:
         f"{counted.largest:,} at most",
         f"busiest 1 ms   {counted.busiest_step * 8e3 / 1e9:.5g} Gbit/s start in it",
     ]
-    if made["burst"]:
-        lines.append("burst profile  " + _profile(counted.profile()) + " times the mean, over a period")
+    if counted.burst is not None:
+        lines.append("burst profile  " + _profile(counted.profile(), counted.burst))
     return "\n".join(lines)
 
 
-def _profile(profile: Any) -> str:
-    return " ".join(f"{value:.2f}" for value in profile)
+def _profile(profile: Sequence[float], burst: BurstShape) -> str:
+    """How many times the mean is sent in the burst, and in the parts of the rest of its period."""
+    height, *rest = (f"{value:.2f}" for value in profile) if profile else ("nothing",)
+    return f"{height} times the mean for {duration_text(burst.width_s)}, then {' '.join(rest)}"
 
 
 def sent(log: FlowLog) -> str:
@@ -61,10 +63,10 @@ def sent(log: FlowLog) -> str:
         + ("" if math.isnan(log.size_distance) else f", sizes {log.size_distance:.4f}")
         + " (Kolmogorov-Smirnov, from what was planned)",
     ]
-    if log.profile:
+    if log.burst is not None:
         lines += [
-            "planned burst  " + _profile(log.profile) + " times the mean, over a period",
-            "started burst  " + _profile(log.started_profile),
+            "planned burst  " + _profile(log.profile, log.burst),
+            "started burst  " + _profile(log.started_profile, log.burst),
         ]
     return "\n".join(lines)
 

@@ -17,12 +17,11 @@ Direction = tuple[str, str]  # "from" or "to", and the host
 def problems(window: WindowSpec, topology: Topology) -> Iterator[Problem]:
     """Sources that together ask for more than the link of a host carries from or to it."""
     for (way, host), total in _totals(window).items():
-        limit = topology.link(host).rate
-        if total > limit:
+        if total > topology.carries_bps(host):
             yield Problem(
                 at=(),
-                message=f"the loads {way} {host} add up to {rate_text(total)}, above its link of {rate_text(limit)}",
-                accepted=f"at most {rate_text(limit)} together",
+                message=f"the loads {way} {host} add up to {rate_text(total)}, more than its link carries",
+                accepted=f"at most {topology.carries_text([host])} together",
             )
 
 

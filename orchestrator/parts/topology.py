@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from orchestrator.core.units import rate_text
 
 WORK = "/var/tmp/orch-{uid}"
 
@@ -88,6 +91,20 @@ class Topology:
             if link.host == host:
                 return link
         raise KeyError(host)
+
+    def carries_bps(self, host: str) -> float:
+        """What the link of a host carries, in the unit of loads: layer-2 bit/s, unscaled, to a whole Mbit/s.
+
+        The rate of a real link counts what stands between frames; the buckets of a local testbed count frames.
+        """
+        rate = self.link(host).rate
+        return rate if self.kind == "local" else carried_bps(rate, mtu=self.mtu) // 1e6 * 1e6
+
+    def carries_text(self, hosts: Sequence[str]) -> str:
+        """The same of these hosts' links together for people, with its cause where it is less than their rates."""
+        rate, carried = sum(self.link(host).rate for host in hosts), sum(map(self.carries_bps, hosts))
+        why = f" (layer 2, which is what {rate_text(rate)} carry at an MTU of {self.mtu})" if carried < rate else ""
+        return rate_text(carried) + why
 
     @property
     def network(self) -> str:

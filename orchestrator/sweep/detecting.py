@@ -1,15 +1,17 @@
-"""What a sweep has to measure for a change to be found, from what its earlier nights differ by or an assumption."""
+"""What has to be measured for a change to be found, from what earlier nights differ by or an assumption."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from orchestrator.analysis.compare import power, selection
 from orchestrator.analysis.compare.power import Effort, Spreads
 from orchestrator.analysis.stats.statistics import quantile
 from orchestrator.experiment.sweepfile import Definition
+from orchestrator.store import index
 from orchestrator.sweep import sweeptext
 from orchestrator.sweep.sweepplan import Estimate
 
@@ -37,16 +39,34 @@ class Detection:
         else:
             lines.append(f"  a baseline of {self.effort.nights} nights, and {self.effort.runs} repetitions a night")
         lines.append(f"  runs of a night differ by {run}, nights by {night} (standard deviations), {source}")
-        if self.effort is not None and self.night_s is not None:
+        if self.effort is not None and self.night_s is None:
+            lines.append("  how long a night takes is not known: nothing like it was measured yet")
+        elif self.effort is not None and self.night_s is not None:
             whole = self.night_s * (self.effort.nights + 1)
             lines.append(f"  about {sweeptext.time_text(self.night_s)} a night, {sweeptext.time_text(whole)} in all")
         return "\n".join(lines)
 
 
-def detection(definition: Definition, results: Path, change: float, *, estimate: Estimate) -> Detection:
-    """Plan for the point whose runs and nights differ most; `estimate` is of the sweep's own repetitions."""
+def of_sweep(definition: Definition, results: Path, change: float, *, estimate: Estimate) -> Detection:
+    """The plan for a sweep; `estimate` is of its own repetitions."""
+    repetition_s = None if estimate.seconds is None else estimate.seconds / definition.repetitions
+    return _detection(definition.file.name, results, change, repetition_s=repetition_s)
+
+
+def of_experiment(name: str, results: Path, change: float) -> Detection:
+    """The plan for an experiment of this name, whose nights are its days; it takes as long as its earlier runs did."""
+    took = [
+        entry.manifest.phases["total"]
+        for entry in index.entries(results)
+        if entry.manifest.experiment == name and entry.manifest.outcome == "completed" and entry.manifest.phases
+    ]
+    return _detection(name, results, change, repetition_s=median(took) if took else None)
+
+
+def _detection(name: str, results: Path, change: float, *, repetition_s: float | None) -> Detection:
+    """Plan for the point whose runs and nights differ most."""
     seen: dict[str, Spreads] = {}
-    nights = selection.nights(results, definition.file.name)
+    nights = selection.nights(results, name)
     labels = {key: label for night in nights for key, label in night.labels.items()}
     for key, label in labels.items():
         of_nights = [
@@ -60,7 +80,5 @@ def detection(definition: Definition, results: Path, change: float, *, estimate:
     point = max(seen, key=lambda name: seen[name].run ** 2 + seen[name].night ** 2, default="")
     spreads = seen.get(point, power.ASSUMED)
     effort = power.effort(change, spreads)
-    night_s = None
-    if effort is not None and estimate.seconds is not None:
-        night_s = estimate.seconds / definition.repetitions * effort.runs
+    night_s = None if effort is None or repetition_s is None else repetition_s * effort.runs
     return Detection(change=change, spreads=spreads, point=point, effort=effort, night_s=night_s)

@@ -23,9 +23,9 @@ exec "$@"
 """
 MODULES = {
     "__init__.py": "",
-    "python.py": "def current_rank(): return 0\n",
-    "torch/__init__.py": "def broadcast_parameters(state): assert state\n",
-    "torch/optimizers.py": "def SynchronousSGDOptimizer(optimizer, named_parameters): return optimizer\n",
+    "python.py": "def current_rank(): return 0\ndef current_cluster_size(): return 2\n",
+    "torch/__init__.py": "",
+    "torch/ops.py": "def inplace_all_reduce_op(gradient): assert gradient is not None\n",
 }
 
 

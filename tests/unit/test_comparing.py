@@ -3,11 +3,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+import yaml
 from night_runs import sweep_id, write_night, write_run
 
 from orchestrator.analysis.compare import comparing, selection
@@ -17,6 +19,8 @@ from orchestrator.cli.main import main
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.report.compare import comparison
 from orchestrator.store import rundir
+from orchestrator.store.tables import TableWriter
+from orchestrator.sweep import sweeptext
 
 
 @pytest.fixture(scope="module")
@@ -329,6 +333,39 @@ def test_runs_that_were_set_differently_are_no_regression(tmp_path, capsys):
     assert "set differently: w1: workload.ddp.model resnet50 against not set" in out.splitlines()[1]
 
 
+def with_schedule(path, *, largest_bytes, height):
+    """Leave what a generator was to send in a run; returns it."""
+    with TableWriter(path / "tables", run=path.name) as writer:
+        writer.add(
+            "schedules",
+            {
+                "source": ["websearch0"], "window_name": ["w1"], "dst": ["10.0.0.1"], "zero_ns": [0], "load_bps": [1e6],
+                "flow_bytes": [0], "arrivals": ["poisson"], "largest_bytes": [largest_bytes], "burst_width_s": [height],
+                "burst_period_s": [height], "burst_height": [height],
+            },
+            node="h1", launch="sender",
+        )  # fmt: skip
+    return path
+
+
+@pytest.mark.parametrize(("heights", "said"), [((None, 3.0), True), ((3.0, None), True), ((3.0, 2.0), False)])
+def test_settings_with_and_without_bursts_differ_in_the_sizes_of_flows_too(tmp_path, capsys, heights, said):
+    for name, height in zip(("steady", "other"), heights, strict=True):
+        also = {"traffic": [{"websearch": {"burst": {"height": height}} if height else {}}]}
+        for number in (1, 2):
+            run = write_run(
+                tmp_path, name=name, sweep=False, repetition=number, seed=number, seconds={"w1": 0.1}, also=also
+            )
+            experiment = yaml.safe_load((run / "experiment.yaml").read_text())
+            del experiment["windows"]
+            (run / "experiment.yaml").write_text(yaml.safe_dump(experiment))
+            with_schedule(run, largest_bytes=68_000 if height else 300_000, height=height)
+    _, out = orch(capsys, "compare", "steady", "other", "--settings", "--results", tmp_path)
+    name = "other" if heights[0] is None else "steady"
+    told = f"a period of the bursts of {name} holds none larger than 6.8 MB, the other side has up to 30 MB"
+    assert (told in out) == said, out
+
+
 def test_only_points_that_were_set_alike_are_compared(tmp_path, capsys):
     for night in range(6):
         write_night(tmp_path, night)
@@ -358,5 +395,26 @@ def test_a_plan_says_what_finds_a_change_by_the_nights_of_the_store_or_an_assump
         assert status == 0, out
         assert "to find a change of 30 % of the median in 95 of 100 nights:\n  a baseline of " in out
         assert source in out
-    status, out = orch(capsys, "plan", experiment, "--detect", "5%", "--local")
-    assert (status, "accepted: a sweep file" in out) == (2, True)
+
+
+def test_a_plan_of_an_experiment_counts_its_days_as_nights(tmp_path, capsys):
+    original = (Path(__file__).parents[2] / "playbooks/experiments/quickstart.yaml").read_text()
+    experiment = tmp_path / "daily.yaml"
+    experiment.write_text(re.sub(r"^name: .*", "name: daily", original, flags=re.MULTILINE))
+    plan = ("plan", experiment, "--detect", "30%", "--local", "--results")
+    status, out = orch(capsys, *plan, tmp_path / "empty")
+    assert status == 0, out
+    assert "which is assumed" in out
+    assert "how long a night takes is not known" in out
+    for night in range(4):
+        for repetition in (1, 2):
+            path = write_run(tmp_path, name="daily", night=night, repetition=repetition, sweep=False)
+            manifest = json.loads((path / "manifest.json").read_text())
+            (path / "manifest.json").write_text(json.dumps({**manifest, "phases": {"total": 90.0}}))
+    status, out = orch(capsys, *plan, tmp_path)
+    assert status == 0, out
+    assert "as 4 nights show at " in out
+    runs = int(re.search(r"and (\d+) repetitions a night", out)[1])
+    assert f"about {sweeptext.time_text(90.0 * runs)} a night" in out
+    status, out = orch(capsys, *plan, tmp_path, "--json")
+    assert json.loads(out[: out.index("\nto find")])["runs"], "the plan alone is on standard output"

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.analysis.stats import straightline
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic.pattern import AGAINST_ORDER, IN_ORDER
 from orchestrator.papers.farhat import durations, overlapping, proportion, ring_order
@@ -35,9 +34,9 @@ def training(model="m", *, size=100 * MB, payload=None, mean=1.0, around=0.01, *
 def judged(volumes):
     """The verdict on volumes of models of 10, 50, 100, 200 and 500 MB."""
     sizes = {f"m{size}": (size * MB, volume) for size, volume in zip((10, 50, 100, 200, 500), volumes, strict=True)}
-    line = straightline.line(*zip(*sizes.values(), strict=True))
-    assert line is not None
-    return proportion.judge("gloo", line, sizes, farhat().finding("proportional"))
+    fitted = proportion.line(sizes)
+    assert fitted is not None
+    return proportion.judge("gloo", fitted, sizes, farhat().finding("proportional"))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +121,8 @@ def test_timelines_are_held_against_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("mean", "around", "differ"), [(1.2, 0.01, True), (1.2, 0.2, False), (1.2, math.nan, True), (1.04, 0.0, False)]
+    ("mean", "around", "differ"),
+    [(1.2, 0.01, True), (1.2, 0.2, False), (1.2, math.nan, False), (1.3, math.nan, True), (1.04, 0.0, False)],
 )
 def test_durations_differ_where_their_intervals_are_apart(mean, around, differ):
     assert durations.differ(training(), training(mean=mean, around=around)) == differ

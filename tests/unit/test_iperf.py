@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
-from cross_traffic import iperf
+from cross_traffic import iperf, websearch
 from orchestrator.parts.launch import Flow, Line, Listening
 from orchestrator.parts.protocols import Demand, Source
 from orchestrator.parts.rows import TABLES, LaunchOutput
@@ -168,3 +169,24 @@ def test_a_right_configuration_has_no_problems():
     assert iperf.problems(config(load="10gbit"), topology()) == []
     assert {need.node for need in iperf.requirements(config(), topology())} == {"h1", "h2"}
     assert wire_per_payload(1500) == pytest.approx(1514 / 1448)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mtu", "load", "fits"),
+    [
+        ("inventory", 1500, "24.60gbit", True), ("inventory", 1500, "24.61gbit", False),
+        ("inventory", 9000, "24.93gbit", True), ("inventory", 9000, "24.94gbit", False),
+        ("local", 1500, "25gbit", True), ("local", 1500, "25.01gbit", False),
+    ],
+)  # fmt: skip
+def test_a_load_is_held_against_what_a_link_carries_on_layer_2(kind, mtu, load, fits):
+    """Of a real link's rate preamble, FCS and gap take 24 bytes a frame: 25e9 * 1514 / 1538 = 24.6099e9."""
+    links = tuple(Link(host=host, device="eth0", rate=25e9) for host in ("h1", "h2"))
+    made = replace(topology(mtu=mtu), kind=kind, links=links)
+    at_once = iperf.problems(config(load=load), made)
+    assert [problem.at for problem in at_once] == ([] if fits else [("load",)])
+    drawn = websearch.problems(websearch.Config.model_validate({"from": "h1", "to": "h2", "load": load}), made)
+    assert [problem.at for problem in drawn] == ([] if fits else [("load",)])
+    if kind == "inventory" and not fits:
+        most = "24.609gbit" if mtu == 1500 else "24.933gbit"
+        assert at_once[0].accepted.startswith(f"more than 0, at most {most} (layer 2, which is what 25gbit carry")

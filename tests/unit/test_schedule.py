@@ -114,7 +114,7 @@ def test_the_least_load_that_a_burst_error_names_is_enough():
 def test_bursts_are_as_published():
     """Salamy, section 3.3.2: of a mean of 6 Gbit/s 18 in the first millisecond (2.25 MB, two flows), then 4.7."""
     made = spec(load_bps=6e9, burst=BurstShape(width_s=0.001, period_s=0.01, height=3), duration_s=2.0)
-    tally = schedule.Tally(mtu=1500, period_s=0.01)
+    tally = schedule.Tally(mtu=1500, burst=BurstShape(width_s=0.001, period_s=0.01, height=3))
     first = []
     for at, size, _ in flow_schedule.drawn(made):
         tally.add(at / 1e9, size)
@@ -123,9 +123,24 @@ def test_bursts_are_as_published():
     assert len(first) == 2
     assert sum(first) == pytest.approx(2.25e6 * 1448 / 1514, rel=0.01)
     profile = tally.profile()
-    assert sum(profile[:2]) / 2 == pytest.approx(3.0, rel=0.01)
-    assert sum(profile[2:]) / 18 == pytest.approx(0.778, rel=0.01)
+    assert profile[0] == pytest.approx(3.0, rel=0.01), "the first phase is as wide as the burst"
+    assert len(profile) == 10
+    assert sum(profile[1:]) / 9 == pytest.approx(0.778, rel=0.01)
     assert tally.flows == 200 * 10
+
+
+@pytest.mark.parametrize(("width_s", "period_s", "phases"), [(0.001, 0.01, 10), (0.003, 0.01, 3), (0.006, 0.01, 2),
+                                                            (0.0001, 0.01, 20), (0.004, 0.0101, 2)])  # fmt: skip
+def test_a_profile_has_the_burst_by_itself_and_conserves_what_is_sent(width_s, period_s, phases):
+    burst = BurstShape(width_s=width_s, period_s=period_s, height=1.5)
+    edges = burst.phases_ns()
+    assert (edges[0], edges[1], edges[-1]) == (0, round(width_s * 1e9), round(period_s * 1e9))
+    assert len(edges) == phases + 1
+    assert min(b - a for a, b in itertools.pairwise(edges)) >= min(edges[1], edges[-1] - edges[1]) - 1
+    tally = schedule.Tally(mtu=1500, burst=burst)
+    for number in range(30):  # each begins where a period does, and none is taken for the end of the one before
+        tally.add(number * period_s, 10_000)
+    assert tally.profile() == pytest.approx([period_s / width_s, *[0.0] * (phases - 1)])
 
 
 def test_regular_gaps_are_nearly_regular_and_exponential_ones_are_not():

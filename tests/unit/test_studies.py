@@ -126,7 +126,29 @@ def test_the_project_s_own_study_keeps_to_what_it_promises():
     assert len(counts["vgg16", "iperf"]) >= 5
     assert min(counts["vgg16", "iperf"]) >= 15
     full = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
-    assert [{point.values["workload.ddp.model"] for point in one.points} for one in full] == [MODELS, MODELS]
+    assert [{point.values["workload.ddp.model"] for point in one.points} for one in full] == [MODELS] * 3
+
+
+def test_the_full_study_reaches_the_highest_loads_of_the_thesis():
+    (*_, heavy) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
+    loads = {point.resolved["traffic"][0]["websearch"]["load"] for point in heavy.points}
+    assert loads == {"23gbit", "24gbit", "24.65gbit"}
+    lasts = {point.experiment.measure.at_most for point in heavy.points}
+    assert min(lasts) >= 15 * 183, "of fifteen iterations as long as BERT-large's at 24.65 Gbit/s"
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_with_horovod_the_same_points_are_measured(quick):
+    plain = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=quick).sweeps
+    horovod = studyfile.load(PLAYBOOKS / "salamy-horovod.yaml", quick=quick).sweeps
+
+    def settings(definition):
+        told = [{path.replace("horovod", "ddp"): value for path, value in point.values.items()}
+                for point in definition.points]  # fmt: skip
+        return sorted(map(str, told))
+
+    assert [settings(one) for one in horovod] == [settings(one) for one in plain[:2]]
+    assert {name for one in horovod for point in one.points for name in point.resolved["workload"]} == {"horovod"}
 
 
 def test_the_study_at_full_size_fits_an_inventory_of_five_hosts(tmp_path):
@@ -144,7 +166,7 @@ def test_the_study_at_full_size_fits_an_inventory_of_five_hosts(tmp_path):
 
 
 def test_one_point_of_a_curve_is_checked_also_where_streams_go_hand_in_hand_with_loads():
-    (iperf, _) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
+    (iperf, *_) = studyfile.load(PLAYBOOKS / "salamy.yaml", quick=False).sweeps
     models = {point.point: point.values["workload.ddp.model"] for point in iperf.points}
     assert sorted(models[point] for point in sweepplan.rechecked(iperf)) == sorted(MODELS)
 
@@ -190,3 +212,23 @@ def test_what_would_be_measured_is_said_and_nothing_is(tmp_path, capsys):
 def test_nothing_is_measured_where_something_is_named(tmp_path, capsys):
     assert main(["study", "salamy", "nightly", "--quick", "--results", str(tmp_path)]) == 2
     assert "nothing is measured" in capsys.readouterr().err
+
+
+def test_frameworks_at_full_size_fit_an_inventory_of_four_hosts_with_gpus():
+    told = [f"testbed={{inventory: {PLAYBOOKS.parent / 'testbeds/example-rack.yaml'}}}"]
+    (sweep,) = studyfile.load(PLAYBOOKS / "zerwas-cluster.yaml", told, quick=False).sweeps
+    assert len(sweep.points) == 44
+    assert {point.values["workload"] for point in sweep.points} >= {"horovod-mpi-nccl", "binary-tree-star"}
+
+
+def test_the_quick_study_of_frameworks_has_every_model_and_framework():
+    found = {one.file.name: one for one in studyfile.load(PLAYBOOKS / "zerwas.yaml", quick=True).sweeps}
+    grid = {(p.values["workload"], p.values["workload.*.model"]) for p in found["zerwas-quick-frameworks"].points}
+    assert len({framework for framework, _ in grid}) == 8
+    for framework in ("horovod-gloo", "binary-tree-star", "pair-averaging"):
+        assert {model for name, model in grid if name == framework} == {
+            "mobilenet_v2", "densenet201", "resnet50", "resnet101"
+        }  # fmt: skip
+    assert sum(len(one.points) for one in found.values()) == 26
+    losses = [point.values["conditions.1.loss.share"] for point in found["zerwas-quick-loss"].points]
+    assert losses == ["0%", "0.01%", "2%"]

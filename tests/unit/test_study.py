@@ -15,7 +15,7 @@ from orchestrator.analysis.compare import curves, freshruns, selection
 from orchestrator.analysis.stats.iterations import JobSeries
 from orchestrator.analysis.traffic.sharedlink import SharedLink
 from orchestrator.cli.main import main
-from orchestrator.papers.salamy import causes, flows, model, page, tables
+from orchestrator.papers.salamy import causes, flows, logicalview, model, page, tables
 from orchestrator.papers.salamy.published import salamy
 from orchestrator.report.study import summary
 
@@ -225,6 +225,12 @@ def test_flows_of_two_iterations_stand_beside_table_3_11(tmp_path):
     (picture,) = flows.draw([seen], tmp_path)
     assert picture.svg.startswith("<svg")
     assert (tmp_path / "flows-resnet50.pdf").exists()
+    assert logicalview.pairs(seen) == [
+        ("h1", "h5", seen.shares[2].label), ("h1", "h4", seen.shares[1].label), ("h2", "h1", seen.shares[0].label),
+        ("h3", "h2", ""), ("h4", "h3", ""),
+    ]  # fmt: skip
+    (picture,) = logicalview.draw([seen], tmp_path)
+    assert all(f">{host}<" in picture.svg for host in ("h1", "h2", "h3", "h4", "h5"))
 
 
 def test_no_table_on_transports_where_one_was_measured(store):

@@ -17,6 +17,7 @@ from orchestrator.papers.zerwas import equation, figures, flows, frameworks, los
 from orchestrator.papers.zerwas import volumes as fig3
 from orchestrator.papers.zerwas.frameworks import PAIRS, Measured
 from orchestrator.papers.zerwas.published import zerwas
+from orchestrator.papers.zerwas.sights import sight
 from orchestrator.report.study.seen import Seen
 from orchestrator.report.style import look
 from orchestrator.store import rundir
@@ -77,8 +78,8 @@ def captured(one: Measured, *, whole=None, factor=1.0):
     whole = replace(whole, name=np.where(whole.name == "train", "training", whole.name))
     part = traffic.within(whole, BEGAN_NS + 10 * ITERATION_MS * MS, BEGAN_NS + 30 * ITERATION_MS * MS)
     volume = volumes.volume(part, steps=STEPS, scale=100 * factor)
-    one.__dict__["seen"] = (
-        Seen(window=one.point.windows[0], run=_Run(), traffic=part, whole=whole, steps=STEPS, volume=volume),
+    one.__dict__["sights"] = (
+        sight(Seen(window=one.point.windows[0], run=_Run(), traffic=part, whole=whole, steps=STEPS, volume=volume)),
     )  # fmt: skip
     return one
 
@@ -152,12 +153,12 @@ def test_flows_are_counted_over_the_run_and_big_ones_over_the_window(tmp_path):
 
 def test_rates_are_at_full_size(tmp_path):
     (one,) = [captured(one) for one in found_in(run(tmp_path, "horovod-gloo", model="resnet50"))]
-    (window,) = one.seen
+    (window,) = one.sights
     edge_gbps = (BYTES_A_MS * 1514 // 1448) * 8e-6 * 100
     share = SENDS_MS / ITERATION_MS
-    assert rates.biggest(window).mean() == pytest.approx(edge_gbps * share, rel=0.02)
-    assert rates.biggest(window).max() == pytest.approx(edge_gbps, rel=0.02)
-    assert rates.total(window).mean() == pytest.approx(4 * (edge_gbps + 66 * 8e-4) * share, rel=0.02)
+    assert window.big[0].mean() == pytest.approx(edge_gbps * share, rel=0.02)
+    assert window.big[0].max() == pytest.approx(edge_gbps, rel=0.02)
+    assert window.total.mean() == pytest.approx(4 * (edge_gbps + 66 * 8e-4) * share, rel=0.02)
     assert rates.duty(one) == pytest.approx(share, abs=0.02)
     lines = {line.what: line for line in rates.table_two([one], zerwas()).comparisons}
     assert lines["Horovod on Gloo: mean"].verdict == "cannot be compared"
@@ -167,7 +168,7 @@ def test_rates_are_at_full_size(tmp_path):
 
 def test_flows_that_send_together_correlate(tmp_path):
     (one,) = [captured(one) for one in found_in(run(tmp_path, "horovod-gloo"))]
-    assert rates.together(one.seen[0]) == pytest.approx(1.0, abs=0.01)
+    assert rates.together(one.sights[0]) == pytest.approx(1.0, abs=0.01)
 
 
 def test_batches_are_held_to_the_same_volume(tmp_path):

@@ -31,9 +31,9 @@ def emulated(model_bytes: float, *, compute_s: float, ranks: int, framework: Fra
     return _rank(model_bytes, busy=busy, ranks=ranks, framework=framework)
 
 
-def computing(model_bytes: float, *, threads: int, ranks: int) -> Footprint:
-    """A rank of torch that computes on processors; what its activations take comes on top, and nobody knows it yet."""
-    return _rank(model_bytes, busy=threads, ranks=ranks, framework="torch")
+def computing(model_bytes: float, *, threads: int, ranks: int, framework: Framework = "torch") -> Footprint:
+    """A rank that computes on processors; what its activations take comes on top, and nobody knows it yet."""
+    return _rank(model_bytes, busy=threads, ranks=ranks, framework=framework)
 
 
 def unknown(ranks: int) -> Footprint:

@@ -12,6 +12,8 @@ from pathlib import Path
 from orchestrator.analysis.compare import selection, window_settings
 from orchestrator.analysis.compare.selection import Chosen, Measurement
 from orchestrator.core.errors import ConfigError
+from orchestrator.core.units import bytes_text
+from orchestrator.store import tables
 
 _NOT_SET = "not set"
 
@@ -24,6 +26,34 @@ def set_apart(a: Chosen, b: Chosen) -> dict[str, str]:
         for point in first.keys() & second.keys()
         if (told := "; ".join(_differences(first[point], second[point])))
     }
+
+
+def burst_sizes(a: Chosen, b: Chosen) -> list[str]:
+    """What bursts change beside the course of the load, where one side alone has them: they hold no large flows."""
+    (with_a, largest_a), (with_b, largest_b) = _bursts(a), _bursts(b)
+    if with_a == with_b or math.isnan(largest_a + largest_b):
+        return []
+    name, least, most = (a.name, largest_a, largest_b) if with_a else (b.name, largest_b, largest_a)
+    return [
+        f"sizes of flows: a period of the bursts of {name} holds none larger than {bytes_text(least)}, the other side "
+        f"has up to {bytes_text(most)}: what differs is not the bursts alone"
+    ]
+
+
+def _bursts(chosen: Chosen) -> tuple[bool, float]:
+    """Whether generated flows came in bursts, and the bytes of the largest that could be drawn (full size)."""
+    wanted: dict[Path, set[str]] = defaultdict(set)
+    scales: dict[Path, int] = {}
+    for window in chosen.windows:
+        wanted[window.entry.path].add(window.record.name)
+        scales[window.entry.path] = window.entry.manifest.scale
+    rows = [
+        (row["burst_height"] is not None, row["largest_bytes"] * scales[path])
+        for path, names in wanted.items()
+        for row in tables.read(path / "tables", "schedules").to_pylist()
+        if row["window_name"] in names and row["largest_bytes"] is not None
+    ]
+    return any(burst for burst, _ in rows), float(max((size for _, size in rows), default=math.nan))
 
 
 def without(chosen: Chosen, points: Mapping[str, str]) -> Chosen:

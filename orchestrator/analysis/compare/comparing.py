@@ -97,10 +97,11 @@ def _compared(
     a: Chosen, b: Chosen, rule: Rule, *, set_differently: Sequence[str], found: tuple[History, ...]
 ) -> Comparison:
     pairs, labels = selection.pairs(a, b)
+    beside = differences(a, b) + (axes.burst_sizes(a, b) if set_differently else [])
     return Comparison(
         a=a, b=b, rule=rule, unit=regression.unit_of(pairs), changes=regression.compare(pairs, rule), labels=labels,
         levels={pair.point: (_level(pair.a), _level(pair.b)) for pair in pairs},
-        set_differently=tuple(set_differently), differences=tuple(differences(a, b)), histories=found,
+        set_differently=tuple(set_differently), differences=tuple(beside), histories=found,
     )  # fmt: skip
 
 

@@ -68,12 +68,17 @@ RULES = tuple(Rule(above=above, tangent_points=count) for above in (1.05, 1.1, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Onset:
-    """Where the line of the flat region and the tangent cross, and the measured point next to it (appendix A.2)."""
+    """Where the line of the flat region and the tangent cross, and the measured point next to it (appendix A.2).
+
+    `flat` and `tangent` are the lines: seconds without load, and by which they grow for each bit/s of it.
+    """
 
     crossing_bps: float
     load_bps: float
     seconds: float
     volume_bytes: float  # left x time at the measured point: as if all that is left were used
+    flat: tuple[float, float]
+    tangent: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +254,10 @@ def _onset(of: Curve, rule: Rule) -> tuple[Onset | None, str]:
     place = _closest(of, crossing, level + rise * crossing)
     load, seconds = float(of.load_bps[place]), float(of.seconds[place])
     volume = (of.capacity_bps - load) * seconds / 8
-    return Onset(crossing_bps=crossing, load_bps=load, seconds=seconds, volume_bytes=volume), ""
+    return Onset(
+        crossing_bps=crossing, load_bps=load, seconds=seconds, volume_bytes=volume, flat=(level, rise),
+        tangent=(start, slope),
+    ), ""  # fmt: skip
 
 
 def _closest(of: Curve, load_bps: float, seconds: float) -> int:

@@ -37,7 +37,8 @@ class FlowLog:
     gap_distance: float
     completion_s: tuple[float, float]  # p50 and p99 of flows that succeeded
     retransmits: int
-    profile: tuple[float, ...]  # of a burst's period, times the mean; empty without bursts
+    burst: schedule.BurstShape | None
+    profile: tuple[float, ...]  # of a burst's period (`BurstShape.phases_ns`), times the mean; empty without bursts
     started_profile: tuple[float, ...]  # the same by the flows' actual starts
 
 
@@ -64,7 +65,7 @@ def check(folder: Path) -> FlowLog:
     each = streams[0]["flow_bytes"] if streams else 0
     wire = generated.wire_bytes(rows["size"].astype(np.int64), mtu=spec["mtu"], flow_bytes=each)
     points = schedule.size_points(streams[0]) if streams and not streams[0]["burst"] else []
-    period = streams[0]["burst"]["period_s"] if streams and streams[0]["burst"] else 0.0
+    burst = schedule.BurstShape(**streams[0]["burst"]) if streams and streams[0]["burst"] else None
 
     def share(by_ns: int) -> float:
         return float(payload[done & (rows["acked"] <= by_ns)].sum() / payload.sum())
@@ -84,8 +85,9 @@ def check(folder: Path) -> FlowLog:
         gap_distance=generated.gap_distance(rows["planned"], rows["start"]),
         completion_s=_quantiles(took, 50, 99),
         retransmits=int(rows["retransmits"].sum()),
-        profile=_profile(rows["planned"], wire, period),
-        started_profile=_profile(rows["start"], wire, period),
+        burst=burst,
+        profile=_profile(rows["planned"], wire, burst),
+        started_profile=_profile(rows["start"], wire, burst),
     )
 
 
@@ -93,9 +95,9 @@ def _quantiles(values: Any, *which: float) -> tuple[Any, ...]:
     return tuple(float(value) for value in np.percentile(values, which)) if len(values) else (math.nan,) * len(which)
 
 
-def _profile(starts: Any, wire: Any, period_s: float) -> tuple[float, ...]:
-    if not period_s:
+def _profile(starts: Any, wire: Any, burst: schedule.BurstShape | None) -> tuple[float, ...]:
+    if burst is None:
         return ()
-    phase = (starts % round(period_s * 1e9)) * schedule.PHASES // round(period_s * 1e9)
-    total = np.bincount(phase, wire, schedule.PHASES)
-    return tuple(float(value) for value in total * schedule.PHASES / wire.sum())
+    edges = np.array(burst.phases_ns())
+    sent, _ = np.histogram(starts % edges[-1], edges, weights=wire)
+    return tuple(burst.profile(sent.tolist()))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.stats import straightline
+from orchestrator.analysis.stats import linear
 from orchestrator.papers.farhat.published import Farhat, Finding, Name
 from orchestrator.papers.farhat.trainings import LIBRARIES, Training
 from orchestrator.report.run.figures import Picture
@@ -20,6 +20,8 @@ from orchestrator.report.style import LINES, SERIES, figure, from_zero, legend, 
 
 TITLE = "Duration of an iteration"
 LEAST_CHANGE = 0.05  # by which durations have to differ to depend on something
+LEAST_UNKNOWN = 0.25  # where one of them has no interval
+APART_BY = f"by {LEAST_CHANGE:.0%} and intervals apart, or by {LEAST_UNKNOWN:.0%} where a run gives no interval"
 HARDWARE = (
     "emulated compute is a time: a batch k times as large and an accelerator k times slower are one and the same here"
 )
@@ -68,10 +70,12 @@ def curves(
 
 
 def differ(some: Training, other: Training) -> bool:
-    """Whether two durations differ by `LEAST_CHANGE` at least, and their intervals, where both have one, are apart."""
+    """Whether two durations differ: by `LEAST_CHANGE`, intervals apart, or by `LEAST_UNKNOWN` where one has none."""
     low, high = sorted((some.seconds, other.seconds), key=lambda estimate: estimate.value)
-    unknown = math.isnan(low.high) or math.isnan(high.low)
-    return high.value / low.value - 1 >= LEAST_CHANGE and (unknown or low.high < high.low)
+    change = high.value / low.value - 1
+    if math.isnan(low.high) or math.isnan(high.low):
+        return change >= LEAST_UNKNOWN
+    return change >= LEAST_CHANGE and low.high < high.low
 
 
 def _dependence(found: Curves, unit: str, name: Name, printed: Farhat) -> list[Comparison]:
@@ -90,7 +94,7 @@ def _depends(label: str, curve: Curve, unit: str, finding: Finding) -> Compariso
         ours=f"{seconds(first.seconds.value)} s at {lowest:,g} {unit}, {seconds(last.seconds.value)} s at "
              f"{highest:,g}; data sent {percent(sent)}",
         printed=finding.text, source=finding.source,
-        why=f"ends at least {LEAST_CHANGE * 100:g} % apart, and their intervals where there are any",
+        why=APART_BY,
     )  # fmt: skip
 
 
@@ -105,8 +109,8 @@ def _not_size_alone(found: Sequence[Training], finding: Finding) -> Comparison:
     ends = max(pairs, key=lambda pair: abs(math.log(pair[0].seconds.value / pair[1].seconds.value)))
     fast, slow = sorted(ends, key=lambda one: one.seconds.value)
     sizes = [one.model_bytes for one in found]
-    lines = (straightline.line(sizes, [one.seconds.value for one in found]),
-             straightline.line(sizes, [one.payload for one in found]))  # fmt: skip
+    lines = (linear.fit([one.seconds.value for one in found], {"size": sizes}, {}),
+             linear.fit([one.payload for one in found], {"size": sizes}, {}))  # fmt: skip
     explained = "; ".join(
         f"R2 of {what} over model sizes {line.r2:.3f}"
         for what, line in zip(("durations", "data"), lines, strict=True) if line is not None
@@ -115,7 +119,7 @@ def _not_size_alone(found: Sequence[Training], finding: Finding) -> Comparison:
         "durations of one model", true=any(differ(a, b) for a, b in pairs),
         ours=f"{fast.model}: {seconds(fast.seconds.value)} to {seconds(slow.seconds.value)} s"
              + (f"; {explained}" if explained else ""),
-        printed=finding.text, source=finding.source, why="durations of one model differ, and their intervals",
+        printed=finding.text, source=finding.source, why=APART_BY,
     )  # fmt: skip
 
 

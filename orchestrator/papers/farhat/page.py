@@ -7,9 +7,9 @@ from pathlib import Path
 
 from orchestrator.core.errors import StoreError
 from orchestrator.papers.farhat import durations, overlapping, proportion, ring_order
-from orchestrator.papers.farhat.published import Farhat, farhat
+from orchestrator.papers.farhat.published import Count, Farhat, farhat
 from orchestrator.papers.farhat.trainings import Training, trainings
-from orchestrator.report.study.comparison import at_least, not_measured
+from orchestrator.report.study.comparison import Comparison, at_least, not_measured
 from orchestrator.report.study.content import Content, Section
 from orchestrator.store.rundir import Entry
 
@@ -45,10 +45,16 @@ def _rest(models: Sequence[str], printed: Farhat) -> Section:
         title="Models and time to accuracy",
         text=f"Models here: {', '.join(models)}. Which five the paper trains stands in its Table 1, not at hand.",
         comparisons=(
-            at_least("models", len(models), count.value, source=count.source),
+            _models(len(models), count),
             not_measured("time to accuracy", accuracy.text, source=accuracy.source, why=ACCURACY),
         ),
     )
+
+
+def _models(measured: int, count: Count) -> Comparison:
+    if measured < count.value:
+        return not_measured("models", str(count.value), source=count.source, why=f"{measured} were measured")
+    return at_least("models", measured, count.value, source=count.source)
 
 
 def _limits(found: Sequence[Training]) -> Iterator[str]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.stats import straightline
-from orchestrator.analysis.stats.straightline import Line
+from orchestrator.analysis.stats import linear
+from orchestrator.analysis.stats.linear import Regression
+from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.papers.farhat.published import Finding
 from orchestrator.papers.farhat.trainings import LIBRARIES, Training
 from orchestrator.report.run.figures import Picture
@@ -28,7 +29,7 @@ Sizes = Mapping[str, tuple[float, float]]  # by model: its bytes, and the bytes 
 def section(found: Sequence[Training], finding: Finding, folder: Path) -> Section:
     """A line through the models of each library, with its fit, beside theory."""
     sizes = {library: by_model(found, library) for library in dict.fromkeys(one.library for one in found)}
-    lines = {library: straightline.line(*_columns(of)) for library, of in sizes.items()}
+    lines = {library: line(of) for library, of in sizes.items()}
     judged = [judge(library, line, sizes[library], finding) for library, line in lines.items() if line is not None]
     if not judged:
         why = "fewer than three models were measured over one library"
@@ -55,18 +56,30 @@ def by_model(found: Sequence[Training], library: str) -> dict[str, tuple[float, 
     }
 
 
-def judge(library: str, line: Line, sizes: Sizes, finding: Finding) -> Comparison:
+def judge(library: str, fitted: Regression, sizes: Sizes, finding: Finding) -> Comparison:
     """Whether volumes are a line through the origin: what proportional says."""
     mean = float(np.mean([volume for _, volume in sizes.values()]))
-    off = line.intercept.value / mean
-    slope = f"{number(line.slope.value)} ({number(line.slope.low)} to {number(line.slope.high)})"
+    off = fitted.intercept.estimate.value / mean
+    of = slope(fitted)
+    told = f"{number(of.value)} ({number(of.low)} to {number(of.high)})"
     return holds(
         f"{len(sizes)} models over {LIBRARIES[library]}",
-        true=line.r2 >= LEAST_R2 and abs(off) <= MOST_INTERCEPT,
-        ours=f"{slope} bytes a byte of the model, R2 {line.r2:.5f}, intercept {percent(off)} of the mean volume",
+        true=fitted.r2 >= LEAST_R2 and abs(off) <= MOST_INTERCEPT,
+        ours=f"{told} bytes a byte of the model, R2 {fitted.r2:.5f}, intercept {percent(off)} of the mean volume",
         printed=finding.text, source=finding.source,
         why=f"R2 at least {LEAST_R2:g}, intercept within {MOST_INTERCEPT * 100:g} % of the mean volume",
     )  # fmt: skip
+
+
+def line(sizes: Sizes) -> Regression | None:
+    """The least-squares line through a volume for each model; None with fewer than three models."""
+    size, volume = _columns(sizes)
+    return linear.fit(volume, {"size": size}, {})
+
+
+def slope(fitted: Regression) -> Estimate:
+    """Bytes an iteration for each byte of the model."""
+    return fitted.of("size")[0].estimate
 
 
 def _columns(sizes: Sizes) -> tuple[list[float], list[float]]:
@@ -91,7 +104,7 @@ def _table(found: Sequence[Training]) -> Table:
     return Table(TITLE, caption, head, rows)
 
 
-def _drawn(sizes: Mapping[str, Sizes], lines: Mapping[str, Line | None], folder: Path) -> Picture:
+def _drawn(sizes: Mapping[str, Sizes], lines: Mapping[str, Regression | None], folder: Path) -> Picture:
     with look():
         drawing, (volumes, ratios) = figure(2, height_in=5.0)
         for number_of, (library, of) in enumerate(sizes.items()):
@@ -99,9 +112,10 @@ def _drawn(sizes: Mapping[str, Sizes], lines: Mapping[str, Line | None], folder:
             x, y = (np.array(column) / 1e6 for column in _columns(of))
             volumes.plot(x, y / 1e3, color=color, marker="o", linestyle="", markersize=5, label=LIBRARIES[library])
             ratios.plot(x, y / x, color=color, marker="o", linestyle="", markersize=5)
-            if (line := lines[library]) is not None:
+            if (fitted := lines[library]) is not None:
                 ends = np.array([0.0, x.max() * 1.05])
-                volumes.plot(ends, line.at(ends * 1e6) / 1e9, color=color, linewidth=1.1)
+                on_line = fitted.intercept.estimate.value / 1e9 + slope(fitted).value * ends / 1e3
+                volumes.plot(ends, on_line, color=color, linewidth=1.1)
             _named(volumes, of)
         volumes.set(ylabel="GB an iteration, all workers")
         ratios.set(xlabel="size of the model (MB)", ylabel="bytes sent a byte of the model")

@@ -71,10 +71,8 @@ def curves(points: Sequence[Point]) -> list[Curve]:
 
 
 def crossing(servers: Curve, reduced: Curve) -> Crossing:
-    """Where parameter servers stop being faster; NaN throughout where fewer than two numbers of workers are common."""
+    """Where parameter servers stop being faster, over the numbers of workers that both were measured with."""
     common = sorted(servers.steps.keys() & reduced.steps.keys())
-    if len(common) < 2:
-        return Crossing(math.nan, math.nan, math.nan)
     differences = [_difference(servers.steps[count], reduced.steps[count]) for count in common]
     value = _root(common, [one.value for one in differences])
     return Crossing(
@@ -96,7 +94,7 @@ def _difference(one: Estimate, other: Estimate) -> Estimate:
 
 def _root(counts: Sequence[int], differences: Sequence[float]) -> float:
     """From where on the differences are above zero for good: -inf from the first on, inf nowhere."""
-    if math.isnan(sum(differences)):
+    if any(map(math.isnan, differences)):
         return math.nan
     if differences[-1] <= 0:
         return math.inf
@@ -131,7 +129,7 @@ def _held(found: Sequence[Curve], model: str, printed: Hashemi) -> list[Comparis
             if len(common) < 2:
                 continue
             where = crossing(servers, reduced)
-            what = f"{model}, {servers.name} and {reduced.name}, {common[0]} to {common[-1]} workers"
+            what = f"{model}, {servers.name} and {reduced.name}"
             lines += [
                 comparison.holds(f"{what}: who is faster with few", true=_faster(servers, reduced, common[0]),
                                  ours=_both(servers, reduced, common[0]), printed=few.text, source=few.source),
@@ -153,16 +151,18 @@ def _both(servers: Curve, reduced: Curve, count: int) -> str:
 
 def told(where: Crossing, counts: Sequence[int]) -> str:
     """Where curves cross as text, or that they do not between the numbers of workers that were measured."""
+    throughout = f"not from {counts[0]} to {counts[-1]} workers"
     if math.isnan(where.low) or math.isnan(where.high):
-        return "unknown: a step time has no interval"
+        by_means = throughout if math.isnan(where.value) else f"at {where.value:.1f} workers"
+        return f"{by_means}, by their means; a step time has no interval"
     low = f"{where.low:.1f}" if math.isfinite(where.low) else f"below {counts[0]}"
     high = f"{where.high:.1f}" if math.isfinite(where.high) else f"above {counts[-1]}"
     if math.isfinite(where.value):
         return f"at {where.value:.1f} workers ({low} to {high})"
     if where.low == where.high:
         who = "servers are" if where.low > 0 else "all-reduce is"
-        return f"not from {counts[0]} to {counts[-1]} workers: {who} faster throughout"
-    return f"not by their means from {counts[0]} to {counts[-1]} workers; by their intervals {low} to {high}"
+        return f"{throughout}: {who} faster throughout"
+    return f"{throughout} by their means; by their intervals {low} to {high}"
 
 
 def _table(found: Sequence[Curve]) -> Table:
@@ -181,7 +181,8 @@ def _table(found: Sequence[Curve]) -> Table:
 def _ms(step: Estimate | None) -> str:
     if step is None:
         return "-"
-    return f"{step.value * 1e3:.1f} ({step.low * 1e3:.1f} to {step.high * 1e3:.1f})"
+    bounds = "" if math.isnan(step.low) else f" ({step.low * 1e3:.1f} to {step.high * 1e3:.1f})"
+    return f"{step.value * 1e3:.1f}{bounds}"
 
 
 def _drawn(found: Sequence[Curve], folder: Path) -> list[Picture]:
@@ -201,8 +202,7 @@ def _drawn(found: Sequence[Curve], folder: Path) -> list[Picture]:
                     list(curve.steps), middle, yerr=bars, label=curve.name, color=SERIES[number % len(SERIES)],
                     linestyle=LINES[number % len(LINES)], marker="o", markersize=4, capsize=2,
                 )  # fmt: skip
-            panel.set_title(model)
-            panel.set_ylabel("batches a second")
+            panel.set_ylabel(f"{model}, batches a second")
             panel.xaxis.get_major_locator().set_params(integer=True)
             from_zero(panel)
         panels[-1].set_xlabel("workers")

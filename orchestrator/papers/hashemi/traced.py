@@ -70,25 +70,29 @@ def _moved(rank: RankActivities) -> tuple[int, int, int]:
 
 
 def _drawn(ranks: Sequence[RankActivities], workload: str, folder: Path) -> Picture:
-    numbers = sorted({one.number for rank in ranks for one in rank.iterations})
+    numbers = sorted({one.iteration for rank in ranks for one in rank.activities})
     last = numbers[len(numbers) // 2 :][:_SHOWN]
     shown = {rank.rank: [one for one in rank.activities if one.iteration in last] for rank in ranks}
     origin = min(one.start_ns for mine in shown.values() for one in mine)
     with look():
-        drawing, (panel,) = figure(1, height_in=0.9 + 0.42 * len(ranks) * 2)
-        labels = []
-        for place, (rank, mine) in enumerate(shown.items()):
-            for lane, at in (("computes", 2 * place), ("communicates", 2 * place + 1)):
+        drawing, (panel,) = figure(1, height_in=0.9 + 0.7 * len(ranks))
+        labels: list[str] = []
+        for rank, mine in shown.items():
+            for lane in ("computes", "communicates"):
                 chosen = [one for one in mine if (one.lane == COMPUTE) == (lane == "computes")]
-                _bars(panel, chosen, origin, -at)
-                labels.append((-at, f"rank {rank} {lane}"))
-        panel.set_yticks([at for at, _ in labels], [label for _, label in labels])
+                if chosen:
+                    _bars(panel, chosen, origin, -len(labels))
+                    labels.append(f"rank {rank} {lane}")
+        panel.set_yticks([-place for place in range(len(labels))], labels)
         panel.set_xlabel("ms")
         panel.grid(visible=False, axis="y")
         legend(panel)
         svg = save(drawing, folder / f"trace-{workload}")
     title = f"{_SHOWN} iterations of every rank, {workload} (beside Fig 1)"
-    caption = "Each bar is a pass, or the transfer of a bucket or tensor; transfers at the same time lie on each other."
+    caption = (
+        "Each bar is a pass, or the transfer of a bucket or tensor; transfers at the same time lie on each other. The "
+        "rank of a server computes nothing."
+    )
     return Picture(name=f"trace-{workload}", title=title, caption=caption, svg=svg)
 
 

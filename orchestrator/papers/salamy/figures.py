@@ -67,7 +67,7 @@ def _over_load(found: Sequence[Analysed], printed: Salamy) -> Any:
             _measured(panel, one, color, scaled=scaled, label=one.series.kind.name)
             _fitted(panel, one, color, scaled=scaled)
             _printed(panel, one, printed, color, scaled=scaled)
-        _logarithmic(panel.yaxis)
+        logarithmic(panel.yaxis)
         panel.set_ylabel("iteration time (s)")
     panels[0].set_xlabel("cross traffic as captured (Gbit/s)")
     panels[1].set_xlabel("C / (C - load)")
@@ -116,7 +116,7 @@ def _printed(panel: Any, one: Analysed, printed: Salamy, color: str, *, scaled: 
             panel.plot(_x(loads * 1e9, one, scaled=scaled), times, color=color, linewidth=0.7, linestyle=":")
 
 
-def _logarithmic(axis: Any) -> None:
+def logarithmic(axis: Any) -> None:
     """A logarithmic axis with plain numbers, also where it spans less than a decade."""
     (axis.axes.set_yscale if axis.axis_name == "y" else axis.axes.set_xscale)("log")
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -135,7 +135,7 @@ def _types(found: Sequence[Analysed]) -> Any:
         kind = one.series.kind
         label = f"{kind.traffic}, {kind.ranks} ranks" + (f" over {kind.transport}" if kind.transport else "")
         _measured(panel, one, SERIES[number % len(SERIES)], scaled=False, label=label, style=LINES[number % len(LINES)])
-    _logarithmic(panel.yaxis)
+    logarithmic(panel.yaxis)
     panel.set(xlabel="cross traffic as captured (Gbit/s)", ylabel="iteration time (s)")
     legend(panel, columns=2)
     return drawing
@@ -157,7 +157,7 @@ def _cdfs(found: Sequence[Analysed], share: float) -> Any:
         label = f"{one.series.kind.name}, {point.load_bps / 1e9:.1f} Gbit/s"
         panel.step(values, shares, where="post", color=SERIES[number % len(SERIES)],
                    linestyle=LINES[number // len(SERIES) % len(LINES)], label=label)  # fmt: skip
-    _logarithmic(panel.xaxis)
+    logarithmic(panel.xaxis)
     panel.axhline(0.99, color=SOFT, linewidth=0.7)
     panel.set(xlabel="iteration time (s)", ylabel="share of iterations", ylim=(0, 1.01))
     legend(panel, columns=2)

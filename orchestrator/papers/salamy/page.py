@@ -7,7 +7,18 @@ from pathlib import Path
 
 from orchestrator.analysis.compare import curves, freshruns
 from orchestrator.core.errors import StoreError
-from orchestrator.papers.salamy import causes, differences, figures, flows, headline, model, tables
+from orchestrator.papers.salamy import (
+    causes,
+    differences,
+    figures,
+    fitfigures,
+    flows,
+    headline,
+    injection,
+    logicalview,
+    model,
+    tables,
+)
 from orchestrator.papers.salamy.model import Analysed
 from orchestrator.papers.salamy.published import Salamy, salamy
 from orchestrator.report.study.content import Content, Section
@@ -23,7 +34,11 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
     found = [model.analysed(series) for series in measured]
     places = [place for entry in entries for place in curves.places(entry) if not place.recheck]
     seen = flows.seen(places, printed)
-    pictures = [*figures.draw(found, printed, folder), *flows.draw(seen, folder)]
+    pictures = [
+        *figures.draw(found, printed, folder), *fitfigures.draw(found, folder), *logicalview.draw(seen, folder),
+        *flows.draw(seen, folder),
+        *injection.draw(injection.samples(places), folder),
+    ]  # fmt: skip
     return Content(
         made_of=f"{len(found)} curves: {', '.join(one.series.kind.name for one in found)}",
         sections=(

@@ -8,7 +8,7 @@ import numpy as np
 
 from orchestrator.analysis.stats import linear
 from orchestrator.analysis.stats.linear import Coefficient, Regression
-from orchestrator.papers.zerwas.frameworks import BATCH, CLASSES, PAIRS, RINGS, Measured
+from orchestrator.papers.zerwas.frameworks import BATCH, CLASSES, PAIRS, RINGS, SERVERS, Measured
 from orchestrator.papers.zerwas.published import Zerwas
 from orchestrator.papers.zerwas.volumes import SYNCHRONOUS
 from orchestrator.report.study.comparison import Comparison, holds, near, not_measured
@@ -25,8 +25,8 @@ def rows_of(found: Sequence[Measured]) -> list[Measured]:
     """The points of the regression: ten classes, no losses, no parameter servers, every captured window's volume."""
     return [
         one for one in found
-        if one.printed_model and one.classes == CLASSES and one.losses is None and one.seen
-        and one.framework != "tensorflow-servers"
+        if one.printed_model and one.classes == CLASSES and one.losses is None and one.sights
+        and one.framework != SERVERS
     ]  # fmt: skip
 
 

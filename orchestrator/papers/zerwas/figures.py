@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.papers.zerwas import frameworks, rates, volumes
@@ -24,10 +25,11 @@ _TIMED = ("horovod-gloo", "binary-tree-star", PAIRS)
 
 def bars(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[Picture]:
     """Fig 3."""
-    grid = [one for one in frameworks.plain(found) if one.framework != "tensorflow-servers"]
+    grid = [one for one in frameworks.plain(found) if one.framework != frameworks.SERVERS]
     if not grid:
         return
-    models, names = (list(dict.fromkeys(getattr(one, key) for one in grid)) for key in ("model", "framework"))
+    models = list(dict.fromkeys(one.model for one in grid))
+    names = [name for name in CALLED if name in {one.framework for one in grid}]
     drawing, (panel,) = figure(height_in=3.2)
     wide = 0.8 / len(names)
     for number, name in enumerate(names):
@@ -41,21 +43,24 @@ def bars(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[P
                        va="bottom", fontsize=7.5, color=SOFT)  # fmt: skip
     panel.set_xticks(range(len(models)), models)
     panel.set(ylabel="GB", yscale="log")
+    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    panel.yaxis.set_minor_formatter(NullFormatter())
     panel.grid(visible=False, axis="x")
     legend(panel, columns=3)
     yield _picture("volumes", "Volume of 20 epochs", drawing, "TCP payload of all hosts; logarithmic.", folder)
 
 
 def heatmaps(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[Picture]:
-    """Fig 4: one a pattern, mean over the models that were measured of it."""
+    """Fig 4: one a framework and strategy, mean over the models that were measured of it; rings turn either way."""
     grid = frameworks.plain(found)
     kinds: dict[str, list[Measured]] = {}
     for one in grid:
-        kinds.setdefault("rings" if one.framework in RINGS else one.framework, []).append(one)
+        kinds.setdefault(one.framework, []).append(one)
     if not kinds:
         return
     rows = -(-len(kinds) // _GRID)
-    drawing = Figure(figsize=(WIDTH_IN, 2.1 * rows), layout="constrained")
+    drawing = Figure(figsize=(WIDTH_IN, 2.2 * rows), layout="constrained")
     panels = drawing.subplots(rows, _GRID, squeeze=False).ravel()
     for panel in panels[len(kinds) :]:
         panel.axis("off")
@@ -69,8 +74,8 @@ def _heatmap(panel: Any, kind: str, mine: Sequence[Measured], factor: float) -> 
     """One matrix: hosts that send or receive, workers in their order and servers first."""
     by_model: dict[str, list[Any]] = {}
     for one in mine:
-        by_model.setdefault(one.model, []).append(one.seen[0].volume.payload)
-    hosts = mine[0].seen[0].volume.hosts
+        by_model.setdefault(one.model, []).append(one.sights[0].volume.payload)
+    hosts = mine[0].sights[0].volume.hosts
     whole = np.mean([np.mean(found, axis=0) for found in by_model.values()], axis=0) * factor
     used = np.flatnonzero(whole.sum(axis=0) + whole.sum(axis=1) > 0)
     shown = whole[np.ix_(used, used)]
@@ -80,8 +85,8 @@ def _heatmap(panel: Any, kind: str, mine: Sequence[Measured], factor: float) -> 
     panel.set_xticks(range(len(used)), names, fontsize=7)
     panel.set_yticks(range(len(used)), names, fontsize=7)
     panel.grid(visible=False)
-    short = "rings" if kind == "rings" else CALLED[kind].rpartition(", ")[2]
-    panel.set_title(f"{short} ({len(by_model)} models)", fontsize=8)
+    several = "s" if len(by_model) > 1 else ""
+    panel.set_title(f"{CALLED[kind]}\n({len(by_model)} model{several})", fontsize=7)
     for row, column in np.argwhere(shown >= 0.001 * shown.max()):
         value = shown[row, column]
         panel.text(column, row, f"{value:.3g}", ha="center", va="center", fontsize=6.5,
@@ -92,8 +97,7 @@ def timed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
     """Fig 6: flows over time of one framework of each kind."""
     for one in frameworks.plain(found):
         if one.model == rates.FLOWS_OF and one.framework in _TIMED:
-            window = one.seen[0]
-            drawn = trafficfigures.flow_chart(window.whole, one.point.mean_s.value)
+            drawn = trafficfigures.flow_chart(one.first.whole, one.point.mean_s.value)
             if drawn is not None:
                 title = f"{one.called}: flows over time"
                 yield _picture(f"flows-{one.framework}", title, drawn[0], f"{title}. {drawn[1]}", folder)
@@ -105,7 +109,7 @@ def zoomed(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
     ring = next((name for name in RINGS if name in mine), None)
     for name in (ring, PAIRS):
         if name in mine:
-            window = mine[name].seen[0]
+            window = mine[name].first
             drawn = trafficfigures.zoom(window.run.views[window.window.record.name], window.run.scale)
             if drawn is not None:
                 title = f"{mine[name].called}: pairs of hosts"
@@ -119,9 +123,7 @@ def batches(found: Sequence[Measured], folder: Path) -> Iterator[Picture]:
         return
     drawing, panels = figure(len(mine), height_in=0.8 + 0.9 * len(mine))
     for panel, (batch, one) in zip(panels, mine, strict=True):
-        window = one.seen[0]
-        values = rates.biggest(window)
-        step_s = rates.width(window) / 1e9
+        values, step_s = one.sights[0].big[0], one.sights[0].width_s
         shown = values[len(values) // 3 :][: round(_SHOWN_S / step_s)]
         panel.fill_between(np.arange(len(shown)) * step_s * 1e3, shown, color=SERIES[0], step="mid", linewidth=0)
         panel.set_title(f"batch {batch}", loc="right", pad=2)

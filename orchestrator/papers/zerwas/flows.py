@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.analysis.traffic import volumes
 from orchestrator.papers.zerwas import frameworks
 from orchestrator.papers.zerwas.frameworks import CALLED, Measured
 from orchestrator.papers.zerwas.published import Flows, Zerwas
@@ -47,13 +46,12 @@ def _counts(one: Measured) -> str:
 
 def count(one: Measured) -> int:
     """Flows of the training in a whole run."""
-    whole = one.seen[0].whole
-    return int((volumes.of_job(whole) & (whole.packets > 0)).sum())
+    return one.sights[0].flows
 
 
 def big(one: Measured) -> int:
     """The fewest flows of a window that carry 99 % of its payload."""
-    return len(one.seen[0].volume.big)
+    return len(one.sights[0].volume.big)
 
 
 def _all(line: Flows, grid: Sequence[Measured]) -> Comparison:
@@ -61,12 +59,12 @@ def _all(line: Flows, grid: Sequence[Measured]) -> Comparison:
     counts = sorted({count(one) for one in grid if one.framework == line.framework})
     if not counts:
         return not_measured(what, str(line.flows), source=line.source)
+    told = " to ".join(str(value) for value in dict.fromkeys((counts[0], counts[-1])))
     if line.framework not in frameworks.RINGS:
-        told = " to ".join(str(value) for value in dict.fromkeys((counts[0], counts[-1])))
         return Comparison(what=what, ours=told, printed=str(line.flows), difference="", verdict="cannot be compared",
                           why=IMITATED, source=line.source)  # fmt: skip
     note = f" ({line.note})" if line.note else ""
-    return same(f"{what}{note}", counts[-1], line.flows, source=line.source)
+    return same(f"{what}{note}", counts[0] if len(counts) == 1 else told, line.flows, source=line.source)
 
 
 def _big(line: Flows, grid: Sequence[Measured]) -> Comparison:

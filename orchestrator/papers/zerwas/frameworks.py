@@ -12,6 +12,7 @@ import numpy as np
 from orchestrator.analysis.compare import points
 from orchestrator.analysis.compare.points import Point
 from orchestrator.core.units import quantity
+from orchestrator.papers.zerwas.sights import Sight, sight
 from orchestrator.report.study import seen
 from orchestrator.report.study.seen import Seen
 from orchestrator.store.rundir import Entry
@@ -26,7 +27,7 @@ CALLED: Mapping[str, str] = MappingProxyType({
     "pair-averaging": "KungFu, pair averaging",
 })  # fmt: skip
 RINGS = ("tensorflow", "tensorflow-nccl", "horovod-mpi", "horovod-mpi-nccl", "horovod-gloo", "horovod-gloo-nccl")
-PAIRS = "pair-averaging"
+PAIRS, SERVERS = "pair-averaging", "tensorflow-servers"
 BATCH, CLASSES = 64, 10  # the paper's, unless it says otherwise
 SIZE_BYTES = 4  # of a parameter
 
@@ -48,14 +49,19 @@ class Measured:
         return f"{self.model}, {CALLED[self.framework]}"
 
     @cached_property
-    def seen(self) -> tuple[Seen, ...]:
-        """Its captured windows."""
-        return tuple(seen.seen(self.point))
+    def sights(self) -> tuple[Sight, ...]:
+        """What its captured windows amount to, those that carried something."""
+        return tuple(sight(one) for one in seen.seen(self.point) if one.volume.step_payload > 0)
+
+    @property
+    def first(self) -> Seen:
+        """Its first captured window, of which there must be one, with all of its traffic: read anew each time."""
+        return next(seen.seen(self.point))
 
     @property
     def step_payload(self) -> float:
         """Payload of all hosts in a step (bytes), mean over captured windows, of which there must be one."""
-        return float(np.mean([one.volume.step_payload for one in self.seen]))
+        return float(np.mean([one.volume.step_payload for one in self.sights]))
 
     @property
     def theory(self) -> float:
@@ -78,11 +84,11 @@ def size_of(model: str, classes: int) -> float:
 
 
 def measured(entries: Iterable[Entry], printed_models: Sequence[str]) -> tuple[Measured, ...]:
-    """Every point of these runs that trains by one of the paper's frameworks."""
+    """Every point of these runs that trains by one of the paper's frameworks, with emulated compute."""
     found = []
     for point in points.pooled(entries):
         name = framework_of(point)
-        if name is None:
+        if name is None or point.value("workload.*.compute") == "real":
             continue
         model = str(point.value("workload.*.model"))
         found.append(
@@ -107,7 +113,7 @@ def framework_of(point: Point) -> str | None:
 
 def _tensorflow(point: Point) -> str:
     if point.value("workload.tensorflow.strategy") == "parameter-server":
-        return "tensorflow-servers"
+        return SERVERS
     return "tensorflow-nccl" if point.value("workload.tensorflow.communication") == "nccl" else "tensorflow"
 
 
@@ -141,5 +147,5 @@ def plain(found: Sequence[Measured], *, classes: int = CLASSES) -> list[Measured
     return [
         one for one in found
         if one.printed_model and one.batch == BATCH and one.classes == classes and one.losses is None
-        and one.seen
+        and one.sights
     ]  # fmt: skip

@@ -7,23 +7,26 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from orchestrator.analysis.stats import batchmeans
 from orchestrator.analysis.stats.statistics import Estimate
-from orchestrator.analysis.traffic import periodicity, traffic, volumes
-from orchestrator.analysis.traffic.traffic import Mask
+from orchestrator.analysis.traffic import periodicity
 from orchestrator.papers.zerwas import frameworks
 from orchestrator.papers.zerwas.frameworks import CALLED, PAIRS, Measured
-from orchestrator.papers.zerwas.published import Zerwas
-from orchestrator.report.study.comparison import Comparison, apart, at_least, holds, near, not_measured
+from orchestrator.papers.zerwas.published import Flow, Zerwas
+from orchestrator.papers.zerwas.sights import STEP_NS, Sight
+from orchestrator.report.study.comparison import (
+    NOT_MEASURED,
+    Comparison,
+    apart,
+    at_least,
+    holds,
+    near,
+    not_measured,
+)
 from orchestrator.report.study.content import Section
-from orchestrator.report.study.seen import Seen
 from orchestrator.report.study.text import number
 
-Floats = npt.NDArray[np.float64]
-
-STEP_NS = 10_000_000  # bins of rates
 FLOWS_OF = "resnet50"  # whose flows Table II prints
 ZOOMED = "mobilenet_v2"  # of Figs 7 and 9
 BATCHES = (64, 128, 512)
@@ -33,32 +36,10 @@ RATE_WITHIN = 0.2  # of bursts of different batches
 PEAK_LEAST = 0.8  # of the link, where the paper says "close to the link capacity"
 
 
-def width(one: Seen) -> int:
-    """The width of a rate's bins in nanoseconds: a multiple of the capture's own."""
-    return max(1, round(STEP_NS / one.traffic.width_ns)) * one.traffic.width_ns
-
-
-def rate(one: Seen, flows: Mask) -> Floats:
-    """Layer-2 Gbit/s of some flows in every bin of the window, at full size."""
-    return traffic.series(one.traffic, flows, width_ns=width(one)) * 8 * one.run.scale / width(one)
-
-
-def total(one: Seen) -> Floats:
-    """The rate of the whole training, over all links."""
-    return rate(one, volumes.of_job(one.traffic, one.window.manifest.jobs[0].name))
-
-
-def biggest(one: Seen) -> Floats:
-    """The rate of the flow that carries most of the payload."""
-    mine = volumes.of_job(one.traffic)
-    row = int(np.argmax(np.where(mine, one.traffic.payload_bytes, -1)))
-    return rate(one, np.arange(len(one.traffic)) == row)
-
-
 def table_one(found: Sequence[Measured], printed: Zerwas) -> Section:
     """Table I: mean throughput of everything together."""
     grid = {(one.model, one.framework): one for one in frameworks.plain(found)}
-    means = {key: batchmeans.mean([total(window) for window in one.seen]) for key, one in grid.items()}
+    means = {key: batchmeans.mean([window.total for window in one.sights]) for key, one in grid.items()}
     unknown = Estimate(math.nan, math.nan, math.nan)
     return Section(
         title="Table I: total throughput",
@@ -103,40 +84,39 @@ def table_two(found: Sequence[Measured], printed: Zerwas) -> Section:
     return Section(
         title="Table II: throughput of a flow that carries gradients",
         text=(
-            f"{FLOWS_OF}, the flow with most payload of each window, layer 2; peaks are of "
-            f"{STEP_NS / 1e6:g} ms (the paper does not say of which time)."
+            f"{FLOWS_OF}, the flow with most payload of each window, layer 2; peaks are of {STEP_NS / 1e6:g} ms (the "
+            "paper does not say of which time). A local link lets a burst pass above its rate."
         ),
-        comparisons=tuple(_flow(found_one, line.framework, printed) for line in printed.flow_throughput
-                          for found_one in [grid.get(line.framework)]) + tuple(
-            _peak(grid[line.framework], printed) for line in printed.flow_throughput if line.framework in grid
+        comparisons=(
+            *(_flow(grid.get(line.framework), line) for line in printed.flow_throughput),
+            *(_peak(grid[line.framework], printed) for line in printed.flow_throughput if line.framework in grid),
         ),
-    )  # fmt: skip
+    )
 
 
-def _flow(one: Measured | None, name: str, printed: Zerwas) -> Comparison:
-    (line,) = (line for line in printed.flow_throughput if line.framework == name)
+def _flow(one: Measured | None, line: Flow) -> Comparison:
+    what = f"{CALLED[line.framework]}: mean"
     if one is None:
-        why = "NCCL needs GPUs: bring an inventory that has some" if name.endswith("nccl") else "not measured"
-        return not_measured(f"{CALLED[name]}: mean", f"{line.gbps:g} Gbit/s", source=line.source, why=why)
-    ours = batchmeans.mean([biggest(window) for window in one.seen])
-    return apart(f"{CALLED[name]}: mean", ours, line.estimate, unit="Gbit/s", source=line.source, why=EMULATED)
+        nccl = line.framework.endswith("nccl")
+        why = "NCCL needs GPUs: bring an inventory that has some" if nccl else NOT_MEASURED
+        return not_measured(what, f"{line.gbps:g} Gbit/s", source=line.source, why=why)
+    ours = batchmeans.mean([window.big[0] for window in one.sights])
+    return apart(what, ours, line.estimate, unit="Gbit/s", source=line.source, why=EMULATED)
 
 
 def _peak(one: Measured, printed: Zerwas) -> Comparison:
-    peak = max(float(biggest(window).max(initial=0.0)) for window in one.seen)
+    peak = max(float(window.big[0].max()) for window in one.sights)
     return at_least(f"{CALLED[one.framework]}: peak, close to the link's capacity", peak,
                     PEAK_LEAST * printed.link_gbps, unit="Gbit/s", source="Table II")  # fmt: skip
 
 
-def together(one: Seen) -> float:
+def together(one: Sight) -> float:
     """How alike the rates of the big flows are over time: mean correlation of all pairs of them, -1 to 1."""
-    mine = volumes.of_job(one.traffic)
-    order = np.argsort(-np.where(mine, one.traffic.payload_bytes, -1))[: len(one.volume.big)]
-    series = [rate(one, np.arange(len(one.traffic)) == row) for row in order]
-    if len(series) < 2:
+    count = len(one.big)
+    if count < 2:
         return math.nan
-    matrix = np.atleast_2d(np.corrcoef(np.array(series)))
-    return float(np.mean([matrix[a, b] for a, b in itertools.combinations(range(len(series)), 2)]))
+    matrix = np.atleast_2d(np.corrcoef(one.big))
+    return float(np.mean([matrix[a, b] for a, b in itertools.combinations(range(count), 2)]))
 
 
 def rhythm(found: Sequence[Measured]) -> Section:
@@ -148,7 +128,7 @@ def rhythm(found: Sequence[Measured]) -> Section:
     if not rings or PAIRS not in mine:
         comparison = not_measured(what, told, source="section V.C, Fig 7")
     else:
-        ring, pairs = (float(np.mean([together(window) for window in one.seen])) for one in (rings[0], mine[PAIRS]))
+        ring, pairs = (float(np.mean([together(window) for window in one.sights])) for one in (rings[0], mine[PAIRS]))
         comparison = holds(what, true=ring > pairs, printed=told, source="section V.C, Fig 7",
                            ours=f"mean correlation {ring:.2f} ({CALLED[rings[0].framework]}), {pairs:.2f}")  # fmt: skip
     return Section(
@@ -191,16 +171,16 @@ def of_batches(found: Sequence[Measured]) -> dict[int, Measured]:
     return {
         one.batch: one for one in found
         if one.framework == "horovod-gloo" and one.model == ZOOMED and one.classes == frameworks.CLASSES
-        and one.losses is None and one.seen
+        and one.losses is None and one.sights
     }  # fmt: skip
 
 
 def _sending(one: Measured) -> float:
     """Mean rate of the biggest flow in the bins in which it sends."""
-    values = biggest(one.seen[0])
+    values = one.sights[0].big[0]
     return float(values[periodicity.busy(values)].mean())
 
 
 def duty(one: Measured) -> float:
     """The share of bins in which the biggest flow sends."""
-    return float(periodicity.busy(biggest(one.seen[0])).mean())
+    return float(periodicity.busy(one.sights[0].big[0]).mean())

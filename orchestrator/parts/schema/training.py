@@ -28,6 +28,21 @@ TABLES: Mapping[str, Table] = {
             ),
         },
     ),
+    "accuracy": Table(
+        "an epoch of a rank that learns: its share of the held-out images, each of which one rank looks at",
+        {
+            "job": Column("string", "name of the job"),
+            "rank": Column("int64", "rank in the job"),
+            "window_name": Column("string", "that of the epoch's last iteration; empty outside of windows"),
+            "epoch": Column("int64", "epochs that have ended, from 1"),
+            "iteration": Column("int64", "the epoch's last one"),
+            "end_ns": Column("int64", "when that one ended and the evaluation began"),
+            "evaluation_s": Column("float64", "time of the evaluation, which is no part of an iteration"),
+            "samples": Column("int64", "held-out images of this rank"),
+            "correct": Column("int64", "those of them that its model classified right"),
+            "loss": Column("float64", "mean over them"),
+        },
+    ),
     "spans": Table(
         "something that a rank did in an iteration, from when to when",
         {

@@ -40,6 +40,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
         ("injection", "Rates of generated cross traffic", schedules.injection),
         ("bytes", "Training bytes an iteration", _bytes),
         ("accuracy", "What accuracy costs", accuracy.drawn),
+        ("held-out", "Accuracy on held-out images", accuracy.held_out),
         ("collectives", "Collective operations: effective utilization of the link, and time", collectives.utilization),
     ]
     pictures: list[Picture] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,12 @@ def _generators(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def beside(run: Run) -> tuple[Any, str] | None:
-    """The schedule of the first generator beside what was captured of it; Salamy's figures B-4 and B-5."""
-    found = _generators(run)
+def beside(run: Run, window: str = "") -> tuple[Any, str] | None:
+    """The schedule of the first generator beside what was captured of it; Salamy's figures B-4 and B-5.
+
+    In this window, or in the first that has any.
+    """
+    found = [one for one in _generators(run) if window in ("", one["window_name"])]
     if not found:
         return None
     shown = found[0]
@@ -143,16 +146,31 @@ def _captured(run: Run, shown: Mapping[str, Any]) -> dict[str, throughput.Bins]:
 
 def injection(runs: Sequence[Run]) -> tuple[Any, str] | None:
     """How often generated traffic left at which rate, in steps of a millisecond; Salamy's figure 3-8."""
-    curves = []
-    for run in runs:
-        for shown in _generators(run):
-            sent = _captured(run, shown).get("sent")
-            if sent is not None:
-                _, rate = sent.rate(shown["span"].start_ns, shown["span"].end_ns, STEP_NS)
-                label = f"{run.name}, {shown['source']}" + (f", {shown['window_name']}" if len(run.windows) > 1 else "")
-                curves.append((label, rate * run.scale / 1e9))
+    curves = [
+        (f"{run.name}, {source}" + (f", {window}" if len(run.windows) > 1 else ""), rate)
+        for run in runs for window, source, rate in sent_rates(run)
+    ]  # fmt: skip
     if not curves:
         return None
+    scales = sorted({run.scale for run in runs})
+    back = "" if scales == [1] else f" Multiplied back by the scale ({', '.join(map(str, scales))})."
+    return (
+        distribution(curves),
+        f"As captured where it is sent, layer 2; the lowest class may be cut off. Dotted: means.{back}",
+    )
+
+
+def sent_rates(run: Run) -> Iterator[tuple[str, str, throughput.Floats]]:
+    """Window, source, and rate in each millisecond (Gbit/s at full size) of generated traffic where it is sent."""
+    for shown in _generators(run):
+        sent = _captured(run, shown).get("sent")
+        if sent is not None:
+            _, rate = sent.rate(shown["span"].start_ns, shown["span"].end_ns, STEP_NS)
+            yield shown["window_name"], shown["source"], rate * run.scale / 1e9
+
+
+def distribution(curves: Sequence[tuple[str, throughput.Floats]]) -> Any:
+    """How often each rate of each curve occurs, its name beside it; heights by the highest class but the lowest."""
     drawing, (panel,) = figure(height_in=2.7)
     edges = np.linspace(0, max(np.percentile(rate, 99.9) for _, rate in curves) or 1.0, CLASSES + 1)
     for number, (label, rate) in enumerate(curves):
@@ -166,6 +184,4 @@ def injection(runs: Sequence[Run]) -> tuple[Any, str] | None:
     panel.set(xlabel="rate in a millisecond (Gbit/s)", ylabel="count by the highest", xlim=(0, edges[-1]))
     panel.set_ylim(0, 1.05)
     legend(panel, columns=1)
-    scales = sorted({run.scale for run in runs})
-    back = "" if scales == [1] else f" Multiplied back by the scale ({', '.join(map(str, scales))})."
-    return drawing, f"As captured where it is sent, layer 2; the lowest class may be cut off. Dotted: means.{back}"
+    return drawing

@@ -50,5 +50,5 @@ def _named(alike: Sequence[Comparison], *, differences: bool) -> str:
         for one in alike
     ]
     if differences or len(names) <= _MOST_NAMED:
-        return ", ".join(names)
-    return f"{', '.join(names[: _MOST_NAMED - 1])} and {len(names) - _MOST_NAMED + 1} more"
+        return "; ".join(names)
+    return f"{'; '.join(names[: _MOST_NAMED - 1])} and {len(names) - _MOST_NAMED + 1} more"

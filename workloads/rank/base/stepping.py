@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from .iteration_log import IterationLog
@@ -12,6 +13,17 @@ from .lifecycle import report_ready, wait_for_go
 
 # Does one iteration; gives what its line has beside instants: forward_s, backward_s, wait_s, loss, samples, and more.
 Step = Callable[[int], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A step, and what is done after it that does not count as its time, such as looking at held-out images."""
+
+    step: Step
+    afterwards: Callable[[int], None]
+
+    def __call__(self, iteration: int) -> dict[str, float]:
+        return self.step(iteration)
 
 
 class Ended(Protocol):
@@ -29,6 +41,8 @@ def iterate(step: Step, log: IterationLog, *, ended: Ended | None = None) -> Non
         start_ns, mono_start_ns = time.time_ns(), time.monotonic_ns()
         fields = step(iteration)
         mono_end_ns, end_ns = time.monotonic_ns(), time.time_ns()
+        if isinstance(step, Evaluated):
+            step.afterwards(iteration)
         log.write(
             {
                 "iteration": iteration,

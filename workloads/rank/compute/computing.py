@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol, TypedDict
 
 from ..base.rank_settings import LayerPlan
+from ..base.stepping import Step
 
 if TYPE_CHECKING:
     import torch
@@ -25,9 +26,13 @@ class RealSettings(TypedDict):
     classes: int | None  # None: those of the data set, of noise 1000
     batch: int  # images of a rank in an iteration
     image: int  # edge in pixels
-    data: str | None  # folder of a data set; None is noise
+    data: str | None  # "gratings", or the folder of a data set; None is noise
+    samples: int | None  # images that are trained on; None: all that there are
+    held_out: int | None  # images that an epoch is judged by; likewise
     loaders: int  # processes that read images
     seed: int
+    optimizer: Literal["sgd", "adam", "rmsprop"]
+    learning_rate: float
 
 
 class Settings(EmulatedSettings, RealSettings):
@@ -53,6 +58,9 @@ class Compute(Protocol):
 
     def learned(self) -> dict[str, float]:
         """What the last forward pass tells beside the loss, for the iteration log."""
+
+    def evaluated(self, step: Step) -> Step:
+        """The step, followed by a look at held-out images after each epoch where there are any."""
 
 
 def build(config: Settings, *, rank: int, world: int, device: torch.device) -> Compute:

@@ -1,4 +1,4 @@
-"""Models with real compute: torchvision's, also beside a torch that was built without CUDA."""
+"""Models with real compute: torchvision's, also beside a torch that was built without CUDA, and a small one of ours."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.stepping import Evaluated, Step
+from . import pictures, small_cnn
 from .computing import RealSettings
-
-Batch = tuple[torch.Tensor, torch.Tensor]
+from .learning_torch import Batch, Epochs, small_network
 
 CLASSES = 1000
 IMAGENET_MEAN_AND_DEVIATION = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -110,23 +111,30 @@ def _open(folder: Path, *, image: int) -> Any:
     return datasets.ImageFolder(str(inner if inner.is_dir() else folder), transform=shape)
 
 
-def batches(config: RealSettings, *, rank: int, world: int, device: torch.device) -> Noise | DataSet:
-    """The images that a rank trains on: of the folder `data`, or noise where none is named."""
-    if config["data"] is not None:
-        return DataSet(Path(config["data"]), config, rank=rank, world=world, device=device)
-    classes = CLASSES if config["classes"] is None else config["classes"]
-    return Noise(config["batch"], config["image"], classes=classes, seed=config["seed"] + rank, device=device)
+def batches(config: RealSettings, *, rank: int, world: int, device: torch.device) -> Noise | DataSet | Epochs:
+    """The images that a rank trains on: of the folder `data`, gratings, or noise where none is named."""
+    data = config["data"]
+    if data is None:
+        classes = CLASSES if config["classes"] is None else config["classes"]
+        return Noise(config["batch"], config["image"], classes=classes, seed=config["seed"] + rank, device=device)
+    if data == pictures.GRATINGS or Path(data, pictures.FOLDER).is_dir():
+        return Epochs(config, data, rank=rank, world=world, device=device)
+    return DataSet(Path(data), config, rank=rank, world=world, device=device)
+
+
+def _network(config: RealSettings, *, classes: int) -> nn.Module:
+    if config["model"] == small_cnn.NAME:
+        return small_network(config["seed"])
+    return build(config["model"], classes=classes)
 
 
 class RealCompute:
-    """A torchvision model that classifies images: those of a data set, or one batch of noise again and again."""
+    """A model that classifies images: those of a data set, or one batch of noise again and again."""
 
     def __init__(self, config: RealSettings, *, rank: int, world: int, device: torch.device) -> None:
-        from .vision import batches, build
-
         torch.manual_seed(config["seed"])
-        self._batches: Noise | DataSet = batches(config, rank=rank, world=world, device=device)
-        self.module = build(config["model"], classes=self._batches.classes).to(device)
+        self._batches = batches(config, rank=rank, world=world, device=device)
+        self.module = _network(config, classes=self._batches.classes).to(device)
         self._criterion = nn.CrossEntropyLoss()
         self._accuracy = 0.0
         self._last_gradient_ns = 0
@@ -169,3 +177,8 @@ class RealCompute:
 
     def learned(self) -> dict[str, float]:
         return {"accuracy": round(self._accuracy, 6)}
+
+    def evaluated(self, step: Step) -> Step:
+        if isinstance(self._batches, Epochs):
+            return Evaluated(step, self._batches.evaluation(self.module))
+        return step

@@ -1,5 +1,8 @@
 """One worker of a KungFu training on PyTorch that iterates until it is ended: `kungfu-run` starts it.
 
+On CPUs KungFu's package for PyTorch has neither a broadcast nor what its SynchronousSGDOptimizer waits with (at commit
+b1e1768). So all workers begin with the same weights, and gradients are reduced here one after the other by the
+operation that this optimizer calls, which adds them up over workers.
 It reads `config.json` in its working folder and adds a JSON line an iteration to `steps.jsonl` there.
 """
 
@@ -18,10 +21,9 @@ LEARNING_RATE = 0.01
 def main() -> None:
     config: rank_settings.TrainingSettings = rank_settings.load()
     try:
-        import kungfu.torch as kf
         import torch
-        from kungfu.python import current_rank
-        from kungfu.torch.optimizers import SynchronousSGDOptimizer
+        from kungfu.python import current_cluster_size, current_rank
+        from kungfu.torch.ops import inplace_all_reduce_op
 
         from ..compute.compute_clock import sharpen_timer
         from ..compute.emulated_torch import EmulatedModel
@@ -30,10 +32,7 @@ def main() -> None:
     torch.set_num_threads(config["threads"])
     sharpen_timer()
     model = EmulatedModel(config["layers"], seed=config["seed"] + current_rank(), device=torch.device("cpu"))
-    kf.broadcast_parameters(model.state_dict())
-    optimizer = SynchronousSGDOptimizer(
-        torch.optim.SGD(model.parameters(), lr=LEARNING_RATE), named_parameters=model.named_parameters()
-    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE / current_cluster_size())
     with Path("steps.jsonl").open("w", buffering=1) as log:
         while True:
             begin = time.monotonic()
@@ -42,6 +41,8 @@ def main() -> None:
             forward = time.monotonic()
             loss.backward()
             backward = time.monotonic()
+            for weight in model.parameters():
+                inplace_all_reduce_op(weight.grad)
             optimizer.step()
             end = time.monotonic()
             line = {

@@ -10,11 +10,12 @@ from typing import Any, Literal, Optional
 from ..base.rank_settings import TrainingSettings
 from ..base.stepping import Step
 from ..base.worker import LEARNING_RATE, run
+from ..compute import computing, optimizers
 from ..compute.compute_clock import sharpen_timer
 from ..mpi.join import join
 
 
-class Settings(TrainingSettings):
+class Settings(TrainingSettings, computing.Settings):
     """How Horovod reduces."""
 
     compression: Literal["none", "fp16"]
@@ -27,15 +28,24 @@ def build(config: Settings, *, checksum: bool) -> Step:
         join(config["join_s"])
     sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
     import horovod.tensorflow as hvd
-    import tensorflow as tf
 
-    from ..compute.emulated_tensorflow import Clockwork, EmulatedModel, plain_errors, set_threads, step_of
+    from ..compute.emulated_tensorflow import set_threads
 
     hvd.init()
     set_threads(config["threads"])
+    compression = hvd.Compression.fp16 if config["compression"] == "fp16" else hvd.Compression.none
+    make = _learning if config["compute"] == "real" else _emulated
+    return make(config, compression, checksum=checksum)
+
+
+def _emulated(config: Settings, compression: Any, *, checksum: bool) -> Step:
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    from ..compute.emulated_tensorflow import Clockwork, EmulatedModel, plain_errors, step_of
+
     clockwork = Clockwork(config["layers"], seed=config["seed"] + hvd.rank())
     model = EmulatedModel(config["layers"], clockwork)
-    compression = hvd.Compression.fp16 if config["compression"] == "fp16" else hvd.Compression.none
 
     def train() -> Any:
         with tf.GradientTape() as tape:
@@ -51,6 +61,33 @@ def build(config: Settings, *, checksum: bool) -> Step:
         trained = tf.function(train, autograph=False).get_concrete_function()
 
     return step_of(trained, model, clockwork, batch=config["batch"], checksum=checksum)
+
+
+def _learning(config: Settings, compression: Any, *, checksum: bool) -> Step:
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    from ..compute.emulated_tensorflow import plain_errors
+    from ..compute.learning_tensorflow import Learning
+
+    learning = Learning(config, rank=hvd.rank(), world=hvd.size())
+    weights = learning.network.weights
+    optimizer = optimizers.of_keras(config)
+    optimizer.build(weights)
+
+    def train(images: Any, labels: Any) -> Any:
+        gradients, told = learning.passes(images, labels)
+        means = [
+            hvd.allreduce(gradient, name=f"gradient{place}", op=hvd.Average, compression=compression)
+            for place, gradient in enumerate(gradients)
+        ]
+        optimizer.apply_gradients(zip(means, weights))  # noqa: B905 - Python 3.9
+        return told
+
+    with plain_errors():
+        hvd.broadcast_variables(weights, root_rank=0)
+        trained = tf.function(train, autograph=False).get_concrete_function(*learning.signature())
+    return learning.step_of(trained, checksum=checksum)
 
 
 def main() -> None:

@@ -10,11 +10,12 @@ from typing import Literal
 
 from ..base.rank_settings import TrainingSettings
 from ..base.stepping import Step, timed
-from ..base.worker import LEARNING_RATE, run
+from ..base.worker import run
+from ..compute import computing, optimizers
 from ..mpi.join import join
 
 
-class Settings(TrainingSettings):
+class Settings(TrainingSettings, computing.Settings):
     """How Horovod reduces."""
 
     compression: Literal["none", "fp16"]
@@ -29,22 +30,19 @@ def build(config: Settings, *, checksum: bool) -> Step:
     import horovod.torch as hvd
     import torch
 
-    from ..compute.compute_clock import sharpen_timer
-    from ..compute.emulated_torch import EmulatedModel
-
     hvd.init()
     torch.set_num_threads(config["threads"])
-    sharpen_timer()
     device = torch.device("cpu")
     if config["device"] == "cuda":
         if not hvd.nccl_built():
             raise RuntimeError("this Horovod was built without HOROVOD_GPU_OPERATIONS=NCCL")
         device = torch.device("cuda", hvd.local_rank())
         torch.cuda.set_device(device)
-    model = EmulatedModel(config["layers"], seed=config["seed"] + hvd.rank(), device=device)
+    work = computing.build(config, rank=hvd.rank(), world=hvd.size(), device=device)
+    model = work.module
     compression = hvd.Compression.fp16 if config["compression"] == "fp16" else hvd.Compression.none
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=LEARNING_RATE),
+        optimizers.of_torch(config, model.parameters()),
         named_parameters=model.named_parameters(),
         compression=compression,
     )
@@ -54,21 +52,20 @@ def build(config: Settings, *, checksum: bool) -> Step:
     def step(_iteration: int) -> dict[str, float]:
         begin_ns = time.monotonic_ns()
         optimizer.zero_grad()
-        loss = model()
+        loss = work.loss(model)
         forward_ns = time.monotonic_ns()
         loss.backward()
         optimizer.synchronize()
-        waited_ns = time.monotonic_ns()
+        wait_s, waited_ns = work.waited_s(), time.monotonic_ns()
         with optimizer.skip_synchronize():
             optimizer.step()
-        wait_s = (waited_ns - model.clock.last_gradient_ns) * 1e-9
         fields = timed(begin_ns, forward_ns, waited_ns, wait_s=wait_s)
-        fields |= {"loss": loss.detach().item(), "samples": config["batch"]}
+        fields |= {"loss": loss.detach().item(), "samples": config["batch"], **work.learned()}
         if checksum:
             fields["checksum"] = sum(float(weight.detach().double().sum()) for weight in model.parameters())
         return fields
 
-    return step
+    return work.evaluated(step)
 
 
 def main() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 from ..base.rank_settings import TrainingSettings
 from ..base.stepping import Step
 from ..base.worker import LEARNING_RATE, run
+from ..compute import computing, optimizers
 from ..compute.compute_clock import sharpen_timer
 
 
-class Settings(TrainingSettings):
+class Settings(TrainingSettings, computing.Settings):
     """How gradients are averaged."""
 
     communication: str
@@ -24,7 +25,7 @@ def build(config: Settings, *, checksum: bool) -> Step:
     sharpen_timer()  # TensorFlow's threads, in which layers sleep, inherit it
     import tensorflow as tf
 
-    from ..compute.emulated_tensorflow import Clockwork, EmulatedModel, plain_errors, set_threads, step_of
+    from ..compute.emulated_tensorflow import plain_errors, set_threads
 
     set_threads(config["threads"])
     options = tf.distribute.experimental.CommunicationOptions(
@@ -34,6 +35,16 @@ def build(config: Settings, *, checksum: bool) -> Step:
     )
     with plain_errors():
         strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    make = _learning if config["compute"] == "real" else _emulated
+    return make(config, strategy, options, checksum=checksum)
+
+
+def _emulated(config: Settings, strategy: Any, options: Any, *, checksum: bool) -> Step:
+    import tensorflow as tf
+
+    from ..compute.emulated_tensorflow import Clockwork, EmulatedModel, plain_errors, step_of
+
+    with plain_errors():
         clockwork = Clockwork(config["layers"], seed=config["seed"] + int(os.environ["RANK"]))
         with strategy.scope():
             model = EmulatedModel(config["layers"], clockwork)
@@ -55,6 +66,32 @@ def build(config: Settings, *, checksum: bool) -> Step:
         trained = tf.function(lambda: strategy.run(replica), autograph=False).get_concrete_function()
 
     return step_of(trained, model, clockwork, batch=config["batch"], checksum=checksum)
+
+
+def _learning(config: Settings, strategy: Any, options: Any, *, checksum: bool) -> Step:
+    import tensorflow as tf
+
+    from ..compute.emulated_tensorflow import plain_errors
+    from ..compute.learning_tensorflow import Learning
+
+    with plain_errors(), strategy.scope():
+        learning = Learning(config, rank=int(os.environ["RANK"]), world=strategy.num_replicas_in_sync)
+        optimizer = optimizers.of_keras(config)
+        optimizer.build(learning.network.weights)
+
+    def replica(images: Any, labels: Any) -> Any:
+        gradients, told = learning.passes(images, labels)
+        means = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients, options)
+        pairs = zip(means, learning.network.weights)  # noqa: B905 - Python 3.9
+        optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
+        return told
+
+    def train(images: Any, labels: Any) -> Any:
+        return strategy.run(replica, args=(images, labels))
+
+    with plain_errors():
+        trained = tf.function(train, autograph=False).get_concrete_function(*learning.signature())
+    return learning.step_of(trained, checksum=checksum)
 
 
 def main() -> None:

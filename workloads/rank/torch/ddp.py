@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
 from ..base.stepping import Step, timed
-from ..compute import computing
-from .context import LEARNING_RATE, Rank
+from ..compute import computing, optimizers
+from .context import Rank
 from .context import Settings as TorchSettings
 from .program import Join, run
 
@@ -81,7 +81,6 @@ def bucket_sizes(config: Settings) -> dict[str, Any]:
 
 def prepare(work: Compute, rank: Rank[Settings]) -> Step:
     """Wrap the model; what is given does one iteration."""
-    import torch
     from torch.nn.parallel import DistributedDataParallel
 
     config, trace = rank.config, rank.trace
@@ -91,7 +90,7 @@ def prepare(work: Compute, rank: Rank[Settings]) -> Step:
         **bucket_sizes(config),
     )
     register_hook(model, rank)
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, fused=True)
+    optimizer = optimizers.of_torch(config, model.parameters())
     passes = config["accumulate"]
 
     def step(_iteration: int) -> dict[str, float]:
@@ -128,7 +127,7 @@ def prepare(work: Compute, rank: Rank[Settings]) -> Step:
             **rank.checksum_of(work.module),
         }
 
-    return step
+    return work.evaluated(step)
 
 
 def build(rank: Rank[Settings]) -> Join:

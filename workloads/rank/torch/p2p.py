@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from ..base.lifecycle import peer_lost
 from ..base.stepping import Step, timed
-from ..compute import computing
+from ..compute import computing, optimizers
 from . import parameter_server
 from .buckets import Bucket, Settings, exchange, split
-from .context import LEARNING_RATE, Rank, gradient_of
+from .context import Rank, gradient_of
 from .exchange import asked
 from .program import Join, run
 
@@ -231,14 +231,19 @@ def asynchronous(work: Compute, rank: Rank[Settings], optimizer: torch.optim.Opt
 
 
 def build(rank: Rank[Settings]) -> Join:
-    import torch
+    config = rank.config
+    servers = config["servers"] if config["strategy"] == "parameter-server" else 0
+    place = max(0, rank.number - servers)  # a server computes nothing: its place among those that do is never used
+    work = computing.build(config, rank=place, world=rank.world - servers, device=rank.device)
 
-    work = computing.build(rank.config, rank=rank.number, world=rank.world, device=rank.device)
-    optimizer = torch.optim.SGD(work.module.parameters(), lr=LEARNING_RATE)
-    if rank.config["order"] is not None:
-        return lambda: parameter_server.prepare(work, rank)
-    make = asynchronous if rank.config["strategy"] == "pair-averaging" else synchronous
-    return lambda: make(work, rank, optimizer)
+    def join() -> Step:
+        if config["order"] is not None:
+            return parameter_server.prepare(work, rank)
+        make = asynchronous if config["strategy"] == "pair-averaging" else synchronous
+        step = make(work, rank, optimizers.of_torch(config, work.module.parameters()))
+        return work.evaluated(step) if rank.number >= servers else step
+
+    return join
 
 
 def main() -> None:

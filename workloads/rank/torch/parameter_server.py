@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..base.stepping import Step
+from ..compute import optimizers
 from .buckets import Bucket, Settings, exchange, split
-from .context import LEARNING_RATE, Rank, gradient_of
+from .context import Rank, gradient_of
 from .pull_order import PullOrder
 
 if TYPE_CHECKING:
@@ -204,17 +205,15 @@ class Worker:
 
 def _updates(buckets: list[Bucket], rank: Rank[Settings]) -> Callable[[Bucket], None]:
     """What updates the parameters of a bucket from the sum that it holds, and forgets their gradients."""
-    import torch
-
     workers = rank.world - rank.config["servers"]
-    optimizers = [torch.optim.SGD(bucket.parameters, lr=LEARNING_RATE) for bucket in buckets]
+    steps = [optimizers.of_torch(rank.config, bucket.parameters) for bucket in buckets]
 
     def update(bucket: Bucket) -> None:
         bucket.flat.div_(workers)
         for parameter in bucket.parameters:
             parameter.grad = bucket.view(parameter)
-        optimizers[bucket.number].step()
-        optimizers[bucket.number].zero_grad()
+        steps[bucket.number].step()
+        steps[bucket.number].zero_grad()
 
     return update
 

@@ -1,0 +1,42 @@
+"""Reads what ranks wrote after each epoch of how their model does on held-out images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
+from workloads.readers import lines
+
+LOG = "accuracy.jsonl"
+
+_WHOLE = ("epoch", "iteration", "end_ns", "samples", "correct")
+
+
+def read_evaluations(output: LaunchOutput) -> Mapping[str, Columns]:
+    """The table `accuracy` of one rank, where it evaluated anything; damaged lines are left out.
+
+    Instants are moved to the controller's time base; `window_name` is for the caller to fill.
+    """
+    records = list(filter(_is_whole, lines.records(output.folder / LOG)))
+    if not records:
+        return {}
+    columns: dict[str, list[Any]] = {
+        "job": [output.job or ""] * len(records),
+        "rank": [output.rank if output.rank is not None else -1] * len(records),
+        "window_name": [""] * len(records),
+        "end_ns": [record["end_ns"] + output.offset_ns for record in records],
+        "evaluation_s": [float(record["evaluation_s"]) for record in records],
+        "loss": [float(record["loss"]) for record in records],
+    }
+    for name in ("epoch", "iteration", "samples", "correct"):
+        columns[name] = [record[name] for record in records]
+    return {"accuracy": {name: columns[name] for name in TABLES["accuracy"]}}
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether it is a complete one; a loss that overflowed is data."""
+    if not all(lines.is_whole(record.get(name)) for name in _WHOLE) or not lines.is_real(record.get("evaluation_s")):
+        return False
+    loss = record.get("loss")
+    return record["correct"] <= record["samples"] and (lines.is_real(loss) or type(loss) is float)
