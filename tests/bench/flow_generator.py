@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cross_traffic import distributions, generator, schedule
+from cross_traffic import distributions, flow_records, generator, schedule
 from cross_traffic.agents import flow_schedule
 from orchestrator.analysis.windows import flowlog
 from tests.bench import local

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from orch_runs import wait_for
 
-from cross_traffic import generator
+from cross_traffic import flow_records
 from cross_traffic.agents import flow_sender
 from orchestrator.cli import main
 from tests import machine
