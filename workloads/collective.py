@@ -15,7 +15,8 @@ from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads import nccl_tests
-from workloads.common import between, environments, exchanges, footprints, mpi_ranks, shipping, torch_ranks
+from workloads.common import between, environments, footprints, mpi_ranks, shipping, torch_ranks
+from workloads.common.collective_traffic import bus_factor, exchanged, members
 from workloads.common.mpi_ranks import Mpi
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.torch_ranks import TorchConfig
@@ -152,7 +153,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     settings: Settings = {
         **torch_ranks.settings(config, job, seed=seed),
         **passes,
-        "groups": exchanges.members(len(job.ranks), config.groups),
+        "groups": members(len(job.ranks), config.groups),
     }
     return torch_ranks.launches(
         config, job, topology, program="torch.collective", settings=settings,
@@ -243,9 +244,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
         own = world // config.groups
         sizes, times = tuple(_whole(asked / topology.scale, own) for asked in config.sizes), config.repeats
     once = between.summed(
-        exchanges.exchanged(operation, world, size, groups=config.groups, backend=backend, algorithm=config.algorithm)[
-            0
-        ]
+        exchanged(operation, world, size, groups=config.groups, backend=backend, algorithm=config.algorithm)[0]
         for operation in config.operations
         for size in sizes
     )
@@ -291,6 +290,6 @@ def _row(record: dict[str, Any]) -> dict[str, Any] | None:
         "repeats": record["repeats"],
         "seconds": seconds,
         "algorithm_bps": algorithm,
-        "bus_bps": algorithm * exchanges.bus_factor(operation, record["world"]),
+        "bus_bps": algorithm * bus_factor(operation, record["world"]),
         "link_bps": float(record["link_bps"]),
     }

@@ -19,15 +19,15 @@ from workloads.common import (
     emulated_training,
     environments,
     horovod_gloo,
-    learning,
     modelled,
     mpi_ranks,
     placement,
+    real_training,
     shipping,
     torch_ranks,
 )
-from workloads.common.learning import RealConfig
 from workloads.common.mpi_ranks import Mpi
+from workloads.common.real_training import RealConfig
 from workloads.rank.horovod.on_torch import Settings
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.horovod_timeline import read_timeline
@@ -95,8 +95,8 @@ class Config(RealConfig):
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
-    known = learning.on_torch() if config.framework == "torch" else (learning.SMALL,)
-    found = learning.problems(config, topology, known=known)
+    known = real_training.on_torch() if config.framework == "torch" else (real_training.SMALL,)
+    found = real_training.problems(config, topology, known=known)
     hosts = config.hosts or []
     split = [i for i, name in enumerate(hosts) if i and name != hosts[i - 1] and name in hosts[:i]]
     found += [
@@ -153,7 +153,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     """What the ranks meet by, then a launch for each rank."""
     by_mpi = config.controller == "mpi"
     settings: Settings = {
-        **learning.settings(config, topology, seed=seed),
+        **real_training.settings(config, topology, seed=seed),
         "compression": config.compression,
         "join_s": mpi_ranks.MEET_S if by_mpi else None,
         "device": "cuda" if config.operations == "nccl" else "cpu",
@@ -179,7 +179,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 follow=LOG,
                 job=job.name,
                 rank=rank.rank,
-                footprint=learning.footprint(config, topology, ranks=len(job.ranks), framework=config.framework),
+                footprint=real_training.footprint(config, topology, ranks=len(job.ranks), framework=config.framework),
             )
             for rank in job.ranks
         ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -15,28 +16,61 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from orchestrator.parts.work import Pipelined, StageWork
-from workloads.common import between, footprints, gpt_parallel, torch_ranks
+from orchestrator.parts.work import Pipelined
+from workloads.common import between, footprints, split_work, torch_ranks
 from workloads.common.between import Pairs
-from workloads.common.gpt_parallel import ORDERS, GptConfig
 from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.common.placement import placement_problems
+from workloads.common.torch_ranks import TorchConfig
 from workloads.models import gpt
 from workloads.models.catalog import FORWARD_SHARE
-from workloads.models.gpt import Stage
+from workloads.models.gpt import GptName, Shape, Stage
 from workloads.rank.torch import parallel
-from workloads.rank.torch.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR
+from workloads.rank.torch.parallel import DIMENSIONS, REPLICA, STAGE, TENSOR, Place
 from workloads.rank.torch.ptd import Settings, StagePlan
 from workloads.readers.iteration_logs import read_training
 
 NAME = "ptd"
 
+Dimension = Literal["pipeline", "tensor", "data"]
+Order = tuple[Dimension, Dimension, Dimension]
+
+# Li, figures 3 and 12: which ranks come next to each other, and so share a host first.
+_ORDERS: Mapping[str, Order] = {
+    "default": ("tensor", "data", "pipeline"),
+    "customized": ("tensor", "pipeline", "data"),
+}
 _ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 _RECOMPUTED_SHARE = 1 / 4  # of an iteration's FLOPs, each of forward pass and recomputation; the backward pass has half
 
 
-class Config(GptConfig):
+class Config(TorchConfig):
     """A GPT on p x t x d ranks: p pipeline stages, each split over t ranks, all of it d times."""
+
+    model: GptName | Shape
+    """The GPT: one of the catalog, or `{layers, hidden, sequence, vocabulary}`."""
+
+    pipeline: int = Field(default=1, ge=1)
+    """Pipeline stages: p. They pass activations of one microbatch on, and their gradients back, in 1F1B order."""
+
+    tensor: int = Field(default=1, ge=1)
+    """Ranks over which each block's products are split: t. They all-reduce each block's activations twice a pass."""
+
+    data: int = Field(default=1, ge=1)
+    """Replicas of the model: d. They all-reduce all gradients once, when the last backward pass has ended."""
+
+    mapping: (
+        Literal["default", "customized"] | Order | Annotated[tuple[tuple[int, int, int], ...], Field(min_length=1)]
+    ) = "default"
+    """Which part of the model each rank has. Ranks fill `hosts` in order. `default` (DeepSpeed's): neighbours differ in
+    tensor, then data, then pipeline, so that stages are far apart; `customized`: in tensor, then pipeline, then data.
+    Or the three dimensions in an order of choice, or [stage, tensor, replica] of each rank, all counted from 0."""
+
+    batch: int = Field(default=32, ge=1)
+    """Samples of a microbatch: b."""
+
+    microbatches: int = Field(default=8, ge=1)
+    """Microbatches of each replica in an iteration: m."""
 
     compute_time: Annotated[Duration, Field(gt=0)]
     """Time for which a rank computes in an iteration, in the mean over stages, on the accelerator that is modelled.
@@ -48,6 +82,18 @@ class Config(GptConfig):
     recompute: bool = False
     """Whether the forward pass is done again before the backward pass, instead of keeping activations: two all-reduces
     more a block, and a quarter of the compute time each for forward pass and recomputation."""
+
+    precision: Literal["fp32", "fp16", "bf16"] = "fp16"
+    """What activations and gradients travel as."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Messages:
+    """Elements of what travels, scaled: an activation, and of each stage's rank all gradients and the table's."""
+
+    activation: int
+    gradients: tuple[int, ...]
+    embedding: int
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
@@ -87,13 +133,13 @@ def _mapping_problems(config: Config) -> list[Problem]:
     mapping = config.mapping
     if isinstance(mapping, str):
         return []
-    sizes = gpt_parallel.sizes(config)
+    sizes = _sizes(config)
     if isinstance(mapping[0], str):
         if set(mapping) == set(DIMENSIONS):
             return []
         message, accepted = "each dimension orders ranks once", "pipeline, tensor and data in any order"
     else:
-        wanted = Counter(parallel.places(sizes, ORDERS["default"]))
+        wanted = Counter(parallel.places(sizes, _ORDERS["default"]))
         if Counter(mapping) == wanted:
             return []
         message = f"{len(mapping)} places are not those of {sizes[0]} x {sizes[1]} x {sizes[2]}, each once"
@@ -108,14 +154,47 @@ def _backend_problems(config: Config) -> list[Problem]:
     return [Problem(at=("backend",), message=message, accepted="gloo")]
 
 
+def _sizes(config: Config) -> tuple[int, int, int]:
+    return config.pipeline, config.tensor, config.data
+
+
+def placed(config: Config) -> list[Place]:
+    """Stage, part of each tensor and replica of each rank."""
+    mapping = config.mapping
+    if isinstance(mapping, str):
+        return parallel.places(_sizes(config), _ORDERS[mapping])
+    if isinstance(mapping[0], str):
+        return parallel.places(_sizes(config), [str(name) for name in mapping])
+    return [(int(stage), int(tensor), int(replica)) for stage, tensor, replica in mapping]
+
+
+def _stages(config: Config) -> list[Stage]:
+    return gpt.stages(gpt.shape_of(config.model), pipeline=config.pipeline, tensor=config.tensor)
+
+
+def messages(config: Config, scale: int) -> Messages:
+    """What travels at this scale; nothing vanishes."""
+    shape = gpt.shape_of(config.model)
+    stages = _stages(config)
+
+    def scaled(count: int) -> int:
+        return max(1, round(count / scale))
+
+    return Messages(
+        activation=scaled(config.batch * shape.sequence * shape.hidden),
+        gradients=tuple(scaled(stage.parameters) for stage in stages),
+        embedding=scaled(stages[0].embedding),
+    )
+
+
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A launch for each rank; training and rendezvous flows stand on that of rank 0."""
-    sizes = gpt_parallel.messages(config, topology.scale)
+    sizes = messages(config, topology.scale)
     settled = config.model_copy(update={"backend": "gloo"})
     settings: Settings = {
         **torch_ranks.settings(settled, job, seed=seed),
-        "places": gpt_parallel.placed(config),
-        "stages": [_plan(config, stage) for stage in gpt_parallel.stages(config)],
+        "places": placed(config),
+        "stages": [_plan(config, stage) for stage in _stages(config)],
         "batch": config.batch,
         "microbatches": config.microbatches,
         "recompute": config.recompute,
@@ -137,7 +216,7 @@ def _plan(config: Config, stage: Stage) -> StagePlan:
     `backward` says how many times longer a backward pass takes.
     """
     share = _RECOMPUTED_SHARE if config.recompute else FORWARD_SHARE
-    total = sum(one.flops for one in gpt_parallel.stages(config))
+    total = sum(one.flops for one in _stages(config))
     second = config.compute_time * config.pipeline / config.microbatches * share / total
     return {
         "blocks": stage.blocks,
@@ -159,12 +238,8 @@ def traffic(config: Config, scale: int) -> dict[str, Pairs]:
     with each stage's own share of the parameters. Embedding: the sum of the table's gradients over first and last
     stage, 96 MB in Li's table 3.
     """
-    where, sizes, bytes_each = (
-        gpt_parallel.placed(config),
-        gpt_parallel.messages(config, scale),
-        _ELEMENT_BYTES[config.precision],
-    )
-    stages = gpt_parallel.stages(config)
+    where, sizes, bytes_each = placed(config), messages(config, scale), _ELEMENT_BYTES[config.precision]
+    stages = _stages(config)
     activation = config.microbatches * sizes.activation * bytes_each
     tensor = [
         between.ring_of(members, _ring(members) * activation * stages[where[members[0]][STAGE]].all_reduces(
@@ -197,10 +272,10 @@ def _ring(members: list[int]) -> float:
 
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
     """Bytes between hosts; what ranks of one host tell each other does not cross the network."""
-    sizes = gpt_parallel.messages(config, topology.scale)
+    sizes = messages(config, topology.scale)
     pairs = between.summed(traffic(config, topology.scale).values())
     source = (
-        f"tensor, pipeline and data parallel with (p, t, d) = {gpt_parallel.sizes(config)} (Li, eq. 2-4), "
+        f"tensor, pipeline and data parallel with (p, t, d) = {_sizes(config)} (Li, eq. 2-4), "
         f"{config.precision}, embedding table over first and last stage, mapping between hosts counted"
     )
     return between.theory(job, pairs, parameters=sum(sizes.gradients) * config.tensor, source=source)
@@ -208,43 +283,15 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 def work(config: Config, job: Job, topology: Topology) -> Pipelined:  # noqa: ARG001 - a work of any placement
     """What the ranks do in an iteration, stage by stage."""
-    where, sizes, bytes_each = (
-        gpt_parallel.placed(config),
-        gpt_parallel.messages(config, topology.scale),
-        _ELEMENT_BYTES[config.precision],
-    )
-    stages = gpt_parallel.stages(config)
-    return Pipelined(
-        microbatches=config.microbatches,
-        activation=sizes.activation * bytes_each,
+    sizes, bytes_each = messages(config, topology.scale), _ELEMENT_BYTES[config.precision]
+    stages = [
+        split_work.of_stage(stage, _plan(config, stage), recompute=config.recompute, gradients=elements * bytes_each)
+        for stage, elements in zip(_stages(config), sizes.gradients, strict=True)
+    ]
+    return split_work.pipelined(
+        placed(config), stages, microbatches=config.microbatches, activation=sizes.activation * bytes_each,
         embedding=sizes.embedding * bytes_each,
-        stages=tuple(
-            _stage_work(config, stage, gradients=elements * bytes_each)
-            for stage, elements in zip(stages, sizes.gradients, strict=True)
-        ),
-        stage_of=tuple(place[STAGE] for place in where),
-        tensor_groups=parallel.groups(where, TENSOR),
-        lines=parallel.groups(where, STAGE),
-        data_groups=parallel.groups(where, REPLICA),
-        ends=parallel.ends(where),
-    )
-
-
-def _stage_work(config: Config, stage: Stage, *, gradients: int) -> StageWork:
-    """A micro-batch in this stage, as `rank/torch/ptd.py` goes through it: half a block, then an all-reduce."""
-    plan = _plan(config, stage)
-    halves = 2 * stage.blocks
-    blocks_s = stage.blocks * (plan["attention_s"] + plan["feed_forward_s"])
-    again = config.recompute
-    return StageWork(
-        forward_s=blocks_s + plan["head_s"],
-        forward_pieces=halves + stage.last,
-        forward_all_reduces=halves + stage.first,
-        backward_s=blocks_s * again + (blocks_s + plan["head_s"]) * plan["backward"],
-        backward_pieces=halves * (1 + again) + stage.last,
-        backward_all_reduces=halves * (1 + again) + stage.last,
-        gradients=gradients,
-    )
+    )  # fmt: skip
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -17,9 +17,9 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TASK_PORT, Job, Topology
-from workloads.common import between, emulated_training, environments, learning, modelled, shipping
-from workloads.common.learning import RealConfig
+from workloads.common import between, emulated_training, environments, modelled, real_training, shipping
 from workloads.common.placement import placement_problems, ranks
+from workloads.common.real_training import RealConfig
 from workloads.rank.tensorflow import mirrored, parameter_server
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import LOG, read_iterations, read_training
@@ -68,7 +68,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     serving = config.strategy == "parameter-server"
     if serving:
         return _server_problems(config, topology)
-    found = learning.problems(config, topology, known=(learning.SMALL,))
+    found = real_training.problems(config, topology, known=(real_training.SMALL,))
     if config.trace:
         found.append(
             Problem(
@@ -103,7 +103,7 @@ def _server_problems(config: Config, topology: Topology) -> list[Problem]:
         message = "with parameter servers layers are emulated"
         accepted = "compute: emulated, or strategy: multi-worker-mirrored"
         return [Problem(at=("compute",), message=message, accepted=accepted)]
-    found = emulated_training.problems(config, topology, least=1) + learning.emulated_problems(config)
+    found = emulated_training.problems(config, topology, least=1) + real_training.emulated_problems(config)
     found += [
         replace(problem, at=("servers", *problem.at[1:]))
         for problem in placement_problems(config.servers, topology, least=1)
@@ -167,7 +167,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 follow=LOG,
                 job=job.name,
                 rank=rank.rank,
-                footprint=learning.footprint(config, topology, ranks=len(job.ranks), framework="tensorflow"),
+                footprint=real_training.footprint(config, topology, ranks=len(job.ranks), framework="tensorflow"),
                 flows=flows if rank.rank == 0 else (),
             )
             for rank in job.ranks
@@ -181,7 +181,7 @@ def _settings(config: Config, topology: Topology, seed: int) -> mirrored.Setting
         return {**trained, "meet_s": _MEET_S, "trace": config.trace}
     pack = round(config.pack / topology.scale)
     return {
-        **learning.settings(config, topology, seed=seed),
+        **real_training.settings(config, topology, seed=seed),
         "communication": config.communication,
         "pack_bytes": pack,
         "collective_s": _COLLECTIVE_S,

@@ -16,7 +16,7 @@ from warm import Warm
 from orchestrator.core.deadline import Deadline
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.rows import LaunchOutput
-from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Link, Node, Topology
+from orchestrator.parts.topology import RENDEZVOUS_PORT, TASK_PORT, Job, Link, Node, Topology
 from tests import machine
 from workloads.common.placement import ranks
 
@@ -35,14 +35,17 @@ def loopback(workload: Any, count: int, *, scale: int = 100, **options: object) 
     config = workload.Config.model_validate({"hosts": ["h1"] * count, **options})
     where = topology(scale)
     assert workload.problems(config, where) == []
-    job = Job(name="job0", index=_free_job_index(), ranks=ranks(config.hosts, where))
+    index = _free_job_index(tasks=workload.__name__ == "workloads.tensorflow")
+    job = Job(name="job0", index=index, ranks=ranks(config.hosts, where))
     launches: list[Launch] = workload.launches(config, job, where, SEED)
     return launches
 
 
-def _free_job_index() -> int:
-    """An index whose rendezvous port nobody listens on: several test runs may share the machine."""
-    return machine.free_port() - RENDEZVOUS_PORT
+def _free_job_index(*, tasks: bool) -> int:
+    """An index whose ports nobody listens on, the rendezvous' or TensorFlow's tasks': test runs share the machine."""
+    if not tasks:
+        return machine.free_port() - RENDEZVOUS_PORT
+    return (machine.free_port() - TASK_PORT) // 100  # a block of 100 ports, of which tasks take the first ones
 
 
 def _started(argv: list[str], home: Path, env: dict[str, str]) -> subprocess.Popen[bytes] | Warm:

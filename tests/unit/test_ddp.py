@@ -70,7 +70,7 @@ def test_bad_values_are_refused(options: dict[str, object]) -> None:
         ({"compute": "real", "model": "bert-base"}, 1, ("model",), "bert-base has no real compute", "resnet50"),
         ({"compute": "real", "compute_time": "1s"}, 1, ("compute_time",), "takes the time", "emulated"),
         ({"model": "densenet201"}, 100, ("compute_time",), "densenet201 has no calibrated", "150ms"),
-        ({"model": "bert-large", "classes": 10}, 100, ("classes",), "bert-large tells no classes apart", "vgg16"),
+        ({"model": "bert-large", "classes": 10}, 100, ("classes",), "bert-large has no choice of classes", "vgg16"),
         ({"hosts": ["h1", "h2", "h9"]}, 100, ("hosts", 2), "no host 'h9'", "h1, h2, h3, h4"),
         ({"hosts": ["h1", "tor"]}, 100, ("hosts", 1), "no host 'tor'", "h1, h2, h3, h4"),
         ({"hosts": ["h1"]}, 100, ("hosts",), "at least 2 ranks, here 1", "more than once"),

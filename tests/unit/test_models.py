@@ -136,7 +136,7 @@ def test_calibrated_times() -> None:
 TEN_CLASSES = {"mobilenet_v2": 2_236_682, "densenet201": 18_112_138, "resnet50": 23_528_522, "resnet101": 42_520_650}
 
 
-@pytest.mark.parametrize("name", sorted(set(PARAMETERS) - set(TRANSFORMERS)))
+@pytest.mark.parametrize("name", sorted(set(PARAMETERS) - {*TRANSFORMERS, "small_cnn"}))
 def test_models_for_ten_classes_are_torchvisions(name: str) -> None:
     found = catalog.with_classes(catalog.load(name), 10)
     assert found.parameters == sum(sum(layer.sizes) for layer in found.layers)
@@ -158,7 +158,7 @@ def test_imagenets_classes_are_what_the_catalog_has() -> None:
 
 def test_a_model_of_text_has_no_classes() -> None:
     assert not any(catalog.has_classes(catalog.load(name)) for name in TRANSFORMERS)
-    assert all(catalog.has_classes(catalog.load(name)) for name in set(PARAMETERS) - set(TRANSFORMERS))
+    assert all(catalog.has_classes(catalog.load(name)) for name in set(PARAMETERS) - {*TRANSFORMERS, "small_cnn"})
 
 
 def test_the_workload_imports_no_framework() -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import ptd
-from workloads.common import gpt_parallel
 from workloads.common.placement import ranks
 from workloads.models import catalog, gpt
 from workloads.rank.torch.parallel import ends, groups, one_forward_one_backward, places
@@ -95,7 +94,7 @@ def test_stages_together_hold_the_model(name: str, pipeline: int) -> None:
 def test_rank_0_sends_what_li_measured() -> None:
     """Table 3 of Li: 680 messages of 125 MB, 16 of 125 MB, one of 741 MB, one of 96 MB (their MB are MiB)."""
     chosen = li()
-    sizes = gpt_parallel.messages(chosen, 1)
+    sizes = ptd.messages(chosen, 1)
     first = gpt.stages(gpt.shape_of("gpt-3b"), pipeline=4, tensor=2)[0]
     assert chosen.microbatches * first.all_reduces(recompute=True) == 680
     assert sizes.activation * 2 / MIB == 125
@@ -132,7 +131,7 @@ def test_the_mapping_decides_what_crosses_the_network() -> None:
 
 def test_an_explicit_mapping_is_that_of_its_order() -> None:
     given_list = [list(place) for place in places((4, 2, 4), ["tensor", "pipeline", "data"])]
-    assert gpt_parallel.placed(li(mapping=given_list)) == gpt_parallel.placed(li(mapping="customized"))
+    assert ptd.placed(li(mapping=given_list)) == ptd.placed(li(mapping="customized"))
     assert theory(li(mapping=given_list), topology()) == theory(li(mapping="customized"), topology())
 
 

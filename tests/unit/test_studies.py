@@ -231,4 +231,4 @@ def test_the_quick_study_of_frameworks_has_every_model_and_framework():
         }  # fmt: skip
     assert sum(len(one.points) for one in found.values()) == 26
     losses = [point.values["conditions.1.loss.share"] for point in found["zerwas-quick-loss"].points]
-    assert losses == ["0%", "0.1%", "2%"]
+    assert losses == ["0%", "0.01%", "2%"]

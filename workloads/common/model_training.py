@@ -10,10 +10,10 @@ from orchestrator.core.units import Duration
 from orchestrator.parts.launch import Footprint
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import footprints, learning, modelled
-from workloads.common.learning import Learning
+from workloads.common import footprints, modelled, real_training
 from workloads.common.modelled import ModelName
 from workloads.common.placement import placement_problems
+from workloads.common.real_training import LearningConfig
 from workloads.common.torch_ranks import TorchConfig, backend_of, backend_problems
 from workloads.rank.compute.computing import Settings
 
@@ -21,7 +21,7 @@ NUMPY = {"numpy": "pip install numpy"}
 TORCHVISION = {"torchvision": "pip install --no-deps torchvision pillow"}
 
 
-class ModelConfig(Learning, TorchConfig):
+class ModelConfig(LearningConfig, TorchConfig):
     """A training of a model of the catalog."""
 
     model: ModelName
@@ -53,16 +53,16 @@ def problems(config: ModelConfig, topology: Topology) -> list[Problem]:
     """What keeps this model from being trained on this testbed."""
     found = [*placement_problems(config.hosts, topology), *modelled.without_classes(config)]
     if config.compute == "real":
-        found += learning.real_problems(config, topology, known=learning.on_torch())
+        found += real_training.real_problems(config, topology, known=real_training.on_torch())
     else:
-        found += modelled.uncalibrated(config) + learning.emulated_problems(config)
+        found += modelled.uncalibrated(config) + real_training.emulated_problems(config)
     return found or backend_problems(config, topology)
 
 
 def settings(config: ModelConfig, topology: Topology, *, seed: int) -> Settings:
     """What the rank program is given of the model; the same for all ranks."""
     return {
-        **learning.real_settings(config, image=config.image, loaders=config.loaders, seed=seed),
+        **real_training.real_settings(config, image=config.image, loaders=config.loaders, seed=seed),
         "compute": config.compute,
         "layers": [] if config.compute == "real" else modelled.layers(config, topology),
     }
@@ -89,4 +89,4 @@ def modules(config: ModelConfig) -> dict[str, str]:
     """Python modules beside torch that the ranks import, and how to get them."""
     if config.compute == "emulated":
         return {}
-    return NUMPY if config.model == learning.SMALL else TORCHVISION
+    return NUMPY if config.model == real_training.SMALL else TORCHVISION

@@ -50,12 +50,12 @@ def cost(iterations: Any, job: str, sent: Sequence[Bins]) -> Cost | None:
     values = {name: _smoothed(means[f"{name}_mean"].to_numpy().astype(np.float64)) for name in known}
     ends = means["end_ns_max"].to_numpy()
     return Cost(
-        sent_bytes=np.sum([_until(bins, ends) for bins in sent], axis=0), accuracy=values["accuracy"],
+        sent_bytes=np.sum([sent_until(bins, ends) for bins in sent], axis=0), accuracy=values["accuracy"],
         loss=values.get("loss"),
     )  # fmt: skip
 
 
-def _until(bins: Bins, ends_ns: Any) -> Floats:
+def sent_until(bins: Bins, ends_ns: Any) -> Floats:
     """What all bins until each instant carried, the bin that it lies in by its share."""
     if not len(bins.start_ns):
         return np.zeros(len(ends_ns))

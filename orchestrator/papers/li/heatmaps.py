@@ -20,7 +20,7 @@ from orchestrator.report.study.content import Section
 from orchestrator.report.study.seen import seen
 from orchestrator.report.style import INK, SERIES, figure, look, save
 from workloads import ptd
-from workloads.common import between, gpt_parallel
+from workloads.common import between
 from workloads.common.between import Pairs
 
 Matrix = npt.NDArray[np.float64]
@@ -160,7 +160,7 @@ def _drawn(maps: Mapping[str, Matrix], folder: Path, name: str, title: str) -> P
 
 def mapping_drawn(subject: Subject, name: str, folder: Path) -> Picture:
     """Each rank in its machine, with its stage (colour), part of each tensor and replica."""
-    places: Sequence[tuple[int, int, int]] = gpt_parallel.placed(subject.config)
+    places: Sequence[tuple[int, int, int]] = ptd.placed(subject.config)
     nodes = subject.job.nodes
     with look():
         drawing, (panel,) = figure(height_in=2.2)

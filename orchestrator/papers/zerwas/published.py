@@ -74,6 +74,20 @@ class Loss(Printed):
     ratio: float
 
 
+class Accuracy(Printed):
+    """The levels of accuracy that Fig 8 marks, and the share of the data that pair averaging saves on its way there."""
+
+    levels: tuple[float, ...]
+    pair_averaging_saves: float
+
+
+class ToAccuracy(Printed):
+    """What training a model sends until it is right on 80 % of the training set."""
+
+    model: str
+    gb: float
+
+
 class Regression(Printed):
     """Equation 1: MB a step for a MB of the model."""
 
@@ -98,6 +112,8 @@ class Zerwas(printed.Data):
     total_throughput: tuple[Total, ...]
     flow_throughput: tuple[Flow, ...]
     losses: tuple[Loss, ...]
+    accuracy: Accuracy
+    to_accuracy: tuple[ToAccuracy, ...]
     regression: Regression
 
     def steps(self, batch: int) -> int:

@@ -20,7 +20,7 @@ HELD_OUT_FILE = "test_batch.bin"
 
 _RECORD = 1 + 3 * EDGE * EDGE
 _CHUNK = 1000  # images that are drawn at once: 12 MB of noise
-_DEFAULT_COUNTS = (6000, 1500)  # of gratings
+_DEFAULT_COUNTS = (4000, 1000)  # of gratings
 
 
 class Pictures(NamedTuple):

@@ -1,4 +1,4 @@
-"""What collective operations send: who how much to whom, in how many rounds, and what their bus bandwidth is."""
+"""What collective operations send: by whom to whom, in how many rounds, and what their bandwidths are made of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 
 from workloads.common import between, mpi_ranks
 from workloads.common.between import Pairs
-from workloads.common.mpi_ranks import Algorithm
 
 
 def bus_factor(operation: str, world: int) -> float:
@@ -27,13 +26,7 @@ def members(ranks: int, groups: int) -> list[list[int]]:
 
 
 def exchanged(
-    operation: str,
-    ranks: int,
-    size: float,
-    *,
-    groups: int = 1,
-    backend: str = "gloo",
-    algorithm: Algorithm | None = None,
+    operation: str, ranks: int, size: float, *, groups: int, backend: str, algorithm: mpi_ranks.Algorithm | None = None
 ) -> tuple[Pairs, int]:
     """Who sends how much to whom in one operation of all groups, and in how many rounds one after the other."""
     own = ranks // groups
@@ -51,7 +44,9 @@ def rounds(operation: str, world: int, *, backend: str) -> int:
     return 1 if operation in ("send-receive", "all-to-all") else world - 1
 
 
-def sent_in(operation: str, world: int, size: float, *, backend: str, algorithm: Algorithm | None = None) -> Pairs:
+def sent_in(
+    operation: str, world: int, size: float, *, backend: str, algorithm: mpi_ranks.Algorithm | None = None
+) -> Pairs:
     """Who sends how much to whom in one operation: rings, a mesh, and a binomial tree rooted at rank 0.
 
     Gloo's reduce-scatter is an all-reduce of which each rank keeps its share: it sends twice what it would have to.

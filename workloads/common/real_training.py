@@ -24,7 +24,7 @@ _RATES = {"sgd": 0.01, "adam": 0.001, "rmsprop": 0.001}
 _LEAST_EDGE = {"inception_v3": 75}  # in pixels; images of CIFAR-10 have 32
 
 
-class Learning(WorkloadConfig):
+class LearningConfig(WorkloadConfig):
     """What is learned and how."""
 
     data: str | None = None
@@ -34,10 +34,10 @@ class Learning(WorkloadConfig):
     CIFAR-10's binary version a part is held out, which the model is judged by after each epoch (table `accuracy`)."""
 
     samples: Annotated[int, Field(ge=1)] | None = None
-    """Gratings, CIFAR-10's binary version: images that are trained on. Default: 6000 gratings, all of a folder."""
+    """Gratings, CIFAR-10's binary version: images that are trained on. Default: 4000 gratings, all of a folder."""
 
     held_out: Annotated[int, Field(ge=1)] | None = None
-    """The same: images that are held out. Default: 1500 gratings, all of a folder."""
+    """The same: images that are held out. Default: 1000 gratings, all of a folder."""
 
     optimizer: Literal["sgd", "adam", "rmsprop"] = "sgd"
     """Real compute: what makes a step of averaged gradients; with Keras's constants in every framework."""
@@ -46,7 +46,7 @@ class Learning(WorkloadConfig):
     """Real compute: the optimizer's. Default: 0.01 for sgd, 0.001 for the others."""
 
 
-class RealConfig(Learning, EmulatedConfig):
+class RealConfig(LearningConfig, EmulatedConfig):
     """A training of a model of the catalog with emulated or real compute, whose framework meets by itself."""
 
     compute: Literal["emulated", "real"] = "emulated"
@@ -55,7 +55,7 @@ class RealConfig(Learning, EmulatedConfig):
 
 
 class Trained(Protocol):
-    """What this module needs of a configuration with `Learning`."""
+    """What this module needs of a configuration with `LearningConfig`."""
 
     @property
     def compute(self) -> Literal["emulated", "real"]: ...

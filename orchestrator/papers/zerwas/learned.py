@@ -1,0 +1,137 @@
+"""Fig 8: accuracy against what was sent, from trainings that really learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from orchestrator.analysis.compare import points
+from orchestrator.analysis.compare.points import Point
+from orchestrator.analysis.windows.learning import Learning
+from orchestrator.papers.zerwas.frameworks import CALLED, PAIRS, framework_of
+from orchestrator.papers.zerwas.published import Accuracy, Zerwas
+from orchestrator.report.run import accuracy as drawing
+from orchestrator.report.run.figures import Picture
+from orchestrator.report.runs import Run
+from orchestrator.report.study.comparison import Comparison, holds, near, not_measured
+from orchestrator.report.study.content import Section, Table
+from orchestrator.report.study.text import Rows, number
+from orchestrator.report.style import save
+from orchestrator.store.rundir import Entry
+
+_MB = 1e6
+_DDP = "PyTorch DDP"
+_SMALL = "a small network learns here, for which nothing is printed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """A point that learned, with what each of its runs did."""
+
+    point: Point
+    framework: str
+    optimizer: str
+    runs: tuple[Learning, ...]
+
+    @property
+    def called(self) -> str:
+        return f"{CALLED.get(self.framework, _DDP)}, {self.optimizer}"
+
+    def sent(self, level: float) -> float:
+        """Bytes of all hosts until this accuracy, mean over the runs; NaN where one never had it or no capture."""
+        taken = [run.reached(level) for run in self.runs]
+        return float(np.mean([np.nan if one is None else one.sent_bytes for one in taken]))
+
+    def seconds(self, level: float) -> float:
+        """Training time until then, likewise."""
+        taken = [run.reached(level) for run in self.runs]
+        return float(np.mean([np.nan if one is None else one.seconds for one in taken]))
+
+
+def learned(entries: Iterable[Entry]) -> tuple[Learned, ...]:
+    """The points of these runs that looked at held-out images after each epoch."""
+    found = []
+    for point in points.pooled(entries):
+        job = point.job.name
+        runs = [drawing.learned(Run(path)) for path in dict.fromkeys(window.entry.path for window in point.windows)]
+        kept = tuple(run[job] for run in runs if job in run)
+        name = framework_of(point) or ("ddp" if point.value("workload.ddp") is not None else None)
+        if kept and name is not None:
+            optimizer = str(point.value("workload.*.optimizer", "sgd"))
+            found.append(Learned(point=point, framework=name, optimizer=optimizer, runs=kept))
+    return tuple(found)
+
+
+def accuracy(found: Sequence[Learned], printed: Zerwas) -> Section:
+    """What each level of accuracy took, and what the paper says of it."""
+    rows: Rows = [
+        (
+            one.called, f"{one.runs[0].accuracy[-1]:.1%}",
+            *(number(one.sent(level) / _MB) for level in printed.accuracy.levels),
+            *(number(one.seconds(level)) for level in printed.accuracy.levels),
+        )
+        for one in found
+    ]  # fmt: skip
+    levels = [f"{level:.0%}" for level in printed.accuracy.levels]
+    head = ("training", "at the end", *(f"{unit} to {level}" for unit in ("MB", "s") for level in levels))
+    return Section(
+        title="Fig 8: accuracy and transmitted volume",
+        text=(
+            "Four workers learn ten classes of gratings with a small network, from the same weights and, but for pair "
+            "averaging, the same batches. Accuracy is on held-out images after each epoch (the paper: on the training "
+            "set after each step); bytes are TCP payload of all hosts."
+        ),
+        comparisons=(
+            *(_saved(found, level, printed.accuracy) for level in printed.accuracy.levels),
+            _diminishing(found, printed.accuracy),
+            *(
+                not_measured(f"{line.model}: volume until 80 %", f"{line.gb:g} GB", source=line.source, why=_SMALL)
+                for line in printed.to_accuracy
+            ),
+        ),
+        tables=(Table("Until an accuracy", "The first epoch that ends at or above it.", head, rows),),
+    )
+
+
+def _saved(found: Sequence[Learned], level: float, printed: Accuracy) -> Comparison:
+    """Pair averaging against the mean of all-reduces with its optimizer."""
+    what = f"volume until {level:.0%}, pair averaging over all-reduce"
+    of_pairs = [one for one in found if one.framework == PAIRS]
+    ratios = [
+        one.sent(level) / float(np.mean(others))
+        for one in of_pairs
+        if (others := [o.sent(level) for o in found if o.framework != PAIRS and o.optimizer == one.optimizer])
+    ]
+    ours = float(np.mean(ratios)) if ratios else float("nan")
+    return near(what, ours, 1 - printed.pair_averaging_saves, within=0.2, source=printed.source)
+
+
+def _diminishing(found: Sequence[Learned], printed: Accuracy) -> Comparison:
+    """Whether the first half of the volume gains more accuracy than the second one."""
+    what = "diminishing gains in accuracy with more data"
+    gains = {one.called: _gains(one.runs[0]) for one in found if not np.isnan(one.runs[0].sent_bytes).any()}
+    told = "every training"
+    if not gains:
+        return not_measured(what, told, source=printed.source)
+    true = [called for called, (early, late) in gains.items() if early > late]
+    ours = f"{len(true)} of {len(gains)} trainings"
+    return holds(what, true=len(true) == len(gains), ours=ours, printed=told, source=printed.source)
+
+
+def _gains(run: Learning) -> tuple[float, float]:
+    """Accuracy won with the first and with the second half of the bytes, from a guess of one of ten classes on."""
+    sent = np.concatenate(([0.0], run.sent_bytes))
+    share = np.concatenate(([0.1], run.accuracy))
+    middle = float(np.interp(sent[-1] / 2, sent, share))
+    return middle - float(share[0]), float(share[-1]) - middle
+
+
+def pictures(found: Sequence[Learned], folder: Path) -> Iterator[Picture]:
+    """Accuracy against volume and over time, the first run of each point."""
+    drawn = drawing.lines_of([(one.called, one.point.scale, one.runs[0]) for one in found])
+    if drawn is not None:
+        name = "accuracy"
+        yield Picture(name=name, title="Accuracy, volume, time", caption=drawn[1], svg=save(drawn[0], folder / name))
