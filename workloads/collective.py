@@ -16,7 +16,7 @@ from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads import nccl_tests
 from workloads.common import between, environments, footprints, mpi_ranks, shipping, torch_ranks
-from workloads.common.between import Pairs
+from workloads.common.collective_traffic import bus_factor, exchanged, members
 from workloads.common.mpi_ranks import Mpi
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.torch_ranks import TorchConfig
@@ -233,64 +233,6 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
     return torch_ranks.requirements(job, topology, needed_by=NAME)
 
 
-def bus_factor(operation: str, world: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, as nccl-tests' PERFORMANCE.md defines it.
-
-    It is the share of the message that the busiest link must carry at least, so that a bus bandwidth can be held
-    against the link's rate whatever the operation and the number of ranks.
-    """
-    if operation == "all-reduce":
-        return 2 * (world - 1) / world
-    return 1.0 if operation in ("broadcast", "send-receive") else (world - 1) / world
-
-
-def members(ranks: int, groups: int) -> list[list[int]]:
-    """The ranks of each group."""
-    size = ranks // groups
-    return [list(range(first, first + size)) for first in range(0, ranks, size)]
-
-
-def exchanged(config: Config, operation: str, ranks: int, size: float, *, backend: str = "gloo") -> tuple[Pairs, int]:
-    """Who sends how much to whom in one operation of all groups, and in how many rounds one after the other."""
-    own = ranks // config.groups
-    within = sent_in(operation, own, size, backend=backend, algorithm=config.algorithm)
-    pairs = {
-        (group[src], group[dst]): sent for group in members(ranks, config.groups) for (src, dst), sent in within.items()
-    }
-    return pairs, rounds(operation, own, backend=backend)
-
-
-def rounds(operation: str, world: int, *, backend: str) -> int:
-    """Messages of an operation that wait for one another: twice around a ring, once, along a tree, or none."""
-    if operation == "all-reduce" or (operation == "reduce-scatter" and backend == "gloo"):
-        return 2 * (world - 1)
-    if operation == "broadcast":
-        return math.ceil(math.log2(world))
-    return 1 if operation in ("send-receive", "all-to-all") else world - 1
-
-
-def sent_in(
-    operation: str, world: int, size: float, *, backend: str, algorithm: mpi_ranks.Algorithm | None = None
-) -> Pairs:
-    """Who sends how much to whom in one operation: rings, a mesh, and a binomial tree rooted at rank 0.
-
-    Gloo's reduce-scatter is an all-reduce of which each rank keeps its share: it sends twice what it would have to.
-    MPI's all-reduce goes by the `algorithm`, and its rings turn the other way.
-    """
-    if operation == "all-to-all":
-        return {(a, b): size / world for a in range(world) for b in range(world) if a != b}
-    if operation == "send-receive":
-        return between.turned(between.ring(world, size))
-    if operation == "broadcast":
-        return {(rank - (1 << (rank.bit_length() - 1)), rank): size for rank in range(1, world)}
-    if operation == "reduce-scatter" and backend == "gloo":
-        operation = "all-reduce"
-    if backend == "mpi" and operation == "all-reduce":
-        return mpi_ranks.all_reduce(algorithm or "ring", world, size)
-    ring = between.ring(world, bus_factor(operation, world) * size)
-    return between.turned(ring) if backend == "mpi" or operation == "all-gather" else ring
-
-
 def theory(config: Config, job: Job, topology: Topology) -> Theory:
     """Bytes that the backend's algorithms send in one pass over all operations and sizes."""
     world = len(job.ranks)
@@ -302,7 +244,7 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
         own = world // config.groups
         sizes, times = tuple(_whole(asked / topology.scale, own) for asked in config.sizes), config.repeats
     once = between.summed(
-        exchanged(config, operation, world, size, backend=backend)[0]
+        exchanged(operation, world, size, groups=config.groups, backend=backend, algorithm=config.algorithm)[0]
         for operation in config.operations
         for size in sizes
     )

@@ -16,8 +16,8 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from orchestrator.parts.work import Pipelined, StageWork
-from workloads.common import between, footprints, torch_ranks
+from orchestrator.parts.work import Pipelined
+from workloads.common import between, footprints, split_work, torch_ranks
 from workloads.common.between import Pairs
 from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.common.placement import placement_problems
@@ -283,39 +283,15 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 def work(config: Config, job: Job, topology: Topology) -> Pipelined:  # noqa: ARG001 - a work of any placement
     """What the ranks do in an iteration, stage by stage."""
-    where, sizes, bytes_each = placed(config), messages(config, topology.scale), _ELEMENT_BYTES[config.precision]
-    stages = _stages(config)
-    return Pipelined(
-        microbatches=config.microbatches,
-        activation=sizes.activation * bytes_each,
+    sizes, bytes_each = messages(config, topology.scale), _ELEMENT_BYTES[config.precision]
+    stages = [
+        split_work.of_stage(stage, _plan(config, stage), recompute=config.recompute, gradients=elements * bytes_each)
+        for stage, elements in zip(_stages(config), sizes.gradients, strict=True)
+    ]
+    return split_work.pipelined(
+        placed(config), stages, microbatches=config.microbatches, activation=sizes.activation * bytes_each,
         embedding=sizes.embedding * bytes_each,
-        stages=tuple(
-            _stage_work(config, stage, gradients=elements * bytes_each)
-            for stage, elements in zip(stages, sizes.gradients, strict=True)
-        ),
-        stage_of=tuple(place[STAGE] for place in where),
-        tensor_groups=parallel.groups(where, TENSOR),
-        lines=parallel.groups(where, STAGE),
-        data_groups=parallel.groups(where, REPLICA),
-        ends=parallel.ends(where),
-    )
-
-
-def _stage_work(config: Config, stage: Stage, *, gradients: int) -> StageWork:
-    """A micro-batch in this stage, as `rank/torch/ptd.py` goes through it: half a block, then an all-reduce."""
-    plan = _plan(config, stage)
-    halves = 2 * stage.blocks
-    blocks_s = stage.blocks * (plan["attention_s"] + plan["feed_forward_s"])
-    again = config.recompute
-    return StageWork(
-        forward_s=blocks_s + plan["head_s"],
-        forward_pieces=halves + stage.last,
-        forward_all_reduces=halves + stage.first,
-        backward_s=blocks_s * again + (blocks_s + plan["head_s"]) * plan["backward"],
-        backward_pieces=halves * (1 + again) + stage.last,
-        backward_all_reduces=halves * (1 + again) + stage.last,
-        gradients=gradients,
-    )
+    )  # fmt: skip
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

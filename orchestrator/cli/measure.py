@@ -1,4 +1,4 @@
-"""The commands that measure: `orch plan`, `predict`, `run`, `sweep` and `study`."""
+"""The commands that measure: `orch plan`, `predict`, `run`, `sweep`, `study` and `calibrate`."""
 
 from __future__ import annotations
 
@@ -61,6 +61,14 @@ def register(commands: Commands) -> None:
         example="orch study salamy --quick --wait 10min",
     )
     study_cli.add_options(study)
+
+    calibrate = group.add(
+        "calibrate",
+        "fit the emulated compute of a study's models to this machine; `orch study` does so first",
+        action=study_cli.calibrate,
+        example="orch calibrate salamy --quick",
+    )
+    study_cli.add_calibrate_options(calibrate)
 
 
 def _measuring(parser: argparse.ArgumentParser) -> None:

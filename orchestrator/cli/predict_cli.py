@@ -12,9 +12,11 @@ MORE = """\
 Works for ddp (emulated compute) and ptd, without cross traffic. Times of compute
 come from the file, costs of communication from runs of `collective` in the
 results folder, or from assumptions; each is listed with its source. KEY of
---what-if is an option of the workload (mapping, bucket, batch, ...), `link` (the
-rate of all links), `ptd` (p x t x d, such as 2x2x2, or all that fit), or a path
-as for --set."""
+--what-if is an option of the workload (mapping, bucket, batch, ...), or
+  link         the rate of all links, such as 100gbit
+  accelerator  peak and used share, such as 71tflops@30%, for the compute time
+  ptd          p x t x d with the same samples, such as 2x2x2, or all that fit
+or a path as for --set."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import options
@@ -15,6 +17,8 @@ from orchestrator.core.exitcodes import Exit
 
 if TYPE_CHECKING:
     from orchestrator.experiment.studyfile import Study
+
+NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
 MEASURING = {
     "quick": "--quick",
@@ -49,6 +53,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="the page (study-PAPER.html, study-PAPER-quick.html)"
     )
+
+
+def add_calibrate_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `orch calibrate`."""
+    parser.add_argument("paper", metavar="PAPER", help="the paper, as `orch study` lists it")
+    parser.add_argument("--quick", action="store_true", help="only the models of the short version of the study")
+    parser.add_argument("--new", action="store_true", help="fit again what is fitted already")
+    options.overrides(parser)
+    options.force(parser)
+    options.wait(parser)
+    parser.add_argument("--file", type=Path, metavar="FILE", help="another study file (playbooks/studies/PAPER.yaml)")
+    options.results(parser)
+    parser.set_defaults(local=False)
 
 
 def study(arguments: argparse.Namespace) -> int:
@@ -95,15 +112,56 @@ def _said(arguments: argparse.Namespace) -> int:
     return beforehand.tell(run_study.first_runs(found))
 
 
-def _loaded(arguments: argparse.Namespace) -> Study:
-    """The study of a paper; ConfigError where the file is another paper's."""
+def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_TIMES) -> Study:
+    """The study of a paper, with these compute times; ConfigError where the file is another paper's."""
     from orchestrator.experiment import studyfile
 
     path = arguments.file or studyfile.find(arguments.paper)
-    found = studyfile.load(path, arguments.overrides, quick=arguments.quick, local=arguments.local)
+    found = studyfile.load(path, arguments.overrides, quick=arguments.quick, local=arguments.local, compute_s=compute_s)
     if found.paper != arguments.paper:
         raise ConfigError(f"{path}: paper: {found.paper}; accepted: {arguments.paper}, or orch study {found.paper}")
     return found
+
+
+def calibrate(arguments: argparse.Namespace) -> int:
+    """Fit the compute of a study's models to this machine; gives the exit code."""
+    from orchestrator.papers import registry
+    from orchestrator.run import execute
+    from orchestrator.run.observers.progress import Progress
+    from orchestrator.study import calibrating, calibrations
+
+    registry.paper(arguments.paper)
+    found = _loaded(arguments)
+    if found.calibration is None:
+        raise ConfigError(
+            f"study {found.name}: nothing to calibrate: no `calibrate` in its file, or its models have compute times"
+        )
+    progress = Progress()
+    run = calibrating.runner(
+        results=arguments.results, wait_s=execute.patience(arguments.wait), progress=progress, force=arguments.force
+    )
+    fitted = calibrating.carry_out(found.calibration, run=run, progress=progress, new=arguments.new)
+    for model, one in fitted.items():
+        console.tell(calibrating.text(model, one))
+    console.tell(f"kept in {calibrations.path_of(found.calibration)}")
+    return 0
+
+
+def _calibrated(arguments: argparse.Namespace, wait_s: float) -> Study:
+    """The study with compute times of this machine, which are fitted first where they are missing."""
+    from orchestrator.run.observers.progress import Progress
+    from orchestrator.study import calibrating
+
+    found = _loaded(arguments)
+    if found.calibration is None:
+        return found
+    progress = Progress()
+    missing = found.calibration.iteration_s.keys() - calibrating.fitted_here(found.calibration).keys()
+    if missing:
+        progress.say(f"study {found.name}: compute of {', '.join(sorted(missing))} is fitted to this machine first")
+    run = calibrating.runner(results=arguments.results, wait_s=wait_s, progress=progress, force=arguments.force)
+    fitted = calibrating.carry_out(found.calibration, run=run, progress=progress)
+    return _loaded(arguments, {model: one.compute_s for model, one in fitted.items()})
 
 
 def _measured(arguments: argparse.Namespace) -> int:
@@ -114,7 +172,7 @@ def _measured(arguments: argparse.Namespace) -> int:
     from orchestrator.sweep import sweeptext
 
     wait_s = execute.patience(arguments.wait)
-    found = _loaded(arguments)
+    found = _calibrated(arguments, wait_s)
     outcome = run_study.carry_out(
         found, results=arguments.results, new=arguments.new, wait_s=wait_s, progress=Progress(), force=arguments.force
     )

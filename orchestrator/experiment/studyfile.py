@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +12,11 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Model
 from orchestrator.experiment import config, documents, sweepfile
 from orchestrator.experiment.experiment import Name
-from orchestrator.experiment.sweepfile import Definition
+from orchestrator.experiment.sweepfile import NO_TIMES, Definition
 
 NEEDS = "name, paper, quick and full"
 FOLDER = Path("playbooks/studies")
+OF_ALL = ("testbed.", "conditions", "workload.", "validity.")  # options that are the calibration's too
 _BESIDE = Path(__file__).parents[2]
 
 
@@ -44,6 +45,15 @@ class Covers(Model):
     full: str = ""
 
 
+class Calibrate(Model):
+    """What emulated compute is fitted to on each machine, so that a study's iterations take as long as the paper's."""
+
+    experiment: str = Field(min_length=1)
+    """An experiment file without cross traffic, as it is or from this file's folder; each model is put into it."""
+    iteration: dict[str, Duration] = Field(min_length=1)
+    """By model: the time of an iteration without cross traffic that the paper prints."""
+
+
 class StudyFile(Model):
     """Sweeps whose results stand beside those of a paper."""
 
@@ -57,6 +67,8 @@ class StudyFile(Model):
     """How long it takes."""
     covers: Covers = Covers()
     """What it measures of the paper."""
+    calibrate: Calibrate | None = None
+    """What its emulated compute is fitted to; without it models compute for as long as the catalog says."""
     quick: tuple[str, ...] = Field(min_length=1)
     """Sweep files of the short version, as they are or from this file's folder, in the order of their measurement."""
     full: tuple[str, ...] = Field(min_length=1)
@@ -64,11 +76,20 @@ class StudyFile(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """An experiment without cross traffic, with `--set` options for it, and how long an iteration takes, by model."""
+
+    experiment: Path
+    overrides: tuple[str, ...]
+    iteration_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """A study that can be carried out.
 
     `covers` says which part of the paper's measurements it is, `takes_s` how long it takes on two cores, where the file
-    says so.
+    says so. `calibration` is of the models whose compute is emulated and whose compute time the study leaves open.
     """
 
     name: str
@@ -76,6 +97,7 @@ class Study:
     covers: str
     takes_s: float | None
     sweeps: tuple[Definition, ...]
+    calibration: Calibration | None = None
 
 
 def there(name: str) -> Path | None:
@@ -100,13 +122,25 @@ def read(path: Path) -> StudyFile:
     return config.validate(documents.load(path, needs=NEEDS), StudyFile)
 
 
-def load(path: Path, overrides: Sequence[str] = (), *, quick: bool, local: bool = False) -> Study:
-    """Read a study and every point of its sweeps; ConfigError tells mistakes before anything is touched."""
+def load(
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    quick: bool,
+    local: bool = False,
+    compute_s: Mapping[str, float] = NO_TIMES,
+) -> Study:
+    """Read a study and every point of its sweeps; ConfigError tells mistakes before anything is touched.
+
+    `compute_s` are compute times by model, for points whose compute is emulated and that have no time of their own.
+    """
     document = documents.load(path, needs=NEEDS)
     file = config.validate(document, StudyFile)
     version = "quick" if quick else "full"
     found = tuple(
-        sweepfile.load(config.named_by(document, (version, number), [path.parent]), overrides, local=local)
+        sweepfile.load(
+            config.named_by(document, (version, number), [path.parent]), overrides, local=local, compute_s=compute_s
+        )
         for number in range(len(document.value((version,))))
     )
     names = [definition.file.name for definition in found]
@@ -114,4 +148,26 @@ def load(path: Path, overrides: Sequence[str] = (), *, quick: bool, local: bool 
         raise ConfigError(f"{path}: two sweeps of one name; accepted: {', '.join(names)}, each once")
     covers, takes_s = (file.covers.quick, file.takes.quick) if quick else (file.covers.full, file.takes.full)
     name = f"{file.name}-quick" if quick else file.name
-    return Study(name=name, paper=file.paper, covers=" ".join(covers.split()), takes_s=takes_s, sweeps=found)
+    calibration = None if file.calibrate is None else _calibration(document, file.calibrate, path, overrides, found)
+    return Study(
+        name=name, paper=file.paper, covers=" ".join(covers.split()), takes_s=takes_s, sweeps=found,
+        calibration=calibration,
+    )  # fmt: skip
+
+
+def _calibration(
+    document: documents.Document,
+    asked: Calibrate,
+    path: Path,
+    overrides: Sequence[str],
+    sweeps: Sequence[Definition],
+) -> Calibration | None:
+    """What has to be fitted for these sweeps; None where nothing has."""
+    models = dict.fromkeys(model for definition in sweeps for model in definition.timeless())
+    wanted = {model: asked.iteration[model] for model in models if model in asked.iteration}
+    if not wanted:
+        return None
+    return Calibration(
+        experiment=config.named_by(document, ("calibrate", "experiment"), [path.parent]),
+        overrides=tuple(option for option in overrides if option.startswith(OF_ALL)), iteration_s=wanted,
+    )  # fmt: skip

@@ -7,12 +7,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import yaml
 from pydantic import Field, model_validator
 
-from orchestrator.core import secret_looks, where
+from orchestrator.core import secret_looks, units, where
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.units import Mistake, Model
 from orchestrator.experiment import config, documents, fitting, matrix, plan
@@ -21,6 +22,7 @@ from orchestrator.experiment.documents import Document, Keys
 from orchestrator.experiment.experiment import Experiment, Name, on_this_machine
 
 NEEDS = "name, experiment and axes"
+NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
 
 class SweepFile(Model):
@@ -109,6 +111,11 @@ class Definition:
         shared = (path for path in point.values if not _is_load(path) and path not in along)
         return tuple((path, where.text_of(point.values[path])) for path in shared)
 
+    def timeless(self) -> tuple[str, ...]:
+        """Models whose compute is emulated, for a time that the experiment leaves open."""
+        found = (config for point in self.points for config in _emulated(point.resolved).values())
+        return tuple(dict.fromkeys(config["model"] for config in found))
+
     def as_data(self) -> dict[str, Any]:
         """The file with its defaults, for the record."""
         data: dict[str, Any] = self.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -128,8 +135,12 @@ def is_sweep(path: Path) -> bool:
     return "experiment" in data and "workload" not in data
 
 
-def load(path: Path, overrides: Sequence[str] = (), *, local: bool = False) -> Definition:
+def load(
+    path: Path, overrides: Sequence[str] = (), *, local: bool = False, compute_s: Mapping[str, float] = NO_TIMES
+) -> Definition:
     """Read a sweep file and check every point; `overrides` are `--set` options of the experiment below it.
+
+    `compute_s` are compute times by model, for points whose compute is emulated and that have no time of their own.
 
     ConfigError tells every mistake of the file, or all of the first point that has any.
     """
@@ -141,7 +152,15 @@ def load(path: Path, overrides: Sequence[str] = (), *, local: bool = False) -> D
     base = replace(base, data={**base.data, "name": file.name})
     base = documents.with_overrides(base, overrides)
     points = tuple(
-        _point(base, folders, values, place=f"{path}: point {shortened(label(names))}", local=local, names=names)
+        _point(
+            base,
+            folders,
+            values,
+            place=f"{path}: point {shortened(label(names))}",
+            local=local,
+            names=names,
+            compute_s=compute_s,
+        )
         for values, names in matrix.combinations(file.axes, file.zip, file.exclude, path)
     )
     _refuse_twins(points, path)
@@ -189,6 +208,7 @@ def _point(
     place: str,
     local: bool,
     names: Mapping[str, Any],
+    compute_s: Mapping[str, float],
 ) -> Point:
     document = base
     ways: dict[str, Keys] = {}
@@ -199,6 +219,10 @@ def _point(
         for way in found:
             document = documents.with_value(document, way, value, origin=place)
         ways[axis] = found[0]
+    for kind, given in _emulated(document.data).items():
+        if given["model"] in compute_s:
+            fitted = units.duration_text(compute_s[given["model"]])
+            document = documents.with_value(document, ("workload", kind, "compute_time"), fitted, origin="calibration")
     experiment, document = config.experiment_of(document, folders)
     if local:
         experiment = on_this_machine(experiment)
@@ -210,6 +234,18 @@ def _point(
     }
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
     return Point(point=digest[:8], values=told, experiment=experiment, resolved=resolved)
+
+
+def _emulated(experiment: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By workload: the configuration of a model whose compute is emulated, for a time that is left open."""
+    workload = experiment.get("workload")
+    found = workload.items() if isinstance(workload, dict) else ()
+    return {
+        kind: given
+        for kind, given in found
+        if isinstance(given, dict) and isinstance(given.get("model"), str)
+        and given.get("compute", "emulated") == "emulated" and given.get("compute_time") is None
+    }  # fmt: skip
 
 
 def _refuse_twins(points: Sequence[Point], path: Path) -> None:

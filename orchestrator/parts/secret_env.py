@@ -60,6 +60,10 @@ def _file(source: str) -> str:
     try:
         with Path(source).expanduser().open("rb") as file:
             raw = file.read(MOST_BYTES + 2)
+    except FileNotFoundError:
+        relative = not Path(source).expanduser().is_absolute()
+        where = f" beside the file that names it, nor at {Path(source).absolute()}" if relative else ""
+        raise ValueError(f"{source} cannot be read: there is no such file{where}") from None
     except (OSError, RuntimeError) as error:
         told = error.strerror if isinstance(error, OSError) and error.strerror else "no such home folder"
         raise ValueError(f"{source} cannot be read: {told}") from None

@@ -16,8 +16,8 @@ from orchestrator.predict.inputs import Timed
 from orchestrator.predict.network_costs import Costs, network
 from orchestrator.store import index, rundir, tables
 from orchestrator.store.rundir import Listed
-from workloads.collective import exchanged
 from workloads.common import placement, torch_ranks
+from workloads.common.collective_traffic import exchanged
 
 WORKLOAD = "collective"
 TORCH = ("auto", "gloo", "nccl")  # backends of the trainings that are predicted
@@ -89,5 +89,5 @@ def _timed(entry: Listed) -> Iterator[Timed]:
             seconds[row["operation"], row["bytes"]].append(row["seconds"])
     for (operation, size), times in sorted(seconds.items()):
         backend = torch_ranks.backend_of(config, job.ranks)
-        pairs, rounds = exchanged(config, operation, len(job.ranks), size, backend=backend)
+        pairs, rounds = exchanged(operation, len(job.ranks), size, groups=config.groups, backend=backend)
         yield Timed(pairs=pairs, rounds=rounds, network=net, seconds=median(times))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
 from orchestrator.analysis.windows import shares
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.experiment import loading
+from orchestrator.experiment import fitting, loading
+from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts.terms import Terms
-from orchestrator.parts.work import Replicated
+from orchestrator.parts.topology import Job
+from orchestrator.parts.work import Replicated, Work
 from orchestrator.predict import predicting
 from orchestrator.predict.predicting import Subject
 from orchestrator.store import index, tables
 from orchestrator.store.rundir import Listed
+from workloads.common import placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +77,8 @@ def _subject(path: Path) -> Subject | None:
 
 def _measured(runs: list[tuple[Listed, Subject]]) -> Measured | None:
     """The runs as one; None where none of them has iterations in a window."""
-    read = [(entry, found) for entry, subject in runs if (found := dict(_terms(entry.path, subject)))]
+    terms = ((entry, _terms(entry.path, subject.work, subject.job.name)) for entry, subject in runs)
+    read = [(entry, ranks) for entry, ranks in terms if ranks]
     if not read:
         return None
     first = [ranks[min(ranks)] for _, ranks in read]
@@ -87,14 +91,24 @@ def _measured(runs: list[tuple[Listed, Subject]]) -> Measured | None:
     )
 
 
-def _terms(path: Path, subject: Subject) -> Iterator[tuple[int, Terms]]:
-    """Terms of each rank of a run."""
+def recorded(path: Path, experiment: Experiment) -> dict[int, Terms]:
+    """Terms of each rank of a run's first job of a workload that has some, whatever shared its links."""
+    topology = fitting.topology_of(experiment)
+    for number, spec in enumerate(experiment.all_jobs()):
+        if spec.workload.name in predicting.PREDICTABLE:
+            config = spec.workload.config
+            job = Job(name=spec.name, index=number, ranks=placement.ranks(config.hosts, topology))
+            work = predicting.work_of(spec.workload.name, config, job, topology)
+            return {} if isinstance(work, str) else _terms(path, work, job.name)
+    return {}
+
+
+def _terms(path: Path, work: Work, job: str) -> dict[int, Terms]:
+    """Terms of each rank of a run; none where its tables cannot be read."""
     try:
-        wanted = ("iterations", "overlaps", "spans")
-        read = {name: tables.read(path / "tables", name) for name in wanted}
+        read = {name: tables.read(path / "tables", name) for name in ("iterations", "overlaps", "spans")}
     except StoreError:
-        return
-    if isinstance(subject.work, Replicated):
-        yield from shares.of_replicas(read, subject.job.name).items()
-    else:
-        yield from shares.of_stages(read, subject.job.name, ends=subject.work.ends).items()
+        return {}
+    if isinstance(work, Replicated):
+        return shares.of_replicas(read, job)
+    return shares.of_stages(read, job, ends=work.ends)

@@ -69,7 +69,7 @@ def subject(experiment: Experiment, *, file: str) -> Subject:
     topology = fitting.topology_of(experiment)
     choice = experiment.all_jobs()[0].workload
     job = Job(name=experiment.all_jobs()[0].name, index=0, ranks=placement.ranks(choice.config.hosts, topology))
-    work = cast("Predictable", registry.workload(choice.name)).work(choice.config, job, topology)
+    work = work_of(choice.name, choice.config, job, topology)
     if isinstance(work, str):
         raise ConfigError(f"{file}: cannot be predicted: {choice.name}: {work}")
     limits = [
@@ -83,6 +83,11 @@ def subject(experiment: Experiment, *, file: str) -> Subject:
         work=work,
         network=network(job, topology, limits=limits),
     )
+
+
+def work_of(workload: str, config: Any, job: Job, topology: Topology) -> Work | str:
+    """What the ranks of a workload among PREDICTABLE do; why that cannot be said, where it cannot."""
+    return cast("Predictable", registry.workload(workload)).work(config, job, topology)
 
 
 def _refusals(experiment: Experiment) -> Iterator[str]:

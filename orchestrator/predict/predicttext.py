@@ -81,7 +81,7 @@ def terms_table(one: Found) -> str:
     )
     width = 6 if measured is not None else 3
     told = layout.table(head[:width], [row[:width] for row in rows])
-    interval = f"iteration between {_ms(predicted.low_s)} and {_ms(predicted.high_s)} ms, with all inputs at an end"
+    interval = f"iteration between {_ms(predicted.low_s)} and {_ms(predicted.high_s)} ms, by the inputs' intervals"
     runs = (
         "" if measured is None else f"\nmeasured: {', '.join(measured.runs)}{'' if measured.valid else ' (not valid)'}"
     )
@@ -97,15 +97,17 @@ def _row(name: str, seconds: float, whole_s: float, measured_s: float | None) ->
 
 
 def settings_table(found: Sequence[Found]) -> str:
-    """All settings, the quickest first."""
+    """All settings, the quickest first, with the terms that any of them has."""
+    ordered = sorted(found, key=lambda one: one.prediction.iteration_s)
+    names = [name for name in (*NAMES, "hidden_s") if any(getattr(one.prediction.terms, name) for one in found)]
     measured = any(one.measured for one in found)
-    head = ["setting", "ms", "from", "to", *(name.removesuffix("_s") for name in NAMES), "hidden"]
+    head = ["setting", "ms", "from", "to", *(name.removesuffix("_s") for name in names)]
     head += ["measured\nms", "error\n%"] if measured else []
     rows = []
-    for one in sorted(found, key=lambda one: one.prediction.iteration_s):
-        terms = one.prediction.terms
-        row = [one.label, _ms(one.prediction.iteration_s), _ms(one.prediction.low_s), _ms(one.prediction.high_s)]
-        row += [_ms(seconds) for seconds in terms.parts().values()] + [_ms(terms.hidden_s)]
+    for one in ordered:
+        own = one.prediction
+        row = [one.label, _ms(own.iteration_s), _ms(own.low_s), _ms(own.high_s)]
+        row += [_ms(getattr(own.terms, name)) for name in names]
         if measured:
             row += [NOTHING, NOTHING] if one.measured is None else [_ms(one.measured.iteration_s), _percent(one.error)]
         rows.append(row)

@@ -6,13 +6,16 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import quantity
 from orchestrator.experiment import fitting, loading
 from orchestrator.experiment.experiment import Experiment, TestbedChoice
+from orchestrator.parts import registry
+from orchestrator.predict import accelerators
 
-LINK, SPLIT, ALL = "link", "ptd", "all"
+LINK, ACCELERATOR, SPLIT, ALL = "link", "accelerator", "ptd", "all"
 MOST = 1000
 
 _DIMENSIONS = ("pipeline", "tensor", "data")
@@ -94,26 +97,38 @@ def _spread(axis: Axis, base: Experiment) -> Axis:
     return Axis(key=SPLIT, values=tuple("x".join(map(str, split)) for split in splits))
 
 
-def _fits(base: Experiment, config: object, p: int, t: int, d: int) -> bool:
-    """Whether the model can be split so: nothing is wrong with it."""
-    changed = config.model_copy(update=dict(zip(_DIMENSIONS, (p, t, d), strict=True)))  # type: ignore[attr-defined]
-    from orchestrator.parts import registry
-
+def _fits(base: Experiment, config: Any, p: int, t: int, d: int) -> bool:
+    """Whether the model can be split so: its batch into whole micro-batches, and nothing else is wrong with it."""
+    count = microbatches(config, d)
+    if count is None:
+        return False
+    changed = config.model_copy(update={**dict(zip(_DIMENSIONS, (p, t, d), strict=True)), "microbatches": count})
     return not registry.workload(SPLIT).problems(changed, fitting.topology_of(base))
+
+
+def microbatches(config: Any, replicas: int) -> int | None:
+    """Micro-batches of each of so many replicas that share the same samples; None where that is no whole number.
+
+    With as many ranks as before each computes as long as before, so that splits are compared at the same work.
+    """
+    total = config.microbatches * config.data
+    return total // replicas if total % replicas == 0 else None
 
 
 def _setting(
     path: Path, overrides: Sequence[str], keys: Sequence[str], values: Sequence[str], *, base: Experiment, local: bool
 ) -> Setting:
-    label = ", ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
-    changes, link = list(overrides), ""
-    for key, value in zip(keys, values, strict=True):
-        if key == LINK:
-            link = value
-        else:
-            changes += _changes(key, value, base)
+    chosen = dict(zip(keys, values, strict=True))
+    label = ", ".join(f"{key}={value}" for key, value in chosen.items())
+    link, accelerator = chosen.pop(LINK, ""), chosen.pop(ACCELERATOR, "")
+    changes = [*overrides, *(change for key, value in chosen.items() for change in _changes(key, value, base))]
     try:
         experiment, document = loading.checked(path, changes, local=local)
+        if accelerator:
+            choice = experiment.all_jobs()[0].workload
+            seconds = accelerators.compute_s(accelerator, choice.name, choice.config)
+            changes.append(f"{_workload(base)}.compute_time={seconds!r}s")
+            experiment, document = loading.checked(path, changes, local=local)
         if link:
             experiment = with_link(experiment, link)
             fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
@@ -122,18 +137,31 @@ def _setting(
     return Setting(label=label, experiment=experiment)
 
 
+def _workload(base: Experiment) -> str:
+    """The path of the workload's options."""
+    return f"{'jobs.0.' if base.jobs else ''}workload.{base.all_jobs()[0].workload.name}"
+
+
 def _changes(key: str, value: str, base: Experiment) -> list[str]:
-    """The overrides that a key stands for: a path, an option of the workload, or all three sizes of a split."""
+    """The overrides that a key stands for: a path, an option of the workload, or all that a split changes."""
     if "." in key:
         return [f"{key}={value}"]
-    where = "jobs.0.workload" if base.jobs else "workload"
-    where = f"{where}.{base.all_jobs()[0].workload.name}"
     if key != SPLIT:
-        return [f"{where}.{key}={value}"]
+        return [f"{_workload(base)}.{key}={value}"]
     sizes = value.split("x")
-    if len(sizes) != len(_DIMENSIONS) or not all(size.isdecimal() for size in sizes):
-        raise ConfigError(f"--what-if {SPLIT}={value}: not a split; accepted: such as 2x2x4 (p x t x d), or {ALL}")
-    return [f"{where}.{name}={size}" for name, size in zip(_DIMENSIONS, sizes, strict=True)]
+    if len(sizes) != len(_DIMENSIONS) or not all(size.isdecimal() and int(size) for size in sizes):
+        raise ConfigError(f"{SPLIT}={value}: not a split; accepted: such as 2x2x4 (p x t x d), or {ALL}")
+    choice = base.all_jobs()[0].workload
+    if choice.name != SPLIT:
+        raise ConfigError(f"{SPLIT}={value}: {choice.name} is not split; accepted: a file with workload {SPLIT}")
+    count = microbatches(choice.config, int(sizes[-1]))
+    if count is None:
+        total = choice.config.microbatches * choice.config.data
+        raise ConfigError(
+            f"{SPLIT}={value}: {total} micro-batches cannot be divided among {sizes[-1]} replicas; accepted: a divisor"
+        )
+    dimensions = [f"{_workload(base)}.{name}={size}" for name, size in zip(_DIMENSIONS, sizes, strict=True)]
+    return [*dimensions, f"{_workload(base)}.microbatches={count}"]
 
 
 def with_link(experiment: Experiment, text: str) -> Experiment:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cross_traffic import distributions, generator, schedule
+from cross_traffic import distributions, flow_records, generator, schedule
 from cross_traffic.agents import flow_schedule
 from orchestrator.analysis.windows import flowlog
 from tests.bench import local
@@ -102,7 +102,7 @@ def send(
     if status:
         raise CommandError(f"the sender ended with {status}")
     log = flowlog.check(folders[1])
-    zero_ns = min(generator.records(path)[0] for path in folders[1].glob("flows.*.bin"))
+    zero_ns = min(flow_records.records(path)[0] for path in folders[1].glob("flows.*.bin"))
     before, inside, after = _arrived(folders[0], [zero_ns, zero_ns + log.seconds * 1e9, math.inf])
     return Sent(
         log=log,

@@ -14,10 +14,11 @@ import yaml
 from container_fixtures import nothing_left, runtime, stores
 from container_help import PATIENCE_S, import_image, program_image, soon
 from netns_help import processes_of
-from orch_runs import ROOT, measured, nothing_is_left, orch, write
+from orch_runs import ROOT, manifest_of, measured, nothing_is_left, orch, write
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
+from orchestrator.core.machine import own_kernel
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.testbed import host_image, leftovers, runtimes
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
@@ -92,7 +93,7 @@ def test_an_agent_works_there(up, runtime):
     channel = testbed.connect("h2", soon())
     client = AgentClient(testbed.topology.node("h2"), channel, run="a-run", holder={}, on_event=lambda _: None)
     try:
-        client.hello(soon())
+        assert client.hello(soon()).boot == own_kernel(), "a container's clock is this machine's"
         assert [entry.name for entry in testbed.local_folder("h2").iterdir()] == ["a-run.h2"]
     finally:
         client.close(soon())
@@ -219,8 +220,10 @@ def test_a_daemon_that_does_not_run_is_told_with_its_remedy(up, tmp_path, monkey
 def test_the_quickstart_is_valid_on_containers(runtime, tmp_path):
     told = yaml.safe_load((ROOT / "playbooks/experiments/quickstart.yaml").read_text())
     told["testbed"]["local"]["runtime"] = runtime
-    summary, _ = measured(write(tmp_path, {**told, "repetitions": 1}), tmp_path / "results", "--no-report")
+    summary, results = measured(write(tmp_path, {**told, "repetitions": 1}), tmp_path / "results", "--no-report")
     (run,) = summary["runs"]
+    clocks = [clock["before"] for clock in manifest_of(results)[0]["clocks"].values()]
+    assert {(clock["offset_ns"], clock["uncertainty_ns"]) for clock in clocks} == {(0, 0)}, "one kernel, one clock"
     nothing_is_left(run["run"])
 
 

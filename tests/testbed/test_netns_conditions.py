@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from contextlib import ExitStack
 
 import pytest
 from netns_help import carries, serve_once
@@ -82,22 +83,30 @@ def test_a_burst_that_somebody_else_chose_is_put_back(up, on):
 def test_congestion_control_is_used_and_taken_back(up, on):
     testbed = up(2, rate=100e6)
     changes = congestion_control.changes(congestion_control.Config(algorithm="reno"), testbed.topology)
-    assert [change.node for change in changes] == ["h1", "h2"]
-    with Applied(on, testbed, changes[0]), Applied(on, testbed, changes[1]):
+    assert [change.node for change in changes] == ["h1", "h1", "h2", "h2"]
+    with ExitStack() as applied:
+        for change in changes:
+            applied.enter_context(Applied(on, testbed, change))
         assert algorithms(on, testbed) == {"reno"}
+        assert to_itself(on, testbed) == ["b'reno'"] * 2
         assert "scope link" in on(testbed, "h1", "ip route show dev eth0")
     assert algorithms(on, testbed) == {"cubic"}
+    assert to_itself(on, testbed) == ["b'cubic'"] * 2
 
 
 def test_connections_use_cubic_whatever_the_machine_is_set_to_and_to_the_host_itself_too(up, on):
     testbed = up(2, rate=100e6)
+    assert to_itself(on, testbed) == ["b'cubic'"] * 2
+    assert algorithms(on, testbed) == {"cubic"}
+
+
+def to_itself(on, testbed):
+    """Congestion control of both ends of a connection of h1 to its own address."""
     program = (
         "import socket; s = socket.create_server((sys.argv[1], 0)); c = socket.create_connection(s.getsockname()); "
     )
     program += "print(*(e.getsockopt(6, socket.TCP_CONGESTION, 16).rstrip(bytes(1)) for e in (c, s.accept()[0])))"
-    own = on(testbed, "h1", f"{sys.executable} -c {shlex.quote('import sys; ' + program)} 198.18.0.1")
-    assert own.split() == ["b'cubic'"] * 2
-    assert algorithms(on, testbed) == {"cubic"}
+    return on(testbed, "h1", f"{sys.executable} -c {shlex.quote('import sys; ' + program)} 198.18.0.1").split()
 
 
 def algorithms(on, testbed):
@@ -112,7 +121,7 @@ def algorithms(on, testbed):
 
 def test_an_unknown_algorithm_is_the_kernels_own_refusal(up, on):
     testbed = up(2)
-    change, _ = congestion_control.changes(congestion_control.Config(algorithm="nosuch"), testbed.topology)
+    change, *_ = congestion_control.changes(congestion_control.Config(algorithm="nosuch"), testbed.topology)
     with (
         pytest.raises(AssertionError, match="Unknown tcp congestion algorithm"),
         Applied(on, testbed, change),

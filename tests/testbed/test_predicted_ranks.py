@@ -10,6 +10,7 @@ from rank_processes import loopback, running, topology
 from orchestrator.parts.topology import Job
 from tests.skipping import needs_torch
 from workloads import collective, ddp
+from workloads.common.collective_traffic import bus_factor
 from workloads.common.placement import ranks
 
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user, needs_torch]
@@ -56,4 +57,4 @@ def test_groups_work_at_the_same_time_and_each_on_its_own(tmp_path: Path) -> Non
         assert set(table["operation"]) == set(operations)
         assert set(table["bytes"]) == {10_000}
         for operation, bus, algorithm in zip(table["operation"], table["bus_bps"], table["algorithm_bps"], strict=True):
-            assert bus / algorithm == pytest.approx(collective.bus_factor(operation, 2)), "a group has two ranks"
+            assert bus / algorithm == pytest.approx(bus_factor(operation, 2)), "a group has two ranks"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from orch_runs import wait_for
 
-from cross_traffic import generator
+from cross_traffic import flow_records
 from cross_traffic.agents import flow_sender
 from orchestrator.cli import main
 from tests import machine
@@ -93,7 +93,7 @@ def test_a_sender_without_time_sheds_flows_and_sends_those_that_it_started(tmp_p
     told = capfd.readouterr().out
     assert "shed: the sender had no processor time for it" in told
     assert "too many flows were open" not in told
-    _, rows = generator.records(tmp_path / "log/flows.0.bin")
+    _, rows = flow_records.records(tmp_path / "log/flows.0.bin")
     started = rows[rows["dport"] > 0]
     assert (started["error"] == 0).all()
     opened, ended = np.sort(started["start"]), np.sort(started["acked"])

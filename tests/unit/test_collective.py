@@ -10,6 +10,7 @@ import pytest
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Topology
 from workloads import collective
+from workloads.common.collective_traffic import bus_factor
 from workloads.common.placement import ranks
 from workloads.readers.spans import overlap
 
@@ -51,7 +52,7 @@ def test_between_ranks_of_one_host_nothing_crosses_the_network() -> None:
     [("all-reduce", 1.75), ("all-gather", 0.875), ("reduce-scatter", 0.875), ("all-to-all", 0.875), ("broadcast", 1)],
 )
 def test_bus_bandwidth_is_that_of_nccl_tests(operation: str, factor: float) -> None:
-    assert collective.bus_factor(operation, 8) == factor
+    assert bus_factor(operation, 8) == factor
 
 
 def test_damaged_lines_are_left_out(tmp_path: Path) -> None:

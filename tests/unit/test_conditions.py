@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ def test_problems_of_a_rate_name_what_would_do():
 
 
 def change_of(algorithm="cubic"):
-    (first, _) = congestion_control.changes(congestion_control.Config.model_validate(algorithm), topology())
+    first, *_ = congestion_control.changes(congestion_control.Config.model_validate(algorithm), topology())
     return first
 
 
@@ -120,6 +121,25 @@ def test_the_old_route_is_put_back_word_for_word(name):
     assert apply.count("congctl") == 1
     assert {"proto", "scope", "src"} < set(apply)
     assert change.expect(old) == " ".join((apply[3], *apply[6:]))
+
+
+def test_the_route_of_a_host_to_itself_is_changed_and_put_back_in_the_table_local():
+    _, own, *others = congestion_control.changes(congestion_control.Config(algorithm="bbr"), topology())
+    assert own.name == "congestion control of h1:eth0 to itself"
+    assert len(others) == 2, "both of h2"
+    assert own.read == ("ip", "route", "show", "table", "local", "dev", "eth0")
+    for name in ("own-plain.txt", "own-cubic.txt"):
+        old = own.parse(sample(name))
+        (undo,) = own.undo(old)
+        assert undo[:6] == ("ip", "route", "replace", "table", "local", "local")
+        assert ("local", *undo[6:7], *undo[9:]) == tuple(sample(name).splitlines()[0].split())
+        (apply,) = own.apply(old)
+        assert apply[-2:] == ("congctl", "bbr")
+        assert own.expect(old) == " ".join((apply[6], *apply[9:]))
+        assert not re.search(own.sign(old).pattern, sample(name), flags=re.MULTILINE)
+    assert own.expect(own.parse(sample("own-plain.txt"))).replace("bbr", "cubic") == own.parse(sample("own-cubic.txt"))
+    with pytest.raises(ValueError, match="0 routes of the table local lead to"):
+        own.parse("broadcast 198.18.0.255 proto kernel scope link src 198.18.0.1 \n")
 
 
 def test_a_state_read_after_the_change_is_what_was_expected():
@@ -143,7 +163,7 @@ def test_shorthand_hosts_and_bad_names():
     either = TypeAdapter(congestion_control.Config)
     assert either.validate_python("bbr") == congestion_control.Config(algorithm="bbr")
     config = either.validate_python({"algorithm": "reno", "hosts": ["h2"]})
-    assert [change.node for change in congestion_control.changes(config, topology())] == ["h2"]
+    assert [change.node for change in congestion_control.changes(config, topology())] == ["h2", "h2"]
     assert {need.node for need in congestion_control.requirements(config, topology())} == {"h2"}
     (problem,) = congestion_control.problems(congestion_control.Config(algorithm="bbr", hosts=("h1", "h7")), topology())
     assert problem.at == ("hosts", 1)

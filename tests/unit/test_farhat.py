@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from made_traffic import made
 
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic.pattern import AGAINST_ORDER, IN_ORDER
-from orchestrator.papers.farhat import durations, overlapping, proportion, ring_order
+from orchestrator.analysis.windows.learning import Learning
+from orchestrator.core.errors import StoreError
+from orchestrator.papers.farhat import durations, overlapping, page, proportion, ring_order, to_accuracy
 from orchestrator.papers.farhat.published import farhat
-from orchestrator.papers.farhat.trainings import Overlap, Ring, Training
+from orchestrator.papers.farhat.trainings import Overlap, Ring, Training, ring
 from orchestrator.report.study.comparison import APART, OUTSIDE, WITHIN
 
 MB = 1e6
@@ -23,7 +27,7 @@ def training(model="m", *, size=100 * MB, payload=None, mean=1.0, around=0.01, *
     usual = {
         "library": "gloo", "workers": 16, "timeline": False, "emulated": True, "crowded": False, "scale": 100,
         "link_bps": 2e9, "batch": 256, "computing_s": 0.5, "runs": 1, "theory": 30 * size, "flows": 32,
-        "big_flows": 16, "launched": HOSTS, "rings": (RING,), "overlaps": (), "lanes": frozenset(),
+        "big_flows": 16, "launched": HOSTS, "rings": (RING,), "overlaps": (), "lanes": frozenset(), "learned": (),
     }  # fmt: skip
     return Training(**{
         **usual, "model": model, "model_bytes": size, "payload": 30 * size if payload is None else payload,
@@ -97,6 +101,25 @@ def test_each_library_is_judged_by_itself_and_sixteen_workers_are_sixteen():
     assert workers.verdict == OUTSIDE
 
 
+@pytest.mark.parametrize(
+    ("launched", "order", "hosts"),
+    [
+        (("h1", "h4", "h3", "h2"), IN_ORDER, ("h1", "h4", "h3", "h2")),
+        (("h3", "h2", "h1", "h4"), IN_ORDER, ("h3", "h2", "h1", "h4")),
+        (("h2", "h3", "h4", "h1"), AGAINST_ORDER, ("h2", "h1", "h4", "h3")),
+        (("h1", "h3", "h4", "h2"), "not in launch order", ("h1", "h4", "h3", "h2")),
+        (("h1", "h1", "h4", "h3", "h2"), "", ("h1", "h4", "h3", "h2")),  # of two ranks on a host nobody can tell
+    ],
+)
+def test_a_ring_is_recovered_from_bytes_alone(launched, order, hosts):
+    job = SimpleNamespace(name="train")
+    seen = SimpleNamespace(traffic=made(order=("h1", "h4", "h3", "h2")),
+                           window=SimpleNamespace(manifest=SimpleNamespace(jobs=[job])))  # fmt: skip
+    found = ring(seen, launched)
+    assert (found.shape, found.order, found.hosts) == ("ring", order, hosts)
+    assert found.reverse == 0, "acknowledgements are no payload"
+
+
 def durations_of(found, tmp_path):
     return {one.what: one for one in durations.section(found, farhat(), tmp_path).comparisons}
 
@@ -142,3 +165,22 @@ def test_overlap_is_shown_of_all_ranks_and_what_a_timeline_displays_is_held_agai
     assert second[1:3] == ("-", "-")
     only = overlapping.section([training(lanes=frozenset({"compute"}))], farhat().finding("timeline"), tmp_path)
     assert (only.comparisons[0].verdict, only.pictures) == (APART, ())
+
+
+def test_time_to_accuracy_is_shown_where_something_was_learned(tmp_path):
+    learning = Learning(
+        epoch=np.array([1, 2, 3]), seconds=np.array([10.0, 20.0, 30.0]), sent_bytes=np.array([1e6, 2e6, 3e6]),
+        accuracy=np.array([0.3, 0.7, 0.65]), loss=np.array([2.0, 1.0, 1.1]),
+    )  # fmt: skip
+    finding = farhat().finding("accuracy")
+    section = to_accuracy.section([training(), training(emulated=False, learned=(learning,))], finding, tmp_path)
+    (row,) = section.tables[0].rows
+    assert row == ("m over Gloo, 2 Gbit/s, 256 samples, real compute", "16", "70.0%", "2 epochs, 20.0 s, 200 MB", "-")
+    assert (len(section.pictures), section.comparisons[0].why) == (1, to_accuracy.NO_VALUE)
+    nothing = to_accuracy.section([training()], finding, tmp_path)
+    assert (nothing.pictures, nothing.comparisons[0].why) == ((), to_accuracy.EMULATED)
+
+
+def test_runs_without_horovod_give_no_page(tmp_path):
+    with pytest.raises(StoreError, match="none of these runs has a valid, captured window of Horovod"):
+        page.content([], tmp_path)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from made_tables import table
 from test_headline import point, series
 
 from orchestrator.papers.salamy import fitfigures, injection, model
@@ -81,3 +82,27 @@ def test_a_distribution_names_each_curve(tmp_path):
                    tmp_path / "d")  # fmt: skip
     assert "steady (5,000 steps, 0% of them below" in svg
     assert "bursty (5,000 steps, 100% of them below" in svg
+
+
+MS = 1_000_000
+
+
+def generated(*bytes_a_ms, scale=100):
+    """A run with a window `w` in which h4 sent so much to h1 in each millisecond, by the generator `web`."""
+    span = SimpleNamespace(name="w", start_ns=0, end_ns=len(bytes_a_ms) * MS, span_ns=(0, len(bytes_a_ms) * MS))
+    sent = [{"node": "h4", "direction": "out", "kind": "cross", "name": "web", "bin_ns": place * MS, "wire_bytes": size}
+            for place, size in enumerate(bytes_a_ms)]  # fmt: skip
+    received = [{**row, "node": "h1", "direction": "in"} for row in sent]
+    rows = {
+        "generated": [{"window_name": "w", "source": "web"}, {"window_name": "gone", "source": "web"}],
+        "loads": [{"window_name": "w", "source": "web", "src": "h4", "dst": "h1"}],
+    }
+    found = table("cross_packets", [{key: row[key] for key in row if key != "node"} for row in sent + received])
+    found = found.set_column(found.schema.get_field_index("node"), "node", [[row["node"] for row in sent + received]])
+    return SimpleNamespace(scale=scale, windows=[span], rows=lambda name: rows.get(name, []), table=lambda _: found)
+
+
+def test_rates_are_those_sent_in_each_millisecond_at_full_size():
+    ((window, source, rate),) = schedules.sent_rates(generated(25_000, 0, 12_500))
+    assert (window, source) == ("w", "web")
+    assert rate.tolist() == pytest.approx([20.0, 0.0, 10.0]), "25 kB a millisecond are 0.2 Gbit/s, times the scale"

@@ -162,7 +162,8 @@ def test_the_whole_page_and_any_part_of_it(studied, tmp_path) -> None:
 
 
 def test_a_trace_shows_ranks_that_recorded_their_transfers(tmp_path) -> None:
-    entry = run(tmp_path / "r", 1, {"model": "vgg16"}, 0.1, ranks=2, name="tensorflow")
+    workload = {"model": "vgg16", "strategy": "parameter-server"}
+    entry = run(tmp_path / "r", 1, workload, 0.1, ranks=2, name="tensorflow")
     lanes = {"receive": "communication", "forward": "compute", "send": "communication"}
     rows = [(rank, k, name, lane) for rank in (0, 1) for k in range(3, 9) for name, lane in lanes.items()]
     n = len(rows)
@@ -174,9 +175,9 @@ def test_a_trace_shows_ranks_that_recorded_their_transfers(tmp_path) -> None:
             "sequence": [0] * n, "start_ns": [10**9 * row[1] for row in rows],
             "end_ns": [10**9 * row[1] + 10**8 for row in rows],
         })  # fmt: skip
-    section = traced.section([entry], tmp_path)
+    section = traced.section(pooled([entry]), tmp_path)
     (line,) = section.comparisons
     assert line.verdict == "within"
     assert line.ours.startswith("6 receives and 6 sends of a worker, receives in 2 orders")
-    assert [picture.name for picture in section.pictures] == ["trace-tensorflow"]
+    assert [picture.name for picture in section.pictures] == ["trace-tensorflow-s-parameter-server"]
     assert "rank 1 computes" in section.pictures[0].svg

@@ -321,3 +321,53 @@ def test_a_split_model_sends_between_stages_and_its_ranks_spend_the_same_period(
     assert free.terms.bubble_s / (free.iteration_s - free.terms.data_s - free.terms.embedding_s) == pytest.approx(
         3 / 11, abs=0.06
     )
+
+
+def test_splits_are_compared_at_the_same_work(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text(PTD)  # 8 micro-batches of 4 replicas
+    found = {one.label: one.experiment.all_jobs()[0].workload.config for one in whatif.settings(
+        file, (), whatif.axes(["ptd=4x2x4,8x2x2,1x1x32"]), local=False)}  # fmt: skip
+    assert {label: one.microbatches for label, one in found.items()} == {
+        "ptd=4x2x4": 8,
+        "ptd=8x2x2": 16,
+        "ptd=1x1x32": 1,
+    }
+    assert {one.compute_time for one in found.values()} == {10.0}
+    with pytest.raises(ConfigError, match="cannot be divided among 64 replicas"):
+        whatif.settings(file, (), whatif.axes(["ptd=1x1x64"]), local=False)
+
+
+def test_an_accelerator_gives_the_compute_time_of_equation_9(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text(PTD)
+    slow, quick = (
+        one.experiment.all_jobs()[0].workload.config.compute_time
+        for one in whatif.settings(file, (), whatif.axes(["accelerator=71tflops@30%,142tflops@30%"]), local=False)
+    )
+    parameters = formulation.parameters(layers=54, h=2000, s=1024, vocabulary=50304)
+    assert slow == pytest.approx(8 * 8 * parameters * 32 * 1024 / (4 * 2 * 0.3 * 71e12))
+    assert quick == pytest.approx(slow / 2)
+    file.write_text(DDP)
+    (one,) = whatif.settings(file, (), whatif.axes(["accelerator=100tflops@50%"]), local=False)
+    flops = 3 * 64 * sum(layer.flops for layer in catalog.load("resnet50").layers)
+    assert one.experiment.all_jobs()[0].workload.config.compute_time == pytest.approx(flops / 50e12)
+    for text in ("71tflops", "71tflops@0%", "71tflops@300%", "fast"):
+        with pytest.raises(ConfigError, match="not an accelerator"):
+            whatif.settings(file, (), whatif.axes([f"accelerator={text}"]), local=False)
+
+
+def test_links_of_an_inventory_are_all_of_the_rate_that_is_named(tmp_path: Path) -> None:
+    rack = Path(__file__).parents[2] / "playbooks/testbeds/example-rack.yaml"  # one of its links is slower
+    file = tmp_path / "e.yaml"
+    file.write_text(DDP.replace("{local: {hosts: 4, link: 25gbit, scale: 100}}", f"{{inventory: {rack}}}"))
+    as_it_is, named = (
+        {
+            predicting.subject(one.experiment, file="e").network.out_bps[host]
+            for one in whatif.settings(file, (), whatif.axes(options), local=False)
+            for host in ("h1", "h4")
+        }
+        for options in ([], ["link=100gbit"])
+    )
+    assert as_it_is == {25e9 / 8, 10e9 / 8}
+    assert named == {100e9 / 8}

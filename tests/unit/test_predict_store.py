@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from orchestrator.experiment import loading
+from orchestrator.report.run import rank_terms
+from orchestrator.report.runs import Run
 from orchestrator.store.tables import TableWriter
 from tests.unit.experiments import orch
 from tests.unit.sealed_run import make_run
@@ -118,3 +120,32 @@ def test_a_run_of_other_settings_does_not(change: str, tmp_path: Path) -> None:
     sealed(tmp_path / "results", DDP)
     (one,) = predicted(written(tmp_path / "e.yaml", DDP), tmp_path / "results", "--set", change)["settings"]  # type: ignore[misc]
     assert one["measured"] is None
+
+
+def test_a_report_shows_where_iterations_of_a_split_model_went_and_of_no_other(tmp_path: Path) -> None:
+    shape = {"layers": 4, "hidden": 64, "sequence": 64, "vocabulary": 100}
+    ptd = {"ptd": {"model": shape, "pipeline": 2, "tensor": 2, "compute_time": "100ms"}}
+    path = sealed(tmp_path / "results", {**DDP, "workload": ptd})
+    assert rank_terms.by_rank(Run(path)) is None, "nothing was recorded"
+    rows: dict[str, list[object]] = {}
+    for rank in range(4):
+        for number, (lane, span, what, begin, end) in enumerate(
+            (
+                ("compute", "forward", "microbatch 0", 0, 50),
+                ("communication", "all-reduce", "tensor, microbatch 0", 50, 80),
+            )
+        ):
+            row = {
+                "job": "training", "rank": rank, "window_name": "w1", "iteration": 7, "lane": lane, "span": span,
+                "what": what, "peer": -1, "bytes": 100, "sequence": number, "start_ns": begin * 1_000_000,
+                "end_ns": end * 1_000_000,
+            }  # fmt: skip
+            for name, value in row.items():
+                rows.setdefault(name, []).append(value)
+    with TableWriter(path / "tables", run=path.name) as writer:
+        writer.add("spans", rows, node="h1", launch="rank0")
+    drawn = rank_terms.by_rank(Run(path))
+    assert drawn is not None
+    (panel,) = drawn[0].axes
+    assert {text.get_text() for text in panel.get_legend().get_texts()} == {"compute", "tensor", "bubble"}
+    assert rank_terms.by_rank(Run(sealed(tmp_path / "other", DDP, repetition=3))) is None

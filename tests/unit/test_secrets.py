@@ -238,8 +238,8 @@ def test_values_from_a_variable_and_from_files(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(None, "No such file"), (b"", "is empty"), (b"\n", "is empty"), (b"a\0b", "zero byte"), (b"\xff", "no text"),
-     (b"x" * 70_000, "larger than 64 KiB")],
+    [(None, "there is no such file"), (b"", "is empty"), (b"\n", "is empty"), (b"a\0b", "zero byte"),
+     (b"\xff", "no text"), (b"x" * 70_000, "larger than 64 KiB")],
 )  # fmt: skip
 def test_what_a_file_cannot_give(tmp_path, content, told):
     path = tmp_path / "key"
@@ -250,6 +250,14 @@ def test_what_a_file_cannot_give(tmp_path, content, told):
     assert "env_from" in remedy
     with pytest.raises(ConfigError, match=told):
         secret_env.values([rank(A=str(path))])
+
+
+def test_a_file_that_is_nowhere_is_told_with_where_it_was_looked_up(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ((what, _),) = secret_env.lacking([rank(A="keys/none")])
+    assert what.endswith(f"no such file beside the file that names it, nor at {tmp_path / 'keys/none'}")
+    ((what, _),) = secret_env.lacking([rank(A="/keys/none")])
+    assert what.endswith("/keys/none cannot be read: there is no such file")
 
 
 def test_a_variable_that_is_not_there_is_told_before_anything_starts(written, tmp_path, monkeypatch):

@@ -62,8 +62,8 @@ def test_nothing_else_is_in_it():
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_it_is_small_enough_to_be_sent_to_many_hosts(program):
-    """A link of 10 Mbit/s takes 3 s for 128 of them, at most."""
-    assert len(shipping.packed(program)) < 30_000
+    """A link of 10 Mbit/s takes 4 s for 128 of them, at most."""
+    assert len(shipping.packed(program)) < 40_000
 
 
 def test_equal_modules_make_equal_archives():

@@ -37,7 +37,7 @@ GPT = {
 }
 
 FITTED = "Fitted to the iteration of four workers without cross traffic on 25 Gbit/s links in Salamy, Table 3.1"
-BY = "by gloo on links shaped to a hundredth of that (python -m tests.bench calibrate)."
+BY = "by gloo on links shaped to a hundredth of that on one machine; `orch calibrate` fits it to yours."
 UNFITTED = "no published iteration time to fit a compute time to."
 # Reference batch a worker, forward plus backward of it in seconds, and where that comes from.
 CALIBRATED: dict[str, tuple[int, float, str]] = {

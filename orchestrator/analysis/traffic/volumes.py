@@ -33,11 +33,6 @@ class Volume:
         """TCP payload of all hosts."""
         return float(self.payload.sum())
 
-    @property
-    def step_wire(self) -> float:
-        """Layer-2 bytes of all hosts."""
-        return float(self.wire.sum())
-
     def edge(self, src: str, dst: str, *, wire: bool = False) -> float:
         """What one host sent to another one; 0 where a host is not among them."""
         if src not in self.hosts or dst not in self.hosts:

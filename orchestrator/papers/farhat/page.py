@@ -6,17 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator.core.errors import StoreError
-from orchestrator.papers.farhat import durations, overlapping, proportion, ring_order
-from orchestrator.papers.farhat.published import Count, Farhat, farhat
+from orchestrator.papers.farhat import durations, overlapping, proportion, ring_order, to_accuracy
+from orchestrator.papers.farhat.published import Count, farhat
 from orchestrator.papers.farhat.trainings import Training, trainings
 from orchestrator.report.study.comparison import Comparison, at_least, not_measured
 from orchestrator.report.study.content import Content, Section
 from orchestrator.store.rundir import Entry
-
-ACCURACY = (
-    "the trainings of this study emulate compute and learn nothing: accuracy over time takes real compute and a data "
-    "set; and the page at hand prints no time"
-)
 
 
 def content(entries: Sequence[Entry], folder: Path) -> Content:
@@ -33,21 +28,18 @@ def content(entries: Sequence[Entry], folder: Path) -> Content:
             ring_order.section(found, printed.finding("ring"), printed.count("workers")),
             durations.section(found, printed, folder),
             overlapping.section(found, printed.finding("timeline"), folder),
-            _rest(models, printed),
+            to_accuracy.section(found, printed.finding("accuracy"), folder),
+            _trained(models, printed.count("models")),
         ),
         limits=tuple(_limits(found)),
     )
 
 
-def _rest(models: Sequence[str], printed: Farhat) -> Section:
-    count, accuracy = printed.count("models"), printed.finding("accuracy")
+def _trained(models: Sequence[str], count: Count) -> Section:
     return Section(
-        title="Models and time to accuracy",
+        title="Models",
         text=f"Models here: {', '.join(models)}. Which five the paper trains stands in its Table 1, not at hand.",
-        comparisons=(
-            _models(len(models), count),
-            not_measured("time to accuracy", accuracy.text, source=accuracy.source, why=ACCURACY),
-        ),
+        comparisons=(_models(len(models), count),),
     )
 
 

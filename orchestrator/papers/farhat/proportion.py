@@ -17,7 +17,7 @@ from orchestrator.report.run.figures import Picture
 from orchestrator.report.study.comparison import Comparison, holds, not_measured, percent
 from orchestrator.report.study.content import Section, Table
 from orchestrator.report.study.text import Rows, mb, number
-from orchestrator.report.style import SERIES, figure, from_zero, legend, look, save
+from orchestrator.report.style import LINES, SERIES, SOFT, figure, from_zero, legend, look, save
 
 TITLE = "Data an iteration against the model size"
 LEAST_R2 = 0.99
@@ -40,7 +40,7 @@ def section(found: Sequence[Training], finding: Finding, folder: Path) -> Sectio
             "TCP payload of all workers in an iteration, from captures, without what was sent again; a model's size is "
             "that of its parameters in 32 bits. A line is drawn through one value a model, the mean over its points."
         ),
-        pictures=(_drawn(sizes, lines, folder),) if sizes else (),
+        pictures=(_drawn(found, sizes, lines, folder),) if sizes else (),
         comparisons=tuple(judged),
         tables=(_table(found),),
     )
@@ -104,7 +104,9 @@ def _table(found: Sequence[Training]) -> Table:
     return Table(TITLE, caption, head, rows)
 
 
-def _drawn(sizes: Mapping[str, Sizes], lines: Mapping[str, Regression | None], folder: Path) -> Picture:
+def _drawn(
+    found: Sequence[Training], sizes: Mapping[str, Sizes], lines: Mapping[str, Regression | None], folder: Path
+) -> Picture:
     with look():
         drawing, (volumes, ratios) = figure(2, height_in=5.0)
         for number_of, (library, of) in enumerate(sizes.items()):
@@ -117,16 +119,22 @@ def _drawn(sizes: Mapping[str, Sizes], lines: Mapping[str, Regression | None], f
                 on_line = fitted.intercept.estimate.value / 1e9 + slope(fitted).value * ends / 1e3
                 volumes.plot(ends, on_line, color=color, linewidth=1.1)
             _named(volumes, of)
+        for workers in sorted({one.workers for one in found}):
+            ratios.axhline(2 * (workers - 1), color=SOFT, linestyle=LINES[2], linewidth=1.0, zorder=0)
         volumes.set(ylabel="GB an iteration, all workers")
         ratios.set(xlabel="size of the model (MB)", ylabel="bytes sent a byte of the model")
         from_zero(volumes)
         from_zero(ratios)
         volumes.set_xlim(left=0)
         legend(volumes)
-        caption = "Above: volumes and the line through them. Below: volume over size, constant where proportional."
+        caption = "Above: volumes and the line through them. Below: volume over size; dotted: 2 (N - 1)."
         return Picture(name="proportion", title=TITLE, caption=caption, svg=save(drawing, folder / "proportion"))
 
 
 def _named(panel: Any, sizes: Sizes) -> None:
-    for model, (size, volume) in sizes.items():
-        panel.annotate(model, (size / 1e6, volume / 1e9), xytext=(5, -10), textcoords="offset points", fontsize=8)
+    for place, (model, (size, volume)) in enumerate(sizes.items()):
+        above = place % 2 == 1  # models of about one size stand side by side
+        panel.annotate(
+            model, (size / 1e6, volume / 1e9), xytext=(-5, 8) if above else (6, -8), textcoords="offset points",
+            fontsize=8, ha="right" if above else "left",
+        )  # fmt: skip

@@ -13,6 +13,8 @@ from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic import hidden, pattern, traffic
 from orchestrator.analysis.traffic.hidden import Hidden
 from orchestrator.analysis.traffic.volumes import of_job
+from orchestrator.analysis.windows.learning import Learning
+from orchestrator.report.run import accuracy
 from orchestrator.report.study.seen import Seen, seen
 from orchestrator.store.rundir import Entry
 
@@ -69,12 +71,14 @@ class Training:
     rings: tuple[Ring, ...]
     overlaps: tuple[Overlap, ...]
     lanes: frozenset[str]  # of the spans that ranks recorded
+    learned: tuple[Learning, ...]  # of each run whose model was judged by held-out images
 
     @property
     def label(self) -> str:
         """What was set, for people."""
         batch = "" if self.batch is None else f", {self.batch} samples"
-        return f"{self.model} over {LIBRARIES[self.library]}, {self.link_bps / 1e9:g} Gbit/s{batch}"
+        learns = "" if self.emulated else ", real compute"
+        return f"{self.model} over {LIBRARIES[self.library]}, {self.link_bps / 1e9:g} Gbit/s{batch}{learns}"
 
 
 def trainings(entries: Sequence[Entry]) -> list[Training]:
@@ -116,6 +120,7 @@ def _training(point: Point, found: Sequence[Seen]) -> Training:
         launched=launched,
         rings=tuple(ring(one, launched) for one in found),
         overlaps=_overlaps(found[0]),
+        learned=tuple(of[point.job.name] for one in found if point.job.name in (of := accuracy.learned(one.run))),
         lanes=frozenset(lane for one in found for lane in one.run.table("spans")["lane"].unique().to_pylist()),
     )
 
@@ -129,10 +134,16 @@ def ring(one: Seen, launched: Sequence[str]) -> Ring:
     back = sum(bytes_of[after, before] for before, after in found.edges)
     alone = len(set(launched)) == len(launched)
     return Ring(
-        shape=found.shape, hosts=tuple(hosts[host] for host in found.hosts), score=found.score,
+        shape=found.shape, hosts=_from(launched[0], tuple(hosts[host] for host in found.hosts)), score=found.score,
         order=pattern.order_among(found, [hosts.index(host) for host in launched]) if alone else "",
         reverse=float(back / ahead) if ahead else float("nan"),
     )  # fmt: skip
+
+
+def _from(first: str, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """A ring from this host on, where it is on it."""
+    start = hosts.index(first) if first in hosts else 0
+    return hosts[start:] + hosts[:start]
 
 
 def _overlaps(one: Seen) -> tuple[Overlap, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator.analysis.compare.points import Point, where
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
 from orchestrator.report.study import comparison
@@ -13,23 +15,28 @@ from orchestrator.report.study.content import Section
 from orchestrator.report.style import SERIES, SOFT, figure, legend, look, save
 from orchestrator.report.traces import activity
 from orchestrator.report.traces.activity import COMPUTE, Activity, RankActivities
-from orchestrator.store.rundir import Entry
 
 _SHOWN = 2  # iterations
 _COLORS = {"forward": SERIES[0], "backward": SERIES[5], "receive": SERIES[1], "send": SERIES[2]}
+_TENSORFLOW = "TensorFlow's parameter server"
+_TRACES = {
+    _TENSORFLOW: {"workload.tensorflow.strategy": "parameter-server"},
+    "pulls in random orders": {"workload.p2p.order": "random"},
+    "pulls in TAC's order": {"workload.p2p.order": "tac"},
+}
 _SOURCE = "Fig 1, accomplishment 2"
 
 
-def section(entries: Sequence[Entry], folder: Path) -> Section:
-    """Two iterations of every rank of a traced run for each framework, and whether TensorFlow's transfers are told."""
+def section(points: Sequence[Point], folder: Path) -> Section:
+    """Two iterations of every rank of traced runs, and whether TensorFlow's transfers are told."""
     pictures, counts = [], []
-    for workload in ("tensorflow", "p2p"):
-        run = _traced(entries, workload)
+    for name, settings in _TRACES.items():
+        run = _traced(where(points, settings))
         if run is None:
             continue
         ranks = [rank for rank in activity.of_run(run) if rank.activities]
-        pictures.append(_drawn(ranks, workload, folder))
-        if workload == "tensorflow":
+        pictures.append(_drawn(ranks, name, folder))
+        if name == _TENSORFLOW:
             counts = [_moved(rank) for rank in ranks]
     printed = "transfers of a distributed TensorFlow are recorded and shown"
     if not counts:
@@ -48,14 +55,12 @@ def section(entries: Sequence[Entry], folder: Path) -> Section:
     )
 
 
-def _traced(entries: Sequence[Entry], workload: str) -> Run | None:
-    """The first run of this workload whose ranks recorded communication of their own."""
-    for entry in entries:
-        if entry.manifest.jobs and entry.manifest.jobs[0].workload == workload:
-            run = Run(entry.path)
-            names = run.table("spans")["span"].unique().to_pylist()
-            if {"send", "receive"} <= set(names):
-                return run
+def _traced(points: Sequence[Point]) -> Run | None:
+    """The first run of these whose ranks recorded what they sent and received."""
+    for window in (window for point in points for window in point.windows):
+        run = Run(window.entry.path)
+        if {"send", "receive"} <= set(run.table("spans")["span"].unique().to_pylist()):
+            return run
     return None
 
 
@@ -69,7 +74,8 @@ def _moved(rank: RankActivities) -> tuple[int, int, int]:
     return sum(map(len, received.values())), sends, len(set(map(tuple, received.values())))
 
 
-def _drawn(ranks: Sequence[RankActivities], workload: str, folder: Path) -> Picture:
+def _drawn(ranks: Sequence[RankActivities], name: str, folder: Path) -> Picture:
+    stem = re.sub(r"\W+", "-", name.lower())
     numbers = sorted({one.iteration for rank in ranks for one in rank.activities})
     last = numbers[len(numbers) // 2 :][:_SHOWN]
     shown = {rank.rank: [one for one in rank.activities if one.iteration in last] for rank in ranks}
@@ -87,13 +93,13 @@ def _drawn(ranks: Sequence[RankActivities], workload: str, folder: Path) -> Pict
         panel.set_xlabel("ms")
         panel.grid(visible=False, axis="y")
         legend(panel)
-        svg = save(drawing, folder / f"trace-{workload}")
-    title = f"{_SHOWN} iterations of every rank, {workload} (beside Fig 1)"
+        svg = save(drawing, folder / f"trace-{stem}")
+    title = f"{name}: {_SHOWN} iterations of every rank (beside Fig 1)"
     caption = (
-        "Each bar is a pass, or the transfer of a bucket or tensor; transfers at the same time lie on each other. The "
-        "rank of a server computes nothing."
+        f"{name[0].upper()}{name[1:]}. Each bar is a pass, or the transfer of a bucket or tensor; transfers at the "
+        "same time lie on each other. The rank of a server computes nothing."
     )
-    return Picture(name=f"trace-{workload}", title=title, caption=caption, svg=svg)
+    return Picture(name=f"trace-{stem}", title=title, caption=caption, svg=svg)
 
 
 def _bars(panel: Any, chosen: Sequence[Activity], origin_ns: int, at: int) -> None:

@@ -3,52 +3,94 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from orchestrator.experiment import fitting, loading
 from orchestrator.papers.li.published import Li
 from orchestrator.report.run import collectives
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
-from orchestrator.report.study.comparison import holds, not_measured
+from orchestrator.report.study.comparison import Comparison, holds, not_measured
 from orchestrator.report.study.content import Section
-from orchestrator.report.style import look, save
+from orchestrator.report.style import LINES, SERIES, figure, legend, look, save
+from workloads.common import placement
+from workloads.common.collective_traffic import members
 
 CLUSTER = "needs hosts with RDMA and accelerators: the same study with an inventory"
+
+Curves = Mapping[str, Mapping[int, float]]  # by name: bus bandwidth in bit/s over message sizes in bytes, full size
 
 
 def section(runs: Sequence[Run], printed: Li, folder: Path) -> Section:
     """Bandwidth over sizes, and what only a cluster can show."""
-    faster = printed.claim("large-are-faster")
-    judged = [not_measured("bandwidth over sizes", faster.text, source=faster.source)]
-    sizes: defaultdict[str, dict[int, float]] = defaultdict(dict)
-    for number, run in enumerate(runs):
-        for one in collectives.measured(run):
-            sizes[f"{one.operation}, benchmark {number}"][one.bytes] = one.bus_bps
-    if sizes:
-        judged = [
-            holds(
-                f"{name}: largest against smallest message",
-                true=of[max(of)] > of[min(of)],
-                ours=f"{of[max(of)] / 1e9:.1f} against {of[min(of)] / 1e9:.2f} Gbit/s",
-                printed=faster.text,
-                source=faster.source,
-            )
-            for name, of in sizes.items()
-        ]
+    curves = measured(runs)
     claims = [printed.claim(name) for name in ("protocol", "platform")]
-    judged += [not_measured("protocol and platform", claim.text, source=claim.source, why=CLUSTER) for claim in claims]
-    with look():
-        drawn = collectives.utilization(runs)
-        pictures: tuple[Picture, ...] = ()
-        if drawn is not None:
-            svg = save(drawn[0], folder / "bandwidth")
-            pictures = (
-                Picture(name="bandwidth", title="Use of the link over message sizes", caption=drawn[1], svg=svg),
-            )
     return Section(
         title="Fig 7: benchmarks of messages",
-        text="Gloo over TCP cubic. Within a host messages take no link, so their share of one can exceed it.",
-        pictures=pictures,
-        comparisons=tuple(judged),
+        text=(
+            "Gloo over TCP cubic; several groups work at the same time. Within a host messages take no link, and what "
+            "they reach is the processors', multiplied by the scale."
+        ),
+        pictures=(_drawn(curves, folder),) if curves else (),
+        comparisons=(
+            *_judged(curves, printed),
+            *(not_measured("protocol and platform", claim.text, source=claim.source, why=CLUSTER) for claim in claims),
+        ),
     )
+
+
+def measured(runs: Sequence[Run]) -> Curves:
+    """Bandwidth over sizes of each operation and placement; of several runs of one, the last one's."""
+    curves: defaultdict[str, dict[int, float]] = defaultdict(dict)
+    for run in runs:
+        for one in collectives.measured(run):
+            curves[f"{one.operation}, {placed(run)}"][one.bytes] = one.bus_bps
+    return curves
+
+
+def placed(run: Run) -> str:
+    """The groups of a benchmark and where they are: "4 groups of 2 within hosts, 25 Gbit/s"."""
+    experiment = loading.sealed(run.path / "experiment.yaml")
+    topology = fitting.topology_of(experiment)
+    config = experiment.all_jobs()[0].workload.config
+    nodes = [rank.node for rank in placement.ranks(config.hosts, topology)]
+    groups = members(len(nodes), config.groups)
+    inside = all(len({nodes[rank] for rank in group}) == 1 for group in groups)
+    several = f"{len(groups)} groups" if len(groups) > 1 else "a group"
+    rate = min(topology.link(node).rate for node in nodes)
+    return f"{several} of {len(groups[0])} {'within' if inside else 'across'} hosts, {rate / 1e9:g} Gbit/s"
+
+
+def _judged(curves: Curves, printed: Li) -> list[Comparison]:
+    faster = printed.claim("large-are-faster")
+    if not curves:
+        return [not_measured("bandwidth over sizes", faster.text, source=faster.source)]
+    return [
+        holds(
+            f"{name}: largest against smallest message",
+            true=curve[max(curve)] > curve[min(curve)],
+            ours=f"{curve[max(curve)] / 1e9:.1f} against {curve[min(curve)] / 1e9:.2f} Gbit/s",
+            printed=faster.text,
+            source=faster.source,
+        )
+        for name, curve in curves.items()
+    ]
+
+
+def _drawn(curves: Curves, folder: Path) -> Picture:
+    with look():
+        drawing, (panel,) = figure(height_in=3.2)
+        for number, (name, curve) in enumerate(curves.items()):
+            sizes = sorted(curve)
+            panel.plot(
+                [size / 1e6 for size in sizes], [curve[size] / 1e9 for size in sizes], marker="o", markersize=3.5,
+                label=name, color=SERIES[number % len(SERIES)], linestyle=LINES[number // len(SERIES) % len(LINES)],
+            )  # fmt: skip
+        panel.set(xscale="log", yscale="log", xlabel="message (MB)", ylabel="bus bandwidth (Gbit/s)")
+        legend(panel, columns=2)
+        svg = save(drawing, folder / "bandwidth")
+    return Picture(
+        name="bandwidth", title="Effective bandwidth over message sizes",
+        caption="Bus bandwidth as nccl-tests defines it, of each group, at full size (Li, figure 7).", svg=svg,
+    )  # fmt: skip

@@ -69,8 +69,8 @@ def _models(printed: Li) -> Section:
 def _limits(runs: Found) -> Iterator[str]:
     yield (
         "Compute is emulated: ranks sleep for the time that computing would take. Shares of an iteration follow from "
-        "the compute times in the study's files, which the paper does not print; orders and mechanisms are compared, "
-        "shares are not."
+        "the compute times in the study's files, which the paper does not print: what depends on them is shown and "
+        "held to nothing."
     )
     yield (
         "Traffic is gloo over TCP between hosts of one machine, where the paper has NCCL over RoCEv2 and TCP, PCIe and "

@@ -9,12 +9,11 @@ from typing import Any, cast
 
 from orchestrator.analysis.compare import points
 from orchestrator.analysis.compare.points import Point
-from orchestrator.analysis.windows import shares
 from orchestrator.core.errors import ConfigError
 from orchestrator.experiment import loading
 from orchestrator.parts.terms import Terms
 from orchestrator.parts.work import Pipelined, Replicated
-from orchestrator.predict import benchmarks, predicting
+from orchestrator.predict import benchmarks, beside, predicting
 from orchestrator.predict.network_costs import Costs
 from orchestrator.predict.predicting import Prediction, Subject
 from orchestrator.report.runs import Run
@@ -53,16 +52,12 @@ class Training:
         if isinstance(self.subject.work, Replicated):
             return f"{self.model}, {self.subject.work.ranks} ranks"
         config = self.config
-        return f"({config.pipeline}, {config.tensor}, {config.data}), {config.mapping}"
+        return f"{config.model} ({config.pipeline}, {config.tensor}, {config.data}), {config.mapping}"
 
     @cached_property
     def terms(self) -> dict[int, Terms]:
         """Measured terms by rank; empty where ranks recorded none."""
-        read = {name: self.run.table(name) for name in ("iterations", "overlaps", "spans")}
-        job, work = self.subject.job.name, self.subject.work
-        if isinstance(work, Replicated):
-            return shares.of_replicas(read, job)
-        return shares.of_stages(read, job, ends=work.ends)
+        return beside.recorded(self.run.path, loading.sealed(self.run.path / "experiment.yaml"))
 
     @property
     def split(self) -> Pipelined:

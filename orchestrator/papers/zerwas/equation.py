@@ -8,7 +8,7 @@ import numpy as np
 
 from orchestrator.analysis.stats import linear
 from orchestrator.analysis.stats.linear import Coefficient, Regression
-from orchestrator.papers.zerwas.frameworks import BATCH, CLASSES, PAIRS, RINGS, Measured
+from orchestrator.papers.zerwas.frameworks import BATCH, CLASSES, PAIRS, RINGS, SERVERS, Measured
 from orchestrator.papers.zerwas.published import Zerwas
 from orchestrator.papers.zerwas.volumes import SYNCHRONOUS
 from orchestrator.report.study.comparison import Comparison, holds, near, not_measured
@@ -26,7 +26,7 @@ def rows_of(found: Sequence[Measured]) -> list[Measured]:
     return [
         one for one in found
         if one.printed_model and one.classes == CLASSES and one.losses is None and one.sights
-        and one.framework != "tensorflow-servers"
+        and one.framework != SERVERS
     ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.papers.zerwas import frameworks, rates, volumes
@@ -25,10 +25,11 @@ _TIMED = ("horovod-gloo", "binary-tree-star", PAIRS)
 
 def bars(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[Picture]:
     """Fig 3."""
-    grid = [one for one in frameworks.plain(found) if one.framework != "tensorflow-servers"]
+    grid = [one for one in frameworks.plain(found) if one.framework != frameworks.SERVERS]
     if not grid:
         return
-    models, names = (list(dict.fromkeys(getattr(one, key) for one in grid)) for key in ("model", "framework"))
+    models = list(dict.fromkeys(one.model for one in grid))
+    names = [name for name in CALLED if name in {one.framework for one in grid}]
     drawing, (panel,) = figure(height_in=3.2)
     wide = 0.8 / len(names)
     for number, name in enumerate(names):
@@ -42,6 +43,7 @@ def bars(found: Sequence[Measured], printed: Zerwas, folder: Path) -> Iterator[P
                        va="bottom", fontsize=7.5, color=SOFT)  # fmt: skip
     panel.set_xticks(range(len(models)), models)
     panel.set(ylabel="GB", yscale="log")
+    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     panel.yaxis.set_minor_formatter(NullFormatter())
     panel.grid(visible=False, axis="x")

@@ -27,7 +27,7 @@ CALLED: Mapping[str, str] = MappingProxyType({
     "pair-averaging": "KungFu, pair averaging",
 })  # fmt: skip
 RINGS = ("tensorflow", "tensorflow-nccl", "horovod-mpi", "horovod-mpi-nccl", "horovod-gloo", "horovod-gloo-nccl")
-PAIRS = "pair-averaging"
+PAIRS, SERVERS = "pair-averaging", "tensorflow-servers"
 BATCH, CLASSES = 64, 10  # the paper's, unless it says otherwise
 SIZE_BYTES = 4  # of a parameter
 
@@ -113,7 +113,7 @@ def framework_of(point: Point) -> str | None:
 
 def _tensorflow(point: Point) -> str:
     if point.value("workload.tensorflow.strategy") == "parameter-server":
-        return "tensorflow-servers"
+        return SERVERS
     return "tensorflow-nccl" if point.value("workload.tensorflow.communication") == "nccl" else "tensorflow"
 
 

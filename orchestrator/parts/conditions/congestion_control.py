@@ -1,8 +1,13 @@
-"""TCP's congestion control on the data plane: an attribute of a host's connected route, so nothing else changes."""
+"""TCP's congestion control on the data plane: an attribute of two routes of a host, so nothing else changes.
+
+One is the connected route, by which it reaches other hosts, the other one that to its own address in the table `local`:
+ranks of one host meet by it.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -29,7 +34,7 @@ _STATUS = frozenset({"linkdown", "dead", "offload", "rt_offload", "trap", "rt_tr
 
 
 class Config(OrWord):
-    """Connections between hosts that are opened from now on use this algorithm; those that exist keep theirs."""
+    """Connections that are opened from now on use this algorithm, between hosts and of a host to its own address."""
 
     WORD: ClassVar[str] = "algorithm"
 
@@ -68,9 +73,20 @@ def parse(output: str, *, address: str) -> str:
     """
     routes = [line.split() for line in output.splitlines()]
     connected = [route for route in routes if "via" not in route and _after(route, "src") == address]
-    if len(connected) != 1:
-        raise ValueError(f"{len(connected)} connected routes have the source address {address}; one is needed")
-    words = [word for word in connected[0] if word not in _STATUS]
+    return _state(connected, f"connected routes have the source address {address}")
+
+
+def parse_own(output: str, *, address: str) -> str:
+    """The same of the route to `address` itself, from `ip route show table local dev X`; without its type."""
+    routes = [line.split() for line in output.splitlines()]
+    own = [route[1:] for route in routes if route[:2] == ["local", address]]
+    return _state(own, f"routes of the table local lead to {address}")
+
+
+def _state(routes: list[list[str]], what: str) -> str:
+    if len(routes) != 1:
+        raise ValueError(f"{len(routes)} {what}; one is needed")
+    words = [word for word in routes[0] if word not in _STATUS]
     _attributes(words)
     return " ".join(words)
 
@@ -97,31 +113,42 @@ def _with_algorithm(state: str, algorithm: str) -> str:
     return " ".join([words[0], *(f"{key} {value}" for key, value in kept.items()), "congctl", algorithm])
 
 
-def _replace(state: str, *, device: str) -> list[tuple[str, ...]]:
+def _replace(state: str, *, kind: Sequence[str], device: str) -> list[tuple[str, ...]]:
     destination, *attributes = state.split()
-    return [("ip", "route", "replace", destination, "dev", device, *attributes)]
+    return [("ip", "route", "replace", *kind, destination, "dev", device, *attributes)]
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
-    return [_change(node, config.algorithm) for node in named_hosts.chosen(config.hosts, topology)]
+    return [
+        _change(node, config.algorithm, own=own)
+        for node in named_hosts.chosen(config.hosts, topology)
+        for own in (False, True)
+    ]
 
 
-def _change(node: Node, algorithm: str) -> Change:
+def _change(node: Node, algorithm: str, *, own: bool) -> Change:
+    parsed = parse_own if own else parse
+    replaced = partial(_replace, kind=("table", "local", "local") if own else (), device=node.device)
+
     def canonical(output: str) -> str:
-        state = parse(output, address=node.address)
+        state = parsed(output, address=node.address)
         found = _attributes(state.split())
         # ip prints metrics in the kernel's order: only the algorithm is moved to the end, where `expect` puts it
         return _with_algorithm(state, found["congctl"]) if "congctl" in found else state
 
-    read = ("ip", "route", "show", "dev", node.device)
+    read = ("ip", "route", "show", *(("table", "local") if own else ()), "dev", node.device)
+    address = re.escape(node.address)
+    beginning = rf"^local {address} .*" if own else ""
     return Change(
         node=node.name,
-        name=f"congestion control of {node.name}:{node.device}",
+        name=f"congestion control of {node.name}:{node.device}" + (" to itself" if own else ""),
         kind=NAME,
         read=read,
         parse=canonical,
-        apply=lambda old: _replace(_with_algorithm(old, algorithm), device=node.device),
-        undo=partial(_replace, device=node.device),
+        apply=lambda old: replaced(_with_algorithm(old, algorithm)),
+        undo=replaced,
         expect=partial(_with_algorithm, algorithm=algorithm),
-        sign=lambda _: Sign(read=read, pattern=rf"\bsrc {re.escape(node.address)}\b.* congctl {algorithm}\b"),
+        sign=lambda _: Sign(
+            read=read, pattern=rf"{beginning}\bsrc {re.escape(node.address)}\b.* congctl {algorithm}\b"
+        ),
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.report.run import accuracy, collectives, over_runs, over_time, routing, schedules
+from orchestrator.report.run import accuracy, collectives, over_runs, over_time, rank_terms, routing, schedules
 from orchestrator.report.runs import Run, multiplied_back
 from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, from_zero, legend, look, save, thinned
 from orchestrator.report.traffic import trafficfigures
@@ -53,6 +53,7 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
             of_run = f", {run.name}" if len(runs) > 1 else ""
             pictures += _made(f"schedule{suffix}", f"Schedule and capture{of_run}", schedules.beside(run), folder)
             pictures += _made(f"routing{suffix}", f"Tokens to experts{of_run}", routing.routing(run), folder)
+            pictures += _made(f"terms{suffix}", f"Where iterations went{of_run}", rank_terms.by_rank(run), folder)
             for name, title, drawing, caption in _views(run) if number <= MOST_VIEWED else ():
                 pictures += _made(f"{name}{suffix}", f"{title}{of_run}", (drawing, caption), folder)
             pictures += _made(

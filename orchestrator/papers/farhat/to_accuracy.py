@@ -1,0 +1,68 @@
+"""Time to accuracy: what workers took until their model was right on so many held-out images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.analysis.windows.costs import LEVELS
+from orchestrator.analysis.windows.learning import Learning
+from orchestrator.papers.farhat.published import Finding
+from orchestrator.papers.farhat.trainings import Training
+from orchestrator.report.run import accuracy
+from orchestrator.report.run.figures import Picture
+from orchestrator.report.study.comparison import Comparison, not_measured
+from orchestrator.report.study.content import Section, Table
+from orchestrator.report.study.text import NOTHING, Rows
+from orchestrator.report.style import look, save
+
+TITLE = "Time to accuracy"
+EMULATED = (
+    "the trainings of these runs emulate compute and learn nothing; the full study has some that learn "
+    "(playbooks/studies/farhat/accuracy.yaml)"
+)
+NO_VALUE = "the page at hand prints no time; ours stand in the table"
+
+
+def section(found: Sequence[Training], finding: Finding, folder: Path) -> Section:
+    """Accuracy over time and bytes, and what each level took."""
+    learned = [one for one in found if one.learned]
+    return Section(
+        title=TITLE,
+        text="Accuracy is that on held-out images after an epoch; time is that of training, without evaluations.",
+        pictures=tuple(_drawn(learned, folder)), comparisons=(_compared(learned, finding),), tables=(_table(learned),),
+    )  # fmt: skip
+
+
+def _compared(found: Sequence[Training], finding: Finding) -> Comparison:
+    return not_measured("time to accuracy", finding.text, source=finding.source, why=NO_VALUE if found else EMULATED)
+
+
+def _table(found: Sequence[Training]) -> Table:
+    rows: Rows = [
+        (one.label, str(one.workers), f"{learning.accuracy.max():.1%}", *_taken(learning, one.scale))
+        for one in found for learning in one.learned
+    ]  # fmt: skip
+    head = ("training", "workers", "highest", *(f"to {level:.0%}" for level in LEVELS))
+    caption = "Highest accuracy, and epochs, seconds and payload of all workers until each level was first reached."
+    return Table(TITLE, caption, head, rows)
+
+
+def _taken(learning: Learning, scale: int) -> list[str]:
+    told = []
+    for level in LEVELS:
+        taken = learning.reached(level)
+        told.append(
+            NOTHING if taken is None
+            else f"{taken.epochs} epochs, {taken.seconds:.1f} s, {taken.sent_bytes * scale / 1e6:,.0f} MB"
+        )  # fmt: skip
+    return told
+
+
+def _drawn(found: Sequence[Training], folder: Path) -> list[Picture]:
+    with look():
+        drawn = accuracy.lines_of([(one.label, one.scale, learning) for one in found for learning in one.learned])
+        if drawn is None:
+            return []
+        drawing, caption = drawn
+        return [Picture(name="accuracy", title=TITLE, caption=caption, svg=save(drawing, folder / "accuracy"))]
