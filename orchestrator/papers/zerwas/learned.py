@@ -133,9 +133,5 @@ def _gains(run: Learning) -> tuple[float, float]:
 def pictures(found: Sequence[Learned], folder: Path) -> Iterator[Picture]:
     """Accuracy against volume and over time, the first run of each point."""
     named = [(one.called, one.point.scale, one.runs[0]) for one in found]
-    for name, title, drawn in (
-        ("accuracy-volume", "Accuracy against volume", drawing.volume_lines(named)),
-        ("accuracy-time", "Accuracy over time", drawing.time_lines(named)),
-    ):
-        if drawn is not None:
-            yield Picture(name=name, title=title, caption=drawn[1], svg=save(drawn[0], folder / name))
+    for name, title, drawn, caption in drawing.both(named):
+        yield Picture(name=name, title=title, caption=caption, svg=save(drawn, folder / name))

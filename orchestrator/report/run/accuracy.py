@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,16 @@ def _named(runs: Sequence[Run]) -> list[Named]:
         for of in [learned(run)]
         for job, one in of.items()
     ]
+
+
+def both(named: Sequence[Named]) -> Iterator[tuple[str, str, Any, str]]:
+    """Against volume and over time: name, title, drawing and caption of each that there is anything to draw of."""
+    for name, title, drawn in (
+        ("accuracy-volume", "Accuracy on held-out images against volume", volume_lines(named)),
+        ("accuracy-time", "Accuracy on held-out images over time", time_lines(named)),
+    ):
+        if drawn is not None:
+            yield name, title, *drawn
 
 
 def volume_lines(named: Sequence[Named]) -> tuple[Any, str] | None:
