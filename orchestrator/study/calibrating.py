@@ -14,9 +14,8 @@ from orchestrator.run import execute
 from orchestrator.run.observers.progress import Progress
 from orchestrator.study import calibrations, compute_fit
 from orchestrator.study.compute_fit import Fitted, TooSlow
-from workloads.models import catalog
 
-FIRST_SHARE = 0.7  # of the printed iteration: compute, where the catalog has no time to begin from
+FIRST_SHARE = 0.7  # of the printed iteration: the compute that is tried first
 
 Run = Callable[[Experiment, str], float]  # an experiment, and what to call its run: the median iteration in seconds
 
@@ -52,9 +51,8 @@ def _fit(calibration: Calibration, model: str, printed_s: float, run: Run) -> Fi
     def measure(compute_s: float, times: int) -> float:
         return run(_experiment(calibration, model, compute_s, times), f"{model}, {duration_text(compute_s)} of compute")
 
-    known_s = catalog.load(model).compute_s
     try:
-        return compute_fit.fit(printed_s, measure, first_s=known_s if known_s is not None else FIRST_SHARE * printed_s)
+        return compute_fit.fit(printed_s, measure, first_s=FIRST_SHARE * printed_s)
     except TooSlow as error:
         scale = _scale(_experiment(calibration, model, compute_fit.LEAST_S, 1))
         carries = None if error.carries is None else scale * error.carries
