@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.core.errors import OrchError
+from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.units import duration_text
 from orchestrator.experiment import loading, plan
 from orchestrator.experiment.experiment import Experiment
@@ -70,7 +70,10 @@ def _scale(experiment: Experiment) -> int:
 def _experiment(calibration: Calibration, model: str, compute_s: float, times: int) -> Experiment:
     """The calibration's experiment with a model and its compute time, at so many times its scale."""
     base, _ = loading.checked(calibration.experiment, calibration.overrides, local=False)
-    (kind,) = plan.resolved_data(base)["workload"]
+    kinds = list(plan.resolved_data(base).get("workload") or ())
+    if len(kinds) != 1 or base.traffic or base.windows:
+        raise ConfigError(f"{calibration.experiment}: accepted: one workload and one window, without cross traffic")
+    (kind,) = kinds
     own = [f"workload.{kind}.model={model}", f"workload.{kind}.compute_time={duration_text(round(compute_s, 6))}"]
     if times > 1:
         own.append(f"testbed.local.scale={_scale(base) * times}")
@@ -89,12 +92,13 @@ def runner(*, results: Path, wait_s: float, progress: Progress, force: bool = Fa
         if outcome.error is not None:
             raise outcome.error
         (window,) = outcome.manifest.windows
-        if not window.valid or window.training[0].p50_s is None:
+        seconds = window.training[0].p50_s if window.valid and window.training else None
+        if seconds is None:
             raise OrchError(
-                f"{outcome.path} does not count: {'; '.join(window.reasons)}",
+                f"{outcome.path} does not count: {'; '.join(window.reasons) or 'no iteration in its window'}",
                 hint="calibrate while nothing else runs on this machine",
             )
-        return window.training[0].p50_s
+        return seconds
 
     return run
 

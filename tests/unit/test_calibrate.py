@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +173,13 @@ def test_the_full_study_calibrates_all_models_and_one_on_a_cluster_none():
 def test_a_study_says_beforehand_that_it_calibrates(tmp_path):
     text = studytext.what_text(studyfile.load(STUDIES / "salamy.yaml", quick=True), tmp_path)
     assert "first: compute of resnet50, vgg16 is fitted to this machine, unless it was" in text
+
+
+@pytest.mark.parametrize("experiment", ["a.yaml", "b.yaml"])
+def test_an_experiment_with_traffic_calibrates_nothing(calibration, experiment):
+    loaded = replace(calibration, experiment=STUDIES / "salamy" / experiment)
+    with pytest.raises(ConfigError, match=f"{experiment}: accepted: one workload and one window, without cross"):
+        calibrating.carry_out(loaded, run=Machine().run, progress=Quiet())
 
 
 def test_an_experiment_that_is_not_there_is_named(tmp_path):
