@@ -25,7 +25,7 @@ RING = Ring(shape="ring", hosts=HOSTS, score=1.0, order=IN_ORDER, reverse=0.001)
 
 def training(model="m", *, size=100 * MB, payload=None, mean=1.0, around=0.01, **told) -> Training:
     usual = {
-        "library": "gloo", "workers": 16, "timeline": False, "emulated": True, "crowded": False, "scale": 100,
+        "controller": "gloo", "workers": 16, "timeline": False, "emulated": True, "crowded": False, "scale": 100,
         "link_bps": 2e9, "batch": 256, "computing_s": 0.5, "runs": 1, "theory": 30 * size, "flows": 32,
         "big_flows": 16, "launched": HOSTS, "rings": (RING,), "overlaps": (), "lanes": frozenset(), "learned": (),
     }  # fmt: skip
@@ -68,7 +68,7 @@ def test_the_line_is_shown_with_its_fit_and_needs_three_models(tmp_path):
 
 
 def test_points_of_one_model_are_one_place_of_the_line():
-    found = [training("a", payload=3e9), training("a", payload=5e9, batch=64), training("b", size=1, library="mpi")]
+    found = [training("a", payload=3e9), training("a", payload=5e9, batch=64), training("b", size=1, controller="mpi")]
     assert proportion.by_model(found, "gloo") == {"a": (100 * MB, 4e9)}
 
 
@@ -91,7 +91,7 @@ def test_every_window_has_to_be_a_ring_of_the_launch_order(orders, verdict):
 
 def test_each_library_is_judged_by_itself_and_sixteen_workers_are_sixteen():
     against = Ring(shape="ring", hosts=HOSTS[::-1], score=1.0, order=AGAINST_ORDER, reverse=0.0)
-    found = [training(rings=(against, against)), training(library="mpi", workers=8)]
+    found = [training(rings=(against, against)), training(controller="mpi", workers=8)]
     section = ring_order.section(found, farhat().finding("ring"), farhat().count("workers"))
     assert [one.verdict for one in section.comparisons] == [WITHIN] * 3
     assert [one.what for one in section.comparisons] == ["workers", "Gloo", "Open MPI"]
@@ -127,7 +127,7 @@ def durations_of(found, tmp_path):
 def test_durations_are_compared_with_all_else_equal(tmp_path):
     found = [
         training(mean=3.0, link_bps=5e8), training(mean=1.5, link_bps=1e9), training(mean=1.0),
-        training(mean=1.02, batch=64), training(mean=9.0, library="mpi", link_bps=1e9),
+        training(mean=1.02, batch=64), training(mean=9.0, controller="mpi", link_bps=1e9),
     ]  # fmt: skip
     told = durations_of(found, tmp_path)
     assert told["bandwidth, m over Gloo"].verdict == WITHIN

@@ -34,9 +34,9 @@ def section(found: Sequence[Training], printed: Farhat, folder: Path) -> Section
     """Durations over the rate of links and over the batch, each with all else equal, and over model sizes."""
     plain = [one for one in found if not one.timeline]
     hardware = printed.finding("hardware")
-    links = curves(plain, lambda one: one.link_bps / 1e9, lambda one: (one.model, one.library, one.batch or 0))
+    links = curves(plain, lambda one: one.link_bps / 1e9, lambda one: (one.model, one.controller, one.batch or 0))
     batches = curves(
-        plain, lambda one: float(one.batch or 0), lambda one: (one.model, one.library, round(one.link_bps))
+        plain, lambda one: float(one.batch or 0), lambda one: (one.model, one.controller, round(one.link_bps))
     )
     return Section(
         title=TITLE,
@@ -102,7 +102,7 @@ def _not_size_alone(found: Sequence[Training], finding: Finding) -> Comparison:
     """Whether one model has durations that differ, and how little a line over sizes explains."""
     pairs = [
         (a, b) for place, a in enumerate(found) for b in found[place + 1 :]
-        if (a.model, a.library) == (b.model, b.library)
+        if (a.model, a.controller) == (b.model, b.controller)
     ]  # fmt: skip
     if not pairs:
         return not_measured("durations of one model", finding.text, source=finding.source)
@@ -125,7 +125,7 @@ def _not_size_alone(found: Sequence[Training], finding: Finding) -> Comparison:
 
 def _table(found: Sequence[Training]) -> Table:
     rows: Rows = []
-    for one in sorted(found, key=lambda one: (one.model_bytes, one.library, one.link_bps, one.batch or 0)):
+    for one in sorted(found, key=lambda one: (one.model_bytes, one.controller, one.link_bps, one.batch or 0)):
         moving = one.payload / one.workers * 8 / one.link_bps
         mean = one.seconds
         interval = "unknown" if math.isnan(mean.low) else f"{seconds(mean.low)} to {seconds(mean.high)}"

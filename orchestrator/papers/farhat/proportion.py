@@ -28,7 +28,7 @@ Sizes = Mapping[str, tuple[float, float]]  # by model: its bytes, and the bytes 
 
 def section(found: Sequence[Training], finding: Finding, folder: Path) -> Section:
     """A line through the models of each library, with its fit, beside theory."""
-    sizes = {library: by_model(found, library) for library in dict.fromkeys(one.library for one in found)}
+    sizes = {library: by_model(found, library) for library in dict.fromkeys(one.controller for one in found)}
     lines = {library: line(of) for library, of in sizes.items()}
     judged = [judge(library, line, sizes[library], finding) for library, line in lines.items() if line is not None]
     if not judged:
@@ -48,7 +48,7 @@ def section(found: Sequence[Training], finding: Finding, folder: Path) -> Sectio
 
 def by_model(found: Sequence[Training], library: str) -> dict[str, tuple[float, float]]:
     """Of each model over a library its bytes and those of an iteration, the mean over points; smallest model first."""
-    mine = sorted((one for one in found if one.library == library), key=lambda one: one.model_bytes)
+    mine = sorted((one for one in found if one.controller == library), key=lambda one: one.model_bytes)
     return {
         model: (mine_of[0].model_bytes, float(np.mean([one.payload for one in mine_of])))
         for model in dict.fromkeys(one.model for one in mine)
@@ -93,7 +93,7 @@ def _table(found: Sequence[Training]) -> Table:
             mb(one.theory), percent(one.payload / one.theory - 1), f"{one.payload / one.model_bytes:.2f}",
             str(one.flows), str(one.big_flows), str(one.runs),
         )
-        for one in sorted(found, key=lambda one: (one.library, one.model_bytes, one.link_bps, one.batch or 0))
+        for one in sorted(found, key=lambda one: (one.controller, one.model_bytes, one.link_bps, one.batch or 0))
     ]  # fmt: skip
     caption = (
         "MB (1e6 bytes) an iteration at full size. Theory is that of a ring of N workers, 2 (N - 1) x the model; what "

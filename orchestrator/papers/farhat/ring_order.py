@@ -16,7 +16,7 @@ TITLE = "Ring of the workers against the launch order"
 
 def section(found: Sequence[Training], finding: Finding, workers: Count) -> Section:
     """Of each library whether all its captured windows are rings of the launch order, and which way they turn."""
-    by_library = {name: [one for one in found if one.library == name] for name in LIBRARIES}
+    by_library = {name: [one for one in found if one.controller == name] for name in LIBRARIES}
     return Section(
         title=TITLE,
         text=(

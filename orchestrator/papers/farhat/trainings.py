@@ -51,7 +51,7 @@ class Training:
     """A point; sizes in bytes at full size, times in seconds, rates in bit/s, payload an iteration of all workers."""
 
     model: str
-    library: str  # gloo or mpi
+    controller: str  # gloo or mpi: Horovod's, and so the communication library
     workers: int
     timeline: bool
     emulated: bool
@@ -78,7 +78,7 @@ class Training:
         """What was set, for people."""
         batch = "" if self.batch is None else f", {self.batch} samples"
         learns = "" if self.emulated else ", real compute"
-        return f"{self.model} over {LIBRARIES[self.library]}, {self.link_bps / 1e9:g} Gbit/s{batch}{learns}"
+        return f"{self.model} over {LIBRARIES[self.controller]}, {self.link_bps / 1e9:g} Gbit/s{batch}{learns}"
 
 
 def trainings(entries: Sequence[Entry]) -> list[Training]:
@@ -99,7 +99,7 @@ def _training(point: Point, found: Sequence[Seen]) -> Training:
     launched = tuple(rank.node for rank in sorted(point.job.ranks, key=lambda rank: rank.rank))
     return Training(
         model=str(point.value("workload.*.model", "")),
-        library=str(point.value("workload.*.controller", "gloo")),
+        controller=str(point.value("workload.*.controller", "gloo")),
         workers=len(launched),
         timeline=bool(point.value("workload.*.timeline", False)),
         emulated=point.job.compute != "real",
