@@ -118,9 +118,9 @@ def _add_baseline(parser: argparse.ArgumentParser) -> None:
 
 def require_baseline(results: Path, name: str) -> None:
     """Raise StoreError where a night could not be judged, before it is measured."""
-    from orchestrator.analysis.compare import selection
+    from orchestrator.store import baselines
 
-    selection.of_baseline(results, name)
+    baselines.entries(results, name)
 
 
 def judge_sweep(results: Path, baseline: str, sweep: str, *, rule: Rule, folder: Path, status: int, out: TextIO) -> int:
@@ -232,13 +232,13 @@ def _set(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from orchestrator.analysis.compare import selection
     from orchestrator.analysis.compare.comparing import day_text
     from orchestrator.core import layout
+    from orchestrator.store import baselines
 
-    found = selection.baselines(arguments.results)
     rows = [
-        (str(b["name"]), day_text(b.get("set_ns", 0)), str(len(b["runs"])), ", ".join(b.get("of", []))) for b in found
+        (found.name, day_text(found.set_ns), str(len(found.runs)), ", ".join(found.of))
+        for found in baselines.every(arguments.results)
     ]
     print(layout.table(("baseline", "set", "runs", "of"), rows) if rows else f"no baselines in {arguments.results}")
     return 0

@@ -38,9 +38,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def prune(arguments: argparse.Namespace) -> int:
     """Compress and delete captures; gives the exit code."""
-    from orchestrator.analysis.compare import selection
     from orchestrator.core.units import Duration, Size, bytes_text
-    from orchestrator.store import retention, rundir
+    from orchestrator.store import baselines, retention, rundir
 
     policy = retention.Policy(
         compress_after_s=_quantity(arguments.compress_after, "--compress-after", Duration, "2d, 36h"),
@@ -52,7 +51,7 @@ def prune(arguments: argparse.Namespace) -> int:
             "orch prune: no limit is given; accepted: at least one of --compress-after, --drop-after, --keep, such as "
             "--drop-after 14d (none has a default)"
         )
-    held = set() if arguments.baselines_too else set(selection.held(arguments.results))
+    held = set() if arguments.baselines_too else set(baselines.held(arguments.results))
     entries, trouble = _sound(path for path in rundir.folders(arguments.results) if path.resolve() not in held)
     freed = 0
     actions = retention.plan(entries, policy, now_ns=time.time_ns())

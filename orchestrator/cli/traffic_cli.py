@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from orchestrator.cli import traffic_text
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
 
@@ -127,6 +126,7 @@ def _spec(arguments: argparse.Namespace) -> dict[str, Any]:
 def _schedule(arguments: argparse.Namespace) -> int:
     from cross_traffic import schedule
     from cross_traffic.agents import flow_schedule
+    from orchestrator.cli import traffic_text
 
     made = _spec(arguments)
     burst = schedule.BurstShape(**made["burst"]) if made["burst"] else None
@@ -244,6 +244,7 @@ def _check(arguments: argparse.Namespace) -> int:
 def _tell(folder: Path) -> int:
     """Print what a log says; 3 when flows were shed or failed."""
     from orchestrator.analysis.windows import flowlog
+    from orchestrator.cli import traffic_text
 
     log = flowlog.check(folder)
     print(traffic_text.sent(log))

@@ -242,7 +242,7 @@ class Connection:
         try:
             self._on_event(event)
         except Exception as error:  # whoever waits for an answer is told, and so is whoever asks next
-            raise OrchError(f"an event of its agent could not be taken: {type(error).__name__}: {error}") from error
+            raise OrchError(f"handling an event of its agent failed: {type(error).__name__}: {error}") from error
 
     def _sink(self, request: int, payload: bytes) -> None:
         """Hand on a part of an answer; where it cannot be taken, that is the answer, and the agent may stop."""

@@ -40,7 +40,7 @@ def _ready(ready: Ready) -> dict[str, Any]:
 def refused(launch: Launch, error: OrchError | OSError) -> LaunchError:
     """Why a launch does not run: its files could not be put, or it did not start or get ready."""
     if isinstance(error, OSError):
-        return LaunchError(f"{launch.name} cannot be put on the node: {error}", node=launch.node)
+        return LaunchError(f"files of {launch.name} cannot be written on the node: {error}", node=launch.node)
     return LaunchError(
         f"{launch.name} {error.message}" if error.tail or error.argv else f"{launch.name}: {error.message}",
         node=launch.node,

@@ -43,7 +43,10 @@ class Changes:
         client.change(change.name, Deadline.after(CALL_S), undo=undo, apply=apply, sign=sign)
         now = state(client, change)
         if now != wanted:
-            raise TestbedError(f"{change.name} is {now} after the change, not {wanted}", node=change.node)
+            raise TestbedError(
+                f"{change.name} was set to {wanted}, and reads {now}", node=change.node,
+                hint="see whether another program on this host sets it, too",
+            )  # fmt: skip
         self._session.events.write("changed", node=change.node, name=change.name, old=old, new=now)
 
     def undo(self) -> None:
@@ -76,7 +79,10 @@ class Changes:
         client.undo(change.name, Deadline.after(CALL_S))  # one that changed nothing is in the agent's journal, too
         now = state(client, change)
         if now != old:
-            raise TestbedError(f"{change.name} is {now} after it was undone, not {old} as before", node=change.node)
+            raise TestbedError(
+                f"{change.name} was put back to {old}, and reads {now}", node=change.node,
+                hint="see whether another program on this host sets it, too",
+            )  # fmt: skip
         if changed:
             self._session.events.write("restored", node=change.node, name=change.name, value=now)
 

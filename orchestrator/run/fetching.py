@@ -46,7 +46,7 @@ def fetch_run(session: Session, run_folder: Path) -> None:
         name for name in session.watch.lost if name in session.clients and session.testbed.local_folder(name) is None
     ]
     if lost:
-        raise TransportError(f"what {', '.join(lost)} had of the run is not home: {session.watch.lost[lost[0]]}")
+        raise TransportError(f"files of the run are still on {', '.join(lost)}: {session.watch.lost[lost[0]]}")
 
 
 def refuse_without_room(folder: Path, listed: Mapping[str, Sequence[RemoteFile]]) -> None:
@@ -57,7 +57,7 @@ def refuse_without_room(folder: Path, listed: Mapping[str, Sequence[RemoteFile]]
     if promised > free:
         told = ", ".join(sorted(listed))
         raise StoreError(
-            f"the files of {told} are {promised} bytes, and {folder} has room for {free}; nothing of them was fetched",
+            f"the files of {told} are {promised} bytes, and {folder} has room for {free}; none was fetched",
             hint="make room, then `orch recover`",
         )
 

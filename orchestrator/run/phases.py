@@ -280,7 +280,9 @@ class Run:
             strays = residue.left(self.session)
             self.events.write("residue", strays=strays)
             if strays:
-                raise OrchError("processes of the run are left: " + "; ".join(strays), hint="orch clean")
+                raise OrchError(
+                    "processes of the run are still running: " + "; ".join(strays), hint="`orch clean` ends them"
+                )
 
     def _fetch(self) -> None:
         with self.phase("fetch"):

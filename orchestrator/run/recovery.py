@@ -149,7 +149,10 @@ def _experiment_of(entry: Entry) -> tuple[Experiment, Testbed]:
 def _nodes(entry: Entry, known: Set[str]) -> list[str]:
     names = entry.manifest.nodes
     if unknown := set(names) - known:
-        raise StoreError(f"its manifest has the host {min(unknown)!r}, its experiment has not")
+        raise StoreError(
+            f"{entry.run}: its manifest names the host {min(unknown)!r}, its experiment.yaml does not",
+            hint="it is damaged: restore both from a copy",
+        )
     return names
 
 

@@ -32,7 +32,7 @@ def _strays(session: Session) -> list[str]:
 
 
 def _sweep_lost(session: Session) -> list[str]:
-    """Put down what runs on nodes whose agents are gone, on all at once; what could not be put down.
+    """End what runs on nodes whose agents are gone, on all at once; what could not be ended.
 
     One that cannot be reached keeps nobody from the others; it stays lost.
     """
@@ -41,7 +41,7 @@ def _sweep_lost(session: Session) -> list[str]:
     for name, error in swept.items():
         if isinstance(error, OrchError):
             whose = f"{error.node}: " if error.node not in (name, None) else ""  # a jump host's, perhaps
-            session.watch.notes.append(f"{name}: what runs there could not be put down: {whose}{error.message}")
+            session.watch.notes.append(f"{name}: processes of the run could not be ended there: {whose}{error.message}")
     return [line for lines in swept.values() if not isinstance(lines, OrchError) for line in lines]
 
 

@@ -162,7 +162,7 @@ class _Execution:
                 for full in run.session.full():
                     add_note(error, f"{full}: make room there, or name another folder in `work:`")
             except OrchError as second:
-                add_note(error, f"why it failed could not be looked into: {second.message}")
+                add_note(error, f"the last output of its processes could not be fetched: {second.message}")
 
     def _put_back(self, error: Exception | None) -> Exception | None:
         """Unwind; the first error stays the first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.core.errors import OrchError
+from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.units import duration_text
 from orchestrator.experiment import loading, plan
 from orchestrator.experiment.experiment import Experiment
@@ -14,9 +14,8 @@ from orchestrator.run import execute
 from orchestrator.run.observers.progress import Progress
 from orchestrator.study import calibrations, compute_fit
 from orchestrator.study.compute_fit import Fitted, TooSlow
-from workloads.models import catalog
 
-FIRST_SHARE = 0.7  # of the printed iteration: compute, where the catalog has no time to begin from
+FIRST_SHARE = 0.7  # of the printed iteration: the compute that is tried first
 
 Run = Callable[[Experiment, str], float]  # an experiment, and what to call its run: the median iteration in seconds
 
@@ -52,9 +51,8 @@ def _fit(calibration: Calibration, model: str, printed_s: float, run: Run) -> Fi
     def measure(compute_s: float, times: int) -> float:
         return run(_experiment(calibration, model, compute_s, times), f"{model}, {duration_text(compute_s)} of compute")
 
-    known_s = catalog.load(model).compute_s
     try:
-        return compute_fit.fit(printed_s, measure, first_s=known_s if known_s is not None else FIRST_SHARE * printed_s)
+        return compute_fit.fit(printed_s, measure, first_s=FIRST_SHARE * printed_s)
     except TooSlow as error:
         scale = _scale(_experiment(calibration, model, compute_fit.LEAST_S, 1))
         carries = None if error.carries is None else scale * error.carries
@@ -72,7 +70,10 @@ def _scale(experiment: Experiment) -> int:
 def _experiment(calibration: Calibration, model: str, compute_s: float, times: int) -> Experiment:
     """The calibration's experiment with a model and its compute time, at so many times its scale."""
     base, _ = loading.checked(calibration.experiment, calibration.overrides, local=False)
-    (kind,) = plan.resolved_data(base)["workload"]
+    kinds = list(plan.resolved_data(base).get("workload") or ())
+    if len(kinds) != 1 or base.traffic or base.windows:
+        raise ConfigError(f"{calibration.experiment}: accepted: one workload and one window, without cross traffic")
+    (kind,) = kinds
     own = [f"workload.{kind}.model={model}", f"workload.{kind}.compute_time={duration_text(round(compute_s, 6))}"]
     if times > 1:
         own.append(f"testbed.local.scale={_scale(base) * times}")
@@ -91,12 +92,13 @@ def runner(*, results: Path, wait_s: float, progress: Progress, force: bool = Fa
         if outcome.error is not None:
             raise outcome.error
         (window,) = outcome.manifest.windows
-        if not window.valid or window.training[0].p50_s is None:
+        seconds = window.training[0].p50_s if window.valid and window.training else None
+        if seconds is None:
             raise OrchError(
-                f"{outcome.path} does not count: {'; '.join(window.reasons)}",
+                f"{outcome.path} does not count: {'; '.join(window.reasons) or 'no iteration in its window'}",
                 hint="calibrate while nothing else runs on this machine",
             )
-        return window.training[0].p50_s
+        return seconds
 
     return run
 

@@ -53,6 +53,9 @@ def takes_text(takes: Takes) -> str:
 def what_text(study: Study, results: Path) -> str:
     """Everything that a study would measure, sweep by sweep, with what its plans need; nothing is started."""
     lines = [f"study {study.name}: {study.covers}" if study.covers else f"study {study.name}"]
+    if study.calibration is not None:
+        models = ", ".join(study.calibration.iteration_s)
+        lines.append(f"  first: compute of {models} is fitted to this machine, unless it was (`orch calibrate`)")
     total = []
     for definition in study.sweeps:
         batches = list(sweepplan.batches(definition, sweepplan.in_order(definition)))

@@ -47,7 +47,8 @@ class Nights:
     `together` is the share of the nights' variance that moves all points at once. `noisy` is the standard deviation of
     the last point's runs, where it is another than that of others. `persistence` is the correlation of nights that
     follow one another, `tails` draws them from Student's t with 3 degrees of freedom, `drift` is the growth from one
-    night to the next.
+    night to the next. `unlike`: how many times as far the nights of the last point differ as those of the first, points
+    in between in equal ratios about `night`.
     """
 
     points: int = 6
@@ -61,6 +62,7 @@ class Nights:
     persistence: float = 0.0
     tails: bool = False
     drift: float = 0.0
+    unlike: float = 1.0
 
     def drawn(self, random: np.random.Generator) -> list[Pair]:
         """The baseline and one night more; the noisy point is never slower."""
@@ -80,7 +82,8 @@ class Nights:
     def _pair(self, random: np.random.Generator, point: int, common: Floats) -> Pair:
         last = bool(self.noisy) and point == self.points - 1
         own = math.sqrt(1 - self.together) * self._nights(random)
-        nights = self.night * (math.sqrt(self.together) * common + own) + self.drift * np.arange(self.baseline + 1)
+        spread = self.night * self.unlike ** (point / (self.points - 1) - 0.5)
+        nights = spread * (math.sqrt(self.together) * common + own) + self.drift * np.arange(self.baseline + 1)
         nights[-1] += 0.0 if last else math.log(self.slower)
         runs = nights[:, None] + random.normal(0, self.noisy if last else self.run, (self.baseline + 1, self.runs))
         series = [

@@ -30,6 +30,7 @@ _SKEW = "the mean of so few effective samples of skewed times is not normal; the
 _COMMON = "nights that move all points at once are five numbers, whatever the points: more nights find it"
 _TAILS = "outside the model: nights with heavy tails"
 _FOLLOW = "outside the model: five nights in a row look more alike than nights are"
+_UNLIKE = "outside the model: variances of points that steady one another are taken to be alike"
 _DRIFT = "outside the model: it is a slow-down, and is told as one"
 
 
@@ -231,6 +232,7 @@ def _beyond_the_model(settings: Settings) -> Iterator[Row]:
         (Nights(baseline=10, persistence=0.5), "10 nights, 1 % apart, AR 0.5 between nights", _FOLLOW),
         (Nights(night=0.002, drift=0.001), "0.2 % apart, each night 0.1 % slower", _DRIFT),
         (Nights(noisy=0.08), "1 % apart, one point with runs 8 % apart", ""),
+        (Nights(unlike=6.0), "1 % apart in the middle, one point six times as far as another", _UNLIKE),
     ):
         yield _alarm_row(settings, nights, cell, why)
 

@@ -52,7 +52,7 @@ def test_ranks_agree_and_send_as_much_as_theory_says(tmp_path):
     assert set(reduced.values()) == {4 * VGG}, "by its own Timeline each iteration reduces the whole model"
     overlapped = {row["rank"]: row["overlapped"] for row in run.rows("variation")}
     assert set(overlapped) == {-1, 0, 1, 2}
-    assert all(0 < share < 1 for share in overlapped.values()), "rank 0 alone wrote a Timeline, of what all carried out"
+    assert all(0 <= share <= 1 for share in overlapped.values()), "rank 0 alone wrote a Timeline"
 
 
 def test_a_rank_killed_in_its_step_ends_the_run_and_until_then_it_listens_where_it_is_told(tmp_path):

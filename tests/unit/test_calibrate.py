@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import yaml
 from orchestrator.core.errors import ConfigError, OrchError, StoreError
 from orchestrator.core.units import quantity
 from orchestrator.experiment import plan, studyfile
-from orchestrator.study import calibrating, calibrations, compute_fit
+from orchestrator.study import calibrating, calibrations, compute_fit, studytext
 from orchestrator.study.compute_fit import Fitted, TooSlow
 
 STUDIES = Path(__file__).parents[2] / "playbooks/studies"
@@ -167,6 +168,18 @@ def test_the_full_study_calibrates_all_models_and_one_on_a_cluster_none():
     assert full.iteration_s == {model["model"]: model["iteration_s"] for model in salamy["models"]}
     cluster = ["workload.ddp.compute=emulated", "testbed={local: {hosts: 5, link: 25gbit, scale: 100}}"]
     assert studyfile.load(STUDIES / "salamy-cluster.yaml", cluster, quick=True).calibration is None
+
+
+def test_a_study_says_beforehand_that_it_calibrates(tmp_path):
+    text = studytext.what_text(studyfile.load(STUDIES / "salamy.yaml", quick=True), tmp_path)
+    assert "first: compute of resnet50, vgg16 is fitted to this machine, unless it was" in text
+
+
+@pytest.mark.parametrize("experiment", ["a.yaml", "b.yaml"])
+def test_an_experiment_with_traffic_calibrates_nothing(calibration, experiment):
+    loaded = replace(calibration, experiment=STUDIES / "salamy" / experiment)
+    with pytest.raises(ConfigError, match=f"{experiment}: accepted: one workload and one window, without cross"):
+        calibrating.carry_out(loaded, run=Machine().run, progress=Quiet())
 
 
 def test_an_experiment_that_is_not_there_is_named(tmp_path):

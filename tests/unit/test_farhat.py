@@ -12,7 +12,8 @@ from made_traffic import made
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.analysis.traffic.pattern import AGAINST_ORDER, IN_ORDER
 from orchestrator.analysis.windows.learning import Learning
-from orchestrator.papers.farhat import durations, overlapping, proportion, ring_order, to_accuracy
+from orchestrator.core.errors import StoreError
+from orchestrator.papers.farhat import durations, overlapping, page, proportion, ring_order, to_accuracy
 from orchestrator.papers.farhat.published import farhat
 from orchestrator.papers.farhat.trainings import Overlap, Ring, Training, ring
 from orchestrator.report.study.comparison import APART, OUTSIDE, WITHIN
@@ -174,7 +175,12 @@ def test_time_to_accuracy_is_shown_where_something_was_learned(tmp_path):
     finding = farhat().finding("accuracy")
     section = to_accuracy.section([training(), training(emulated=False, learned=(learning,))], finding, tmp_path)
     (row,) = section.tables[0].rows
-    assert row == ("m over Gloo, 2 Gbit/s, 256 samples, real compute", "16", "70.0%", "2 epochs, 20.0 s, 200 MB", "-")
-    assert (len(section.pictures), section.comparisons[0].why) == (1, to_accuracy.NO_VALUE)
+    assert row == ("m over Gloo, 2 Gbit/s, 256 samples, real compute", "16", "70.0%", "1.8 epochs, 17.5 s, 175 MB", "-")
+    assert (len(section.pictures), section.comparisons[0].why) == (2, to_accuracy.NO_VALUE)
     nothing = to_accuracy.section([training()], finding, tmp_path)
     assert (nothing.pictures, nothing.comparisons[0].why) == ((), to_accuracy.EMULATED)
+
+
+def test_runs_without_horovod_give_no_page(tmp_path):
+    with pytest.raises(StoreError, match="none of these runs has a valid, captured window of Horovod"):
+        page.content([], tmp_path)

@@ -102,4 +102,4 @@ def test_fits_and_points_of_congestion_are_shown_with_their_differences():
     none = found["volume over theory, bert-large, websearch"]
     assert (none.ours, none.printed, none.why.startswith("none: ")) == ("-", "28 %", True)
     assert found["bert-large, websearch"].printed == "2.63 Gbit/s"
-    assert "printed at 20.79" in found["needed of what is left, resnet50, iperf"].why
+    assert found["needed of what 21.00 (printed: 20.79) Gbit/s leave, resnet50, iperf"].printed == "68.88 %"

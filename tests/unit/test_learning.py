@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from orchestrator.experiment import sweepfile
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Link, Node, Topology
 from workloads import ddp, horovod, p2p, tensorflow
@@ -156,3 +157,12 @@ def test_what_cannot_be_learned_is_refused(workload, options: dict[str, object],
         **({"strategy": "pair-averaging"} if workload is p2p else MIRRORED if workload is tensorflow else {}),
     }
     assert workload.problems(workload.Config.model_validate(allowed), where) == []
+
+
+def test_the_playbook_learns_from_one_folder_where_its_first_workload_names_one(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "playbooks/sweeps/accuracy.yaml").read_text()
+    (tmp_path / "cifar.yaml").write_text(text.replace("data: gratings", "data: /data/cifar", 1))
+    found = [point.experiment.workload for point in sweepfile.load(tmp_path / "cifar.yaml").points]
+    assert len(found) == 6
+    told = [next(iter(workload.model_dump(exclude_none=True).values())) for workload in found]
+    assert {one["data"] for one in told} == {"/data/cifar"}

@@ -68,11 +68,12 @@ def test_time_is_without_evaluations_and_bytes_are_of_all_hosts() -> None:
     assert found.sent_bytes.tolist() == pytest.approx([2 * 10_500, 2 * 23_000])
 
 
-def test_a_level_is_reached_with_the_first_epoch_that_ends_above_it() -> None:
+def test_a_level_is_reached_on_a_line_between_the_epochs_around_it() -> None:
     found = learning.learning(table("accuracy", ROWS), ITERATIONS, "training", [sent()])
     assert found is not None
     assert found.reached(0.05) == learning.Reached(1, 10.0, 10_500.0)
     assert found.reached(0.8) == learning.Reached(2, 20.0, 23_000.0)
+    assert found.reached(0.45) == learning.Reached(1.5, 15.0, (10_500 + 23_000) / 2)
     assert found.reached(0.81) is None
 
 
@@ -88,14 +89,23 @@ def test_without_evaluations_nothing_was_learned_and_without_a_capture_bytes_are
     assert math.isnan(reached.sent_bytes)
 
 
-def test_the_figure_tells_what_each_level_took() -> None:
+def test_the_figures_tell_what_each_level_took() -> None:
     found = learning.learning(table("accuracy", ROWS), ITERATIONS, "training", [sent(), sent()])
     assert found is not None
-    drawn = accuracy.lines_of([("adam", 1, found)])
-    assert drawn is not None
-    against, over = drawn[0].axes
-    assert against.lines[0].get_ydata().tolist() == pytest.approx([10, 80])
-    assert against.lines[0].get_xdata().tolist() == pytest.approx([0.021, 0.046])
-    assert over.lines[0].get_xdata().tolist() == pytest.approx([10, 20])
-    assert "adam reached 60% after 2 epochs, 20.0 s and 0 MB; adam reached 80% after 2 epochs" in drawn[1]
-    assert accuracy.lines_of([]) is None
+    volume, time = accuracy.volume_lines([("adam", 10, found)]), accuracy.time_lines([("adam", 10, found)])
+    assert volume is not None
+    assert time is not None
+    line, other = (drawn[0].axes[0].lines[0] for drawn in (volume, time))
+    assert line.get_ydata().tolist() == other.get_ydata().tolist() == pytest.approx([10, 80])
+    assert line.get_xdata().tolist() == pytest.approx([0.21, 0.46]), "in MB, multiplied back by the scale"
+    assert other.get_xdata().tolist() == pytest.approx([10, 20])
+    assert "adam reached 60% after 1.7 epochs and 0 MB; adam reached 80% after 2.0 epochs and 0 MB." in volume[1]
+    assert "adam reached 60% after 17.1 s; adam reached 80% after 20.0 s." in time[1]
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    assert accuracy.time_lines([]) is None
+    found = learning.learning(table("accuracy", ROWS), ITERATIONS, "training", [])
+    assert found is not None
+    assert accuracy.volume_lines([("adam", 1, found)]) is None
+    assert accuracy.time_lines([("adam", 1, found)]) is not None

@@ -215,7 +215,7 @@ def test_a_lost_host_keeps_nobody_from_sweeping_the_others(session_on):
     Processes(session).stop(launches, measured_until=time.monotonic())
     assert residue.left(session) == []
     assert set(session.watch.lost) == {"n1"}
-    assert "n1: what runs there could not be put down: jump host gate: no route" in session.watch.notes
+    assert "n1: processes of the run could not be ended there: jump host gate: no route" in session.watch.notes
 
 
 def test_what_a_lost_host_had_is_not_taken_for_fetched(session_on, tmp_path):
@@ -223,7 +223,7 @@ def test_what_a_lost_host_had_is_not_taken_for_fetched(session_on, tmp_path):
     session.testbed.down.add("n1")
     killed(session, "n1")
     residue.left(session)
-    with pytest.raises(TransportError, match="what n1 had of the run is not home"):
+    with pytest.raises(TransportError, match="files of the run are still on n1: "):
         fetch_run(session, tmp_path / "results")
     assert not (tmp_path / "n2" / session.run).exists(), "the other one was fetched, and its folder removed"
 

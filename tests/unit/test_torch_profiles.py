@@ -88,6 +88,23 @@ def test_an_observers_file_without_its_end_tells_what_it_has(recorded: Path) -> 
     assert spans(recorded)["spans"]["bytes"] in ([0, 0, first, 0, 0], [0, 0, 0, last, 0])
 
 
+def test_a_step_is_that_of_the_iteration_that_has_most_of_it(recorded: Path) -> None:
+    """A line is printed after its step, and read after it was printed: the next step has begun by then."""
+    late = 6_000_000
+    output = LaunchOutput(
+        folder=recorded, node="h1", launch="job0-rank0", job="job0", rank=0, window=None, source=None, offset_ns=0
+    )
+    edges = [STEP_NS[0] - 10**7, STEP_NS[0] + late, STEP_NS[1] + late]
+    iterations = {
+        "job": ["job0"] * 2, "rank": [0] * 2, "window_name": [""] * 2, "iteration": [4, 5], "start_ns": edges[:2],
+        "end_ns": edges[1:],
+    }  # fmt: skip
+    found = read_profiles(output, iterations)["spans"]
+    assert found["span"] == ["forward", "backward", "all-reduce", "all-reduce", "step"]
+    assert set(found["iteration"]) == {5}
+    assert found["start_ns"][0] < edges[1]
+
+
 def test_what_is_outside_every_iteration_is_left_out(recorded: Path) -> None:
     assert spans(recorded, start_ns=1, end_ns=2) == spans(recorded.parent / "nothing")
 

@@ -105,7 +105,7 @@ def test_iterations_come_in_the_controllers_time(watch):
 )  # fmt: skip
 def test_a_line_that_is_no_iteration_ends_the_run_in_words(watch, text):
     started(watch, job="j")
-    with pytest.raises(LaunchError, match="h1: p logged what is no iteration"):
+    with pytest.raises(LaunchError, match="h1: p logged a line that is no iteration"):
         line(watch, text)
     assert watch.jobs["j"].iterations == []
 

@@ -13,11 +13,12 @@ import math
 import re
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.core.intervals import Interval
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from workloads.readers import lines
 from workloads.readers.spans import overlap
@@ -49,6 +50,9 @@ class _Event:
     end: int
     args: Mapping[str, Any]
 
+    def moved(self, by_ns: int) -> _Event:
+        return replace(self, begin=self.begin + by_ns, end=self.end + by_ns)
+
 
 @dataclass(frozen=True, slots=True)
 class _Span:
@@ -69,28 +73,42 @@ def read_profiles(output: LaunchOutput, iterations: Columns) -> Mapping[str, Col
     """
     observed = _files(output.folder, ".et.json", ".et.json.gz")
     sizes = {key: size for path in observed for key, size in _tensor_sizes(_text(path))}
-    spans = [
-        replace(span, begin=span.begin + output.offset_ns, end=span.end + output.offset_ns)
-        for path in _files(output.folder, ".pt.trace.json", ".pt.trace.json.gz")
-        for span in _spans(list(_events(_document(path))), sizes)
-    ]
-    spans.sort(key=lambda one: (one.begin, one.end))
-    starts, ends = iterations["start_ns"], iterations["end_ns"]
     inside: dict[int, list[_Span]] = {}
-    for span in spans:
-        place = bisect_right(starts, span.begin) - 1
-        if place >= 0 and span.begin < ends[place]:
-            inside.setdefault(place, []).append(span)
+    for path in _files(output.folder, ".pt.trace.json", ".pt.trace.json.gz"):
+        events = [one.moved(output.offset_ns) for one in _events(_document(path))]
+        steps = sorted((one.begin, one.end) for one in events if one.name.startswith("ProfilerStep#"))
+        for span in _spans(events, sizes):
+            place = _iteration(iterations, _step_of(steps, span))
+            if place is not None:
+                inside.setdefault(place, []).append(span)
     rows: dict[str, list[dict[str, Any]]] = {"spans": [], "overlaps": []}
     for place, found in sorted(inside.items()):
         where = {key: iterations[key][place] for key in ("job", "rank", "window_name", "iteration")}
         rows["spans"] += [
             {**where, "lane": span.lane, "span": span.name, "what": span.what, "peer": -1, "bytes": span.size,
              "sequence": sequence, "start_ns": span.begin, "end_ns": span.end}
-            for sequence, span in enumerate(found)
+            for sequence, span in enumerate(sorted(found, key=lambda one: (one.begin, one.end)))
         ]  # fmt: skip
         rows["overlaps"].append({**where, **overlap((span.lane, span.begin, span.end) for span in found)})
     return {table: {key: [row[key] for row in kept] for key in TABLES[table]} for table, kept in rows.items()}
+
+
+def _step_of(steps: Sequence[Interval], span: _Span) -> Interval:
+    """The profiler's step that a span began in; where there is none, the instant of its beginning."""
+    place = bisect_right(steps, span.begin, key=lambda step: step[0]) - 1
+    if place >= 0 and span.begin < steps[place][1]:
+        return steps[place]
+    return span.begin, span.begin + 1
+
+
+def _iteration(iterations: Columns, step: Interval) -> int | None:
+    """The place of the iteration that has most of a step; what a training prints comes a moment after its step."""
+    starts, ends = iterations["start_ns"], iterations["end_ns"]
+    first = max(0, bisect_right(starts, step[0]) - 1)
+    last = bisect_right(starts, step[1])
+    shares = [(min(ends[place], step[1]) - max(starts[place], step[0]), -place) for place in range(first, last)]
+    most, place = max(shares, default=(0, 0))
+    return -place if most > 0 else None
 
 
 def _files(folder: Path, *endings: str) -> list[Path]:

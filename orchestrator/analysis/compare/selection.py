@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
@@ -15,12 +13,9 @@ from orchestrator.analysis.compare.regression import Pair, RunSeries
 from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.core import safepath
 from orchestrator.core.errors import ConfigError, StoreError, UnsafePath
-from orchestrator.store import atomic, rundir, tables
+from orchestrator.store import baselines, rundir, tables
 from orchestrator.store.rundir import Entry
 from orchestrator.store.window_records import Window
-
-BASELINES = "baselines"
-FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,64 +124,20 @@ def name_of(chosen: Chosen) -> str | None:
 
 def set_baseline(results: Path, name: str, wanted: Sequence[str]) -> Path:
     """Remember what these stand for now under a name; it replaces an older baseline of that name."""
-    if not re.fullmatch(r"[\w-][\w.-]*", name):
-        raise ConfigError(f"{name!r} cannot name a baseline; accepted: letters, digits, '-', '_' and '.'")
+    baselines.check_name(name)
     chosen = choose(results, ",".join(wanted))
     if not chosen.points:
         raise StoreError(f"{chosen.name} holds no valid measurement", tail="\n".join(chosen.left_out))
-    path = results / BASELINES / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     runs = [str(_relative(entry.path, results)) for entry in chosen.entries]
-    record = {"format": FORMAT, "name": name, "set_ns": time.time_ns(), "of": list(wanted), "runs": runs}
-    atomic.write_json(path, record)
-    return path
-
-
-def baselines(results: Path) -> list[dict[str, Any]]:
-    """Every baseline of the store, by name."""
-    return [_baseline(path) for path in sorted((results / BASELINES).glob("*.json"))]
-
-
-def held(results: Path) -> list[Path]:
-    """The folders of all runs that baselines hold, whether they are still there or not."""
-    return [(results / run).resolve() for baseline in baselines(results) for run in baseline["runs"]]
-
-
-def _baseline(path: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is no baseline: {error}", hint="orch baseline set NAME RUN...") from error
-    if not isinstance(record, dict) or not {"name", "runs"} <= record.keys():
-        raise StoreError(f"{path} is no baseline: it names no runs", hint="orch baseline set NAME RUN...")
-    return record
-
-
-def of_baseline(results: Path, name: str) -> list[Entry]:
-    """The runs that a baseline holds; StoreError when there is no such baseline, or not all of its runs any more."""
-    path = results / BASELINES / f"{name}.json"
-    if not path.is_file():
-        known = ", ".join(str(one["name"]) for one in baselines(results)) or "none"
-        raise StoreError(f"no baseline {name!r} in {results}; there are: {known}",
-                         hint=f"orch baseline set {name} RUN|SWEEP...")  # fmt: skip
-    found, gone = [], []
-    for run in _baseline(path)["runs"]:
-        try:
-            found.append(rundir.find(results, str(results / run)))
-        except StoreError:
-            gone.append(run)
-    if gone:
-        raise StoreError(f"baseline {path.stem}: {len(gone)} of its runs are gone: {', '.join(gone[:3])}",
-                         hint="orch baseline set it anew")  # fmt: skip
-    return found
+    return baselines.save(results, name, of=wanted, runs=runs)
 
 
 # Names
 
 
 def _entries(results: Path, wanted: str) -> list[Entry]:
-    if "/" not in wanted and safepath.is_there(results / BASELINES / f"{wanted}.json"):
-        return of_baseline(results, wanted)
+    if baselines.exists(results, wanted):
+        return baselines.entries(results, wanted)
     name, at, day = wanted.rpartition("@")
     if at and name:
         return _of_day(results, name, day)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -160,11 +160,11 @@ def from_tables(capture_flows: Any, flow_packets: Any, *, nodes: Sequence[Node])
             payload_bytes=picked["payload_bytes"] - picked["repeated_bytes"],
             first_ns=picked["first_ns"],
             last_ns=picked["last_ns"],
-            width_ns=bins[0],
-            bin_flow=bins[1],
-            bin_ns=bins[2],
-            bin_wire=bins[3],
-            bin_payload=bins[4],
+            width_ns=bins.width_ns,
+            bin_flow=bins.flow,
+            bin_ns=bins.start_ns,
+            bin_wire=bins.wire,
+            bin_payload=bins.payload,
             begin_ns=int(picked["first_ns"].min()),
             end_ns=int(picked["last_ns"].max()) + 1,
         )
@@ -183,10 +183,18 @@ def _one_place(rows: Mapping[str, Sequence[Any]], origin: Sequence[Any], names: 
     return [row for row, key in enumerate(tuples) if (origin[row], rows["port"][row]) == best[key][1]]
 
 
-def _bins(
-    table: Any, begins: Mapping[tuple[str, str], int], keep: Sequence[int], rows: int
-) -> tuple[int, Ints, Ints, Ints, Ints]:
-    """Width, rows of the kept flows, starts, wire and payload bytes of all bins of these, all of the widest width."""
+class _Bins(NamedTuple):
+    """Bins of one width, in order of time: the row of each one's flow, its start and its bytes."""
+
+    width_ns: int
+    flow: Ints
+    start_ns: Ints
+    wire: Ints
+    payload: Ints
+
+
+def _bins(table: Any, begins: Mapping[tuple[str, str], int], keep: Sequence[int], rows: int) -> _Bins:
+    """All bins of the kept flows, of the widest width that one of them has."""
     import pyarrow.compute as pc
 
     new = np.full(rows + 1, -1, np.int64)
@@ -204,7 +212,7 @@ def _bins(
                       (columns[3] - columns[4])[known]])  # fmt: skip
     flow, start, wire, payload = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(start, kind="stable")
-    return width, flow[order], start[order], wire[order], payload[order]
+    return _Bins(width, flow[order], start[order], wire[order], payload[order])
 
 
 def from_trace(trace: Trace) -> Traffic:

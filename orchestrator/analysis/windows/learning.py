@@ -16,7 +16,7 @@ from orchestrator.analysis.windows.costs import sent_until
 class Reached:
     """What it took until an accuracy was reached: epochs, seconds, bytes of all hosts (NaN where not captured)."""
 
-    epochs: int
+    epochs: float
     seconds: float
     sent_bytes: float
 
@@ -38,12 +38,19 @@ class Learning:
     loss: Floats
 
     def reached(self, level: float) -> Reached | None:
-        """What it took until the first epoch after which the accuracy was at least this; None where it never was."""
+        """What it took until the accuracy was at least this; None where it was so after no epoch.
+
+        Between the first such epoch and the one before, accuracy is taken to grow linearly.
+        """
         places = np.flatnonzero(self.accuracy >= level)
         if not len(places):
             return None
-        first = places[0]
-        return Reached(int(self.epoch[first]), float(self.seconds[first]), float(self.sent_bytes[first]))
+        last = int(places[0])
+        first = max(last - 1, 0)
+        gain = self.accuracy[last] - self.accuracy[first]
+        part = 1.0 if first == last else float((level - self.accuracy[first]) / gain)
+        of = [float(a[first] + part * (a[last] - a[first])) for a in (self.epoch, self.seconds, self.sent_bytes)]
+        return Reached(*of)
 
 
 def learning(evaluations: Any, iterations: Any, job: str, sent: Sequence[Bins]) -> Learning | None:

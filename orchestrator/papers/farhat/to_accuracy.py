@@ -54,15 +54,15 @@ def _taken(learning: Learning, scale: int) -> list[str]:
         taken = learning.reached(level)
         told.append(
             NOTHING if taken is None
-            else f"{taken.epochs} epochs, {taken.seconds:.1f} s, {taken.sent_bytes * scale / 1e6:,.0f} MB"
+            else f"{taken.epochs:.1f} epochs, {taken.seconds:.1f} s, {taken.sent_bytes * scale / 1e6:,.0f} MB"
         )  # fmt: skip
     return told
 
 
 def _drawn(found: Sequence[Training], folder: Path) -> list[Picture]:
+    named = [(one.label, one.scale, learning) for one in found for learning in one.learned]
     with look():
-        drawn = accuracy.lines_of([(one.label, one.scale, learning) for one in found for learning in one.learned])
-        if drawn is None:
-            return []
-        drawing, caption = drawn
-        return [Picture(name="accuracy", title=TITLE, caption=caption, svg=save(drawing, folder / "accuracy"))]
+        return [
+            Picture(name=name, title=title, caption=caption, svg=save(drawing, folder / name))
+            for name, title, drawing, caption in accuracy.both(named)
+        ]

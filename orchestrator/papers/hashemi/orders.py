@@ -121,14 +121,14 @@ def _compared(found: dict[str, Order], printed: Hashemi) -> list[Comparison]:
                          why="TicTac takes it from waiting, we from what ranks compute; emulated passes hardly differ"),
         _means(f"TAC's mean step is no longer than that of the best chosen order ({best.name})",
                (tac, best), true=not tac.mean_s.low > best.mean_s.high, told="scheduling is near the optimum",
-               printed=training, why="intervals that meet"),
+               printed=training, why="as printed, by intervals that meet"),
         comparison.holds(f"TAC's step varies no more than in that order ({best.name})",
                          true=not varies_more < _LEVEL, ours=f"cv {tac.cv:.1%}, {best.cv:.1%}, p = {varies_more:.2f}",
                          printed="scheduling varies less", source=variation.source,
-                         why="Brown and Forsythe's test at 5 %"),
+                         why="as printed, by Brown and Forsythe's test at 5 %"),
         _means("the order matters: random is slower than TAC", (unordered, tac),
                true=unordered.mean_s.low > tac.mean_s.high, told="the order has a significant impact", printed=step,
-               why="intervals apart"),
+               why="as printed, by intervals apart"),
     ]  # fmt: skip
 
 

@@ -189,10 +189,12 @@ def _drawn(found: Sequence[Curve], folder: Path) -> list[Picture]:
     if not found:
         return []
     models = list(dict.fromkeys(curve.model for curve in found))
+    names = list(dict.fromkeys(curve.name for curve in found))
     with look():
         drawing, panels = figure(len(models), height_in=2.6 * len(models) + 0.4)
         for panel, model in zip(panels, models, strict=True):
-            for number, curve in enumerate(one for one in found if one.model == model):
+            for curve in (one for one in found if one.model == model):
+                number = names.index(curve.name)
                 middle = [count / step.value for count, step in curve.steps.items()]
                 bars = [
                     [at - count / step.high for at, (count, step) in zip(middle, curve.steps.items(), strict=True)],

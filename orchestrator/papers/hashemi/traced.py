@@ -96,8 +96,8 @@ def _drawn(ranks: Sequence[RankActivities], name: str, folder: Path) -> Picture:
         svg = save(drawing, folder / f"trace-{stem}")
     title = f"{name}: {_SHOWN} iterations of every rank (beside Fig 1)"
     caption = (
-        "Each bar is a pass, or the transfer of a bucket or tensor; transfers at the same time lie on each other. The "
-        "rank of a server computes nothing."
+        f"{name[0].upper()}{name[1:]}. Each bar is a pass, or the transfer of a bucket or tensor; transfers at the "
+        "same time lie on each other. The rank of a server computes nothing."
     )
     return Picture(name=f"trace-{stem}", title=title, caption=caption, svg=svg)
 

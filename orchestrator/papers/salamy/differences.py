@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TRADE = "A and B of a fit trade off against each other; times at printed loads are what is held"
 BY_EYE = "the thesis draws its tangents by eye"
+HIGHEST = "at the highest load of each curve, which is not the same"
 UNUSED = "a scale model leaves less of the link unused: packets, round trips and time-outs do not scale"
 
 
@@ -75,10 +76,10 @@ def _most_congested(found: Sequence[Analysed], printed: Salamy) -> Iterator[Comp
         for theirs in printed.most_congested:
             if (theirs.model, theirs.traffic) == (kind.model, kind.traffic) and ours is not None:
                 at = printed.capacity_gbps - theirs.used_gbps
-                why = f"ours at {ours.load_bps / 1e9:.2f} Gbit/s of cross traffic, printed at {at:.2f}"
-                what = f"needed of what is left, {kind.model}, {kind.traffic}"
+                loads = f"{ours.load_bps / 1e9:.2f} (printed: {at:.2f}) Gbit/s"
+                what = f"needed of what {loads} leave, {kind.model}, {kind.traffic}"
                 yield apart(what, 100 * ours.needed_bps / ours.used_bps, 100 * theirs.needed_gbps / theirs.used_gbps,
-                            unit="%", source=theirs.source, why=why)  # fmt: skip
+                            unit="%", source=theirs.source, why=HIGHEST)  # fmt: skip
 
 
 def _spare(found: Sequence[Analysed], printed: Salamy) -> Iterator[Comparison]:

@@ -80,6 +80,6 @@ def _limits(found: Sequence[Measured]) -> Iterator[str]:
     yield "NCCL, and so Horovod's hierarchical reduction, needs GPUs: not here."
     yield (
         "What learns for Fig 8 is a network of 140,000 parameters and ten classes of gratings, made here: its volumes "
-        "are not those of the paper's models on CIFAR-10, and its ratios are of other difficulties."
+        "are not those of the paper's models on CIFAR-10, and its times are those of processors that the workers share."
     )
     yield "A parameter server's chief sends nothing here: each worker drives the servers by a session of its own."

@@ -177,7 +177,7 @@ def _allowed(able: Sequence[str], names: Sequence[str], option: str, node: str) 
     found = tuple(name for name in names if name in able)
     if not found:
         raise TransportError(
-            f"paramiko can do nothing of what {option} allows in the SSH settings",
+            f"{option} in the SSH settings allows no algorithm that paramiko has",
             node=node,
             hint=f"add one of: {', '.join(able)}",
         )

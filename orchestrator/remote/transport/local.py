@@ -25,7 +25,9 @@ class LocalChannel:
         try:
             self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the channel
         except OSError as error:
-            raise TransportError(f"cannot start an agent: {error}", hint="TMPDIR=DIR elsewhere") from error
+            raise TransportError(
+                f"cannot start an agent: {error}", hint="set TMPDIR to a folder with room that this user may write"
+            ) from error
         self._socket, far = socket.socketpair()
         argv = agent_argv(python, sudo=sudo)
         fd = far.fileno()

@@ -25,7 +25,8 @@ def expanded(text: str, hop: Hop) -> str:
     def value(found: re.Match[str]) -> str:
         if found[1] not in values:
             raise TransportError(
-                f"the SSH settings have {found[0]!r} in {text!r}, which is no token", node=hop.target.name
+                f"the SSH settings have {found[0]!r} in {text!r}, which is no token of ssh_config(5)",
+                node=hop.target.name,
             )
         return values[found[1]]()
 

@@ -46,8 +46,8 @@ def drawn(found: Sequence[Found]) -> Any:
     if dots:
         panel.plot(*zip(*dots, strict=True), "o", color=style.INK, markersize=5, label="measured", linestyle="none")
     panel.set_yticks(places, [one.label for one in ordered])
-    panel.invert_yaxis()
+    panel.set_ylim(len(ordered) - 0.4, -0.6)
     panel.set(xlabel="iteration (ms); the line is the prediction's interval")
     panel.set_xlim(left=0)
-    style.legend(panel, columns=5)
+    drawing.legend(loc="outside upper center", ncols=4)  # of the figure: names of settings leave the panel little room
     return drawing

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from orchestrator.analysis.traffic import throughput
-from orchestrator.analysis.traffic.throughput import Bins
+from orchestrator.analysis.traffic.throughput import Bins, Floats
 from orchestrator.analysis.windows import costs, learning
 from orchestrator.analysis.windows.costs import Cost
 from orchestrator.analysis.windows.learning import Learning, Reached
 from orchestrator.report.runs import Run
 from orchestrator.report.style import LINES, SERIES, SOFT, figure, legend
+
+Named = tuple[str, int, Learning]  # its name, the scale that bytes are multiplied back by, and what it learned
 
 
 def of_run(run: Run) -> dict[str, Cost]:
@@ -83,48 +86,77 @@ def drawn(runs: Sequence[Run]) -> tuple[Any, str] | None:
     )
 
 
-def held_out(runs: Sequence[Run]) -> tuple[Any, str] | None:
-    """Accuracy on held-out images against bytes sent by all hosts, and over time, a line for each run and job."""
-    return lines_of(
-        [
-            (run.name if len(of) == 1 else f"{run.name}, {job}", run.scale, one)
-            for run in runs
-            for of in [learned(run)]
-            for job, one in of.items()
-        ]
-    )
+def over_volume(runs: Sequence[Run]) -> tuple[Any, str] | None:
+    """Accuracy on held-out images against bytes sent by all hosts, a line for each run and job."""
+    return volume_lines(_named(runs))
 
 
-def lines_of(named: Sequence[tuple[str, int, Learning]]) -> tuple[Any, str] | None:
-    """The same of lines with their names and the scale that bytes are multiplied back by; None without any."""
-    if not named:
+def over_time(runs: Sequence[Run]) -> tuple[Any, str] | None:
+    """The same over the training time."""
+    return time_lines(_named(runs))
+
+
+def _named(runs: Sequence[Run]) -> list[Named]:
+    return [
+        (run.name if len(of) == 1 else f"{run.name}, {job}", run.scale, one)
+        for run in runs
+        for of in [learned(run)]
+        for job, one in of.items()
+    ]
+
+
+def both(named: Sequence[Named]) -> Iterator[tuple[str, str, Any, str]]:
+    """Against volume and over time: name, title, drawing and caption of each that there is anything to draw of."""
+    for name, title, drawn in (
+        ("accuracy-volume", "Accuracy on held-out images against volume", volume_lines(named)),
+        ("accuracy-time", "Accuracy on held-out images over time", time_lines(named)),
+    ):
+        if drawn is not None:
+            yield name, title, *drawn
+
+
+def volume_lines(named: Sequence[Named]) -> tuple[Any, str] | None:
+    """Accuracy against volume of what was learned; None where nothing was captured of any."""
+    drawn = [
+        (name, one.sent_bytes * scale / 1e6, one) for name, scale, one in named if not np.isnan(one.sent_bytes).all()
+    ]
+    scales = {name: scale for name, scale, _ in named}
+
+    def took(name: str, taken: Reached) -> str:
+        return f"{taken.epochs:.1f} epochs and {taken.sent_bytes * scales[name] / 1e6:,.0f} MB"
+
+    told = "TCP payload of the training without retransmissions, since the run began."
+    return _lines(drawn, "payload sent by all hosts (MB)", told, took)
+
+
+def time_lines(named: Sequence[Named]) -> tuple[Any, str] | None:
+    """Accuracy over time of what was learned."""
+
+    def took(_name: str, taken: Reached) -> str:
+        return f"{taken.seconds:,.1f} s"
+
+    drawn = [(name, one.seconds, one) for name, _, one in named]
+    return _lines(drawn, "training time (s)", "Time without evaluations, mean over ranks.", took)
+
+
+def _lines(
+    drawn: Sequence[tuple[str, Floats, Learning]], label: str, told: str, took: Callable[[str, Reached], str]
+) -> tuple[Any, str] | None:
+    if not drawn:
         return None
-    drawing, (against, over) = figure(2, height_in=4.4)
-    for number, (name, scale, one) in enumerate(named):
+    drawing, (panel,) = figure(height_in=2.7)
+    for number, (name, at, one) in enumerate(drawn):
         look = {"color": SERIES[number % len(SERIES)], "linestyle": LINES[number // len(SERIES) % len(LINES)]}
-        style = {**look, "linewidth": 1.1, "marker": ".", "markersize": 5}
-        against.plot(one.sent_bytes * scale / 1e6, one.accuracy * 100, label=name, **style)
-        over.plot(one.seconds, one.accuracy * 100, **style)
-    for panel in (against, over):
-        for level in costs.LEVELS:
-            panel.axhline(level * 100, color=SOFT, linewidth=0.8, linestyle="--")
-        panel.set(ylabel="accuracy (%)", ylim=(0, 100), xlim=(0, None))
-    against.set(xlabel="payload sent by all hosts (MB)")
-    over.set(xlabel="training time (s)")
-    legend(against)
+        panel.plot(at, one.accuracy * 100, label=name, linewidth=1.1, marker=".", markersize=5, **look)
+    for level in costs.LEVELS:
+        panel.axhline(level * 100, color=SOFT, linewidth=0.8, linestyle="--")
+    panel.set(xlabel=label, ylabel="accuracy (%)", ylim=(0, 100), xlim=(0, None))
+    legend(panel)
     reached = [
-        f"{name} reached {level:.0%} after {_after(taken, scale)}"
-        for name, scale, one in named
+        f"{name} reached {level:.0%} after {took(name, taken)}"
+        for name, _, one in drawn
         for level in costs.LEVELS
         if (taken := one.reached(level)) is not None
     ]
-    told = f" {'; '.join(reached)}." if reached else f" No run reached {costs.LEVELS[0]:.0%}."
-    return drawing, (
-        "On held-out images after each epoch, each looked at by one rank. Time without evaluations, mean over ranks. "
-        f"TCP payload of the training without retransmissions, since the run began.{told}"
-    )
-
-
-def _after(taken: Reached, scale: int) -> str:
-    sent = "" if math.isnan(taken.sent_bytes) else f" and {taken.sent_bytes * scale / 1e6:,.0f} MB"
-    return f"{taken.epochs} epochs, {taken.seconds:,.1f} s{sent}"
+    levels = f" {'; '.join(reached)}." if reached else f" None reached {costs.LEVELS[0]:.0%}."
+    return drawing, f"On held-out images after each epoch, each looked at by one rank. {told}{levels}"

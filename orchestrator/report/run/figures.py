@@ -40,7 +40,8 @@ def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
         ("injection", "Rates of generated cross traffic", schedules.injection),
         ("bytes", "Training bytes an iteration", _bytes),
         ("accuracy", "What accuracy costs", accuracy.drawn),
-        ("held-out", "Accuracy on held-out images", accuracy.held_out),
+        ("accuracy-volume", "Accuracy on held-out images against volume", accuracy.over_volume),
+        ("accuracy-time", "Accuracy on held-out images over time", accuracy.over_time),
         ("collectives", "Collective operations: effective utilization of the link, and time", collectives.utilization),
     ]
     pictures: list[Picture] = []

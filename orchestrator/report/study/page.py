@@ -1,4 +1,4 @@
-"""The page of a study: what was kept, missed and cannot be compared, then every figure and table beside the printed."""
+"""The page of a study: what was kept, missed and cannot be compared, then ours beside the printed, part by part."""
 
 from __future__ import annotations
 

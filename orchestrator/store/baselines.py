@@ -1,0 +1,93 @@
+"""Baselines: runs under a name, a file each, which say by their folders what later runs are compared with."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.core import safepath
+from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.store import atomic, rundir
+from orchestrator.store import manifest as manifests
+from orchestrator.store.rundir import Entry
+
+FOLDER = "baselines"
+FORMAT = 1
+_HINT = "orch baseline set NAME RUN..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What a baseline's file says: the folders of its `runs`, from the store's, and what they were named by (`of`)."""
+
+    format: int = FORMAT
+    name: str
+    set_ns: int = 0
+    of: tuple[str, ...] = ()
+    runs: tuple[str, ...]
+
+
+def check_name(name: str) -> None:
+    """ConfigError for a name that no baseline can have."""
+    if not re.fullmatch(r"[\w-][\w.-]*", name):
+        raise ConfigError(f"{name!r} cannot name a baseline; accepted: letters, digits, '-', '_' and '.'")
+
+
+def save(results: Path, name: str, *, of: Sequence[str], runs: Sequence[str]) -> Path:
+    """Remember these runs under a name from now on; gives the file, which replaces an older baseline of that name."""
+    path = _file(results, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = Baseline(name=name, set_ns=time.time_ns(), of=tuple(of), runs=tuple(runs))
+    atomic.write(path, manifests.encoded(made, indent=1) + b"\n")
+    return path
+
+
+def every(results: Path) -> list[Baseline]:
+    """Every baseline of the store, by name; StoreError for one that cannot be read."""
+    return [_read(path) for path in sorted((results / FOLDER).glob("*.json"))]
+
+
+def held(results: Path) -> list[Path]:
+    """The folders of all runs that baselines hold, whether they are still there or not."""
+    return [(results / run).resolve() for baseline in every(results) for run in baseline.runs]
+
+
+def exists(results: Path, name: str) -> bool:
+    """Whether there is a baseline of this name."""
+    return "/" not in name and safepath.is_there(_file(results, name))
+
+
+def entries(results: Path, name: str) -> list[Entry]:
+    """The runs that a baseline holds; StoreError when there is no such baseline, or not all of its runs any more."""
+    path = _file(results, name)
+    if not path.is_file():
+        known = ", ".join(baseline.name for baseline in every(results)) or "none"
+        raise StoreError(
+            f"no baseline {name!r} in {results}; there are: {known}", hint=f"orch baseline set {name} RUN|SWEEP..."
+        )
+    found, gone = [], []
+    for run in _read(path).runs:
+        try:
+            found.append(rundir.find(results, str(results / run)))
+        except StoreError:
+            gone.append(run)
+    if gone:
+        raise StoreError(
+            f"baseline {name}: {len(gone)} of its runs are gone: {', '.join(gone[:3])}",
+            hint=f"orch baseline set {name} RUN... names others",
+        )
+    return found
+
+
+def _file(results: Path, name: str) -> Path:
+    return results / FOLDER / f"{name}.json"
+
+
+def _read(path: Path) -> Baseline:
+    try:
+        return manifests.decoded(path.read_bytes(), Baseline)
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is no baseline: {error}", hint=_HINT) from error
