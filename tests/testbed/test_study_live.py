@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
 import yaml
 from orch_runs import in_stage, nothing_is_left, orch, small, start, wait_for, write
 
+from orchestrator.core.units import quantity
 from orchestrator.store import index, sweeps
 
 pytestmark = [pytest.mark.testbed, pytest.mark.any_user, pytest.mark.alone, pytest.mark.variants]
 
+PRINTED_S = 0.3
 LOADS = {"a": ["0bit", "3gbit"], "b": ["2gbit", "5gbit"]}
 
 
@@ -39,3 +42,35 @@ def test_a_study_that_is_killed_ends_with_the_same_points_and_a_page(tmp_path):
         assert sorted(measured.measurement.values["traffic.0.iperf.load"] for measured in kept) == sorted(loads)
     assert not list(results.glob("*/*.partial"))
     assert "mobilenet_v2, iperf" in page.read_text()
+
+
+def test_a_study_fits_its_compute_to_this_machine_before_it_measures(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    measure = {"warmup": 2, "iterations": 15, "at_most": "30s"}
+    experiment = small(workload={"ddp": {"model": "resnet50"}}, traffic=None, measure=measure)
+    write(tmp_path, {**experiment, "name": "zero"}, "zero.yaml")
+    del experiment["name"]
+    write(tmp_path, {"name": "a", "axes": {"workload.ddp.model": ["resnet50"]}, "experiment": experiment}, "a.yaml")
+    calibrate = {"experiment": "zero.yaml", "iteration": {"resnet50": f"{PRINTED_S}s"}}
+    file, results = tmp_path / "study.yaml", tmp_path / "results"
+    told = {"name": "s", "paper": "salamy", "calibrate": calibrate, "quick": ["a.yaml"], "full": ["a.yaml"]}
+    file.write_text(yaml.safe_dump(told))
+    arguments = ("salamy", "--quick", "--file", file, "--results", results, "--wait", "5min")
+    status, out, err = orch("study", *arguments, "-o", tmp_path / "page.html")
+    assert status == 0, out + err
+    assert "compute of resnet50 is fitted to this machine first" in out + err
+    (kept,) = (tmp_path / "cache/orch/calibration").glob("*.json")
+    fitted = json.loads(kept.read_text())["models"]["resnet50"]
+    assert fitted["iteration_s"] == pytest.approx(PRINTED_S, rel=0.01)
+    assert fitted["compute_s"] < PRINTED_S
+    runs = {
+        entry.path.name: yaml.safe_load((entry.path / "experiment.yaml").read_text())
+        for entry in index.entries(results)
+    }
+    times = [quantity(run["workload"]["ddp"]["compute_time"])[1] for run in runs.values() if run["name"] == "a"]
+    assert times == [pytest.approx(fitted["compute_s"], abs=1e-6)]
+    assert len(runs) == fitted["runs"] + 1
+    status, out, err = orch("calibrate", *arguments)
+    assert status == 0, out + err
+    assert f"kept in {kept}" in out
+    assert len(index.entries(results)) == len(runs)
