@@ -6,10 +6,10 @@ Started inside fresh user (without root), network, mount, PID, UTS and IPC names
 a descriptor, one end of a SOCK_SEQPACKET pair whose other end only the owner holds. One JSON object a message.
 
     owner:   {"files": {path: text}, "bind": [[source, target]], "limit_s": seconds, "neighbours": {address: mac},
-              "switch": {"ip": [line], "tc": [line], "plain": [device], "ordered": [device]},
+              "switch": {"ip": [line], "tc": [line], "plain": [device]},
               "nodes": [{"name", "device", "folder", "work", "links": [line], "ip": [line], "tc": [line],
-                         "plain": [device], "ordered": [device], "sysctls": {name: value},
-                         "files": {path: [mode, text]}, "sshd": [word], "joins": whether it is a container's}]}
+                         "plain": [device], "sysctls": {name: value}, "files": {path: [mode, text]}, "sshd": [word],
+                         "joins": whether it is a container's}]}
              and for each node that is a container's its network and its mount namespace as ancillary data
     sandbox: {"ready": seconds} or {"error": what, "step": which, "argv": [...], "tail": output, "node": name}
     owner:   {"socket": node}
@@ -34,7 +34,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
     0x00020000, 0x04000000, 0x08000000, 0x20000000, 0x40000000,
@@ -113,51 +113,31 @@ def ethtool(control: socket.socket, device: str, request: bytes) -> bytes:
     return buffer.tobytes()
 
 
-def makes_super_packets(feature: bytes) -> bool:
-    """Whether a feature makes or merges packets larger than the MTU."""
-    return feature.endswith(b"-segmentation") or feature in (b"rx-gro", b"rx-lro", b"rx-gro-list")
-
-
-def feature_bits(control: socket.socket, device: str, wanted: Callable[[bytes], bool]) -> Dict[int, int]:
-    """The features of a device that are wanted, as bits in blocks of 32."""
+def super_packet_bits(control: socket.socket, device: str) -> Dict[int, int]:
+    """The features that make or merge packets larger than the MTU, as bits in blocks of 32."""
     answer = ethtool(control, device, struct.pack("=IIQI", ETHTOOL_GSSET_INFO, 0, 1 << ETH_SS_FEATURES, 0))
     (count,) = struct.unpack_from("=I", answer, 16)
     request = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count) + bytes(count * STRING_BYTES)
     answer = ethtool(control, device, request)[12:]
     blocks = dict.fromkeys(range((count + 31) // 32), 0)
     for bit in range(count):
-        if wanted(answer[bit * STRING_BYTES : (bit + 1) * STRING_BYTES].split(b"\0")[0]):
+        name = answer[bit * STRING_BYTES : (bit + 1) * STRING_BYTES].split(b"\0")[0]
+        if name.endswith(b"-segmentation") or name in (b"rx-gro", b"rx-lro", b"rx-gro-list"):
             blocks[bit // 32] |= 1 << bit % 32
     return blocks
 
 
-def switch_features(devices: Sequence[str], wanted: Callable[[bytes], bool], *, on: bool) -> None:
+def per_packet(devices: Sequence[str]) -> None:
+    """Switch off segmentation and receive offloads, so that frames on the link are no larger than the MTU."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for device in devices:
             try:
-                blocks = feature_bits(control, device, wanted)
-                words = [word for _, bits in sorted(blocks.items()) for word in (bits, bits if on else 0)]
+                blocks = super_packet_bits(control, device)
+                words = [word for block in sorted(blocks) for word in (blocks[block], 0)]
                 ethtool(control, device, struct.pack("=%dI" % (2 + len(words)), ETHTOOL_SFEATURES, len(blocks), *words))
             except OSError as error:
-                what = "cannot switch the offloads of %s: %s" % (device, error.strerror)
+                what = "cannot switch off the offloads of %s: %s" % (device, error.strerror)
                 raise Failed(what, step="offloads") from error
-
-
-def per_packet(devices: Sequence[str], ordered: Sequence[str]) -> None:
-    """Switch off segmentation and receive offloads, so that frames on the link are no larger than the MTU.
-
-    A veth puts a packet into the backlog of the processor that sends it, so packets of one connection that two
-    processors send overtake one another (0.02 to 0.4 % at 1 Gbit/s on two cores). With GRO a device that is `ordered`
-    has one queue of 256 packets, and a largest size of one byte has GRO merge none. Kernels before 5.19 and ip before
-    5.18 cannot do this: there packets go on overtaking.
-    """
-    switch_features(devices, makes_super_packets, on=False)
-    lines = "".join("link set dev %s gro_max_size 1\n" % device for device in ordered)
-    done = subprocess.run(  # noqa: PLW1510  # its status is read below
-        ["ip", "-batch", "-"], input=lines.encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    if done.returncode == 0:
-        switch_features(ordered, lambda feature: feature == b"rx-gro", on=True)
 
 
 def write_sysctls(settings: Dict[str, Any]) -> None:
@@ -247,7 +227,7 @@ def node_init(node: Dict[str, Any], go: int, report: int, waiting: socket.socket
         if not os.read(go, 1):
             return
         batch("ip", node["ip"], step="addresses")
-        per_packet(node["plain"], node["ordered"])
+        per_packet(node["plain"])
         write_sysctls(node["sysctls"])
         batch("tc", node["tc"], step="rate of the link")
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -359,7 +339,7 @@ def build(document: Dict[str, Any], logs: Dict[str, int], joined: "Dict[str, Joi
     for start in starts.values():
         os.write(start["go"], b"g")
         os.close(start["go"])
-    per_packet(document["switch"]["plain"], document["switch"]["ordered"])
+    per_packet(document["switch"]["plain"])
     batch("tc", document["switch"]["tc"], step="rates of the switch's ports")
     for start in starts.values():
         hear_report(start)

@@ -17,7 +17,6 @@ _EVERYWHERE = MappingProxyType(
         "generic-receive-offload": "gro",
     }
 )
-IN_ORDER = "tso off gso off gro on"  # of a local testbed's device that keeps the order of packets
 _SOMEWHERE = MappingProxyType({"large-receive-offload": "lro", "rx-gro-hw": "rx-gro-hw"})
 
 
@@ -30,17 +29,14 @@ def requirements(node: str, needed_by: str) -> list[Requirement]:
     ]
 
 
-def off(kind: str, node: str, device: str, *, local: bool) -> Change:
-    """Have a device's packets be single frames; what its driver does not let anybody change stays.
-
-    So does the GRO of a local testbed's device whose other offloads are off: it merges nothing, and keeps the order.
-    """
+def off(kind: str, node: str, device: str) -> Change:
+    """Have a device's packets be single frames; what its driver does not let anybody change stays."""
 
     def put(state: str) -> list[tuple[str, ...]]:
         return [("ethtool", "-K", device, *state.split())]
 
     def without(state: str) -> str:
-        return state if local and state == IN_ORDER else re.sub(r"\bon\b", "off", state)
+        return re.sub(r"\bon\b", "off", state)
 
     return Change(
         node=node,
@@ -51,16 +47,17 @@ def off(kind: str, node: str, device: str, *, local: bool) -> Change:
         apply=lambda old: put(without(old)),
         undo=put,
         expect=without,
-        sign=lambda old: Sign(read=("ethtool", "-k", device), pattern=_turned_off(old, without(old))),
+        sign=lambda old: Sign(read=("ethtool", "-k", device), pattern=_turned_off(old)),
         shared=True,
     )
 
 
-def _turned_off(old: str, new: str) -> str:
-    """Finds an offload off that was on: one that was off anyway, or stays on, tells nothing."""
-    before, after = (dict(zip(words[::2], words[1::2], strict=True)) for words in (old.split(), new.split()))
-    switched = [name for name, short in (_EVERYWHERE | _SOMEWHERE).items() if before.get(short) != after.get(short)]
-    return rf"^({'|'.join(switched)}): off" if switched else r"(?!)"
+def _turned_off(old: str) -> str:
+    """Finds an offload off that was on: one that was off anyway tells nothing."""
+    words = old.split()
+    states = dict(zip(words[::2], words[1::2], strict=True))
+    was_on = [name for name, short in (_EVERYWHERE | _SOMEWHERE).items() if states.get(short) == "on"]
+    return rf"^({'|'.join(was_on)}): off" if was_on else r"(?!)"
 
 
 def parse(output: str) -> str:

@@ -73,8 +73,7 @@ def requirements(rule: PacketRule, topology: Topology) -> list[Requirement]:
 def changes(rule: PacketRule, topology: Topology) -> list[Change]:
     """Offloads that make one packet of many off on every host, then the rule; a share of 0 is none."""
     node, device = _place(rule, topology)
-    local = topology.kind == "local"
-    switched = [offload_change.off(rule.kind, host.name, host.device, local=local) for host in topology.hosts]
+    switched = [offload_change.off(rule.kind, host.name, host.device) for host in topology.hosts]
     if rule.share == 0:
         return switched
     return [*switched, _rule(rule, node, device, [host.address for host in topology.hosts])]

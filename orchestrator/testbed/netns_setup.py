@@ -28,7 +28,6 @@ WORK = "/run/orch"  # in a node's own tmpfs, where the run's folder of the node 
 SSHD_FOLDER = "/run/orch-sshd"
 DEVICE_NAME_LIMIT = 15  # IFNAMSIZ without the final zero
 MOST_HOSTS = 250  # addresses and their last bytes; an experiment asks for 64 at most
-ORDERED_PACKETS = 128  # that a bucket may let pass at once into a device's queue that keeps them in order: half of it
 CONGESTION = "cubic"
 CONGESTIONS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 SYSCTLS: Mapping[str, int] = MappingProxyType(
@@ -158,16 +157,11 @@ def setup_document(
     rates = {host: rate / spec.scale for host, rate in spec.rates.items() if not math.isinf(rate)}
     ports = {link.host: link.switch_port for link in plan.links}
 
-    buckets = {
-        host: bucket(rate, queue_s=spec.queue_s, mtu=spec.mtu, offloads=spec.offloads) for host, rate in rates.items()
-    }
-
     def shape(host: str, device: str) -> list[str]:
-        return [f"qdisc replace dev {device} root {' '.join(buckets[host].arguments)}"] if host in buckets else []
-
-    def ordered(host: str, device: str) -> list[str]:
-        slow = host in buckets and buckets[host].depth_bytes <= ORDERED_PACKETS * spec.mtu
-        return [device] if slow and not spec.offloads else []
+        if host not in rates:
+            return []
+        made = bucket(rates[host], queue_s=spec.queue_s, mtu=spec.mtu, offloads=spec.offloads)
+        return [f"qdisc replace dev {device} root {' '.join(made.arguments)}"]
 
     nodes = []
     for i, node in enumerate(plan.nodes, 1):
@@ -177,7 +171,7 @@ def setup_document(
             "folder": str(folders[node.name]),
             "work": node.work,
         }
-        told |= {"links": [], "ip": [], "tc": [], "plain": [], "ordered": [], "sysctls": {}}
+        told |= {"links": [], "ip": [], "tc": [], "plain": [], "sysctls": {}}
         if node.kind == "host":
             port, mac = ports[node.name], _mac(i)
             told["links"] = [
@@ -193,7 +187,6 @@ def setup_document(
             ]
             told["tc"] = shape(node.name, DEVICE)
             told["plain"] = [] if spec.offloads else [DEVICE]
-            told["ordered"] = ordered(node.name, DEVICE)
             told["sysctls"] = dict(spec.sysctls)
         told["joins"] = spec.containers is not None and node.kind == "host"
         told["files"] = _node_files(node, keys, enter=told["joins"])
@@ -207,7 +200,6 @@ def setup_document(
         ],
         "tc": [line for host, port in ports.items() for line in shape(host, port)],
         "plain": [] if spec.offloads else list(ports.values()),
-        "ordered": [device for host, port in ports.items() for device in ordered(host, port)],
     }
     files, binds = _shared_files(plan)
     return {

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
@@ -56,28 +55,6 @@ def test_hosts_reach_one_another_by_name_and_data_lie_on_the_controllers_disk(up
     assert seen.stat().st_uid == os.geteuid()
     assert on(testbed, "h1", "cat /sys/class/net/eth0/mtu").strip() == "4000"
     assert on(testbed, "h1", "ls -A /run/orch") == ""
-
-
-def counted(on, testbed, node):
-    """The TCP and IP counters of a host."""
-    pairs = "awk '{ if (n) { for (i = 2; i <= NF; i++) print $1 name[i], $i; n = 0 } else n = split($0, name) }'"
-    said = on(testbed, node, f"{pairs} /proc/net/netstat /proc/net/snmp")
-    return {name: int(value) for name, value in (line.split() for line in said.splitlines())}
-
-
-@pytest.mark.variants
-def test_packets_of_a_connection_stay_in_order_and_are_not_merged(up, on):
-    """The sender's TCP tells those that overtook from those after a loss, which wait out of order just as well."""
-    testbed = up(2, rate=1e9)
-    before, there = (counted(on, testbed, host) for host in ("h1", "h2"))
-    serve_once(on, testbed, "h2")
-    received = json.loads(on(testbed, "h1", "iperf3 -c h2 -P 4 -t 4 -J"))["end"]["sum_received"]["bytes"]
-    segments = received / 1448
-    assert segments > 1000
-    after = counted(on, testbed, "h1")
-    overtook = sum(after[name] - before[name] for name in ("TcpExt:TCPSACKReorder", "TcpExt:TCPTSReorder"))
-    assert overtook <= 1 + segments / 1e5, f"{overtook} of {segments:.0f}"
-    assert counted(on, testbed, "h2")["Ip:InReceives"] - there["Ip:InReceives"] >= segments
 
 
 def test_a_hosts_first_process_reaps(up, on):

@@ -70,22 +70,6 @@ def test_offloads_stay_only_where_asked_for():
     assert kept["switch"]["plain"] == kept["nodes"][0]["plain"] == []
 
 
-@pytest.mark.parametrize(
-    ("options", "ordered"),
-    [
-        ({"scale": 100}, True),
-        ({"scale": 25}, True),
-        ({"scale": 1}, False),  # bursts of its bucket are longer than the queue
-        ({"rate": math.inf}, False),
-        ({"scale": 100, "offloads": True}, False),
-    ],
-)
-def test_packets_stay_in_order_where_bursts_fit_the_queue_that_keeps_them_so(options, ordered):
-    told = document(spec(**options))
-    assert told["switch"]["ordered"] == (["p-h1", "p-h2", "p-h3"] if ordered else [])
-    assert [node["ordered"] for node in told["nodes"]] == [["eth0"] if ordered else []] * 3 + [[]]
-
-
 def test_no_secret_is_readable_by_others_and_keys_are_new():
     files = document(spec())["nodes"][0]["files"]
     assert {mode for mode, _ in files.values()} == {0o600}

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,15 +179,6 @@ def test_only_receive_offloads_that_the_driver_lets_change_are_switched():
     assert old == "tso on gso on gro on lro on"
     assert change.apply(old) == [("ethtool", "-K", "eth0", "tso", "off", "gso", "off", "gro", "off", "lro", "off")]
     assert change.undo(old) == [("ethtool", "-K", "eth0", *old.split())]
-
-
-@pytest.mark.parametrize(("kind", "left"), [("local", True), ("inventory", False)])
-def test_gro_that_merges_nothing_and_keeps_the_order_stays_on_a_local_testbed(kind, left):
-    (change, *_) = offloads.changes(offloads.Config(state="off"), replace(topology(), kind=kind))
-    old = "tso off gso off gro on"
-    assert change.expect(old) == (old if left else "tso off gso off gro off")
-    sign = change.sign(old).pattern
-    assert bool(re.search(sign, "generic-receive-offload: off", re.MULTILINE)) is not left
 
 
 def test_offloads_are_switched_off_once_for_all_conditions(tmp_path):

@@ -43,8 +43,4 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
-    local = topology.kind == "local"
-    return [
-        offload_change.off(NAME, node.name, node.device, local=local)
-        for node in named_hosts.chosen(config.hosts, topology)
-    ]
+    return [offload_change.off(NAME, node.name, node.device) for node in named_hosts.chosen(config.hosts, topology)]
