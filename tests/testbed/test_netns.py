@@ -91,6 +91,7 @@ def test_frames_are_no_larger_than_the_mtu(up, on):
         assert off.count(f"{name}: off") == 2
 
 
+@pytest.mark.alone  # other tests mount what their containers need
 def test_this_machine_is_not_touched(up, on):
     before = this_machine()
     testbed = up(4)

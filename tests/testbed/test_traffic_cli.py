@@ -61,7 +61,7 @@ def test_a_schedule_is_sent_received_and_checked(tmp_path, port, capfd):
     assert "all acknowledged" in capfd.readouterr().out
     assert main.main(["traffic", "check", str(tmp_path / "log")]) == 0
     told = capfd.readouterr().out
-    assert "Gbit/s requested" in told
+    assert "on the wire, 0.05 requested" in told
     assert re.search(r"[0-9.]+ [mu]s p99", told)
     assert int(counted(tmp_path / "sink", port)["bytes"]) > 4_000_000
 

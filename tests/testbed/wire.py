@@ -31,6 +31,6 @@ def apart(sent, expected):
 
 def pattern_of(run):
     """The only pattern that was seen in the first window."""
-    (job,) = run.views[run.manifest.windows[0].window].jobs
+    (job,) = run.views[run.manifest.windows[0].name].jobs
     (pattern,) = job.patterns
     return pattern
