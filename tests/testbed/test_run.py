@@ -163,7 +163,7 @@ def test_windows_jobs_and_a_tighter_place_in_one_run(tmp_path):
     summary, _ = measured(write(tmp_path, experiment), tmp_path, "--no-report")
     (run,) = summary["runs"]
     quiet, loaded = run["windows"]
-    assert [window["name"] for window in run["windows"]] == ["quiet", "loaded"]
+    assert [window["window"] for window in run["windows"]] == ["quiet", "loaded"]
     for window in run["windows"]:
         counts = {job["job"]: job["iterations"] for job in window["jobs"]}
         assert counts["one"] >= 20
