@@ -12,7 +12,7 @@ from orchestrator.analysis.compare.curves import NO_TRAFFIC, Measured, Series
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.traffic import congestion
 from orchestrator.papers.salamy.published import Factor, Salamy, Scatter, SquareFit
-from orchestrator.report.study.comparison import Comparison, apart, at_least, between, same
+from orchestrator.report.study.comparison import Comparison, apart, at_least, between, near
 from orchestrator.report.study.content import Section
 
 if TYPE_CHECKING:
@@ -76,6 +76,9 @@ def tail(point: Measured) -> float:
     return point.p99_s / point.mean_s - 1
 
 
+SCALED = 0.001  # of a model whose layers were divided by the scale, each rounded to whole parameters
+
+
 def _sizes(series: Sequence[Series], printed: Salamy) -> Iterator[Comparison]:
     for shape in printed.shapes:
         mine = next((one for one in series if one.kind.model == shape.model), None)
@@ -86,7 +89,7 @@ def _sizes(series: Sequence[Series], printed: Salamy) -> Iterator[Comparison]:
         if shape.note:
             yield apart(what, ours, shape.parameters, source=shape.source, why=shape.note)
         else:
-            yield same(what, ours, float(shape.parameters), source=shape.source)
+            yield near(what, ours, float(shape.parameters), within=SCALED, source=shape.source)
 
 
 def _square(series: Sequence[Series], theirs: SquareFit) -> Comparison:
