@@ -10,7 +10,7 @@ from dataclasses import dataclass
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,}) *(?P<info>[^`]*)$")
 _ITEM = re.compile(r"^ *(?:[-*+]|\d+\.) +\S")
 _LINK = re.compile(
-    r"(?P<before>!?\[[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*\]\()(?P<target>[^)\s]+)(?P<after>(?: +\"[^\"]*\")?\))"
+    r"(?P<before>\[[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*\]\()(?P<target>[^)\s]+)(?P<after>\))|(?P<code>`[^`]+`)"
 )
 
 
@@ -86,27 +86,22 @@ def _code_lines(text: str) -> set[int]:
 
 def links(text: str) -> list[str]:
     """The targets of a page's links that are paths, without anchors, as they are written."""
-    found: list[str] = []
+    found: dict[str, None] = {}
 
-    def keep(line: str) -> str:
-        found.extend(match["target"].partition("#")[0] for match in _LINK.finditer(line) if is_path(match["target"]))
-        return line
+    def keep(path: str) -> str:
+        found[path] = None
+        return path
 
-    prose(text, keep)
-    return list(dict.fromkeys(found))
-
-
-def is_path(target: str) -> bool:
-    """Whether a link leads to a file beside the page, and not to an address or an anchor."""
-    return not re.match(r"[a-z][a-z0-9+.-]*:|#|/", target)
+    relinked(text, keep)
+    return list(found)
 
 
 def relinked(text: str, change: Callable[[str], str]) -> str:
-    """The page with the paths of its links changed; anchors stay."""
+    """The page with the paths of its links changed; anchors stay, and so do addresses and what is code."""
 
     def one(match: re.Match[str]) -> str:
-        path, mark, anchor = match["target"].partition("#")
-        if not path or not is_path(match["target"]):
+        path, mark, anchor = (match["target"] or "").partition("#")
+        if not path or re.match(r"[a-z][a-z0-9+.-]*:|/", path):
             return match[0]
         return match["before"] + change(path) + mark + anchor + match["after"]
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = "docs"
 HOME = "README.md"  # of the repository: the page that the site opens with
 ELSEWHERE = "repository"  # below it, files of the repository that pages link to
-ALWAYS = (HOME, "CHANGELOG.md", "results/README.md")
+ALWAYS = (HOME, "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")
 # Pages that other branches bring; each entry goes when its page has come.
 COMING = frozenset(
     f"{name}.md"
