@@ -140,5 +140,5 @@ def test_without_mpirun_nothing_is_started(tmp_path):
     path = write(tmp_path, changed(COLLECTIVE, mpirun="/no/such/mpirun"))
     status, out, err = orch("run", path, "--results", tmp_path / "results", "--json", "--no-report")
     assert status == 1
-    assert "make frameworks" in err
+    assert "orch prepare --only torch" in err
     assert (out, (tmp_path / "results").exists()) == ("", False)
