@@ -27,12 +27,19 @@ from .steps import Refusal, Steps
 
 LEAVE_S = 5.0  # for a runtime to forget a container whose first process has ended, until its client is killed
 LOOK_S = 0.02
-# Removes the container whose id is in a file; one that is not there any more is no error.
+# Removes the container whose id is in a file; one that is not there any more is no error. Where podman makes control
+# groups itself (cgroupfs) it leaves empty ones whose last process has not quite ended.
 REMOVE = """
 [ -s "$0" ] || exit 0
 id=$(cat "$0")
-said=$("$@" rm --force "$id" 2>&1) && exit 0
-case $said in *[Nn]"o such container"*|*"no container with"*) exit 0;; esac
+said=$("$@" rm --force "$id" 2>&1) && said=
+for try in 1 2 3 4 5; do
+    groups=$(find /sys/fs/cgroup -depth -type d -path "*/libpod-$id*" 2>/dev/null)
+    [ "$groups" ] || break
+    rmdir $groups 2>/dev/null && break
+    sleep 0.1
+done
+case $said in ""|*[Nn]"o such container"*|*"no container with"*) exit 0;; esac
 echo "$said"; exit 1
 """
 
