@@ -20,7 +20,7 @@ import yaml
 
 from documentation import markdown, tried
 from orchestrator.cli.main import build_parser, main
-from orchestrator.experiment import experiment, studyfile
+from orchestrator.experiment import experiment, nodesets, studyfile
 from orchestrator.testbed.inventory import Inventory
 from tests.bench.__main__ import BENCHMARKS
 
@@ -158,7 +158,7 @@ def valid(data: dict[str, Any], path: Path) -> bool:
     if "experiment" in data or {"testbed", "measure"} <= data.keys():
         return main(["plan", str(path)]) == 0
     if {"hosts", "link"} <= data.keys():
-        return bool(Inventory.model_validate(data))
+        return bool(Inventory.model_validate(nodesets.expanded(data, [path.parent], where=path.name)))
     rest = {key: value for key, value in REST.items() if key != "workload" or "jobs" not in data}
     return bool(experiment.model().model_validate({**rest, **data}))
 
