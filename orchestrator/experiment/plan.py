@@ -120,7 +120,14 @@ def single(experiment: Experiment, repetition: int) -> RunPlan:
 
 
 def resolved_data(experiment: Experiment) -> dict[str, Any]:
-    """The experiment as data, defaults spelled out: run again, it is the same experiment."""
+    """The experiment as data, defaults spelled out: run again, it is the same experiment, in any allocation."""
+    data = recorded_data(experiment)
+    data["testbed"].get("slurm", {}).pop("allocation", None)
+    return data
+
+
+def recorded_data(experiment: Experiment) -> dict[str, Any]:
+    """The same with what was learned of its hosts, by which its results can be read anywhere."""
     data = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     for key in ("conditions", "jobs", "traffic", "windows", "collect"):
         if not data[key]:
@@ -253,7 +260,7 @@ def _escalations(choice: Choice, source: Source, topology: Topology) -> Iterator
 
 def _requirements(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> tuple[Requirement, ...]:
     needed = dict.fromkeys(_of_parts(experiment, topology, jobs))
-    if topology.kind == "inventory":
+    if topology.kind != "local":
         hosts = dict.fromkeys(requirement.node for requirement in needed)
         needed |= dict.fromkeys(inventory_testbed.requirements(topology, hosts))
     return tuple(needed)
