@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.core import lookup
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import documents
+from orchestrator.experiment import documents, includes, variables
 from orchestrator.experiment.documents import Document, Keys
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
@@ -37,22 +37,29 @@ def validate(document: Document, model: type[M], *, folders: Sequence[Path] | No
 
 def load_experiment(path: Path, options: Sequence[str] = ()) -> tuple[Experiment, Document]:
     """Read an experiment file with its `--set` options, and the inventory file that it names."""
-    return experiment_of(documents.load(path, needs=EXPERIMENT_NEEDS), [path.parent], options)
+    document = includes.load(path, needs=EXPERIMENT_NEEDS)
+    return experiment_of(document, document.folders, options)
 
 
 def experiment_of(
     document: Document, folders: Sequence[Path], options: Sequence[str] = ()
 ) -> tuple[Experiment, Document]:
     """The experiment in a document that was read from files of these folders; files that it names are beside them."""
+    document, options = variables.filled(document, options)
     document = documents.with_overrides(document, options)
     testbed = document.data.get("testbed")
     named = testbed.get("inventory") if isinstance(testbed, dict) else None
     if isinstance(named, str):
-        inventory = documents.load(named_by(document, ("testbed", "inventory"), folders), needs=INVENTORY_NEEDS)
+        inventory = load_inventory(named_by(document, ("testbed", "inventory"), folders))
         validate(inventory, Inventory)
         data = {**document.data, "testbed": {**testbed, "inventory": inventory.data}}
         document = replace(document, data=data, parts={("testbed", "inventory"): inventory})
     return validate(document, experiment_model(), folders=folders), document
+
+
+def load_inventory(path: Path) -> Document:
+    """Read an inventory file, its includes and the defaults of its variables."""
+    return variables.filled(includes.load(path, needs=INVENTORY_NEEDS))[0]
 
 
 def named_by(document: Document, at: Keys, folders: Sequence[Path]) -> Path:
