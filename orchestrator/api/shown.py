@@ -68,8 +68,8 @@ class Compared:
         from orchestrator.report.compare import comparison
 
         points: list[dict[str, Any]] = comparison.data(self.found)["points"]
-        found: pd.DataFrame = pd.DataFrame(points)
-        return found
+        table: pd.DataFrame = pd.DataFrame(points)
+        return table
 
     def page(self, output: str | Path) -> Path:
         """Write an HTML page with the history of every point."""

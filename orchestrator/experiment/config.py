@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.core import lookup
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import documents, includes, variables
+from orchestrator.experiment import documents, includes, nodesets, variables
 from orchestrator.experiment.documents import Document, Keys
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
@@ -54,12 +54,20 @@ def experiment_of(
         validate(inventory, Inventory)
         data = {**document.data, "testbed": {**testbed, "inventory": inventory.data}}
         document = replace(document, data=data, parts={("testbed", "inventory"): inventory})
+    elif isinstance(named, dict):
+        hosts = nodesets.expanded(named, folders, where=document.place(("testbed", "inventory")))
+        document = replace(document, data={**document.data, "testbed": {**testbed, "inventory": hosts}})
     return validate(document, experiment_model(), folders=folders), document
 
 
 def load_inventory(path: Path) -> Document:
-    """Read an inventory file, its includes and the defaults of its variables."""
-    return variables.filled(includes.load(path, needs=INVENTORY_NEEDS))[0]
+    """Read an inventory file: its includes, the defaults of its variables, and its node sets spelled out."""
+    return spelled_out(variables.filled(includes.load(path, needs=INVENTORY_NEEDS))[0])
+
+
+def spelled_out(document: Document) -> Document:
+    """An inventory that has been read, with its node sets spelled out."""
+    return replace(document, data=nodesets.expanded(document.data, document.folders, where=document.name))
 
 
 def named_by(document: Document, at: Keys, folders: Sequence[Path]) -> Path:

@@ -46,4 +46,4 @@ def inventory_or_experiment(path: Path) -> Inventory | Experiment:
     document = includes.load(path, needs=needs)
     if "testbed" in document.data:
         return config.experiment_of(document, document.folders)[0]
-    return config.validate(variables.filled(document)[0], Inventory)
+    return config.validate(config.spelled_out(variables.filled(document)[0]), Inventory)

@@ -117,9 +117,8 @@ def test_an_all_reduce_goes_by_the_algorithm_that_was_asked_for(tmp_path, algori
     as_theory_says(tmp_path, changed(COLLECTIVE, **options))
 
 
-@pytest.mark.parametrize(
-    "experiment", [pytest.param(HOROVOD, marks=pytest.mark.variants), COLLECTIVE], ids=["horovod", "collective"]
-)
+@pytest.mark.variants
+@pytest.mark.parametrize("experiment", [HOROVOD, COLLECTIVE], ids=["horovod", "collective"])
 def test_a_rank_killed_in_its_step_ends_the_run_and_until_then_what_listens_is_known(tmp_path, experiment):
     before = sessions()
     err = killed_in_its_window(tmp_path, experiment, before=partial(listeners.as_known, "mpi"))

@@ -20,7 +20,7 @@ def remedy(environment: str, topology: Topology) -> str:
     """The step that makes an environment where it is missing."""
     if topology.shares_files:
         return f"orch prepare --only {environment}"
-    if topology.kind == "local":
+    if topology.image:
         return "install it in the image, or give the workload the `python` of the image that has it"
     return f"orch prepare TESTBED --only {environment}, and give the workload the `python` that it tells"
 
