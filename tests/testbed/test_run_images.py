@@ -84,6 +84,7 @@ def test_ranks_in_containers_are_measured_as_they_are_without(image, tmp_path):
     assert stopped[0]["max_rss_bytes"] > 5e6
     nothing_is_left(run["run"])
     assert monitors() == []
+    assert not [path for path in folder.rglob("*") if path.name in (".containers", "container.socket")]
 
 
 def test_a_rank_in_a_container_has_its_hosts_network_and_its_images_files(image, tmp_path):
