@@ -212,10 +212,9 @@ def _seen(topology: Topology, inside: Mapping[str, Container]) -> Topology:
 
 
 def _in_container(launch: Launch, inside: Mapping[str, Container]) -> Launch:
-    if not inside:
-        return launch
     # A server of the job may be on a node that has no rank.
-    return contained.wrapped(launch, inside.get(launch.node) or replace(next(iter(inside.values())), gpus=False))
+    given = inside.get(launch.node) or next((replace(other, gpus=False) for other in inside.values()), None)
+    return contained.wrapped(launch, given) if given else launch
 
 
 def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedWindow]:
