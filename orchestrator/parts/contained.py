@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from orchestrator.core import packages
 from orchestrator.parts.launch import Container, Launch, Requirement
 from orchestrator.parts.topology import Topology
 
@@ -42,8 +43,9 @@ def topology_of(topology: Topology, containers: Mapping[str, Container]) -> Topo
 def requirements(needed: Iterable[Requirement], containers: dict[str, Container], *, by: str) -> Iterator[Requirement]:
     """What launches need whose nodes have these containers: the image, and in it programs and modules."""
     for node, container in containers.items():
-        told = "see docs/images.md for what a host needs"
-        yield Requirement(node=node, kind="program", what=_client(container), remedy=told, needed_by=by)
+        client = _client(container)
+        remedy = packages.remedy(client) if client in packages.NAMES else f"install {client} on {node}"
+        yield Requirement(node=node, kind="program", what=client, remedy=remedy, needed_by=by)
         yield Requirement(
             node=node, kind="image", what=container.image, container=container, remedy=_remedy(container), needed_by=by
         )
