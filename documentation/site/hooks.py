@@ -23,8 +23,11 @@ ALWAYS = (HOME, "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")
 # Pages that other branches bring; each entry goes when its page has come.
 COMING = frozenset(
     f"{name}.md"
-    for name in ("slurm", "images", "launchers", "rails-and-rdma", "store", "own-parts", "files")
+    for name in ("rails-and-rdma", "store")
 )  # fmt: skip
+
+LANGUAGES = {".yaml": "yaml", ".py": "python", ".toml": "toml", ".service": "ini", ".timer": "ini", ".csv": "text",
+             ".txt": "text", ".jsonl": "text"}  # fmt: skip
 
 _MARKED = re.compile(r"^( *(?:`{3,}|~{3,}) *[\w+-]+) [^`]*$")
 _log = logging.getLogger("mkdocs.hooks.documentation")
@@ -53,32 +56,40 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in wanted:
         if not path.startswith(f"{DOCS}/"):
             files.append(_page_of(path, config))
-        text = (ROOT / path).read_text(encoding="utf-8") if path.endswith(".md") else ""
+        text = _text_of(path) if path.endswith(".md") else ""
         for target in markdown.links(text):
             linked = markdown.resolved(path, target)
-            if linked not in seen and not linked.startswith(f"{DOCS}/") and (ROOT / linked).is_file():
+            if linked not in seen and not linked.startswith(f"{DOCS}/") and (ROOT / linked).exists():
                 seen.add(linked)
                 wanted.append(linked)
-    for path in sorted((ROOT / DOCS).glob("*/*.ipynb")):
-        uri = uri_of(path.relative_to(ROOT).as_posix())
-        files.append(File.generated(config, uri, content=notebooks.page(path)))
+    for notebook in sorted((ROOT / DOCS).glob("*/*.ipynb")):
+        uri = uri_of(notebook.relative_to(ROOT).as_posix())
+        files.append(File.generated(config, uri, content=notebooks.page(notebook)))
     return files
 
 
 def _page_of(path: str, config: MkDocsConfig) -> File:
-    """A file of the repository as a page of the site."""
-    text = (ROOT / path).read_text(encoding="utf-8")
-    if not path.endswith(".md"):
-        text = f"---\nsearch: {{exclude: true}}\n---\n# {path}\n\n````{_language(path)}\n{text}````\n"
-    elif path == "CHANGELOG.md":
-        text = f"---\nsearch: {{boost: 0.2}}\n---\n{text}"
+    """A file or folder of the repository as a page of the site."""
+    if (ROOT / path).is_dir():
+        inside = sorted(file for file in (ROOT / path).rglob("*") if file.suffix in LANGUAGES and file.is_file())
+        shown = [file.relative_to(ROOT).as_posix() for file in inside]
+        text = f"---\nsearch: {{exclude: true}}\n---\n# {path}\n\n" + "\n".join(
+            f"## {one}\n\n{_code(one)}" for one in shown
+        )
+    elif not path.endswith(".md"):
+        text = f"---\nsearch: {{exclude: true}}\n---\n# {path}\n\n{_code(path)}"
+    else:
+        text = ("---\nsearch: {boost: 0.2}\n---\n" if path == "CHANGELOG.md" else "") + _text_of(path)
     inclusion = InclusionLevel.INCLUDED if path in ALWAYS else InclusionLevel.NOT_IN_NAV
     return File.generated(config, uri_of(path), content=text, inclusion=inclusion)
 
 
-def _language(path: str) -> str:
-    known = {".yaml": "yaml", ".py": "python", ".service": "ini", ".timer": "ini", ".csv": "text", ".txt": "text"}
-    return known.get(Path(path).suffix, "bash")
+def _text_of(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def _code(path: str) -> str:
+    return f"````{LANGUAGES.get(Path(path).suffix, 'bash')}\n{_text_of(path).rstrip()}\n````\n"
 
 
 def uri_of(path: str) -> str:
