@@ -91,7 +91,7 @@ def rank(client, **changes):
         gate=True, env={"MINE": "a b\nc"}, stop=Stop(signals=((signal.SIGTERM, 30.0),), ok=(7,)),
         ready_within_s=60.0, **changes,
     )  # fmt: skip
-    return contained.wrapped(launch, CONTAINER)
+    return contained.wrapped(launch, {client.node.name: CONTAINER})
 
 
 def output(client, name="stdout"):
