@@ -44,6 +44,29 @@ def run_file(
     wait_s = patience(wait)
     experiment, _ = loading.checked(path, overrides, local=local)
     progress = Progress()
+    outcomes = carry_out(experiment, results=results, wait_s=wait_s, force=force, progress=progress, observer=observer)
+    shown = [outcome for outcome in outcomes if outcome.sealed and outcome.manifest.windows]
+    page = _report(shown, progress) if report and shown else None
+    progress.done()
+    told = describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
+    console.tell(told, stream=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        summaries = [describe.run_summary(o.manifest, o.path, outcome=o.manifest.outcome) for o in outcomes]
+        about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
+        console.tell(json.dumps(about))
+    return exitcodes.gravest(map(_code, outcomes))
+
+
+def carry_out(
+    experiment: Experiment,
+    *,
+    results: Path,
+    wait_s: float,
+    progress: Progress,
+    force: bool = False,
+    observer: Observer | None = None,
+) -> list[runner.Outcome]:
+    """Carry out every run of an experiment until one is interrupted; what went wrong with one is told on the way."""
     outcomes: list[runner.Outcome] = []
     runs = plan.build(experiment)
     forced = beforehand.settle(runs[:1], force=force, say=progress.say)
@@ -59,16 +82,7 @@ def run_file(
             console.tell(f"orch: {outcome.error}\n  results: {outcome.path}", stream=sys.stderr)
         if isinstance(outcome.error, Interrupted):
             break
-    shown = [outcome for outcome in outcomes if outcome.sealed and outcome.manifest.windows]
-    page = _report(shown, progress) if report and shown else None
-    progress.done()
-    told = describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
-    console.tell(told, stream=sys.stderr if as_json else sys.stdout)
-    if as_json:
-        summaries = [describe.run_summary(o.manifest, o.path, outcome=o.manifest.outcome) for o in outcomes]
-        about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
-        console.tell(json.dumps(about))
-    return exitcodes.gravest(map(_code, outcomes))
+    return outcomes
 
 
 def run_planned(

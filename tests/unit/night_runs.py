@@ -22,10 +22,13 @@ def write_run(
     results: Path, *, name: str = "nightly", night: int = 0, repetition: int = 1, seed: int | None = None,
     seconds: dict[str, float] | None = None, iterations: int = 100, spread: float = 0.004,
     invalid: tuple[str, ...] = (), sweep: bool = True, rechecked: tuple[str, ...] = (), commit: str = "8e56fa4",
-    also: dict | None = None,
+    also: dict | None = None, recorded: dict[str, np.ndarray] | None = None,
 ) -> Path:  # fmt: skip
-    """A run with one window a point; `seconds` is the level of each, before run-to-run variation."""
-    levels = seconds or {"load0": 0.16, "load8": 0.2}
+    """A run with one window a point; `seconds` is the level of each, before run-to-run variation.
+
+    With `recorded` its iterations are these, in seconds, those of the warm-up among them.
+    """
+    levels = seconds or dict.fromkeys(recorded or {}, 0.0) or {"load0": 0.16, "load8": 0.2}
     random = np.random.default_rng(1000 * night + repetition if seed is None else seed)
     began = BEGAN_NS + night * DAY_NS + repetition * 1_000_000_000
     run = f"{datetime.fromtimestamp(began / 1e9, tz=timezone.utc):%Y%m%dT%H%M%S}000-{repetition:08x}"
@@ -34,8 +37,9 @@ def write_run(
     windows, at = [], 0
     with TableWriter(path / "tables", run=run) as writer:
         for window, level in levels.items():
-            first, last = at + WARMUP, at + WARMUP + iterations - 1
             took = level * np.exp(random.normal(0, spread) + random.normal(0, 0.01, WARMUP + iterations))
+            took = took if recorded is None else recorded[window]
+            first, last = at + WARMUP, at + len(took) - 1
             _add(writer, window, np.arange(at, at + len(took)), took, first)
             windows.append(
                 {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,22 +33,10 @@ class Picture:
 
 def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
     """Every figure that the runs have data for, also written to `folder` as NAME.svg and NAME.pdf."""
-    plain: list[tuple[str, str, Draw]] = [
-        ("iterations", "Iteration time", _iterations),
-        ("cdf", "Distribution of the iteration time", _cdf),
-        ("over-load", "Iteration time over load", lambda runs: over_runs.drawn(over_runs.curves(runs))),
-        ("loads", "Cross traffic: requested and received", _loads),
-        ("injection", "Rates of generated cross traffic", schedules.injection),
-        ("bytes", "Training bytes an iteration", _bytes),
-        ("accuracy", "What accuracy costs", accuracy.drawn),
-        ("accuracy-volume", "Accuracy on held-out images against volume", accuracy.over_volume),
-        ("accuracy-time", "Accuracy on held-out images over time", accuracy.over_time),
-        ("collectives", "Collective operations: effective utilization of the link, and time", collectives.utilization),
-    ]
     pictures: list[Picture] = []
     with look():
-        for name, title, draw in plain:
-            pictures += _made(name, title, draw(runs), folder)
+        for name, (title, drawn) in OF_RUNS.items():
+            pictures += _made(name, title, drawn(runs), folder)
         for number, run in enumerate(runs, start=1):
             suffix = f"-{number}" if len(runs) > 1 else ""
             of_run = f", {run.name}" if len(runs) > 1 else ""
@@ -207,3 +196,25 @@ def _bytes(runs: Sequence[Run]) -> tuple[Any, str] | None:
         drawing,
         "Without retransmissions, mean over ranks, against what the job should send by theory" + multiplied_back(runs),
     )
+
+
+def draw(runs: Sequence[Run], name: str) -> tuple[Any, str] | None:
+    """One of `OF_RUNS` with its caption; None where the runs have no data for it."""
+    with look():
+        return OF_RUNS[name][1](runs)
+
+
+OF_RUNS: Mapping[str, tuple[str, Draw]] = MappingProxyType(  # by name: its title, and what draws it
+    {
+        "iterations": ("Iteration time", _iterations),
+        "cdf": ("Distribution of the iteration time", _cdf),
+        "over-load": ("Iteration time over load", lambda runs: over_runs.drawn(over_runs.curves(runs))),
+        "loads": ("Cross traffic: requested and received", _loads),
+        "injection": ("Rates of generated cross traffic", schedules.injection),
+        "bytes": ("Training bytes an iteration", _bytes),
+        "accuracy": ("What accuracy costs", accuracy.drawn),
+        "accuracy-volume": ("Accuracy on held-out images against volume", accuracy.over_volume),
+        "accuracy-time": ("Accuracy on held-out images over time", accuracy.over_time),
+        "collectives": ("Collective operations: effective utilization of the link, and time", collectives.utilization),
+    }
+)
