@@ -23,7 +23,7 @@ ALWAYS = (HOME, "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")
 # Pages that other branches bring; each entry goes when its page has come.
 COMING = frozenset(
     f"{name}.md"
-    for name in ("slurm", "images", "launchers", "rails-and-rdma", "store", "own-parts", "files", "site")
+    for name in ("slurm", "images", "launchers", "rails-and-rdma", "store", "own-parts", "files")
 )  # fmt: skip
 
 _MARKED = re.compile(r"^( *(?:`{3,}|~{3,}) *[\w+-]+) [^`]*$")
@@ -59,9 +59,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             if linked not in seen and not linked.startswith(f"{DOCS}/") and (ROOT / linked).is_file():
                 seen.add(linked)
                 wanted.append(linked)
-    for path in sorted((ROOT / DOCS).glob("*/*.ipynb")):
-        uri = uri_of(path.relative_to(ROOT).as_posix())
-        files.append(File.generated(config, uri, content=notebooks.page(path)))
+    for notebook in sorted((ROOT / DOCS).glob("*/*.ipynb")):
+        uri = uri_of(notebook.relative_to(ROOT).as_posix())
+        files.append(File.generated(config, uri, content=notebooks.page(notebook)))
     return files
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from orchestrator.analysis.compare.comparing import History
+    from orchestrator.analysis.compare.point_histories import History
     from orchestrator.report.runs import Run
 
 

@@ -88,7 +88,7 @@ def register(commands: Commands) -> None:
 
 
 def _testbed_options(testbed: argparse.ArgumentParser) -> None:
-    testbed.add_argument("--hosts", type=int, default=3, metavar="N", help="number of hosts (3)")
+    testbed.add_argument("--hosts", type=int, metavar="N", help="number of hosts (3; of Slurm 4)")
     testbed.add_argument("--link", default="1gbit", metavar="RATE", help="rate of every link, both ways (1gbit)")
     testbed.add_argument(
         "--runtime",
@@ -98,6 +98,9 @@ def _testbed_options(testbed: argparse.ArgumentParser) -> None:
     )
     testbed.add_argument("--image", metavar="NAME", help="image of hosts that are containers (default: ours)")
     testbed.add_argument("--python", metavar="PROGRAM", help="the image's interpreter (python3)")
+    testbed.add_argument(
+        "--slurm", action="store_true", help="make the hosts nodes of a cluster of Slurm, and print commands to try"
+    )
     options.wait(testbed)
 
 
@@ -115,7 +118,11 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 
 def _testbed(arguments: argparse.Namespace) -> int:
-    from orchestrator.run import execute
+    from orchestrator.core.errors import ConfigError
+    from orchestrator.run import holding
 
-    asked = {key: getattr(arguments, key) for key in ("hosts", "link", "runtime", "image", "python")}
-    return execute.hold_testbed(asked, wait=arguments.wait)
+    if arguments.slurm and arguments.runtime != "namespaces":
+        raise ConfigError("--runtime: hosts of Slurm are namespaces of this machine; accepted: to leave it out")
+    asked = {key: getattr(arguments, key) for key in ("link", "runtime", "image", "python")}
+    asked["hosts"] = arguments.hosts or (4 if arguments.slurm else 3)
+    return holding.hold_testbed(asked, slurm=arguments.slurm, wait=arguments.wait)

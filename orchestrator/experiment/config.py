@@ -17,6 +17,7 @@ from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.mistakes import explained
 from orchestrator.testbed.inventory import Inventory
+from orchestrator.testbed.slurm import job as slurm_job
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -44,7 +45,10 @@ def load_experiment(path: Path, options: Sequence[str] = ()) -> tuple[Experiment
 def experiment_of(
     document: Document, folders: Sequence[Path], options: Sequence[str] = ()
 ) -> tuple[Experiment, Document]:
-    """The experiment in a document that was read from files of these folders; files that it names are beside them."""
+    """The experiment in a document that was read from files of these folders; files that it names are beside them.
+
+    Of a Slurm allocation it says what was learned of it before, if anything: see `with_allocation`.
+    """
     document, options = filevars.filled(document, options)
     document = documents.with_overrides(document, options)
     testbed = document.data.get("testbed")
@@ -68,6 +72,20 @@ def load_inventory(path: Path) -> Document:
 def spelled_out(document: Document) -> Document:
     """An inventory that has been read, with its node sets spelled out."""
     return replace(document, data=nodesets.expanded(document.data, document.folders, where=document.name))
+
+
+def with_allocation(experiment: Experiment) -> Experiment:
+    """An experiment on hosts of Slurm with what those of the allocation that this process is in say of themselves.
+
+    Outside of one it keeps what was learned before. TestbedError where the hosts cannot be asked.
+    """
+    spec = experiment.testbed.slurm
+    if spec is None or not (slurm_job.id_here() or spec.allocation is None):
+        return experiment
+    from orchestrator.testbed.slurm import learning
+
+    learned = spec.model_copy(update={"allocation": learning.learn(spec)})
+    return experiment.model_copy(update={"testbed": experiment.testbed.model_copy(update={"slurm": learned})})
 
 
 def named_by(document: Document, at: Keys, folders: Sequence[Path]) -> Path:

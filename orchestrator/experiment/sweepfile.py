@@ -236,8 +236,7 @@ def _point(
             fitted = units.duration_text(compute_s[given["model"]])
             document = documents.with_value(document, ("workload", kind, "compute_time"), fitted, origin="calibration")
     experiment, document = config.experiment_of(document, folders)
-    if local:
-        experiment = on_this_machine(experiment)
+    experiment = on_this_machine(experiment) if local else config.with_allocation(experiment)
     fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
     resolved = plan.resolved_data(experiment)
     told = {

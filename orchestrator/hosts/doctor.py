@@ -155,7 +155,7 @@ def _hosts(
             print(f"{host}: {error.message}\n    remedy: {error.hint}")
         if answer.warning:
             print(f"{host}: warning: {answer.warning}")
-    if run is not None and topology.kind == "inventory":
+    if run is not None and topology.kind != "local":
         bad += _room(run, {host: answer.machine for host, answer in results.items() if answer.machine is not None})
     return Exit.FAILED if bad else Exit.OK
 
@@ -209,7 +209,7 @@ def _answer(
     client: AgentClient, topology: Topology, requirements: Sequence[Requirement], talks: Mapping[str, Sequence[str]],
     deadline: Deadline,
 ) -> Answer:  # fmt: skip
-    warning = _warning(client, deadline) if topology.kind == "inventory" else ""
+    warning = _warning(client, deadline) if topology.kind != "local" else ""
     storage = images.storage(topology, requirements)
     findings = tuple(client.check(requirements, deadline, storage=storage))
     able = all(finding.found for finding in findings if finding.requirement.what == "ip")

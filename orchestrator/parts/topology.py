@@ -55,16 +55,18 @@ class Topology:
     """The testbed as the plan sees it.
 
     `scale` divides every rate and size (never a duration): a `rate` of 25e9 at scale 100 is set up as 250e6.
-    Hosts of a local testbed may be containers: of `runtime`, and of an `image` that is not ours.
+    Hosts of a local testbed may be containers: of `runtime`, and of an `image` that is not ours. `rights` are those of
+    `parts.launch.PRIVILEGES` that every host grants; None where that is not known before the hosts are asked.
     """
 
-    kind: Literal["local", "inventory"]
+    kind: Literal["local", "inventory", "slurm"]
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
     scale: int = 1
     mtu: int = 1500
     runtime: str = ""
     image: str = ""
+    rights: tuple[str, ...] | None = None
 
     @property
     def shares_files(self) -> bool:
@@ -176,3 +178,9 @@ TCP_IPV4_HEADER_BYTES = 52  # 20 + 20 + 12 of timestamps
 def wire_per_payload(mtu: int) -> float:
     """Layer-2 bytes on the wire for a byte of TCP payload in full segments (IPv4, timestamps on, no FCS)."""
     return (mtu + WIRE_HEADER_BYTES) / (mtu - TCP_IPV4_HEADER_BYTES)
+
+
+def on_wire(counted: float, packets: float, mtu: int) -> float:
+    """Layer-2 bytes of the frames of TCP that a device counted: more than it says where it counts them joined."""
+    payload = counted - packets * (WIRE_HEADER_BYTES + TCP_IPV4_HEADER_BYTES)
+    return max(counted, payload * wire_per_payload(mtu))

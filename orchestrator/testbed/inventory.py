@@ -57,6 +57,7 @@ def _program(value: str) -> str:
     return value
 
 
+Absolute = Annotated[str, AfterValidator(_absolute)]
 Name = Annotated[str, _matching(_NAME, "a name", "at most 63 letters, digits, '.', '-' and '_'")]
 Device = Annotated[str, _matching(_DEVICE, "a network device's name", "one such as ens1f0")]
 SshHost = Annotated[
@@ -96,7 +97,7 @@ class Reach(Model):
     python: str | None = Field(default=None, min_length=1)
     """Python interpreter on the host, 3.8 or later: a name or a path; python3 when left out."""
 
-    work: Annotated[str, AfterValidator(_absolute)] | None = None
+    work: Absolute | None = None
     """Absolute folder on the host under which runs make theirs, each user another; `{uid}` in it is the user's number
     there. /var/tmp/orch-{uid} when left out."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, orch
 
-from orchestrator.cli import main
+from orchestrator.cli import main, shell_cli
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = tuple(

@@ -213,4 +213,11 @@ class Containers:
                     os.unlink(inside.name + ending, dir_fd=place.fd)
         inside.cleared = True
         self.all.remove(inside)
+        self.tidy()
         self.loop.woken = True
+
+    def tidy(self) -> None:
+        """Remove the folder of what tells of containers, unless one is about to write there."""
+        if not self.all:
+            with contextlib.suppress(OSError):
+                os.rmdir(CONTAINERS, dir_fd=self.run_folder.folder.fd)
