@@ -51,6 +51,7 @@ OURS_ALLOWED = {
         "orchestrator.core.lookup",
         "orchestrator.core.packages",
         "orchestrator.parts.packet_rules",
+        "orchestrator.parts.rails",
         "orchestrator.core.remedies",
         "orchestrator.parts.samplers",
         "orchestrator.core.secret_looks",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from orchestrator.analysis.traffic import throughput
 from orchestrator.analysis.windows.judgement import gate
+from orchestrator.parts.protocols import end_name
 from orchestrator.parts.topology import Topology
 from orchestrator.store.window_records import Gate, Window
 
@@ -96,16 +97,17 @@ def courses(
     `schedules` are by source and receiver's address; `iteration_s` is the mean time of the slowest job.
     """
     found = []
-    for source, dst in dict.fromkeys((load.source, load.dst) for load in window.loads):
-        node = topology.node(dst)
-        port = node.device or None
+    for source, dst, rail in dict.fromkeys((load.source, load.dst, load.rail) for load in window.loads):
+        there = topology.node(dst).rails[rail]
+        port = there.device or None
         if not whole(dst, port) or not throughput.captured(packets, node=dst, port=port):
             continue  # the gate of its load says so
         match = {"node": dst, "port": port, "direction": "in", "kind": "cross", "name": source}
-        schedule = schedules.get((source, node.address))
+        schedule = schedules.get((source, there.address))
         found.append(
             course(
-                source, dst, throughput.bins(packets, match), window.span_ns, iteration_s=iteration_s, schedule=schedule
+                source, end_name(dst, rail), throughput.bins(packets, match), window.span_ns, iteration_s=iteration_s,
+                schedule=schedule,
             )
         )  # fmt: skip
     return tuple(found)

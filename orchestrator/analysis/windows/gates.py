@@ -10,12 +10,15 @@ from orchestrator.analysis.windows import portbytes
 from orchestrator.analysis.windows.capture_gates import Capture, judge_captures
 from orchestrator.analysis.windows.clock_gates import Clock, OneWay, judge_clocks, judge_order
 from orchestrator.analysis.windows.conditions import Held, Hits, judge_held, judge_hits
+from orchestrator.analysis.windows.congested import Congestion, judge_congestion
 from orchestrator.analysis.windows.course import Course, judge_courses
 from orchestrator.analysis.windows.judgement import gate
 from orchestrator.analysis.windows.portbytes import PortBytes
+from orchestrator.analysis.windows.railbytes import Carried, judge_rails
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
 from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
 from orchestrator.core.units import span_text
+from orchestrator.parts.protocols import end_name
 from orchestrator.store.window_records import Gate
 
 
@@ -32,6 +35,7 @@ class Tolerances:
     clock_s: float = 0.001  # largest uncertainty of a node's clock against the controller's
     gap_s: float | None = 1.0  # longest time without any received cross traffic of a load
     free_disk_bytes: float = 256e6  # least free space on a node
+    congestion: bool = False  # whether losses and pauses of RDMA make a window invalid; else they are remarked upon
     launch_late_s: float = 0.01  # largest 99th percentile of how late a generated flow starts
     lost_flows: float = 0.001  # largest share of generated flows that fail; none may be shed
     theory: float = 0.02  # largest |sent / theory - 1| of a training's bytes that is not remarked upon
@@ -42,7 +46,10 @@ class Tolerances:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Cross traffic of one source from one host to another, layer-2 bit/s; NaN when no whole capture at `dst`."""
+    """Cross traffic of one source from one host to another over a rail, layer-2 bit/s.
+
+    NaN when there is no whole capture at `dst`.
+    """
 
     source: str
     src: str
@@ -50,6 +57,11 @@ class Load:
     requested_bps: float
     achieved_bps: float
     longest_gap_s: float
+    rail: int = 0
+
+    @property
+    def end(self) -> str:
+        return end_name(self.dst, self.rail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +126,8 @@ class Evidence:
     hits: tuple[Hits, ...] = ()
     held: tuple[Held, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    congestion: tuple[Congestion, ...] = ()
+    rails: tuple[Carried, ...] = ()
     processors: tuple[Processors, ...] = ()
 
 
@@ -134,6 +148,8 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
         *_collectors(evidence),
         *judge_hits(evidence.hits),
         *judge_held(evidence.held),
+        *judge_congestion(evidence.congestion, required=tolerances.congestion),
+        *judge_rails(evidence.rails, tolerances.theory),
         *judge_waiting(evidence.waiting, evidence.processors, tolerances.processor),
     ]
     order = {False: 0, None: 1, True: 2}
@@ -181,9 +197,9 @@ def _sent(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
 
 def _loads(loads: Iterable[Load], tolerances: Tolerances) -> Iterator[Gate]:
     for load in loads:
-        name = f"{load.source} from {load.src} to {load.dst}"
+        name = f"{load.source} from {load.src} to {load.end}"
         if math.isnan(load.achieved_bps):
-            text = f"{name}: there is no whole capture at {load.dst}, so the load that arrived is not known"
+            text = f"{name}: there is no whole capture at {load.end}, so the load that arrived is not known"
             yield gate(
                 "load", None, text, measured=math.nan, limit=tolerances.load, required=tolerances.load is not None
             )
