@@ -20,12 +20,6 @@ DOCS = "docs"
 HOME = "README.md"  # of the repository: the page that the site opens with
 ELSEWHERE = "repository"  # below it, files of the repository that pages link to
 ALWAYS = (HOME, "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")
-# Pages that other branches bring; each entry goes when its page has come.
-COMING = frozenset(
-    f"{name}.md"
-    for name in ("rails-and-rdma", "store")
-)  # fmt: skip
-
 LANGUAGES = {".yaml": "yaml", ".py": "python", ".toml": "toml", ".service": "ini", ".timer": "ini", ".csv": "text",
              ".txt": "text", ".jsonl": "text"}  # fmt: skip
 
@@ -34,19 +28,9 @@ _log = logging.getLogger("mkdocs.hooks.documentation")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Anchors as forges make them; pages that are to come are left out of the navigation."""
+    """Anchors as forges make them."""
     config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
-    config.nav = _present(config.nav)
     return config
-
-
-def _present(entries: Any) -> Any:
-    """The navigation without pages that are to come and are not there yet."""
-    if isinstance(entries, list):
-        return [kept for kept in map(_present, entries) if kept]
-    if isinstance(entries, dict):
-        return {title: kept for title, below in entries.items() if (kept := _present(below))}
-    return entries if entries not in COMING or (ROOT / DOCS / entries).exists() else None
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
