@@ -26,6 +26,7 @@ def page() -> str:
     lines = ["| gate | a window passes when | limit | what to do |", "|---|---|---|---|"]
     for one in entries():
         limit = f"{limits[one['key']]}, by `validity: {{{one['key']}: ...}}`" if "key" in one else one["limit"]
-        judges = one["judges"] if one["required"] else f"{one['judges']} (a remark: it fails no window)"
+        remark = "a remark unless the limit says otherwise" if "key" in one else "a remark: it fails no window"
+        judges = one["judges"] if one["required"] else f"{one['judges']} ({remark})"
         lines.append(f"| `{one['name']}` | {judges} | {limit} | {one['do']} |")
     return "\n".join(lines)
