@@ -69,7 +69,9 @@ def _page_of(path: str, config: MkDocsConfig) -> File:
     """A file of the repository as a page of the site."""
     text = (ROOT / path).read_text(encoding="utf-8")
     if not path.endswith(".md"):
-        text = f"# {path}\n\n````{_language(path)}\n{text}````\n"
+        text = f"---\nsearch: {{exclude: true}}\n---\n# {path}\n\n````{_language(path)}\n{text}````\n"
+    elif path == "CHANGELOG.md":
+        text = f"---\nsearch: {{boost: 0.2}}\n---\n{text}"
     inclusion = InclusionLevel.INCLUDED if path in ALWAYS else InclusionLevel.NOT_IN_NAV
     return File.generated(config, uri_of(path), content=text, inclusion=inclusion)
 
