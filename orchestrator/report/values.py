@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
 MOST_SHOWN = 40  # points of a series; of a longer one a page says what it lies between, and the file has all
+_NUMERIC = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?")
 _HEAD = ("panel", "series", "x", "y", "low", "high")
 
 Row = tuple[str, str, str, str]
@@ -37,6 +39,12 @@ class Series:
     def short(self) -> bool:
         """Whether a page shows every row."""
         return len(self.rows) <= MOST_SHOWN
+
+    @property
+    def between(self) -> str:
+        """What y lies between, where it is numbers."""
+        found = [float(y) for _, y, *_ in self.rows if _NUMERIC.fullmatch(y)]
+        return f"{min(found):.4g} to {max(found):.4g}" if found else ""
 
     @property
     def intervals(self) -> bool:

@@ -54,6 +54,7 @@ def test_a_figure_is_written_with_all_its_numbers(tmp_path):
     assert len(rows) == 100
     assert (rows[9]["x"], rows[9]["y"], rows[9]["series"]) == ("9", "81", "a.b")
     assert not saved.values[0].short
+    assert saved.values[0].between == "0 to 9801"
 
 
 def test_a_report_shows_the_values_of_its_figures_as_text(tmp_path):

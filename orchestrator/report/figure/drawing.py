@@ -15,6 +15,7 @@ from orchestrator.report.figure.tables import HIGH, LOW, Table
 from orchestrator.report.style import beside, errorbars, figure, from_zero, legend, look, save
 
 QUANTILES = ("median", "99th percentile")
+ROOM = 2.0  # above and below what is drawn, on a logarithmic axis
 OVER_RUNS = "Geometric mean over runs with its 95 % interval (Student's t)"
 
 
@@ -72,14 +73,18 @@ def _table(found: Figure) -> Table:
 
 def _flows(found: FlowTimes) -> Any:
     drawing, (panel,) = figure(height_in=2.9)
+    drawn: list[float] = []
     lines = [(curve, at) for curve in found.curves for at in QUANTILES]
     for number, (curve, at) in enumerate(lines):
         bins = [(one.middle_bytes, _shown(found, one, at)) for one in curve.bins]
         known = [(size, estimate) for size, estimate in bins if not math.isnan(estimate.value)]
         label = ", ".join(filter(None, (_label(found, curve.label), at)))
+        drawn += [estimate.value for _, estimate in known]
         if known:
             errorbars(panel, *zip(*known, strict=True), number=number, label=label)
     panel.set(xscale="log", yscale="log", xlabel="size of the flow (bytes)", ylabel=_of_flows(found))
+    if drawn:  # intervals of two runs may reach over many decades: they are cut at the edge
+        panel.set_ylim(min(drawn) / ROOM, max(drawn) * ROOM)
     legend(panel, columns=2)
     return drawing
 
