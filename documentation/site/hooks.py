@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 from pymdownx.slugs import slugify
 
-from documentation import generated, markdown
+from documentation import generated, markdown, notebooks
 
 ROOT = Path(__file__).parents[2]
 DOCS = "docs"
@@ -23,8 +23,7 @@ ALWAYS = (HOME, "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")
 # Pages that other branches bring; each entry goes when its page has come.
 COMING = frozenset(
     f"{name}.md"
-    for name in ("images", "launchers", "rails-and-rdma", "store", "own-parts", "python-api", "files",
-                 "releasing", "site")
+    for name in ("images", "launchers", "rails-and-rdma", "store", "own-parts", "files")
 )  # fmt: skip
 
 _MARKED = re.compile(r"^( *(?:`{3,}|~{3,}) *[\w+-]+) [^`]*$")
@@ -60,6 +59,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             if linked not in seen and not linked.startswith(f"{DOCS}/") and (ROOT / linked).is_file():
                 seen.add(linked)
                 wanted.append(linked)
+    for notebook in sorted((ROOT / DOCS).glob("*/*.ipynb")):
+        uri = uri_of(notebook.relative_to(ROOT).as_posix())
+        files.append(File.generated(config, uri, content=notebooks.page(notebook)))
     return files
 
 
@@ -82,12 +84,12 @@ def uri_of(path: str) -> str:
     if path == HOME:
         return "index.md"
     if path.startswith(f"{DOCS}/"):
-        return path.removeprefix(f"{DOCS}/")
+        return re.sub(r"\.ipynb$", ".md", path.removeprefix(f"{DOCS}/"))
     return f"{ELSEWHERE}/{path}" + ("" if path.endswith(".md") else ".md")
 
 
 def path_of(uri: str) -> str:
-    """The inverse of `uri_of`, for pages of Markdown."""
+    """Where what a page of the site says was written: its links lead from there."""
     if uri == "index.md":
         return HOME
     return uri.removeprefix(f"{ELSEWHERE}/") if uri.startswith(f"{ELSEWHERE}/") else f"{DOCS}/{uri}"

@@ -91,11 +91,13 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     if sweepfile.is_sweep(arguments.file):
         return sweep_cli.plan(arguments)
-    experiment, _ = loading.checked(arguments.file, arguments.overrides, local=arguments.local)
+    experiment, document = loading.checked(arguments.file, arguments.overrides, local=arguments.local)
     runs = plan.build(experiment)
     if arguments.json:
-        print(json.dumps({"runs": [plandata.plan_data(run) for run in runs]}, indent=1))
+        told = plandata.variables_data(document.variables)
+        print(json.dumps({"variables": told, "runs": [plandata.plan_data(run) for run in runs]}, indent=1))
     else:
+        print(plantext.variables_text(document.variables, width=layout.columns()), end="")
         print(plantext.plan_text(runs, verbose=arguments.verbose, width=layout.columns()))
     if arguments.detect:
         from orchestrator.sweep import detecting

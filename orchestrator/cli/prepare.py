@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from orchestrator.cli import init_cli, options, prepare_cli, traffic_cli
+from orchestrator.cli import init_cli, options, prepare_cli, shell_cli, traffic_cli
 from orchestrator.cli.commands import Commands
 
 
@@ -73,11 +72,19 @@ def register(commands: Commands) -> None:
 
     schema = group.add(
         "schema",
-        "print the JSON Schema of experiment files, for editors",
-        action=_schema,
+        "print the JSON Schema of experiment files or other kinds, for editors",
+        action=shell_cli.schema,
         example="orch schema > experiment.schema.json",
     )
-    schema.add_argument("--sweep", action="store_true", help="print that of sweep files")
+    shell_cli.add_schema_options(schema)
+
+    completion = group.add(
+        "completion",
+        "print what completes commands, options and files in a shell",
+        action=shell_cli.completion(commands.parser),
+        example="orch completion bash > ~/.local/share/bash-completion/completions/orch",
+    )
+    shell_cli.add_completion_options(completion)
 
 
 def _testbed_options(testbed: argparse.ArgumentParser) -> None:
@@ -119,12 +126,3 @@ def _testbed(arguments: argparse.Namespace) -> int:
     asked = {key: getattr(arguments, key) for key in ("link", "runtime", "image", "python")}
     asked["hosts"] = arguments.hosts or (4 if arguments.slurm else 3)
     return holding.hold_testbed(asked, slurm=arguments.slurm, wait=arguments.wait)
-
-
-def _schema(arguments: argparse.Namespace) -> int:
-    from orchestrator.experiment import experiment, sweepfile
-
-    model = sweepfile.SweepFile if arguments.sweep else experiment.model()
-    schema = model.model_json_schema(by_alias=True)
-    print(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1))
-    return 0

@@ -58,6 +58,11 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
     return found
 
 
+def _in_containers(workload: Choice, at: tuple[str | int, ...], topology: Topology) -> Iterator[Located]:
+    for problem in container_config.problems(workload.config.container, topology):
+        yield (*at, workload.name, "container", *problem.at), problem
+
+
 def withheld(kind: registry.Kind, choice: Choice, topology: Topology) -> Iterator[Problem]:
     """That a part needs a right which the hosts, as is known beforehand, grant nobody.
 
@@ -70,11 +75,6 @@ def withheld(kind: registry.Kind, choice: Choice, topology: Topology) -> Iterato
             message = f"needs {need.what.partition(' ')[0]} on {need.node}, which a job of Slurm without root has not"
             yield Problem(at=(), message=message, accepted="an experiment without it; docs/slurm.md says what is left")
             return
-
-
-def _in_containers(workload: Choice, at: tuple[str | int, ...], topology: Topology) -> Iterator[Located]:
-    for problem in container_config.problems(workload.config.container, topology):
-        yield (*at, workload.name, "container", *problem.at), problem
 
 
 def is_silent(choice: Choice) -> bool:

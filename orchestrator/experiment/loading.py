@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, documents, fitting, renamed, resolved, sweepfile
+from orchestrator.experiment import config, documents, fitting, includes, renamed, resolved, sweepfile, variables
 from orchestrator.experiment.documents import Document
 from orchestrator.experiment.experiment import Experiment, on_this_machine
 from orchestrator.testbed.inventory import Inventory
@@ -42,7 +42,7 @@ def resolved_text(experiment: Experiment) -> str:
 def inventory_or_experiment(path: Path) -> Inventory | Experiment:
     """What a file is that may be either: an experiment has a `testbed`."""
     needs = f"{config.INVENTORY_NEEDS} (an inventory), or {config.EXPERIMENT_NEEDS} (an experiment)"
-    document = documents.load(path, needs=needs)
+    document = includes.load(path, needs=needs)
     if "testbed" in document.data:
-        return config.with_allocation(config.experiment_of(document, [path.parent])[0])
-    return config.validate(config.spelled_out(document, path), Inventory)
+        return config.with_allocation(config.experiment_of(document, document.folders)[0])
+    return config.validate(config.spelled_out(variables.filled(document)[0]), Inventory)

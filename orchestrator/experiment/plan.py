@@ -181,13 +181,13 @@ def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[Pla
         module = registry.workload(spec.workload.name)
         job = Job(name=spec.name, index=index, ranks=placement.ranks(config.hosts, topology))
         inside = _containers(config, job)
-        seen = _seen(topology, inside)
+        seen, secrets = contained.topology_of(topology, inside), config.env_from or {}
         yield PlannedJob(
             job=job,
             workload=spec.workload.name,
             config=config,
             launches=tuple(
-                _in_container(_with_secrets(_owned(launch, "workload", spec.workload), config.env_from or {}), inside)
+                contained.wrapped(_with_secrets(_owned(launch, "workload", spec.workload), secrets), inside)
                 for launch in module.launches(config, job, seen, seed + index)
             ),
             theory=module.theory(config, job, topology),
@@ -196,17 +196,6 @@ def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[Pla
 
 def _containers(config: Any, job: Job) -> dict[str, Container]:
     return {} if config.container is None else container_config.containers(config.container, job)
-
-
-def _seen(topology: Topology, inside: Mapping[str, Container]) -> Topology:
-    """The testbed as processes in these containers find it."""
-    return contained.topology_of(topology, next(iter(inside.values()))) if inside else topology
-
-
-def _in_container(launch: Launch, inside: Mapping[str, Container]) -> Launch:
-    # A server of the job may be on a node that has no rank.
-    given = inside.get(launch.node) or next((replace(other, gpus=False) for other in inside.values()), None)
-    return contained.wrapped(launch, given) if given else launch
 
 
 def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedWindow]:
@@ -271,7 +260,7 @@ def _of_parts(experiment: Experiment, topology: Topology, jobs: Sequence[Planned
     for planned in jobs:
         module = registry.workload(planned.workload)
         inside = {launch.node: launch.container for launch in planned.launches if launch.container is not None}
-        needed = module.requirements(planned.config, planned.job, _seen(topology, inside))
+        needed = module.requirements(planned.config, planned.job, contained.topology_of(topology, inside))
         yield from contained.requirements(needed, inside, by=planned.workload)
     for window in experiment.all_windows():
         for choice in window.traffic:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.core import alike, layout
 from orchestrator.core.units import bytes_text, duration_text, rate_text
+from orchestrator.core.where import text_of
+from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.plan import PlannedJob, PlannedSource, PlannedWindow, RunPlan
 from orchestrator.parts.launch import Change, Container, Launch
 from orchestrator.parts.topology import Topology
@@ -51,6 +53,12 @@ def plan_text(runs: Sequence[RunPlan], *, verbose: bool = False, width: int | No
     if len(shown) < len(runs):
         text.add(f"... and {len(runs) - len(shown)} more; --verbose lists all")
     return "\n".join(text.lines)
+
+
+def variables_text(variables: Sequence[Variable], *, width: int | None = None) -> str:
+    """The variables of the files that a plan was made from, each with its value; empty where there are none."""
+    told = [f"{one.name} = {text_of(one.value)}" + (" (--set)" if one.origin == "--set" else "") for one in variables]
+    return layout.hanging(f"variables: {', '.join(told)}", width, indent="", rest=_STEP * 2) + "\n" if told else ""
 
 
 def _testbed(text: _Text, run: RunPlan, count: int) -> None:

@@ -17,6 +17,7 @@ from orchestrator.experiment import beforehand, capacity, loading, plan, testbed
 from orchestrator.experiment.experiment import Experiment, on_this_machine
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.hosts import taken
+from orchestrator.parts import registry
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
@@ -49,7 +50,9 @@ class Answer:
 
 
 def examine(target: str | None, *, local: bool) -> int:
-    """Print what is there and what is missing; 0 when nothing is."""
+    """Print what is there and what is missing; 0 when nothing is. Parts that cannot be used are warned of."""
+    for broken in registry.unusable():
+        print(f"warning  the {broken}\n         remedy: another version of that package, or none")
     if target is None:
         return _this_machine()
     found = loading.inventory_or_experiment(Path(target))

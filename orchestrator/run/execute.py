@@ -21,11 +21,13 @@ from orchestrator.experiment.experiment import Experiment
 from orchestrator.run import runner
 from orchestrator.run.observers.observing import Observer
 from orchestrator.run.observers.progress import Progress
+from orchestrator.store import front_page
 from orchestrator.store.records import OfSweep
 
 T = TypeVar("T")
 
 REPORT_S = 600.0
+FRONT_PAGE_S = 60.0
 
 
 def run_file(
@@ -47,6 +49,8 @@ def run_file(
     outcomes = carry_out(experiment, results=results, wait_s=wait_s, force=force, progress=progress, observer=observer)
     shown = [outcome for outcome in outcomes if outcome.sealed and outcome.manifest.windows]
     page = _report(shown, progress) if report and shown else None
+    if page is not None:
+        refresh_front_page(results, progress)
     progress.done()
     told = describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
     console.tell(told, stream=sys.stderr if as_json else sys.stdout)
@@ -120,7 +124,21 @@ def run_planned(
             observer=observer,
         )
 
-    return patiently(attempt, wait_s=wait_s, retry_s=testbeds.place(experiment.testbed).retry_s, progress=progress)
+    outcome = patiently(attempt, wait_s=wait_s, retry_s=testbeds.place(experiment.testbed).retry_s, progress=progress)
+    refresh_front_page(results, progress)
+    return outcome
+
+
+def refresh_front_page(results: Path, progress: Progress) -> None:
+    """Have the store's front page written again, where the store keeps it fresh; if that fails, the run does not."""
+    if front_page.kept_fresh(results):
+        try:
+            done = _orch("site", "--refresh", "--results", str(results), within_s=FRONT_PAGE_S)
+        except subprocess.TimeoutExpired:
+            progress.say(f"  no front page: not written in {FRONT_PAGE_S:.0f} s")
+            return
+        if done.returncode != 0 or done.stderr:
+            progress.say(f"  no front page: {last_lines(done.stderr)}")
 
 
 def patiently(attempt: Callable[[], T], *, wait_s: float, retry_s: float, progress: Progress) -> T:
@@ -144,25 +162,19 @@ def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path | No
     progress.phase("report")
     first = outcomes[0]
     page = first.path.parent / f"report-{first.manifest.run}.html"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "orchestrator.cli.main",
-            "report",
-            *(str(o.path) for o in outcomes),
-            "--output",
-            str(page),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=REPORT_S,
-        check=False,
-    )
+    done = _orch("report", *(str(o.path) for o in outcomes), "--output", str(page), within_s=REPORT_S)
     if done.returncode != 0:
         progress.say(f"  no report: {last_lines(done.stderr)}")
         return None
     return page
+
+
+def _orch(*arguments: str, within_s: float) -> subprocess.CompletedProcess[str]:
+    """A command of ours in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator.cli.main", *arguments], capture_output=True, text=True, timeout=within_s,
+        check=False,
+    )  # fmt: skip
 
 
 def _code(outcome: runner.Outcome) -> Exit:

@@ -22,7 +22,7 @@ from tests.bench.figure import Settings
 
 BENCHMARKS = (
     "start", "reader", "testbed", "samplers", "transport", "overhead", "load", "payload", "variants", "collectors",
-    "logs", "flow_generator", "overload", "nights", "validity", "store", "sweep", "size",
+    "logs", "flow_generator", "overload", "nights", "validity", "store", "site", "sweep", "size",
     "predict", "containers", "slurm",
 )  # fmt: skip
 

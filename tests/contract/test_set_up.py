@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import pytest
 from started import programs, skip_reasons
-from test_parts import ALL, TOPOLOGIES, made
+from test_parts import ALL, made
 
 from orchestrator.core import packages
+from orchestrator.testing import TOPOLOGIES
 from tests import skipping
 
 ROOT = Path(__file__).parents[2]

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
 import re
 import shlex
@@ -29,6 +31,7 @@ PAGES = tried.pages()
 COMMANDS = [command for page in PAGES for command in tried.commands(page)]
 YAML = [block for page in PAGES for block in tried.yaml_blocks(page)]
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+OURS = {"orchestrator", "workloads", "cross_traffic"}
 REST = {  # of an experiment, beside which a part of one is read
     "name": "part",
     "testbed": {"local": {"hosts": 5, "link": "25gbit", "scale": 100}},
@@ -94,6 +97,17 @@ def test_every_block_of_shell_code_is_one_for_bash(page):
         if block.fenced and block.language in tried.SHELL:
             done = subprocess.run(["bash", "-n"], check=False, input=block.text, text=True, capture_output=True)
             assert done.returncode == 0, f"{page}:{block.line}: {done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_of_a_page_is_python_and_imports_what_there_is(page):
+    for block in markdown.blocks((ROOT / page).read_text(encoding="utf-8")):
+        if block.language != "python":
+            continue
+        for node in ast.walk(ast.parse(block.text)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in OURS:
+                module = importlib.import_module(str(node.module))
+                assert [name.name for name in node.names if not hasattr(module, name.name)] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -94,7 +94,7 @@ def answers(hosts, host):
     return False
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def docker(hosts, archive):
     with contextlib.ExitStack() as closing:
         for host in hosts.names:

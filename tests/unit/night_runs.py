@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
 import yaml
 
+from orchestrator.analysis.stats.statistics import summarise
 from orchestrator.store.records import FORMAT
 from orchestrator.store.tables import TableWriter
 
@@ -46,7 +48,8 @@ def write_run(
                     "name": window, "valid": window not in invalid,
                     "iterations": {"training": {"first": first, "last": last}},
                     "reasons": ["cross traffic missed the request"] if window in invalid else [],
-                    "start_ns": began, "end_ns": began + 1, "loads": [], "training": [], "gates": [],
+                    "start_ns": began, "end_ns": began + 1, "loads": [], "gates": [],
+                    "training": [_training(took[WARMUP:])],
                 }
             )  # fmt: skip
             at += len(took)
@@ -71,6 +74,15 @@ def write_run(
     experiment = {"workload": {"ddp": {"model": "resnet50"}}, "windows": [{"name": name} for name in levels]}
     (path / "experiment.yaml").write_text(yaml.safe_dump({**experiment, **(also or {})}))
     return path
+
+
+def _training(seconds):
+    """A job's row as sealing writes it."""
+    found = summarise(seconds)
+    times = {f"{name}{end}_s": getattr(getattr(found, name), which) for name in ("mean", "p50", "p99")
+             for end, which in (("", "value"), ("_low", "low"), ("_high", "high"))}  # fmt: skip
+    finite = {key: value if math.isfinite(value) else None for key, value in times.items()}
+    return {"job": "training", "ranks": RANKS, "iterations": len(seconds), **finite}
 
 
 def sweep_id(night: int) -> str:

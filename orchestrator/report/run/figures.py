@@ -13,7 +13,20 @@ import numpy as np
 
 from orchestrator.report.run import accuracy, collectives, over_runs, over_time, rank_terms, routing, schedules
 from orchestrator.report.runs import Run, multiplied_back
-from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, from_zero, legend, look, save, thinned
+from orchestrator.report.style import (
+    GRID,
+    INK,
+    LINES,
+    SERIES,
+    SOFT,
+    Saved,
+    figure,
+    from_zero,
+    legend,
+    look,
+    save,
+    thinned,
+)
 from orchestrator.report.traffic import trafficfigures
 
 MOST_VIEWED = 3  # runs whose traffic is drawn: seven figures each
@@ -23,12 +36,17 @@ Draw = Callable[[Sequence[Run]], "tuple[Any, str] | None"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A figure in the page: what it shows, how to read it, and its SVG."""
+    """A figure in the page: what it shows, how to read it, and what `style.save` made of it."""
 
     name: str
     title: str
     caption: str
-    svg: str
+    saved: Saved
+
+    @property
+    def svg(self) -> str:
+        """The drawing as an element of the page."""
+        return self.saved.svg
 
 
 def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
@@ -65,7 +83,7 @@ def _views(run: Run) -> Iterator[trafficfigures.Drawn]:
 
 def _made(name: str, title: str, drawn: tuple[Any, str] | None, folder: Path) -> Iterator[Picture]:
     if drawn is not None:
-        yield Picture(name=name, title=title, caption=drawn[1], svg=save(drawn[0], folder / name))
+        yield Picture(name=name, title=title, caption=drawn[1], saved=save(drawn[0], folder / name))
 
 
 def _series(runs: Sequence[Run]) -> Iterator[tuple[Run, Any, str, str, str]]:
