@@ -23,7 +23,7 @@ ALWAYS = (HOME, "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")
 # Pages that other branches bring; each entry goes when its page has come.
 COMING = frozenset(
     f"{name}.md"
-    for name in ("images", "launchers", "rails-and-rdma", "store", "own-parts", "files")
+    for name in ("rails-and-rdma",)
 )  # fmt: skip
 
 _MARKED = re.compile(r"^( *(?:`{3,}|~{3,}) *[\w+-]+) [^`]*$")
@@ -69,7 +69,9 @@ def _page_of(path: str, config: MkDocsConfig) -> File:
     """A file of the repository as a page of the site."""
     text = (ROOT / path).read_text(encoding="utf-8")
     if not path.endswith(".md"):
-        text = f"# {path}\n\n````{_language(path)}\n{text}````\n"
+        text = f"---\nsearch: {{exclude: true}}\n---\n# {path}\n\n````{_language(path)}\n{text}````\n"
+    elif path == "CHANGELOG.md":
+        text = f"---\nsearch: {{boost: 0.2}}\n---\n{text}"
     inclusion = InclusionLevel.INCLUDED if path in ALWAYS else InclusionLevel.NOT_IN_NAV
     return File.generated(config, uri_of(path), content=text, inclusion=inclusion)
 

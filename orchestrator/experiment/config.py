@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.core import lookup
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import documents, includes, nodesets, variables
+from orchestrator.experiment import documents, filevars, includes, nodesets
 from orchestrator.experiment.documents import Document, Keys
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
@@ -49,7 +49,7 @@ def experiment_of(
 
     Of a Slurm allocation it says what was learned of it before, if anything: see `with_allocation`.
     """
-    document, options = variables.filled(document, options)
+    document, options = filevars.filled(document, options)
     document = documents.with_overrides(document, options)
     testbed = document.data.get("testbed")
     named = testbed.get("inventory") if isinstance(testbed, dict) else None
@@ -66,7 +66,7 @@ def experiment_of(
 
 def load_inventory(path: Path) -> Document:
     """Read an inventory file: its includes, the defaults of its variables, and its node sets spelled out."""
-    return spelled_out(variables.filled(includes.load(path, needs=INVENTORY_NEEDS))[0])
+    return spelled_out(filevars.filled(includes.load(path, needs=INVENTORY_NEEDS))[0])
 
 
 def spelled_out(document: Document) -> Document:

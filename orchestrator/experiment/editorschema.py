@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from orchestrator.experiment import experiment, includes, variables
+from orchestrator.experiment import experiment, filevars, includes
 from orchestrator.experiment.studyfile import StudyFile
 from orchestrator.experiment.sweepfile import SweepFile
 from orchestrator.testbed.inventory import Inventory
@@ -33,7 +33,7 @@ def of(kind: str) -> dict[str, Any]:
     a file that includes others lacks, these may have: nothing is required of its top level then.
     """
     found = _with_references(KINDS[kind]().model_json_schema(by_alias=True))
-    found["properties"] = {**found["properties"], includes.KEY: _INCLUDE, variables.KEY: _VARS}
+    found["properties"] = {**found["properties"], includes.KEY: _INCLUDE, filevars.KEY: _VARS}
     required = found.pop("required", [])
     found["if"] = {"not": {"required": [includes.KEY]}}
     found["then"] = {"required": required}
@@ -78,14 +78,14 @@ _INCLUDE = {
 _VARS = {
     "description": "Variables: $name stands for the value, --set name=VALUE sets it.",
     "type": "object",
-    "propertyNames": {"pattern": "^[a-z][a-z0-9_]{0,40}$", "not": {"enum": sorted(variables.RESERVED)}},
+    "propertyNames": {"pattern": "^[a-z][a-z0-9_]{0,40}$", "not": {"enum": sorted(filevars.RESERVED)}},
     "additionalProperties": {
         "anyOf": [
             {"type": ["string", "number", "boolean", "array"]},
             {
                 "type": "object",
                 "properties": {
-                    "type": {"enum": list(variables.TYPES)},
+                    "type": {"enum": list(filevars.TYPES)},
                     "default": {},
                     "help": {"type": "string"},
                 },

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.core import safepath
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.experiment import documents
 from orchestrator.experiment.documents import Document
@@ -77,7 +78,7 @@ def _beside(named: str, path: Path, where: str) -> Path:
     except RuntimeError:  # no such user's home
         given = Path(named)
     found = folder / given
-    if not found.is_file():
+    if not safepath.is_there(found):
         raise ConfigError(f"{where}: no file {shortened(str(found))}; accepted: {_ACCEPTED}")
     says_so = given.is_absolute() or ".." in given.parts
     if not says_so and not found.resolve().is_relative_to(folder.resolve()):

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, documents, fitting, includes, renamed, resolved, sweepfile, variables
+from orchestrator.experiment import config, documents, filevars, fitting, includes, renamed, resolved, sweepfile
 from orchestrator.experiment.documents import Document
 from orchestrator.experiment.experiment import Experiment, on_this_machine
 from orchestrator.testbed.inventory import Inventory
@@ -45,4 +45,4 @@ def inventory_or_experiment(path: Path) -> Inventory | Experiment:
     document = includes.load(path, needs=needs)
     if "testbed" in document.data:
         return config.with_allocation(config.experiment_of(document, document.folders)[0])
-    return config.validate(config.spelled_out(variables.filled(document)[0]), Inventory)
+    return config.validate(config.spelled_out(filevars.filled(document)[0]), Inventory)

@@ -11,7 +11,7 @@ from pydantic import Field
 from orchestrator.core import playbooks
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Model
-from orchestrator.experiment import config, documents, includes, sweepfile, variables
+from orchestrator.experiment import config, documents, filevars, includes, sweepfile
 from orchestrator.experiment.experiment import Name
 from orchestrator.experiment.sweepfile import NO_TIMES, Definition
 
@@ -119,7 +119,7 @@ def find(name: str) -> Path:
 
 def read(path: Path) -> StudyFile:
     """A study file by itself, without its sweeps."""
-    return config.validate(variables.filled(includes.load(path, needs=NEEDS))[0], StudyFile)
+    return config.validate(filevars.filled(includes.load(path, needs=NEEDS))[0], StudyFile)
 
 
 def load(
@@ -134,7 +134,7 @@ def load(
 
     `compute_s` are compute times by model, for points whose compute is emulated and that have no time of their own.
     """
-    document, overrides = variables.filled(includes.load(path, needs=NEEDS), overrides)
+    document, overrides = filevars.filled(includes.load(path, needs=NEEDS), overrides)
     file = config.validate(document, StudyFile)
     version = "quick" if quick else "full"
     found = tuple(

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from orchestrator.core import secret_looks, units, where
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.units import Mistake, Model
-from orchestrator.experiment import config, documents, fitting, includes, matrix, variables
+from orchestrator.experiment import config, documents, filevars, fitting, includes, matrix
 from orchestrator.experiment.axis import Axis
 from orchestrator.experiment.documents import Document, Keys, Variable
 from orchestrator.experiment.experiment import Experiment, Name, on_this_machine
@@ -149,10 +149,10 @@ def load(
     if "experiment" not in document.data and "testbed" in document.data:
         raise ConfigError(f"{path}: is an experiment, not a sweep", hint="name it under `experiment` of a sweep file")
     _refuse_nested(document)
-    document, overrides = variables.filled(document, overrides)
+    document, overrides = filevars.filled(document, overrides)
     file = config.validate(document, SweepFile)
     base, folders = _base(document, file)
-    base, overrides = variables.filled(base, overrides)
+    base, overrides = filevars.filled(base, overrides)
     base = replace(base, data={**base.data, "name": file.name})
     base = documents.with_overrides(base, overrides)
     points = tuple(
@@ -191,7 +191,7 @@ def label(values: Mapping[str, Any]) -> str:
 def _refuse_nested(document: Document) -> None:
     """An experiment that stands in a sweep has the includes and variables of that file."""
     named = document.data.get("experiment")
-    for key in (includes.KEY, variables.KEY):
+    for key in (includes.KEY, filevars.KEY):
         if isinstance(named, dict) and key in named:
             where = f"{document.place(('experiment', key))}: experiment.{key}"
             raise ConfigError(f"{where}: is a file's; accepted: {key} at the top of the sweep, or an experiment file")

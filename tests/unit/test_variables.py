@@ -8,7 +8,7 @@ import pytest
 from experiments import orch
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, experiment, sweepfile, variables
+from orchestrator.experiment import config, experiment, filevars, sweepfile
 from orchestrator.experiment.studyfile import StudyFile
 from orchestrator.experiment.sweepfile import SweepFile
 from orchestrator.testbed.inventory import Inventory
@@ -81,7 +81,7 @@ def test_a_file_without_variables_keeps_its_dollars(tmp_path):
     [
         ("$load}", "$lod}", (), "e.yaml:12:31: traffic.0.iperf.load: no variable is called lod; did you mean load?"),
         ("$load}", '"${}"}', (), "e.yaml:12:31: traffic.0.iperf.load: no variable is called ; accepted: load, model"),
-        ("", "", ("load=12",), "--set load=12: is no rate; accepted: as vars.load at .*e.yaml:3:3"),
+        ("", "", ("load=12",), "--set load=12: is no rate; accepted: a rate, as vars.load at .*e.yaml:3:3 says"),
         ("", "", ("count=1.5",), "--set count=1.5: is no integer"),
         ("", "", ("count=true",), "--set count=true: is no integer"),
         ("", "", ("ranks=h1",), "--set ranks=h1: is no list"),
@@ -95,6 +95,7 @@ def test_a_file_without_variables_keeps_its_dollars(tmp_path):
             "e.yaml:3:3: vars.load: type 'speed' is not known",
         ),
         ("load: 200mbit", "load: {type: rate, default: 5s}", (), "e.yaml:3:3: vars.load: its default '5s' is no rate"),
+        ("load: 200mbit", "load: {type: [rate]}", (), r"e.yaml:3:3: vars.load: type \['rate'\] is not known"),
         ("load: 200mbit", "load: {standard: 5s}", (), "e.yaml:3:10: vars.load.standard: unknown key; accepted: type"),
         ("load: 200mbit", "seed: 3", (), "e.yaml:3:3: vars.seed: is a key of files"),
         ("load: 200mbit", "Load: 3", (), "e.yaml:3:3: vars.Load: is no name of a variable"),
@@ -160,4 +161,4 @@ def test_an_experiment_in_a_sweep_has_those_of_the_sweep(tmp_path, key):
 
 def test_no_variable_can_have_the_name_of_a_key():
     keys = {name for model in (experiment.Experiment, SweepFile, StudyFile, Inventory) for name in model.model_fields}
-    assert {"include", "vars"} | keys <= variables.RESERVED
+    assert {"include", "vars"} | keys <= filevars.RESERVED

@@ -99,7 +99,7 @@ def _of(document: Document, name: str, about: Any) -> _Declared:
         raise _wrong(document, (name, unknown[0]), "unknown key", "type, default, help")
     default = about.get("default")
     kind = about.get("type", _type_of(default))
-    if kind not in _TYPES:
+    if not isinstance(kind, str) or kind not in _TYPES:
         raise _wrong(document, (name,), f"type {kind!r} is not known", f"one of {', '.join(TYPES)}")
     if default is not None and not _TYPES[kind](default):
         raise _wrong(document, (name,), f"its default {default!r} is no {kind}", f"a value of type {kind}")
@@ -125,8 +125,12 @@ def _value(document: Document, name: str, about: _Declared, option: str | None) 
     text = option.partition("=")[2]
     value = text if about.type == "text" else yamltext.parsed(text, origin)[1]
     if not _TYPES[about.type](value):
-        raise ConfigError(f"{origin}: is no {about.type}; accepted: as vars.{name} at {document.place((KEY, name))}")
+        raise ConfigError(f"{origin}: is no {about.type}; accepted: a {about.type}, as {_at(document, name)} says")
     return Variable(name=name, value=value, type=about.type, origin="--set", help=about.help)
+
+
+def _at(document: Document, name: str) -> str:
+    return f"vars.{name} at {document.place((KEY, name))}"
 
 
 def _in_place(document: Document, value: Any, at: Keys, values: Mapping[str, Variable]) -> Any:
