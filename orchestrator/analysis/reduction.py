@@ -82,22 +82,24 @@ def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: 
 def _profile(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Manifest) -> Future[Any] | None:
     """The capture of a host that a flow generator's own traffic passes, once more in short bins."""
     found = tcpdump.captured(output)
-    address = manifest.topology.node(output.node).address
+    if found is None:
+        return None
+    port, files = found
+    addresses, _ = _ends(manifest, output.node, port)
     flows = [
         flow
         for launch in manifest.launches
         if launch.part in GENERATORS
         for flow in launch.flows
-        if address and address in (flow.src, flow.dst)
+        if {flow.src, flow.dst} & set(addresses)
     ]
-    if found is None or not flows:
+    if not flows:
         return None
-    port, files = found
     return pool.submit(
         captures.reduce,
         files,
         port=port,
-        addresses=[address] if address else [],
+        addresses=addresses,
         flows=flows,
         offset_ns=output.offset_ns,
         bin_ns=PROFILE_NS,
@@ -122,20 +124,14 @@ def _capture(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Manifest
     if found is None:
         return None
     port, files = found
-    topology = manifest.topology
-    address = topology.node(output.node).address
-    peers = [
-        topology.node(link.host).address
-        for link in topology.links
-        if (link.switch, link.switch_port) == (output.node, port)
-    ]
+    addresses, peers = _ends(manifest, output.node, port)
     flows = [flow for launch in manifest.launches for flow in launch.flows]
     flows.sort(key=lambda flow: flow.port is None)  # a training names hosts alone, and cross traffic may join the same
     return pool.submit(
         captures.reduce,
         files,
         port=port,
-        addresses=[address] if address else [],
+        addresses=addresses,
         peers=peers,
         flows=flows,
         offset_ns=output.offset_ns,
@@ -143,13 +139,24 @@ def _capture(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Manifest
     )
 
 
+def _ends(manifest: Manifest, node: str, port: str) -> tuple[list[str], list[str]]:
+    """The addresses of a node at a port, and at a switch's port those of the host behind it."""
+    topology = manifest.topology
+    own = [rail.address for rail in topology.node(node).rails if rail.address and rail.device in ("", port)]
+    behind = [link for link in topology.links if (link.switch, link.switch_port) == (node, port)]
+    return own, [
+        rail.address for link in behind for rail in topology.node(link.host).rails if rail.device in ("", link.device)
+    ]
+
+
 def _add_fine(writer: TableWriter, fine: Sequence[tuple[LaunchOutput, Future[Any] | None]], manifest: Manifest) -> None:
-    seen = {}
+    seen = []
     for output, result in fine:
         if result is not None:
-            columns, seen[output.node] = result.result()
+            columns, sighted = result.result()
+            seen.append((output.node, sighted))
             writer.add("flow_packets", columns, node=output.node, launch=output.launch)
-    writer.add("one_way", sightings.one_way(seen, {node.name: node.address for node in manifest.topology.nodes}))
+    writer.add("one_way", sightings.one_way(seen, {node.name: node.addresses for node in manifest.topology.nodes}))
 
 
 def _fine(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Manifest) -> Future[Any] | None:
@@ -184,6 +191,7 @@ def _tolerances(manifest: Manifest) -> dict[str, Tolerances]:
             clock_s=limits.clock,
             drift=_share(limits.drift, usual.drift),
             processor=_share(limits.processor, usual.processor),
+            congestion=limits.congestion == "invalid",
             launch_late_s=usual.launch_late_s if limits.launch_late is None else limits.launch_late,
         )
         for window in manifest.windows

@@ -136,6 +136,8 @@ class Validity(Model):
     """Largest trend of the iteration time from a window's beginning to its end; "ignore" only tells it."""
     processor: Share | Literal["ignore"] = 0.05
     """Largest share of a window for which other work may keep a job from processors; "ignore" only tells it."""
+    congestion: Literal["warn", "invalid"] = "warn"
+    """What becomes of a window in which RDMA lost packets or the network paused a host: a remark, or it is invalid."""
     launch_late: Duration = 0.01
     """Latest that flows of generated cross traffic may start (99th percentile)."""
 

@@ -74,7 +74,10 @@ def _testbed(text: _Text, run: RunPlan, count: int) -> None:
 
 def _hosts(topology: Topology) -> str:
     """Every host with its address, as two ranges where both are numbered on side by side."""
-    names, addresses = [host.name for host in topology.hosts], [host.address for host in topology.hosts]
+    names = [host.name for host in topology.hosts]
+    if topology.rails > 1:
+        return ", ".join(f"{host.name} ({', '.join(host.addresses)})" for host in topology.hosts)
+    addresses = [host.address for host in topology.hosts]
     spans = [alike.names(names), alike.names(addresses)]
     if spans == [f"{names[0]}..{names[-1]}", f"{addresses[0]}..{addresses[-1]}"]:
         return f"{spans[0]} ({spans[1]})"

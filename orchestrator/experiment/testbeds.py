@@ -12,9 +12,9 @@ from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
 from orchestrator.testbed import inventory, netns
 from orchestrator.testbed.inventory import InventoryTestbed
+from orchestrator.testbed.local_spec import Containers
 from orchestrator.testbed.local_testbed import NAMESPACES, LocalTestbed
 from orchestrator.testbed.netns import NetnsTestbed
-from orchestrator.testbed.netns_setup import Containers
 from orchestrator.testbed.slurm import job
 from orchestrator.testbed.slurm import spec as slurm
 from orchestrator.testbed.slurm.testbed import SlurmTestbed
@@ -65,6 +65,8 @@ def local_spec(local: LocalTestbed) -> netns.LocalSpec:
     return netns.LocalSpec(
         hosts=local.names,
         rates={name: local.rate_of(name) for name in local.names},
+        rails=local.rails,
+        ip=local.ip,
         scale=local.scale,
         mtu=local.mtu,
         offloads=local.offloads,

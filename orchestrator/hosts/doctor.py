@@ -112,12 +112,13 @@ def usual(topology: Topology) -> tuple[Requirement, ...]:
             Requirement(node=host.name, kind="privilege", what=what, remedy=RIGHTS, needed_by=by)
             for what, by in (("CAP_NET_RAW of tcpdump", "captures"), ("CAP_NET_ADMIN", "conditions"))
         ]
-        wanted.append(
+        wanted += [
             Requirement(
-                node=host.name, kind="device", what=host.device, needed_by="the data plane",
+                node=host.name, kind="device", what=device, needed_by="the data plane",
                 remedy="correct `data.device` in the inventory",
             )
-        )  # fmt: skip
+            for device in host.devices
+        ]  # fmt: skip
     return (*wanted, *inventory_requirements(topology, [host.name for host in topology.hosts]))
 
 

@@ -31,7 +31,7 @@ def ports(topology: Topology, hosts: Sequence[str] | None) -> dict[str, tuple[st
 
     A switch's devices are the switch ends of its links.
     """
-    chosen: dict[str, tuple[str, ...]] = {host.name: (host.device,) for host in topology.hosts}
+    chosen: dict[str, tuple[str, ...]] = {host.name: host.devices for host in topology.hosts}
     for link in topology.links:
         if link.switch_port:
             chosen[link.switch] = (*chosen.get(link.switch, ()), link.switch_port)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # What the controller works out for a run as a whole; every other table holds what launches brought home.
-OF_THE_RUN = frozenset({"windows", "loads", "generated", "training", "variation", "one_way"})
+OF_THE_RUN = frozenset({"windows", "loads", "generated", "training", "variation", "one_way", "rails", "congestion"})
 # Of the columns' names, kept in the metadata of each file as `orch.tables`; a file without it is of version 1. Readers
 # and queries see the names of today, whatever the version of a file.
 VERSION = 2

@@ -36,6 +36,7 @@ OURS_ALLOWED = {
         "orchestrator.core.lookup",
         "orchestrator.core.packages",
         "orchestrator.parts.packet_rules",
+        "orchestrator.parts.rails",
         "orchestrator.core.remedies",
         "orchestrator.parts.samplers",
         "orchestrator.core.secret_looks",

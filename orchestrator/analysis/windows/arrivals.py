@@ -29,13 +29,13 @@ class Arrivals:
     partial: Callable[[str, str | None], bool]
 
     def loads(self, window: Window, sent: Sent) -> tuple[Load, ...]:
-        """Every load of a window; several that only counters have seen at one host are one."""
-        by_dst: dict[str, list[window_records.Load]] = {}
+        """Every load of a window; several that only counters have seen at one host's rail are one."""
+        by_end: dict[tuple[str, int], list[window_records.Load]] = {}
         for load in window.loads:
-            by_dst.setdefault(load.dst, []).append(load)
+            by_end.setdefault((load.dst, load.rail), []).append(load)
         found: list[Load] = []
-        for dst, asked in by_dst.items():
-            if self.captured(dst):
+        for (dst, rail), asked in by_end.items():
+            if self.captured(dst, rail):
                 found += (self._captured(window, load, sent) for load in asked)
             else:
                 found += received.loads(
@@ -43,34 +43,36 @@ class Arrivals:
                 )
         return tuple(found)
 
-    def captured(self, dst: str) -> bool:
-        """Whether there is a whole capture at a host."""
-        port = self.manifest.topology.node(dst).device or None
+    def captured(self, dst: str, rail: int) -> bool:
+        """Whether there is a whole capture at a host's rail."""
+        port = self._port(dst, rail)
         return throughput.captured(self.packets, node=dst, port=port) and not self.partial(dst, port)
 
-    def course(self, window: Window, source: str, dst: str) -> Bins | None:
-        """What a source had arrive at a host over time; None where nothing tells it from what else arrived there."""
-        if self.captured(dst):
-            return throughput.bins(self.packets, self._match(source, dst))
-        alone = {load.source for load in window.loads if load.dst == dst} == {source}
+    def course(self, window: Window, source: str, dst: str, rail: int) -> Bins | None:
+        """What a source had arrive at a host's rail over time; None where nothing tells it from what else arrived."""
+        if self.captured(dst, rail):
+            return throughput.bins(self.packets, self._match(source, dst, rail))
+        alone = {load.source for load in window.loads if (load.dst, load.rail) == (dst, rail)} == {source}
         if not alone or any(dst in job.nodes for job in self.manifest.jobs):
             return None
-        return received.bins(self.counters, self.manifest.topology, dst, window.span_ns)
+        return received.bins(self.counters, self.manifest.topology, dst, rail, window.span_ns)
 
     def _captured(self, window: Window, load: window_records.Load, sent: Sent) -> Load:
         topology, (begin, end) = self.manifest.topology, window.span_ns
-        source, dst = load.source, topology.node(load.dst)
+        source, here, there = load.source, topology.node(load.src), topology.node(load.dst).rails[load.rail]
         achieved = throughput.achieved_bps(
-            self.packets, self.capture_flows, source=source, dst=load.dst, port=dst.device or None,
-            src_address=topology.node(load.src).address, begin_ns=begin, end_ns=end,
-            sent=sent.get((source, dst.address)),
+            self.packets, self.capture_flows, source=source, dst=load.dst, port=there.device or None,
+            src_address=here.rails[load.rail].address, begin_ns=begin, end_ns=end,
+            sent=sent.get((source, there.address)),
         )  # fmt: skip
-        arrived = throughput.bins(self.packets, self._match(source, load.dst))
+        arrived = throughput.bins(self.packets, self._match(source, load.dst, load.rail))
         return Load(
-            source=source, src=load.src, dst=load.dst, requested_bps=load.requested_bps, achieved_bps=achieved,
-            longest_gap_s=arrived.longest_gap_s(begin, end),
+            source=source, src=load.src, dst=load.dst, rail=load.rail, requested_bps=load.requested_bps,
+            achieved_bps=achieved, longest_gap_s=arrived.longest_gap_s(begin, end),
         )  # fmt: skip
 
-    def _match(self, source: str, dst: str) -> Mapping[str, str | None]:
-        port = self.manifest.topology.node(dst).device or None
-        return {"node": dst, "port": port, "direction": "in", "kind": "cross", "name": source}
+    def _match(self, source: str, dst: str, rail: int) -> Mapping[str, str | None]:
+        return {"node": dst, "port": self._port(dst, rail), "direction": "in", "kind": "cross", "name": source}
+
+    def _port(self, node: str, rail: int) -> str | None:
+        return self.manifest.topology.node(node).rails[rail].device or None

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from orchestrator.analysis.traffic import throughput
 from orchestrator.analysis.windows.judgement import gate
+from orchestrator.parts.protocols import end_name
 from orchestrator.parts.topology import Topology
 from orchestrator.store.window_records import Gate, Window
 
@@ -88,7 +89,7 @@ def _longest_s(planned: Schedule | None, length_s: float) -> float:
 
 
 def courses(
-    topology: Topology, window: Window, *, arrived: Callable[[str, str], throughput.Bins | None],
+    topology: Topology, window: Window, *, arrived: Callable[[str, str, int], throughput.Bins | None],
     schedules: Mapping[tuple[str, str], Schedule], iteration_s: float,
 ) -> tuple[Course, ...]:  # fmt: skip
     """The course of every source at every receiver of a window of which `arrived` says what came there over time.
@@ -96,12 +97,13 @@ def courses(
     `schedules` are by source and receiver's address; `iteration_s` is the mean time of the slowest job.
     """
     found = []
-    for source, dst in dict.fromkeys((load.source, load.dst) for load in window.loads):
-        bins = arrived(source, dst)
+    for source, dst, rail in dict.fromkeys((load.source, load.dst, load.rail) for load in window.loads):
+        bins = arrived(source, dst, rail)
         if bins is None:
             continue  # the gate of its load says so
-        schedule = schedules.get((source, topology.node(dst).address))
-        found.append(course(source, dst, bins, window.span_ns, iteration_s=iteration_s, schedule=schedule))
+        schedule = schedules.get((source, topology.node(dst).rails[rail].address))
+        end = end_name(dst, rail)
+        found.append(course(source, end, bins, window.span_ns, iteration_s=iteration_s, schedule=schedule))
     return tuple(found)
 
 

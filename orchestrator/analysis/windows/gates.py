@@ -10,10 +10,12 @@ from orchestrator.analysis.windows import portbytes
 from orchestrator.analysis.windows.capture_gates import Capture, judge_captures
 from orchestrator.analysis.windows.clock_gates import Clock, OneWay, judge_clocks, judge_order
 from orchestrator.analysis.windows.conditions import Held, Hits, judge_held, judge_hits
+from orchestrator.analysis.windows.congested import Congestion, judge_congestion
 from orchestrator.analysis.windows.course import Course, judge_courses
 from orchestrator.analysis.windows.judgement import gate
 from orchestrator.analysis.windows.load_gates import Load, judge_loads
 from orchestrator.analysis.windows.portbytes import PortBytes
+from orchestrator.analysis.windows.railbytes import Carried, judge_rails
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
 from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
 from orchestrator.core.units import span_text
@@ -33,6 +35,7 @@ class Tolerances:
     clock_s: float = 0.001  # largest uncertainty of a node's clock against the controller's
     gap_s: float | None = 1.0  # longest time without any received cross traffic of a load
     free_disk_bytes: float = 256e6  # least free space on a node
+    congestion: bool = False  # whether losses and pauses of RDMA make a window invalid; else they are remarked upon
     launch_late_s: float = 0.01  # largest 99th percentile of how late a generated flow starts
     lost_flows: float = 0.001  # largest share of generated flows that fail; none may be shed
     theory: float = 0.02  # largest |sent / theory - 1| of a training's bytes that is not remarked upon
@@ -103,6 +106,8 @@ class Evidence:
     hits: tuple[Hits, ...] = ()
     held: tuple[Held, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    congestion: tuple[Congestion, ...] = ()
+    rails: tuple[Carried, ...] = ()
     processors: tuple[Processors, ...] = ()
 
 
@@ -123,6 +128,8 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
         *_collectors(evidence),
         *judge_hits(evidence.hits),
         *judge_held(evidence.held),
+        *judge_congestion(evidence.congestion, required=tolerances.congestion),
+        *judge_rails(evidence.rails, tolerances.theory),
         *judge_waiting(evidence.waiting, evidence.processors, tolerances.processor),
     ]
     order = {False: 0, None: 1, True: 2}

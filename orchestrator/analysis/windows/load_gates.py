@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.windows.judgement import gate
+from orchestrator.parts.protocols import end_name
 from orchestrator.store.window_records import Gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Cross traffic from one host to another, layer-2 bit/s; NaN where nothing at `dst` says what arrived.
+    """Cross traffic from one host to another over a rail, layer-2 bit/s; NaN where nothing at `dst` says what arrived.
 
     By the counters of a network device several sources are one load, with the names of all in `source` and in `src`.
     `seen_by` says in a few words what it was counted by, where that is no capture, and `unseen` why it is not known.
@@ -24,16 +25,22 @@ class Load:
     requested_bps: float
     achieved_bps: float
     longest_gap_s: float
+    rail: int = 0
     seen_by: str = ""
     unseen: str = ""
+
+    @property
+    def end(self) -> str:
+        """Where it arrives: "h1", "h1 rail 1"."""
+        return end_name(self.dst, self.rail)
 
 
 def judge_loads(loads: Iterable[Load], most_off: float | None, longest_gap_s: float | None) -> Iterator[Gate]:
     """A gate for the mean of each load, and one for pauses in it; a `most_off` of None takes it as achieved."""
     for load in loads:
-        name = f"{load.source} from {load.src} to {load.dst}"
+        name = f"{load.source} from {load.src} to {load.end}"
         if math.isnan(load.achieved_bps):
-            text = f"{name}: there is no whole capture at {load.dst}, so the load that arrived is not known"
+            text = f"{name}: there is no whole capture at {load.end}, so the load that arrived is not known"
             text += f" ({load.unseen})" if load.unseen else ""
             yield gate("load", None, text, measured=math.nan, limit=most_off, required=most_off is not None)
             continue

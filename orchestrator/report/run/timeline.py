@@ -167,7 +167,7 @@ def _fresh(pair: Any, start: Any, pause: int) -> Any:
 def flows(run: Run) -> Part:
     """Flows of the cross traffic by their sources' own logs, and where these say nothing, as captured."""
     table = run.table("flows")
-    names = {node.address: node.name for node in run.hosts}
+    names = {address: node.name for node in run.hosts for address in node.addresses}
     told = [row for row in table.to_pylist() if row["start_ns"] and _end(row) > row["start_ns"]]
     entries = [
         Slice(

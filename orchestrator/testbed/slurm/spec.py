@@ -10,7 +10,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from orchestrator.core.units import Mistake, Model, Rate
 from orchestrator.parts.topology import WORK, Link, Node, Topology
-from orchestrator.testbed.inventory import Absolute, Data, Device, Name
+from orchestrator.testbed.inventory import Data, rail_of
+from orchestrator.testbed.spellings import Absolute, Device, Name
 
 
 def _network(value: str) -> str:
@@ -91,12 +92,7 @@ def topology(spec: SlurmSpec, allocation: Allocation) -> Topology:
     """The testbed as the plan sees it."""
     nodes, links = [], []
     for name, host in allocation.hosts.items():
-        data = ipaddress.IPv4Interface(host.data.address)
-        nodes.append(
-            Node(
-                name=name, address=str(data.ip), prefix=data.network.prefixlen, device=host.data.device,
-                python=spec.interpreter, gpus=host.gpus, work=spec.work,
-            )
-        )  # fmt: skip
+        rails = (rail_of(host.data),)
+        nodes.append(Node(name=name, rails=rails, python=spec.interpreter, gpus=host.gpus, work=spec.work))
         links.append(Link(host=name, device=host.data.device, rate=host.link))
     return Topology(kind="slurm", nodes=tuple(nodes), links=tuple(links), mtu=allocation.mtu, rights=allocation.rights)
