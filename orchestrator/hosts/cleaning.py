@@ -11,9 +11,10 @@ from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
-from orchestrator.experiment import loading
+from orchestrator.experiment import loading, testbeds
+from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts import named_hosts
-from orchestrator.parts.protocols import Channel
+from orchestrator.parts.protocols import Channel, Testbed
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import Swept
@@ -24,6 +25,7 @@ from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 
 REACH_S = 60.0
 HERE = "localhost"
+CLEAN = "clean"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +40,11 @@ class Wanted:
 def clean(target: str | None, wanted: Wanted) -> int:
     """End processes and take back changes of dead runs on the hosts of a testbed, or on this machine."""
     found = None if target is None else loading.inventory_or_experiment(Path(target))
-    inventory = found if found is None or isinstance(found, Inventory) else found.testbed.inventory
-    if inventory is None:  # a local testbed ends with its controller; what is left would be here
+    testbed = _elsewhere(found)
+    if testbed is None:  # a local testbed ends with its controller; what is left would be here
         _chosen([HERE], wanted.host)
         done, failed = leftovers.remove(images=wanted.data)
         return _report({HERE: _sweep(Node(name=HERE), local.connect(), wanted)}, wanted, done=done, failed=failed)
-    testbed = InventoryTestbed(inventory)
     hosts = _chosen([host.name for host in testbed.topology.hosts], wanted.host)
     reached = Deadline.after(max(REACH_S, opening_s(len(hosts))))
 
@@ -53,8 +54,20 @@ def clean(target: str | None, wanted: Wanted) -> int:
         except OrchError as error:
             return error  # told beside what the other hosts say
 
-    answers = fanout.each(hosts, ask, deadline=Deadline.after(reached.remaining + REACH_S), what="cleaning")
+    try:
+        answers = fanout.each(hosts, ask, deadline=Deadline.after(reached.remaining + REACH_S), what="cleaning")
+    finally:
+        testbed.close()
     return _report(answers, wanted)
+
+
+def _elsewhere(found: Inventory | Experiment | None) -> Testbed | None:
+    """The testbed of a file whose hosts stay when runs end: those of an inventory or an allocation."""
+    if found is None:
+        return None
+    if isinstance(found, Inventory):
+        return InventoryTestbed(found)
+    return None if found.testbed.local is not None else testbeds.place(found.testbed).made(CLEAN)
 
 
 def _chosen(hosts: list[str], only: str | None) -> list[str]:

@@ -58,6 +58,10 @@ def hosts_of(path: Path) -> Inventory:
     found = loading.inventory_or_experiment(path)
     if isinstance(found, Inventory):
         return found
+    if found.testbed.slurm is not None:
+        raise ConfigError(
+            f"{path}: hosts of Slurm usually see what lies here", hint="orch prepare, in a folder that they see too"
+        )
     if found.testbed.inventory is None:
         raise ConfigError(
             f"{path}: its testbed is this machine's own containers, which use what lies here",

@@ -13,7 +13,7 @@ from sealed_run import loose, make_run
 from orchestrator.analysis.traffic.throughput import Kept
 from orchestrator.analysis.windows import received
 from orchestrator.analysis.windows.load_gates import judge_loads
-from orchestrator.parts.topology import Link, Node, Topology, on_wire
+from orchestrator.parts.topology import Link, Node, Rail, Topology
 from orchestrator.store.records import Job, Rank
 from orchestrator.store.window_records import Load
 from tests.unit import manifests
@@ -24,7 +24,7 @@ FRAME = 1514
 
 
 def topology() -> Topology:
-    hosts = [Node(name=f"h{n}", address=f"10.0.0.{n}", device="eth0") for n in (1, 2, 3)]
+    hosts = [Node(name=f"h{n}", rails=(Rail(device="eth0", address=f"10.0.0.{n}"),)) for n in (1, 2, 3)]
     links = tuple(Link(host=host.name, device="eth0", rate=1e9) for host in hosts)
     return Topology(kind="slurm", nodes=tuple(hosts), links=links)
 
@@ -104,9 +104,9 @@ def test_samples_that_do_not_cover_the_window_tell_nothing(samples):
 
 
 def test_joined_frames_count_as_they_were_on_the_wire():
-    assert on_wire(1000 * FRAME, 1000, 1500) == pytest.approx(1000 * FRAME)
-    assert on_wire(66 + 44 * 1448, 1, 1500) == pytest.approx(44 * FRAME)
-    assert on_wire(66 * 1000, 1000, 1500) == 66_000
+    assert topology().on_wire(1000 * FRAME, 1000) == pytest.approx(1000 * FRAME)
+    assert topology().on_wire(66 + 44 * 1448, 1) == pytest.approx(44 * FRAME)
+    assert topology().on_wire(66 * 1000, 1000) == 66_000
 
 
 def test_a_run_without_captures_still_knows_its_loads(tmp_path):

@@ -175,19 +175,25 @@ def _drop(selector: selectors.BaseSelector, callers: list[_Caller], caller: _Cal
 
 
 class CalledBack:
-    """The connection of an agent that has called back; `said` gives what its host printed so far."""
+    """The connection of an agent that has called back; `said` gives what its host printed so far.
+
+    `ended` is whether the agent has ended it: it does so last of all, when everything is put down.
+    """
 
     way: Sequence[str] = ()
 
     def __init__(self, connection: socket.socket, said: Callable[[], str]) -> None:
+        self.ended = self._closed = False
         self._connection = connection
         self._said = said
 
     def read(self, size: int) -> bytes:
         try:
-            return self._connection.recv(size)
+            data = self._connection.recv(size)
         except OSError:
             return b""  # closed here, or reset by an agent that died: the end, either way
+        self.ended = self.ended or not (data or self._closed)
+        return data
 
     def write(self, data: bytes) -> None:
         try:
@@ -197,6 +203,7 @@ class CalledBack:
 
     def close(self) -> None:
         """End the stream, which the agent takes for the end of all; a second call does nothing."""
+        self._closed = True
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()

@@ -18,7 +18,7 @@ from orchestrator.testbed.slurm import job as jobs
 from orchestrator.testbed.slurm.job import Job
 
 END_S = 20.0  # for agents to put everything down once their connections have ended
-KILL_S = 5.0  # for srun to end after each signal
+KILL_S = 2.0  # for srun to end once all agents have, and after each signal
 _SAID_BYTES = 1 << 14
 
 
@@ -98,9 +98,11 @@ class Step:
     def close(self) -> None:
         """End what channels are left, and see that srun and its step are gone; a second call does nothing."""
         self._callers.close()
+        with self._lock:
+            ended = all(channel.ended for channel in self._channels)
         self._end_channels()
         if not self._said.closed:
-            self._end()
+            self._end(KILL_S if ended else END_S)
             self._watch.join()
             self._said.close()
 
@@ -117,9 +119,12 @@ class Step:
         for channel in channels:
             channel.close()
 
-    def _end(self) -> None:
-        """Wait for srun, which ends with the last agent; ask it to end, and kill it, where it does not."""
-        for number, patience_s in ((None, END_S), (signal.SIGTERM, KILL_S), (signal.SIGKILL, KILL_S)):
+    def _end(self, agents_s: float) -> None:
+        """Wait for srun, which ends with the last agent; ask it to end, and kill it, where it does not.
+
+        It waits for a task whose slurmstepd is dead as if it were there, though the agent has ended long ago.
+        """
+        for number, patience_s in ((None, agents_s), (signal.SIGTERM, KILL_S), (signal.SIGKILL, KILL_S)):
             if number is not None:
                 with suppress(ProcessLookupError):
                     self._process.send_signal(number)
