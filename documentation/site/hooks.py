@@ -23,7 +23,7 @@ ALWAYS = (HOME, "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")
 # Pages that other branches bring; each entry goes when its page has come.
 COMING = frozenset(
     f"{name}.md"
-    for name in ("slurm", "images", "launchers", "rails-and-rdma", "store", "own-parts", "files")
+    for name in ("rails-and-rdma",)
 )  # fmt: skip
 
 _MARKED = re.compile(r"^( *(?:`{3,}|~{3,}) *[\w+-]+) [^`]*$")

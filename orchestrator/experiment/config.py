@@ -82,9 +82,9 @@ def with_allocation(experiment: Experiment) -> Experiment:
     spec = experiment.testbed.slurm
     if spec is None or not (slurm_job.id_here() or spec.allocation is None):
         return experiment
-    from orchestrator.testbed.slurm import learning
+    from orchestrator.testbed.slurm import survey
 
-    learned = spec.model_copy(update={"allocation": learning.learn(spec)})
+    learned = spec.model_copy(update={"allocation": survey.learn(spec)})
     return experiment.model_copy(update={"testbed": experiment.testbed.model_copy(update={"slurm": learned})})
 
 

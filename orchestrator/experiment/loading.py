@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, documents, filevars, fitting, includes, plan, renamed, sweepfile
+from orchestrator.experiment import config, documents, filevars, fitting, includes, renamed, resolved, sweepfile
 from orchestrator.experiment.documents import Document
 from orchestrator.experiment.experiment import Experiment, on_this_machine
 from orchestrator.testbed.inventory import Inventory
@@ -36,7 +36,7 @@ def checked(path: Path, overrides: Sequence[str], *, local: bool) -> tuple[Exper
 
 def resolved_text(experiment: Experiment) -> str:
     """The experiment as YAML with every default spelled out: run again, it is the same experiment."""
-    return yaml.safe_dump(plan.recorded_data(experiment), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(resolved.recorded_data(experiment), sort_keys=False, allow_unicode=True)
 
 
 def inventory_or_experiment(path: Path) -> Inventory | Experiment:

@@ -53,7 +53,7 @@ def on(topology: Topology, requirements: Iterable[Requirement]) -> list[Lack]:
 
 def _images(requirements: Iterable[Requirement]) -> list[Lack]:
     """What keeps launches from containers of images that are here; what is in them their hosts will say."""
-    names = dict.fromkeys((need.container.runtime, need.what) for need in requirements if need.container)
+    names = dict.fromkeys((one.runtime, one.image) for need in requirements if (one := need.container) is not None)
     if names and os.geteuid() != 0:
         return [Lack(what="a container on a host of this machine takes root", remedy=_ROOT)]
     found = []

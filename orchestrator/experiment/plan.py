@@ -12,6 +12,7 @@ from typing import Any
 from orchestrator.experiment import fitting
 from orchestrator.experiment.choice import Choice
 from orchestrator.experiment.experiment import Experiment, Measure, Validity
+from orchestrator.experiment.resolved import resolved_data
 from orchestrator.parts import contained, registry
 from orchestrator.parts.collectors import processor
 from orchestrator.parts.launch import Change, Container, Launch, Requirement
@@ -108,34 +109,18 @@ class RunPlan:
 def build(experiment: Experiment) -> tuple[RunPlan, ...]:
     """The runs of an experiment that has no problems."""
     topology = fitting.topology_of(experiment)
-    resolved = json.dumps(resolved_data(experiment), sort_keys=True)
-    return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repetitions + 1))
+    text = json.dumps(resolved_data(experiment), sort_keys=True)
+    return tuple(_run(experiment, topology, number, text) for number in range(1, experiment.repetitions + 1))
 
 
 def single(experiment: Experiment, repetition: int) -> RunPlan:
     """The run of an experiment that has this number, from 1, whatever `repetitions` says."""
-    resolved = json.dumps(resolved_data(experiment), sort_keys=True)
-    return _run(experiment, fitting.topology_of(experiment), repetition, resolved)
+    text = json.dumps(resolved_data(experiment), sort_keys=True)
+    return _run(experiment, fitting.topology_of(experiment), repetition, text)
 
 
-def resolved_data(experiment: Experiment) -> dict[str, Any]:
-    """The experiment as data, defaults spelled out: run again, it is the same experiment, in any allocation."""
-    data = recorded_data(experiment)
-    data["testbed"].get("slurm", {}).pop("allocation", None)
-    return data
-
-
-def recorded_data(experiment: Experiment) -> dict[str, Any]:
-    """The same with what was learned of its hosts, by which its results can be read anywhere."""
-    data = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
-    for key in ("conditions", "jobs", "traffic", "windows", "collect"):
-        if not data[key]:
-            del data[key]
-    return data
-
-
-def _run(experiment: Experiment, topology: Topology, repetition: int, resolved: str) -> RunPlan:
-    digest = hashlib.sha256(f"{repetition}\n{resolved}".encode()).hexdigest()
+def _run(experiment: Experiment, topology: Topology, repetition: int, text: str) -> RunPlan:
+    digest = hashlib.sha256(f"{repetition}\n{text}".encode()).hexdigest()
     seed = int.from_bytes(hashlib.sha256(f"{experiment.seed}/{repetition}".encode()).digest()[:4], "big")
     jobs = tuple(_jobs(experiment, topology, seed))
     windows = tuple(_windows(experiment, topology, seed))

@@ -15,10 +15,11 @@ from pydantic import Field, model_validator
 from orchestrator.core import secret_looks, units, where
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.units import Mistake, Model
-from orchestrator.experiment import config, documents, filevars, fitting, includes, matrix, plan
+from orchestrator.experiment import config, documents, filevars, fitting, includes, matrix
 from orchestrator.experiment.axis import Axis
 from orchestrator.experiment.documents import Document, Keys, Variable
 from orchestrator.experiment.experiment import Experiment, Name, on_this_machine
+from orchestrator.experiment.resolved import resolved_data
 
 NEEDS = "name, experiment and axes"
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
@@ -179,7 +180,7 @@ def load(
 
 def _once(point: Point) -> Point:
     experiment = point.experiment.model_copy(update={"repetitions": 1})
-    return replace(point, experiment=experiment, resolved=plan.resolved_data(experiment))
+    return replace(point, experiment=experiment, resolved=resolved_data(experiment))
 
 
 def label(values: Mapping[str, Any]) -> str:
@@ -238,7 +239,7 @@ def _point(
     experiment, document = config.experiment_of(document, folders)
     experiment = on_this_machine(experiment) if local else config.with_allocation(experiment)
     fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
-    resolved = plan.resolved_data(experiment)
+    resolved = resolved_data(experiment)
     told = {
         axis: name if name is not values[axis] else matrix.value_at(resolved, ways[axis], name)
         for axis, name in names.items()

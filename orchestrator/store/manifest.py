@@ -50,6 +50,11 @@ def summary(path: Path) -> Summary:
     return _checked(path, Summary)
 
 
+def brief(data: bytes) -> Summary:
+    """A manifest in brief from JSON that `encoded` made of one; ValueError, with the field, where it is none."""
+    return decoded_as_now(data, Summary, FORMAT, RENAMED)
+
+
 def save(path: Path, manifest: Manifest) -> None:
     """Write a manifest in place of what is there, whole or not at all; OSError where that cannot be done."""
     atomic.write(path, text(manifest))
@@ -64,6 +69,11 @@ def encoded(value: object, *, indent: int = 0) -> bytes:
     """Records as JSON; numbers of numpy too."""
     plain = msgspec.json.encode(value, enc_hook=_plain)
     return msgspec.json.format(plain, indent=indent) if indent else plain
+
+
+def raw(value: object) -> msgspec.Raw:
+    """The same as a part of other records that is read only where it is needed."""
+    return msgspec.Raw(encoded(value))
 
 
 def decoded(data: bytes, kind: type[T]) -> T:

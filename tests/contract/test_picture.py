@@ -41,6 +41,7 @@ TWINS = {  # on purpose
     "curves": "iteration time over load, and any quantity over any axis in `orch figure`",
     "learning": "of a training that learns, and of what hosts of Slurm say of themselves",
     "tables": "of a run's folder, and of a figure",
+    "variables": "of files, and of ranks' environments",
     "windows": "as judged, and as `orch figure` draws them",
     "comparison": "the page of a comparison of runs, and what a study's measured values are held against",
 }

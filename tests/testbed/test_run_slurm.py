@@ -98,10 +98,9 @@ def _end(slurm, how):
         "srun": r"srun .*orch-agents",
         "a slurmstepd": r"slurmstepd: \[\d+\.\d+\]",
     }
-    for pid in pids(patterns[how])[-1:]:
-        os.kill(pid, signal.SIGKILL)
-        return
-    raise AssertionError(f"no process of {how} in {came}")
+    found = pids(patterns[how])
+    assert found, f"no process of {how} in {came}"
+    os.kill(min(found), signal.SIGKILL)  # srun has a child that looks after it
 
 
 @pytest.mark.parametrize("how", ["scancel", "the controller", "srun", "a slurmstepd"])
@@ -114,8 +113,8 @@ def test_nothing_is_left_where_a_run_is_cut_off(slurm, nothing_left, how):
     assert len(ranks) == 3
     _end(slurm, how)
     out, err = running.communicate(timeout=PATIENCE_S)
-    assert running.returncode != 0, out + err
     if how != "the controller":  # it says so, in a line
+        assert running.returncode != 0, out + err
         assert "Traceback" not in err
         assert re.search(r"srun|its agent is gone|interrupted", err), err
 

@@ -197,4 +197,4 @@ def test_for_an_interpreter_that_does_not_run_nothing_is_installed(machine: Mach
 def test_an_unknown_set_is_a_mistake(machine: Machine) -> None:
     done = machine.install("everything")
     assert done.returncode == 2
-    assert "there are run, tests, frameworks, podman and docker" in done.stderr
+    assert "there are run, tests, frameworks, podman, docker and slurm" in done.stderr

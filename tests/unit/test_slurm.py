@@ -13,10 +13,12 @@ from orchestrator.cli.main import main
 from orchestrator.core.errors import AgentError, ConfigError, TestbedError
 from orchestrator.experiment import config, fitting, loading, plan
 from orchestrator.experiment.experiment import on_this_machine
+from orchestrator.experiment.resolved import resolved_data
 from orchestrator.testbed.inventory import Data
-from orchestrator.testbed.slurm import job, learning, step, submitting
-from orchestrator.testbed.slurm.learning import Found
+from orchestrator.testbed.slurm import job, step, submitting, survey
 from orchestrator.testbed.slurm.spec import SlurmSpec, topology
+from tests import allocations
+from tests.allocations import found
 
 ROOT = Path(__file__).parents[2]
 ADDRESSES = json.dumps(
@@ -39,22 +41,12 @@ def spec(**more) -> SlurmSpec:
     return SlurmSpec.model_validate(more or {"network": "10.0.0.0/16"})
 
 
-def found(number: int, **more) -> Found:
-    data = Data(address=f"10.0.0.{number}/16", device="ens1f0")
-    return Found(**{"data": data, "mtu": 9000, "speed": 100e9, "gpus": 8, "rights": (), **more})
-
-
-def allocation(**more):
-    return learning.summed_up(spec(), "42", {f"gpu{n}": found(n, **more) for n in (13, 9, 14)})
-
-
 @pytest.fixture
 def experiment(tmp_path, monkeypatch):
-    """An experiment of this text in an allocation of three nodes; what hosts say is told, not asked."""
-    monkeypatch.setenv("SLURM_JOB_ID", "42")
+    """An experiment of this text in an allocation; what hosts say is told, not asked."""
 
     def read(*, rights=(), **more):
-        monkeypatch.setattr(learning, "learn", lambda _: allocation(rights=rights))
+        allocations.entered(monkeypatch, rights=rights)
         data = {
             "name": "e",
             "testbed": {"slurm": {"network": "10.0.0.0/16"}},
@@ -93,7 +85,7 @@ def test_a_mistake_says_what_would_be_accepted(wrong, told):
     ],
 )
 def test_the_data_plane_is_found_by_its_network_or_its_device(asked, device, address):
-    assert learning.data_plane(spec(**asked), ADDRESSES, node="n1") == Data(address=address, device=device)
+    assert survey.data_plane(spec(**asked), ADDRESSES, node="n1") == Data(address=address, device=device)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +98,7 @@ def test_the_data_plane_is_found_by_its_network_or_its_device(asked, device, add
 )
 def test_a_host_without_the_data_plane_is_named(asked, told):
     with pytest.raises(TestbedError, match=told) as error:
-        learning.data_plane(spec(**asked), ADDRESSES, node="gpu013")
+        survey.data_plane(spec(**asked), ADDRESSES, node="gpu013")
     assert error.value.node == "gpu013"
 
 
@@ -114,37 +106,37 @@ def test_a_host_without_the_data_plane_is_named(asked, told):
 def test_what_a_host_says_is_not_believed_to_be_right(said):
     if said == "{}":
         with pytest.raises(TestbedError, match="it has no address"):
-            learning.data_plane(spec(), said, node="n1")
+            survey.data_plane(spec(), said, node="n1")
     else:
         with pytest.raises(AgentError, match="says nothing that can be read"):
-            learning.data_plane(spec(), said, node="n1")
+            survey.data_plane(spec(), said, node="n1")
 
 
 def test_hosts_are_those_of_the_allocation_in_rank_order():
-    made = topology(spec(), allocation())
+    made = topology(spec(), allocations.made())
     assert made.kind == "slurm"
-    assert [node.name for node in made.hosts] == ["h1", "h2", "h3"]
-    assert [node.address for node in made.hosts] == ["10.0.0.13", "10.0.0.9", "10.0.0.14"]
-    assert [host.node for host in allocation().hosts.values()] == ["gpu13", "gpu9", "gpu14"]
+    assert [node.name for node in made.hosts] == ["h1", "h2", "h3", "h4"]
+    assert [node.address for node in made.hosts] == ["10.0.0.13", "10.0.0.9", "10.0.0.14", "10.0.0.15"]
+    assert [host.node for host in allocations.made().hosts.values()] == ["gpu13", "gpu9", "gpu14", "gpu15"]
     assert (made.mtu, made.link("h2").rate, made.node("h1").gpus, made.rights) == (9000, 100e9, 8, ())
 
 
 def test_links_are_what_the_file_says_else_what_devices_say():
-    said = learning.summed_up(spec(network="10.0.0.0/16", link="25gbit"), "1", {"n1": found(1, speed=None)})
+    said = survey.summed_up(spec(network="10.0.0.0/16", link="25gbit"), "1", {"n1": found(1, speed=None)})
     assert said.hosts["h1"].link == 25e9
     with pytest.raises(TestbedError, match="ens1f0 does not say how fast it is") as error:
-        learning.summed_up(spec(), "1", {"n1": found(1, speed=None)})
+        survey.summed_up(spec(), "1", {"n1": found(1, speed=None)})
     assert (error.value.node, error.value.hint) == ("n1", "say it: `slurm: {link: 25gbit}`")
 
 
 def test_hosts_that_differ_in_what_a_testbed_has_once_are_refused():
     with pytest.raises(TestbedError, match="no common MTU: 9000 on n1, 1500 on n2"):
-        learning.summed_up(spec(), "1", {"n1": found(1), "n2": found(2, mtu=1500)})
+        survey.summed_up(spec(), "1", {"n1": found(1), "n2": found(2, mtu=1500)})
 
 
 def test_rights_are_those_that_every_host_grants():
     both = {"n1": found(1, rights=("root", "CAP_NET_RAW")), "n2": found(2, rights=("CAP_NET_RAW",))}
-    assert learning.summed_up(spec(), "1", both).rights == ("CAP_NET_RAW",)
+    assert survey.summed_up(spec(), "1", both).rights == ("CAP_NET_RAW",)
 
 
 def test_what_needs_root_is_refused_by_name_with_its_place(experiment):
@@ -164,7 +156,7 @@ def test_a_plan_is_the_same_in_any_allocation_and_its_record_says_which_it_was(e
     one, _ = loading.checked(experiment(), [], local=False)
     data = yaml.safe_load(loading.resolved_text(one))
     assert data["testbed"]["slurm"]["allocation"]["hosts"]["h2"]["node"] == "gpu9"
-    assert "allocation" not in plan.resolved_data(one)["testbed"]["slurm"]
+    assert "allocation" not in resolved_data(one)["testbed"]["slurm"]
     run = plan.build(one)[0]
     assert run.nodes() == ("h1", "h2")
     assert {need.what for need in run.requirements if need.kind == "speed"} == {"100000 Mbit/s on ens1f0"}
@@ -175,7 +167,7 @@ def test_a_sealed_run_is_read_outside_of_its_allocation(experiment, tmp_path, mo
     kept = tmp_path / "kept.yaml"
     kept.write_text(loading.resolved_text(one))
     monkeypatch.delenv("SLURM_JOB_ID")
-    monkeypatch.setattr(learning, "learn", lambda _: pytest.fail("nobody is to be asked"))
+    monkeypatch.setattr(survey, "learn", lambda _: pytest.fail("nobody is to be asked"))
     again = loading.sealed(kept)
     assert fitting.topology_of(again) == fitting.topology_of(one)
     assert loading.checked(kept, [], local=False)[0] == again  # `orch plan` of it, anywhere
