@@ -86,7 +86,7 @@ def offered(kind: str, own: Mapping[str, Any]) -> tuple[dict[str, Outside], list
     """
     found: dict[str, Outside] = {}
     unusable = []
-    for entry in _entry_points(kind):
+    for entry in _entry_points()[kind]:
         package = _package(entry)
         why = "this name is that of a part of orch" if entry.name in own else ""
         if entry.name in found:
@@ -102,7 +102,7 @@ def offered(kind: str, own: Mapping[str, Any]) -> tuple[dict[str, Outside], list
 
 def packages() -> dict[str, str]:
     """The versions of the packages that offer parts, for the record."""
-    entries = (entry for kind in GROUPS for entry in _entry_points(kind))
+    entries = (entry for found in _entry_points().values() for entry in found)
     return {entry.dist.name: entry.dist.version for entry in entries if entry.dist is not None}
 
 
@@ -132,10 +132,13 @@ def members(kind: str) -> list[str]:
 
 
 @functools.cache
-def _entry_points(kind: str) -> tuple[metadata.EntryPoint, ...]:
-    """Those of this kind, in an order of their own."""
-    found = metadata.entry_points(group=GROUPS[kind])
-    return tuple(sorted(found, key=lambda entry: (entry.name, entry.value)))
+def _entry_points() -> Mapping[str, tuple[metadata.EntryPoint, ...]]:
+    """Those of each kind, in an order of their own; the metadata of all packages are read once."""
+    every = metadata.entry_points()
+    return {
+        kind: tuple(sorted(every.select(group=group), key=lambda entry: (entry.name, entry.value)))
+        for kind, group in GROUPS.items()
+    }
 
 
 def _package(entry: metadata.EntryPoint) -> str:
