@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.core.units import Duration, Model
+from orchestrator.core.fields import Duration, Model
 from orchestrator.experiment import config, documents, sweepfile
 from orchestrator.experiment.experiment import Name
 from orchestrator.experiment.sweepfile import NO_TIMES, Definition

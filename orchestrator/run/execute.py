@@ -18,8 +18,9 @@ from orchestrator.core import console, exitcodes, lock
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, Interrupted, LockedError, last_lines
 from orchestrator.core.exitcodes import Exit
+from orchestrator.core.fields import Duration
 from orchestrator.core.interrupts import Interrupts
-from orchestrator.core.units import Duration, Mistake
+from orchestrator.core.units import Mistake
 from orchestrator.experiment import beforehand, describe, loading, plan, testbeds
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.run import phases, runner, session

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from orchestrator.core.units import Model
+from orchestrator.core.fields import Model
 from orchestrator.parts import registry
 from orchestrator.parts.launch import Change, Launch, Listening, Requirement
 from orchestrator.parts.protocols import Demand, Problem, Source
@@ -44,6 +44,7 @@ OURS_ALLOWED = {
     ),
     *(
         "orchestrator.core.intervals",
+        "orchestrator.core.fields",
         "orchestrator.core.units",
         "orchestrator.core.errors",
         "orchestrator.parts.named_hosts",

@@ -78,8 +78,8 @@ def _by_day(table: str, members: Sequence[Member]) -> Iterator[Target]:
 def _columns(table: str) -> list[tuple[str, str]]:
     """What the columns of a table are called, and their types: with other ones a file is another file."""
     if table == BRIEFS:
-        return [("format", str(FORMAT))]
+        return [(BRIEFS, str(FORMAT))]
     if table in OF_MANIFESTS:
         return [(name, column.type) for name, column in OF_MANIFESTS[table].columns.items()]
     columns = {**front(table), **DESCRIBED[table].columns}
-    return [("version", str(VERSION)), *((name, column.type) for name, column in columns.items())]
+    return [(table, str(VERSION)), *((name, column.type) for name, column in columns.items())]
