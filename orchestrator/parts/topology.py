@@ -28,6 +28,7 @@ class Node:
     device: str = ""
     python: str = "python3"
     gpus: int = 0
+    slots: int = 1  # ranks of a workload that names no hosts
     work: str = WORK  # absolute folder on the node under which a run makes its own; {uid} is the user's there
 
     def folder(self, run: str) -> str:
@@ -54,16 +55,18 @@ class Topology:
     """The testbed as the plan sees it.
 
     `scale` divides every rate and size (never a duration): a `rate` of 25e9 at scale 100 is set up as 250e6.
-    Hosts of a local testbed may be containers: of `runtime`, and of an `image` that is not ours.
+    Hosts of a local testbed may be containers: of `runtime`, and of an `image` that is not ours. `rights` are those of
+    `parts.launch.PRIVILEGES` that every host grants; None where that is not known before the hosts are asked.
     """
 
-    kind: Literal["local", "inventory"]
+    kind: Literal["local", "inventory", "slurm"]
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
     scale: int = 1
     mtu: int = 1500
     runtime: str = ""
     image: str = ""
+    rights: tuple[str, ...] | None = None
 
     @property
     def shares_files(self) -> bool:
@@ -79,6 +82,11 @@ class Topology:
     @property
     def hosts(self) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if node.kind == "host")
+
+    @property
+    def placed(self) -> list[str]:
+        """The host of each rank of a workload that names none."""
+        return [host.name for host in self.hosts for _ in range(host.slots)]
 
     def node(self, name: str) -> Node:
         for node in self.nodes:
@@ -170,3 +178,9 @@ TCP_IPV4_HEADER_BYTES = 52  # 20 + 20 + 12 of timestamps
 def wire_per_payload(mtu: int) -> float:
     """Layer-2 bytes on the wire for a byte of TCP payload in full segments (IPv4, timestamps on, no FCS)."""
     return (mtu + WIRE_HEADER_BYTES) / (mtu - TCP_IPV4_HEADER_BYTES)
+
+
+def on_wire(counted: float, packets: float, mtu: int) -> float:
+    """Layer-2 bytes of the frames of TCP that a device counted: more than it says where it counts them joined."""
+    payload = counted - packets * (WIRE_HEADER_BYTES + TCP_IPV4_HEADER_BYTES)
+    return max(counted, payload * wire_per_payload(mtu))

@@ -9,18 +9,12 @@ from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
 from orchestrator.parts.protocols import Demand
-from orchestrator.parts.topology import TCP_IPV4_HEADER_BYTES, WIRE_HEADER_BYTES, wire_per_payload
+from orchestrator.parts.topology import on_wire
 from orchestrator.run.session import Session
 
 STEADY_OVER_S = 1.0
 READ_S = 10.0
 _Sample = tuple[int, int, int]  # instant in nanoseconds of the host's clock, bytes, packets
-
-
-def on_wire(counted: float, packets: float, mtu: int) -> float:
-    """Layer-2 bytes of the frames of TCP that a device counted: more than it says where it counts them joined."""
-    payload = counted - packets * (WIRE_HEADER_BYTES + TCP_IPV4_HEADER_BYTES)
-    return max(counted, payload * wire_per_payload(mtu))
 
 
 class Receivers:

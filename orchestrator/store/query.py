@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.parts.schema.column import Column, ColumnType, Table
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+T = TypeVar("T")
 OF_MANIFESTS: Mapping[str, tuple[Table, Callable[[Sequence[Listed]], pa.Table]]] = {
     "runs": (manifest_tables.RUNS, manifest_tables.runs_table),
     "windows": (manifest_tables.WINDOWS, manifest_tables.windows_table),
@@ -137,6 +138,15 @@ def _quoted(text: str) -> str:
 
 def select(store: Store, picked: Picked, sql: str) -> Answer:
     """What a query gives; ConfigError with DuckDB's words where it takes none."""
+    return _answered(store, picked, sql, lambda found: Answer(tuple(_apart(found.columns)), found.fetchall()))
+
+
+def table(store: Store, picked: Picked, sql: str) -> pa.Table:
+    """The same as a table of Arrow's, each column with a name of its own."""
+    return _answered(store, picked, sql, lambda found: found.to_arrow_table().rename_columns(_apart(found.columns)))
+
+
+def _answered(store: Store, picked: Picked, sql: str, take: Callable[[duckdb.DuckDBPyRelation], T]) -> T:
     import duckdb
 
     mentioned = set(re.findall(r"[a-z_]+", sql.lower()))
@@ -147,7 +157,7 @@ def select(store: Store, picked: Picked, sql: str) -> Answer:
                 raise ConfigError(
                     "the statement gives no rows; accepted: select, show tables, describe TABLE, summarize TABLE"
                 )
-            return Answer(tuple(_apart(found.columns)), found.fetchall())
+            return take(found)
         except duckdb.Error as error:
             told = str(error)
             raise ConfigError(told, hint=_hint(told, mentioned)) from None

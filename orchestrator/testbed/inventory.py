@@ -58,6 +58,7 @@ def _program(value: str) -> str:
     return value
 
 
+Absolute = Annotated[str, AfterValidator(_absolute)]
 Name = Annotated[str, _matching(_NAME, "a name", "at most 63 letters, digits, '.', '-' and '_'")]
 Device = Annotated[str, _matching(_DEVICE, "a network device's name", "one such as ens1f0")]
 SshHost = Annotated[
@@ -97,7 +98,7 @@ class Reach(Model):
     python: str | None = Field(default=None, min_length=1)
     """Python interpreter on the host, 3.8 or later: a name or a path; python3 when left out."""
 
-    work: Annotated[str, AfterValidator(_absolute)] | None = None
+    work: Absolute | None = None
     """Absolute folder on the host under which runs make theirs, each user another; `{uid}` in it is the user's number
     there. /var/tmp/orch-{uid} when left out."""
 
@@ -132,6 +133,9 @@ class Host(Reach):
     link: Rate | None = None
     """Rate of its link, when it differs from the others'."""
 
+    slots: int = Field(default=1, ge=1, le=1024)
+    """Ranks that a workload has there which names no hosts."""
+
 
 class Switch(Model):
     """A switch between the hosts: declared for the record, nothing on it is changed."""
@@ -156,7 +160,8 @@ class Inventory(Model):
     """What holds for every host that does not say otherwise."""
 
     hosts: dict[Name, Host] = Field(min_length=1)
-    """The machines by name; the order is that of `first: N` and of ranks."""
+    """The machines by name; the order is that of `first: N` and of ranks. In a file one key may stand for many: a node
+    set, such as n[1-64], or @FILE, a hosts file."""
 
     switch: Switch | None = None
     """The switch between them."""
@@ -216,6 +221,7 @@ def topology(inventory: Inventory) -> Topology:
                 device=host.data.device,
                 python=inventory.value(name, "python", "python3"),
                 gpus=inventory.value(name, "gpus", 0),
+                slots=host.slots,
                 work=inventory.value(name, "work", WORK),
             )
         )

@@ -168,7 +168,7 @@ def changes(config: Config, topology: Topology) -> list[Change]:
         config.rate / topology.scale,
         queue_s=config.queue,
         mtu=topology.mtu,
-        offloads=topology.kind == "inventory",
+        offloads=topology.kind != "local",
     )
     root = ("tc", "qdisc", "replace", "dev", device, "root")
 

@@ -78,8 +78,8 @@ def _by_day(table: str, members: Sequence[Member]) -> Iterator[Target]:
 def _columns(table: str) -> list[tuple[str, str]]:
     """What the columns of a table are called, and their types: with other ones a file is another file."""
     if table == BRIEFS:
-        return [(BRIEFS, str(FORMAT))]
+        return list({"format": str(FORMAT)}.items())
     if table in OF_MANIFESTS:
         return [(name, column.type) for name, column in OF_MANIFESTS[table].columns.items()]
     columns = {**front(table), **DESCRIBED[table].columns}
-    return [(table, str(VERSION)), *((name, column.type) for name, column in columns.items())]
+    return list({"version": str(VERSION), **{name: column.type for name, column in columns.items()}}.items())
