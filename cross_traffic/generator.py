@@ -11,7 +11,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from cross_traffic import schedule
-from orchestrator.core.units import Model, rate_text
+from orchestrator.core.fields import Model
+from orchestrator.core.units import rate_text
 from orchestrator.parts import named_hosts, rails
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem, Source

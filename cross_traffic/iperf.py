@@ -10,7 +10,8 @@ from email.utils import parsedate_to_datetime
 from pydantic import Field
 
 from orchestrator.core import packages
-from orchestrator.core.units import Model, Rate, Size, rate_text
+from orchestrator.core.fields import Model, Rate, Size
+from orchestrator.core.units import rate_text
 from orchestrator.parts import named_hosts, rails
 from orchestrator.parts.launch import Flow, Launch, Line, Listening, Requirement, Stop
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source

@@ -13,8 +13,8 @@ from pydantic import Field
 from cross_traffic import flow_records, generator, schedule
 from cross_traffic.agents import flow_schedule
 from orchestrator.core.errors import ConfigError
+from orchestrator.core.fields import Duration
 from orchestrator.core.lookup import NamedFile
-from orchestrator.core.units import Duration
 from orchestrator.parts import rails
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source

@@ -14,7 +14,8 @@ from cross_traffic.agents import flow_schedule
 from cross_traffic.schedule import Arrivals, BurstShape
 from orchestrator.core import lookup
 from orchestrator.core.errors import ConfigError
-from orchestrator.core.units import Duration, Mistake, Model, Rate, duration_text, size_text
+from orchestrator.core.fields import Duration, Model, Rate
+from orchestrator.core.units import Mistake, duration_text, size_text
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from orchestrator.core.units import Size
+from orchestrator.core.fields import Size
 from orchestrator.parts.launch import Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput

@@ -12,8 +12,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from orchestrator.core import secret_looks
+from orchestrator.core.fields import Duration, Model
 from orchestrator.core.lookup import NamedFile
-from orchestrator.core.units import Duration, Mistake, Model
+from orchestrator.core.units import Mistake
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput

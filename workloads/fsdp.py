@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from orchestrator.core.units import Duration, Size
+from orchestrator.core.fields import Duration, Size
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput

@@ -78,7 +78,7 @@ def capture(arguments: argparse.Namespace) -> int:
 def _nanoseconds(text: str, option: str) -> int:
     from pydantic import TypeAdapter, ValidationError
 
-    from orchestrator.core.units import Duration
+    from orchestrator.core.fields import Duration
 
     sign, plain = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     try:

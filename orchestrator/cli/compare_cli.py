@@ -208,7 +208,7 @@ def share(text: str, option: str) -> float:
     """The number of an option such as 5%; ConfigError where it is none between 0 and 1."""
     from pydantic import TypeAdapter, ValidationError
 
-    from orchestrator.core.units import Share
+    from orchestrator.core.fields import Share
 
     try:
         value = float(TypeAdapter(Share).validate_python(text))

@@ -38,7 +38,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def prune(arguments: argparse.Namespace) -> int:
     """Compress and delete captures; gives the exit code."""
-    from orchestrator.core.units import Duration, Size, bytes_text
+    from orchestrator.core.fields import Duration, Size
+    from orchestrator.core.units import bytes_text
     from orchestrator.store import baselines, retention, rundir
 
     policy = retention.Policy(

@@ -87,7 +87,7 @@ def _quantity(kind: str, text: str, option: str) -> float:
     """A rate or a duration as files write it, in SI units."""
     from pydantic import TypeAdapter, ValidationError
 
-    from orchestrator.core.units import Duration, Rate
+    from orchestrator.core.fields import Duration, Rate
 
     adapter: TypeAdapter[float] = TypeAdapter({"rate": Rate, "duration": Duration}[kind])
     try:

@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-import types
-import typing
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
-
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    GetJsonSchemaHandler,
-    PlainSerializer,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import CoreSchema
+from collections.abc import Mapping, Sequence
 
 _NUMBER = re.compile(r" *([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?) *([A-Za-z%]+) *")
 
-_RATES = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
-_SIZES = {
+RATES = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
+SIZES = {
     "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
     "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30,
 }  # fmt: skip
-_DURATIONS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-_SHARES = {"%": 0.01}
+DURATIONS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+SHARES = {"%": 0.01}
 
 
 class Mistake(ValueError):
@@ -47,22 +31,18 @@ class Mistake(ValueError):
         self.at = at
 
 
-def _reader(table: dict[str, float], what: str, example: str) -> BeforeValidator:
-    def read(value: Any) -> Any:
-        match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
-        unit = match.group(2).lower() if match else ""
-        number = float(match.group(1)) * table[unit] if match and unit in table else math.inf
-        if math.isinf(number):
-            raise Mistake(f"not a {what}", accepted=f"a number and one of {', '.join(table)}, such as {example}")
-        return number
-
-    return BeforeValidator(read)
+def measured(text: str, table: Mapping[str, float]) -> float | None:
+    """How much a text such as "4gbit" says in SI units; None for one of no unit of the table, or out of all bounds."""
+    match = _NUMBER.fullmatch(text)
+    unit = match.group(2).lower() if match else ""
+    number = float(match.group(1)) * table[unit] if match and unit in table else math.inf
+    return None if math.isinf(number) else number
 
 
 def quantity(text: str) -> tuple[str, float] | None:
     """What a text such as "4gbit" measures and how much of it, in SI units; None for any other text."""
     match = _NUMBER.fullmatch(text)
-    for kind, table in (("rate", _RATES), ("size", _SIZES), ("duration", _DURATIONS), ("share", _SHARES)):
+    for kind, table in (("rate", RATES), ("size", SIZES), ("duration", DURATIONS), ("share", SHARES)):
         if match and match.group(2).lower() in table:
             return kind, float(match.group(1)) * table[match.group(2).lower()]
     return None
@@ -78,12 +58,12 @@ def _best(value: float, table: dict[str, float], names: tuple[str, ...]) -> str:
 
 def rate_text(value: float) -> str:
     """A rate in bit/s as a file would say it."""
-    return _best(value, _RATES, ("bit", "kbit", "mbit", "gbit"))
+    return _best(value, RATES, ("bit", "kbit", "mbit", "gbit"))
 
 
 def size_text(value: float) -> str:
     """A size in bytes as a file would say it."""
-    return _best(value, _SIZES, ("b", "kb", "mb", "gb"))
+    return _best(value, SIZES, ("b", "kb", "mb", "gb"))
 
 
 def bytes_text(value: float) -> str:
@@ -109,61 +89,9 @@ def _people(value: float, step: float, units: Sequence[str], least: float, *, di
 
 def duration_text(value: float) -> str:
     """A duration in seconds as a file would say it."""
-    return _best(value, _DURATIONS, ("ns", "us", "ms", "s"))
+    return _best(value, DURATIONS, ("ns", "us", "ms", "s"))
 
 
 def share_text(value: float) -> str:
     """A share of 1 in per cent."""
     return f"{value * 100:.15g}%"
-
-
-def _schema(example: str, units: dict[str, float]) -> WithJsonSchema:
-    letters = {unit: "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in unit) for unit in units}
-    pattern = "^ *[0-9]+(\\.[0-9]+)?([eE][+-]?[0-9]+)? *(" + "|".join(letters.values()) + ") *$"
-    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
-
-
-Rate = Annotated[float, _reader(_RATES, "rate", "10gbit"), PlainSerializer(rate_text), _schema("10gbit", _RATES)]
-Size = Annotated[float, _reader(_SIZES, "size", "25mb"), PlainSerializer(size_text), _schema("25mb", _SIZES)]
-Duration = Annotated[
-    float, _reader(_DURATIONS, "duration", "180s"), PlainSerializer(duration_text), _schema("180s", _DURATIONS)
-]
-Share = Annotated[float, _reader(_SHARES, "share", "5%"), PlainSerializer(share_text), _schema("5%", _SHARES)]
-
-
-class Model(BaseModel):
-    """Base of everything that a YAML file can hold: frozen, and an unknown key is an error.
-
-    Values from a file need their unit; defaults in code are SI floats and are not validated again.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _whole_numbers_as_such(cls, value: Any, info: ValidationInfo) -> Any:
-        """Where only a whole number belongs, neither `true` nor "3" nor 3.0 is one."""
-        if isinstance(value, bool | str | float) and _only_int(cls.model_fields[str(info.field_name)].annotation):
-            raise Mistake("not a whole number", accepted="digits alone, such as 5")
-        return value
-
-
-class OrWord(Model):
-    """A mapping for which a word alone may stand: the value of its field WORD."""
-
-    WORD: ClassVar[str]
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schema = handler.resolve_ref_schema(handler(core))
-        return {"anyOf": [schema["properties"][cls.WORD], schema], "description": schema["description"]}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _word(cls, value: Any) -> Any:
-        return {cls.WORD: value} if isinstance(value, str) else value
-
-
-def _only_int(kind: Any) -> bool:
-    inner = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
-    return all(one in (int, type(None)) for one in inner)

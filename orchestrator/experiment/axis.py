@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from orchestrator.core.units import Mistake, Model
+from orchestrator.core.fields import Model
+from orchestrator.core.units import Mistake
 
 MOST_POINTS = 10_000
 

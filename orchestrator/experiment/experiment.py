@@ -19,7 +19,8 @@ from pydantic import (
 )
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.core.units import Duration, Mistake, Model, Share, rate_text
+from orchestrator.core.fields import Duration, Model, Share
+from orchestrator.core.units import Mistake, rate_text
 from orchestrator.experiment.choice import Choice, choice_of
 from orchestrator.testbed.inventory import Inventory
 from orchestrator.testbed.local_testbed import Folder, ImageName, LocalTestbed, Program, RuntimeName

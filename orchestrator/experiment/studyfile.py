@@ -10,7 +10,7 @@ from pydantic import Field
 
 from orchestrator.core import playbooks
 from orchestrator.core.errors import ConfigError
-from orchestrator.core.units import Duration, Model
+from orchestrator.core.fields import Duration, Model
 from orchestrator.experiment import config, documents, filevars, includes, sweepfile
 from orchestrator.experiment.experiment import Name
 from orchestrator.experiment.sweepfile import NO_TIMES, Definition

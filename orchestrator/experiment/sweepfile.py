@@ -14,7 +14,8 @@ from pydantic import Field, model_validator
 
 from orchestrator.core import secret_looks, units, where
 from orchestrator.core.errors import ConfigError, shortened
-from orchestrator.core.units import Mistake, Model
+from orchestrator.core.fields import Model
+from orchestrator.core.units import Mistake
 from orchestrator.experiment import config, documents, filevars, fitting, includes, matrix
 from orchestrator.experiment.axis import Axis
 from orchestrator.experiment.documents import Document, Keys, Variable

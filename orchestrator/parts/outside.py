@@ -19,7 +19,7 @@ from importlib import metadata
 from typing import Any
 
 from orchestrator.core.errors import OrchError
-from orchestrator.core.units import Model
+from orchestrator.core.fields import Model
 from orchestrator.parts import protocols
 
 GROUPS: Mapping[str, str] = {
@@ -116,7 +116,7 @@ def _loaded(entry: metadata.EntryPoint, kind: str) -> tuple[Any, str]:
         return None, f"{entry.value} has no NAME = {entry.name!r} (small letters, digits and '-')"
     config = getattr(part, "Config", None)
     if not isinstance(config, type) or not issubclass(config, Model):
-        return None, f"{entry.value} has no Config, a model of orchestrator.core.units.Model"
+        return None, f"{entry.value} has no Config, a model of orchestrator.core.fields.Model"
     lacking = {"hosts", "env", "env_from"} - config.model_fields.keys() if kind == "workload" else ()
     if lacking:
         return None, f"{entry.value}: Config is no WorkloadConfig of workloads.common.placement"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.units import Model
+from orchestrator.core.fields import Model
 from orchestrator.parts.launch import Change, Launch, Requirement
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from orchestrator.core import console, exitcodes
 from orchestrator.core.errors import ConfigError, Interrupted, LockedError, last_lines
 from orchestrator.core.exitcodes import Exit
-from orchestrator.core.units import Duration
+from orchestrator.core.fields import Duration
 from orchestrator.experiment import beforehand, describe, loading, plan, testbeds
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.run import runner

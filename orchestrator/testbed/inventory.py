@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from orchestrator.core import packages
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.units import Mistake, Model, Rate
+from orchestrator.core.fields import Model, Rate
+from orchestrator.core.units import Mistake
 from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Channel

@@ -8,7 +8,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from orchestrator.core.units import Duration, Mistake, Model, Rate, rate_text
+from orchestrator.core.fields import Duration, Model, Rate
+from orchestrator.core.units import Mistake, rate_text
 from orchestrator.parts import named_hosts
 
 LEAST_RATE = 1e6  # bit/s of a link as it is set up

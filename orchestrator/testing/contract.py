@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.core.units import Model
+from orchestrator.core.fields import Model
 from orchestrator.parts import registry
 from orchestrator.parts.launch import Change, Launch, Listening, Requirement
 from orchestrator.parts.protocols import Demand, Problem
@@ -74,7 +74,7 @@ def _found_by_its_name(case: Case, _: Path) -> None:
 
 def _configuration_is_strict_frozen_and_described(case: Case, _: Path) -> None:
     model, config = case.part.Config, case.config
-    _expect(issubclass(model, Model), "Config is no model of orchestrator.core.units.Model")
+    _expect(issubclass(model, Model), "Config is no model of orchestrator.core.fields.Model")
     for inner in models_below(model):
         strict = inner.model_config.get("extra") == "forbid" and inner.model_config.get("frozen") is True
         _expect(strict, f"{inner.__name__} takes unknown keys, or can be changed")

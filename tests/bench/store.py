@@ -1,4 +1,4 @@
-"""The results store at size: 10,000 runs listed and filtered, by the index, while it is made, and without one."""
+"""The results store at size: 10,000 runs listed and filtered; a year of nights queried, here and over S3."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.store import rundir
+from tests.bench import a_year
 from tests.bench.commands import call, orch_argv
 from tests.bench.figure import Figure, Settings
 
@@ -41,6 +42,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
     took = time.perf_counter() - began
     yield Figure(what="every manifest read, no index", unit="s", values=(took,), note=f"{read:,} manifests")
     shutil.rmtree(results)
+    yield from a_year.measure(settings)
 
 
 def make_store(results: Path, count: int) -> int:

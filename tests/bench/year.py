@@ -64,8 +64,9 @@ def _manifest(number: int, turn: int, run: str, began_ns: int, level: float) -> 
              "recheck": False}  # fmt: skip
     night = rundir.new_run_id("nightly", (BEGAN_S + number // NIGHTLY * DAY_S) * 10**9)
     about = {"id": night, "name": "nightly", "points": {"w1": point}}
+    captures = [{"path": f"hosts/h1/{place:04d}.pcap", "bytes": 1, "sha256": "0" * 64} for place in range(110)]
     return {**found, "run": run, "experiment": "nightly", "began_ns": began_ns, "ended_ns": began_ns + 6 * 10**10,
-            "sweep": about}  # fmt: skip
+            "sweep": about, "artifacts": captures}  # fmt: skip
 
 
 def _iterations(draw: np.random.Generator, rank: int, level: float, began_ns: int) -> dict[str, Any]:

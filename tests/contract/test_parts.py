@@ -29,6 +29,7 @@ OURS_ALLOWED = {
     ),
     *(
         "orchestrator.core.intervals",
+        "orchestrator.core.fields",
         "orchestrator.core.units",
         "orchestrator.core.errors",
         "orchestrator.parts.named_hosts",

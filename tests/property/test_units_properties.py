@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from orchestrator.core.units import Duration, Rate, Share, Size
+from orchestrator.core.fields import Duration, Rate, Share, Size
 
 KINDS = {"rate": Rate, "size": Size, "duration": Duration, "share": Share}
 ADAPTERS = {name: TypeAdapter(kind) for name, kind in KINDS.items()}

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -15,12 +16,13 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
+@dataclass
 class Server:
-    """Where it listens, and the requests so far: method and path."""
+    """Where it listens, the requests so far (method and path), and how long it waits before each answer."""
 
-    def __init__(self, url: str, requests: list[str]) -> None:
-        self.url = url
-        self.requests = requests
+    url: str
+    requests: list[str]
+    wait_s: float = 0.0
 
     @property
     def environment(self) -> dict[str, str]:
@@ -36,21 +38,22 @@ class _Quiet(WSGIRequestHandler):
 
 
 @contextmanager
-def serving(*, wait_s: float = 0.0, tell: Callable[[str], None] = lambda _: None) -> Iterator[Server]:
+def serving() -> Iterator[Server]:
     """Serve in threads of this process."""
-    inner, requests = DomainDispatcherApplication(create_backend_app), list[str]()
+    inner = DomainDispatcherApplication(create_backend_app)
+    about = Server("", [])
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}")
-        tell(requests[-1])
-        time.sleep(wait_s)
+        about.requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}")
+        time.sleep(about.wait_s)
         return inner(environ, start_response)
 
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_Quiet)
+    about.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, name="s3", daemon=True)
     thread.start()
     try:
-        yield Server(f"http://127.0.0.1:{server.server_port}", requests)
+        yield about
     finally:
         server.shutdown()
         thread.join()
@@ -58,10 +61,15 @@ def serving(*, wait_s: float = 0.0, tell: Callable[[str], None] = lambda _: None
 
 
 def main() -> None:
-    """Serve until standard input ends, for a benchmark: tells the address, then every request, one a line."""
-    with serving(wait_s=float(sys.argv[1]), tell=lambda line: print(line, flush=True)) as server:
+    """Serve until standard input ends: tells the address, then the number of requests after each line that it reads.
+
+    Such a line is for how many seconds to wait before each answer from then on.
+    """
+    with serving() as server:
         print(server.url, flush=True)
-        sys.stdin.read()
+        for line in sys.stdin:
+            server.wait_s = float(line)
+            print(len(server.requests), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 # Packages as pip installs them: a folder of metadata beside a module.
 SOUND = """
-from orchestrator.core.units import Model
+from orchestrator.core.fields import Model
 NAME = "foreign"
 class Config(Model):
     "Nothing."

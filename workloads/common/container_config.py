@@ -8,7 +8,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from orchestrator.core.units import Mistake, Model
+from orchestrator.core.fields import Model
+from orchestrator.core.units import Mistake
 from orchestrator.parts.launch import Container, Mount, Runtime
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Job, Topology

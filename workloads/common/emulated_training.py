@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from orchestrator.core.units import Duration
+from orchestrator.core.fields import Duration
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
 from workloads.common import modelled

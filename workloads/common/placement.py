@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from pydantic import Field, model_validator
 
-from orchestrator.core.units import Mistake, Model
+from orchestrator.core.fields import Model
+from orchestrator.core.units import Mistake
 from orchestrator.parts import named_hosts
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Rank, Topology

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from orchestrator.core.units import Mistake, Model
+from orchestrator.core.fields import Model
+from orchestrator.core.units import Mistake
 from workloads.models import catalog
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.core.units import Duration, Model
+from orchestrator.core.fields import Duration, Model
 from orchestrator.parts import samplers
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from orchestrator.core.units import Duration, Model
+from orchestrator.core.fields import Duration, Model
 from orchestrator.parts import samplers
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem

@@ -9,8 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from orchestrator.core import packages
+from orchestrator.core.fields import Model, Size
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.core.units import Model, Size, size_text
+from orchestrator.core.units import size_text
 from orchestrator.parts import samplers
 from orchestrator.parts.launch import Footprint, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem

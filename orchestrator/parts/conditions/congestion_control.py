@@ -15,8 +15,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from orchestrator.core import packages
+from orchestrator.core.fields import OrWord
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.core.units import OrWord
 from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Change, Requirement, Sign
 from orchestrator.parts.protocols import Problem

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from orchestrator.core import packages
+from orchestrator.core.fields import Duration, Model
 from orchestrator.core.remedies import ROOT
-from orchestrator.core.units import Duration, Model
 from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Change, Launch, Line, Requirement, Sign
 from orchestrator.parts.protocols import Problem

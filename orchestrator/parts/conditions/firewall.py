@@ -14,8 +14,8 @@ from typing import Annotated
 from pydantic import Field
 
 from orchestrator.core import packages
+from orchestrator.core.fields import Model
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.core.units import Model
 from orchestrator.parts import named_hosts, packet_rules
 from orchestrator.parts.launch import Change, Count, Requirement, Sign
 from orchestrator.parts.packet_rules import ABSENT

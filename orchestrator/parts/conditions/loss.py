@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from orchestrator.core.units import Model, Share
+from orchestrator.core.fields import Model, Share
 from orchestrator.parts import packet_rules
 from orchestrator.parts.launch import Change, Requirement
 from orchestrator.parts.packet_rules import PacketRule

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from orchestrator.core.units import OrWord
+from orchestrator.core.fields import OrWord
 from orchestrator.parts import named_hosts, offload_change
 from orchestrator.parts.launch import Change, Requirement
 from orchestrator.parts.protocols import Problem

@@ -10,8 +10,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from orchestrator.core import packages
+from orchestrator.core.fields import Duration, Model, Rate
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.core.units import Duration, Model, Rate, rate_text
+from orchestrator.core.units import rate_text
 from orchestrator.parts import named_hosts, rails
 from orchestrator.parts.launch import Change, Requirement, Sign
 from orchestrator.parts.protocols import Problem

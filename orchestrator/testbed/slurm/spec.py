@@ -8,7 +8,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from orchestrator.core.units import Mistake, Model, Rate
+from orchestrator.core.fields import Model, Rate
+from orchestrator.core.units import Mistake
 from orchestrator.parts.topology import WORK, Link, Node, Topology
 from orchestrator.testbed.inventory import Data, rail_of
 from orchestrator.testbed.spellings import Absolute, Device, Name

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from orchestrator.core.units import Size, size_text
+from orchestrator.core.fields import Size
+from orchestrator.core.units import size_text
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
