@@ -11,12 +11,13 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.core import lookup
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import documents
+from orchestrator.experiment import documents, includes, nodesets, variables
 from orchestrator.experiment.documents import Document, Keys
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.mistakes import explained
 from orchestrator.testbed.inventory import Inventory
+from orchestrator.testbed.slurm import job as slurm_job
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -37,22 +38,54 @@ def validate(document: Document, model: type[M], *, folders: Sequence[Path] | No
 
 def load_experiment(path: Path, options: Sequence[str] = ()) -> tuple[Experiment, Document]:
     """Read an experiment file with its `--set` options, and the inventory file that it names."""
-    return experiment_of(documents.load(path, needs=EXPERIMENT_NEEDS), [path.parent], options)
+    document = includes.load(path, needs=EXPERIMENT_NEEDS)
+    return experiment_of(document, document.folders, options)
 
 
 def experiment_of(
     document: Document, folders: Sequence[Path], options: Sequence[str] = ()
 ) -> tuple[Experiment, Document]:
-    """The experiment in a document that was read from files of these folders; files that it names are beside them."""
+    """The experiment in a document that was read from files of these folders; files that it names are beside them.
+
+    Of a Slurm allocation it says what was learned of it before, if anything: see `with_allocation`.
+    """
+    document, options = variables.filled(document, options)
     document = documents.with_overrides(document, options)
     testbed = document.data.get("testbed")
     named = testbed.get("inventory") if isinstance(testbed, dict) else None
     if isinstance(named, str):
-        inventory = documents.load(named_by(document, ("testbed", "inventory"), folders), needs=INVENTORY_NEEDS)
+        inventory = load_inventory(named_by(document, ("testbed", "inventory"), folders))
         validate(inventory, Inventory)
         data = {**document.data, "testbed": {**testbed, "inventory": inventory.data}}
         document = replace(document, data=data, parts={("testbed", "inventory"): inventory})
+    elif isinstance(named, dict):
+        hosts = nodesets.expanded(named, folders, where=document.place(("testbed", "inventory")))
+        document = replace(document, data={**document.data, "testbed": {**testbed, "inventory": hosts}})
     return validate(document, experiment_model(), folders=folders), document
+
+
+def load_inventory(path: Path) -> Document:
+    """Read an inventory file: its includes, the defaults of its variables, and its node sets spelled out."""
+    return spelled_out(variables.filled(includes.load(path, needs=INVENTORY_NEEDS))[0])
+
+
+def spelled_out(document: Document) -> Document:
+    """An inventory that has been read, with its node sets spelled out."""
+    return replace(document, data=nodesets.expanded(document.data, document.folders, where=document.name))
+
+
+def with_allocation(experiment: Experiment) -> Experiment:
+    """An experiment on hosts of Slurm with what those of the allocation that this process is in say of themselves.
+
+    Outside of one it keeps what was learned before. TestbedError where the hosts cannot be asked.
+    """
+    spec = experiment.testbed.slurm
+    if spec is None or not (slurm_job.id_here() or spec.allocation is None):
+        return experiment
+    from orchestrator.testbed.slurm import learning
+
+    learned = spec.model_copy(update={"allocation": learning.learn(spec)})
+    return experiment.model_copy(update={"testbed": experiment.testbed.model_copy(update={"slurm": learned})})
 
 
 def named_by(document: Document, at: Keys, folders: Sequence[Path]) -> Path:

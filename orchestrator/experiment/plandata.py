@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts.launch import Launch
 from orchestrator.store import records
@@ -62,6 +63,11 @@ def plan_data(plan: RunPlan) -> dict[str, Any]:
     }
 
 
+def variables_data(variables: Iterable[Variable]) -> dict[str, Any]:
+    """Variables as JSON data, by name."""
+    return {one.name: {"value": one.value, "type": one.type, "origin": one.origin} for one in variables}
+
+
 def _launches(launches: Iterable[Launch]) -> list[dict[str, Any]]:
     """Processes that have not run."""
     return [
@@ -91,6 +97,7 @@ def launch_record(launch: Launch, *, status: int | None = None, failed: str | No
         window=launch.window,
         source=launch.source,
         flows=launch.flows,
+        container=launch.container,
         status=status,
         failed=failed,
     )

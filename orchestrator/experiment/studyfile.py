@@ -8,16 +8,16 @@ from pathlib import Path
 
 from pydantic import Field
 
+from orchestrator.core import playbooks
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Model
-from orchestrator.experiment import config, documents, sweepfile
+from orchestrator.experiment import config, documents, includes, sweepfile, variables
 from orchestrator.experiment.experiment import Name
 from orchestrator.experiment.sweepfile import NO_TIMES, Definition
 
 NEEDS = "name, paper, quick and full"
 FOLDER = Path("playbooks/studies")
 OF_ALL = ("testbed.", "conditions", "workload.", "validity.")  # options that are the calibration's too
-_BESIDE = Path(__file__).parents[2]
 
 
 class Needs(Model):
@@ -101,8 +101,8 @@ class Study:
 
 
 def there(name: str) -> Path | None:
-    """The file of a study of this name: below the current folder, else where the project's own playbooks lie."""
-    found = (place / FOLDER / f"{name}.yaml" for place in (Path(), _BESIDE))
+    """The file of a study of this name: below the current folder, else among the playbooks that came with orch."""
+    found = (folder / f"{name}.yaml" for folder in (FOLDER, playbooks.STUDIES))
     return next((path for path in found if path.is_file()), None)
 
 
@@ -111,15 +111,15 @@ def find(name: str) -> Path:
     path = there(name)
     if path is None:
         raise ConfigError(
-            f"no file {FOLDER / name}.yaml, neither here nor in {_BESIDE}",
-            hint="a clone of the project has it: run this there, or name a study file with --file",
+            f"no file {name}.yaml, neither in {FOLDER} here nor in {playbooks.STUDIES}",
+            hint="name a study file with --file",
         )
     return path
 
 
 def read(path: Path) -> StudyFile:
     """A study file by itself, without its sweeps."""
-    return config.validate(documents.load(path, needs=NEEDS), StudyFile)
+    return config.validate(variables.filled(includes.load(path, needs=NEEDS))[0], StudyFile)
 
 
 def load(
@@ -134,12 +134,12 @@ def load(
 
     `compute_s` are compute times by model, for points whose compute is emulated and that have no time of their own.
     """
-    document = documents.load(path, needs=NEEDS)
+    document, overrides = variables.filled(includes.load(path, needs=NEEDS), overrides)
     file = config.validate(document, StudyFile)
     version = "quick" if quick else "full"
     found = tuple(
         sweepfile.load(
-            config.named_by(document, (version, number), [path.parent]), overrides, local=local, compute_s=compute_s
+            config.named_by(document, (version, number), document.folders), overrides, local=local, compute_s=compute_s
         )
         for number in range(len(document.value((version,))))
     )
@@ -148,7 +148,7 @@ def load(
         raise ConfigError(f"{path}: two sweeps of one name; accepted: {', '.join(names)}, each once")
     covers, takes_s = (file.covers.quick, file.takes.quick) if quick else (file.covers.full, file.takes.full)
     name = f"{file.name}-quick" if quick else file.name
-    calibration = None if file.calibrate is None else _calibration(document, file.calibrate, path, overrides, found)
+    calibration = None if file.calibrate is None else _calibration(document, file.calibrate, overrides, found)
     return Study(
         name=name, paper=file.paper, covers=" ".join(covers.split()), takes_s=takes_s, sweeps=found,
         calibration=calibration,
@@ -158,7 +158,6 @@ def load(
 def _calibration(
     document: documents.Document,
     asked: Calibrate,
-    path: Path,
     overrides: Sequence[str],
     sweeps: Sequence[Definition],
 ) -> Calibration | None:
@@ -168,6 +167,6 @@ def _calibration(
     if not wanted:
         return None
     return Calibration(
-        experiment=config.named_by(document, ("calibrate", "experiment"), [path.parent]),
+        experiment=config.named_by(document, ("calibrate", "experiment"), document.folders),
         overrides=tuple(option for option in overrides if option.startswith(OF_ALL)), iteration_s=wanted,
     )  # fmt: skip

@@ -17,12 +17,13 @@ from orchestrator.experiment import beforehand, capacity, loading, plan, testbed
 from orchestrator.experiment.experiment import Experiment, on_this_machine
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.hosts import taken
+from orchestrator.parts import registry
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import Finding
-from orchestrator.run import routes
+from orchestrator.run import images, routes
 from orchestrator.run.session import holder, machine_of, opening_s
 from orchestrator.testbed import netns_needs, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
@@ -49,7 +50,9 @@ class Answer:
 
 
 def examine(target: str | None, *, local: bool) -> int:
-    """Print what is there and what is missing; 0 when nothing is."""
+    """Print what is there and what is missing; 0 when nothing is. Parts that cannot be used are warned of."""
+    for broken in registry.unusable():
+        print(f"warning  the {broken}\n         remedy: another version of that package, or none")
     if target is None:
         return _this_machine()
     found = loading.inventory_or_experiment(Path(target))
@@ -148,12 +151,12 @@ def _hosts(
             need = finding.requirement
             print(f"{host}: missing {need.kind} {need.what}, needed by {need.needed_by}"
                   + (f" ({finding.detail})" if finding.detail else ""))  # fmt: skip
-            print(f"    remedy: {need.remedy}")
+            print(f"    remedy: {images.remedy(finding)}")
         for error in answer.astray:
             print(f"{host}: {error.message}\n    remedy: {error.hint}")
         if answer.warning:
             print(f"{host}: warning: {answer.warning}")
-    if run is not None and topology.kind == "inventory":
+    if run is not None and topology.kind != "local":
         bad += _room(run, {host: answer.machine for host, answer in results.items() if answer.machine is not None})
     return Exit.FAILED if bad else Exit.OK
 
@@ -207,8 +210,9 @@ def _answer(
     client: AgentClient, topology: Topology, requirements: Sequence[Requirement], talks: Mapping[str, Sequence[str]],
     deadline: Deadline,
 ) -> Answer:  # fmt: skip
-    warning = _warning(client, deadline) if topology.kind == "inventory" else ""
-    findings = tuple(client.check(requirements, deadline))
+    warning = _warning(client, deadline) if topology.kind != "local" else ""
+    storage = images.storage(topology, requirements)
+    findings = tuple(client.check(requirements, deadline, storage=storage))
     able = all(finding.found for finding in findings if finding.requirement.what == "ip")
     astray = tuple(routes.wrong(client, topology, talks, deadline)) if able else ()
     return Answer(findings=findings, astray=astray, machine=machine_of(client), warning=warning)

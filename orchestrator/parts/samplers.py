@@ -65,15 +65,20 @@ def interval_problems(option: str, every_s: float) -> list[Problem]:
     return [Problem(at=(option,), message=f"cannot sample every {duration_text(every_s)}", accepted=accepted)]
 
 
-def sampler_launch(name: str, node: Node, arguments: Sequence[str], *, required: bool) -> Launch:
-    """A sampler of the source `name` on a node; its arguments are those of that source."""
-    source = f"{name}_source"
+def sampler_launch(
+    name: str, node: Node, arguments: Sequence[str], *, required: bool, source: Path | None = None
+) -> Launch:
+    """A sampler on a node for the collector `name`; `arguments` are those of its source.
+
+    `source` is the module that says what is sampled (orchestrator/agents/sampler.py says how), by default that of ours.
+    """
+    source = source or AGENTS / f"{name}_source.py"
     return Launch(
         name=f"{name}.{node.name}",
         node=node.name,
         role="collector",
-        argv=(node.python, "-I", "-S", "-B", "sampler.py", source, *arguments),
-        files={"sampler.py": AGENTS / "sampler.py", f"{source}.py": AGENTS / f"{source}.py"},
+        argv=(node.python, "-I", "-S", "-B", "sampler.py", source.stem, *arguments),
+        files={"sampler.py": AGENTS / "sampler.py", source.name: source},
         ready=Line(pattern="^sampling$"),
         stop=Stop(signals=((signal.SIGTERM, 5.0),), ok=(0,)),
         required=required,

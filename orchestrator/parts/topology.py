@@ -48,6 +48,7 @@ class Node:
     rails: tuple[Rail, ...] = ()
     python: str = "python3"
     gpus: int = 0
+    slots: int = 1  # ranks of a workload that names no hosts
     work: str = WORK  # absolute folder on the node under which a run makes its own; {uid} is the user's there
 
     @property
@@ -98,16 +99,18 @@ class Topology:
     """The testbed as the plan sees it.
 
     `scale` divides every rate and size (never a duration): a `rate` of 25e9 at scale 100 is set up as 250e6.
-    Hosts of a local testbed may be containers: of `runtime`, and of an `image` that is not ours.
+    Hosts of a local testbed may be containers: of `runtime`, and of an `image` that is not ours. `rights` are those of
+    `parts.launch.PRIVILEGES` that every host grants; None where that is not known before the hosts are asked.
     """
 
-    kind: Literal["local", "inventory"]
+    kind: Literal["local", "inventory", "slurm"]
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
     scale: int = 1
     mtu: int = 1500
     runtime: str = ""
     image: str = ""
+    rights: tuple[str, ...] | None = None
 
     @property
     def shares_files(self) -> bool:
@@ -123,6 +126,11 @@ class Topology:
     @property
     def hosts(self) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if node.kind == "host")
+
+    @property
+    def placed(self) -> list[str]:
+        """The host of each rank of a workload that names none."""
+        return [host.name for host in self.hosts for _ in range(host.slots)]
 
     def node(self, name: str) -> Node:
         for node in self.nodes:
@@ -237,6 +245,12 @@ KNOWN_PORTS = (
 
 WIRE_HEADER_BYTES = 14  # Ethernet without FCS and preamble: what a capture, a qdisc and the kernel's counters see
 TCP_HEADER_BYTES = MappingProxyType({4: 20 + 20 + 12, 6: 40 + 20 + 12})  # of IP, TCP and timestamps, by version of IP
+
+
+def on_wire(counted: float, packets: float, topology: Topology) -> float:
+    """Layer-2 bytes of the frames of TCP that a device counted: more than it says where it counts them joined."""
+    payload = counted - packets * (WIRE_HEADER_BYTES + topology.tcp_header_bytes)
+    return max(counted, payload * topology.wire_per_payload)
 
 
 def in_url(address: str) -> str:

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
-from orchestrator.core import console, exitcodes, lock
-from orchestrator.core.deadline import Deadline
+from orchestrator.core import console, exitcodes
 from orchestrator.core.errors import ConfigError, Interrupted, LockedError, last_lines
 from orchestrator.core.exitcodes import Exit
-from orchestrator.core.interrupts import Interrupts
-from orchestrator.core.units import Duration, Mistake
+from orchestrator.core.units import Duration
 from orchestrator.experiment import beforehand, describe, loading, plan, testbeds
 from orchestrator.experiment.experiment import Experiment
-from orchestrator.run import phases, runner, session
+from orchestrator.run import runner
 from orchestrator.run.observers.observing import Observer
 from orchestrator.run.observers.progress import Progress
+from orchestrator.store import front_page
 from orchestrator.store.records import OfSweep
-from orchestrator.testbed.local_testbed import LocalTestbed
-from orchestrator.testbed.netns import NetnsTestbed
 
 T = TypeVar("T")
 
 REPORT_S = 600.0
+FRONT_PAGE_S = 60.0
 
 
 def run_file(
@@ -50,6 +46,31 @@ def run_file(
     wait_s = patience(wait)
     experiment, _ = loading.checked(path, overrides, local=local)
     progress = Progress()
+    outcomes = carry_out(experiment, results=results, wait_s=wait_s, force=force, progress=progress, observer=observer)
+    shown = [outcome for outcome in outcomes if outcome.sealed and outcome.manifest.windows]
+    page = _report(shown, progress) if report and shown else None
+    if page is not None:
+        refresh_front_page(results, progress)
+    progress.done()
+    told = describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
+    console.tell(told, stream=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        summaries = [describe.run_summary(o.manifest, o.path, outcome=o.manifest.outcome) for o in outcomes]
+        about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
+        console.tell(json.dumps(about))
+    return exitcodes.gravest(map(_code, outcomes))
+
+
+def carry_out(
+    experiment: Experiment,
+    *,
+    results: Path,
+    wait_s: float,
+    progress: Progress,
+    force: bool = False,
+    observer: Observer | None = None,
+) -> list[runner.Outcome]:
+    """Carry out every run of an experiment until one is interrupted; what went wrong with one is told on the way."""
     outcomes: list[runner.Outcome] = []
     runs = plan.build(experiment)
     forced = beforehand.settle(runs[:1], force=force, say=progress.say)
@@ -65,16 +86,7 @@ def run_file(
             console.tell(f"orch: {outcome.error}\n  results: {outcome.path}", stream=sys.stderr)
         if isinstance(outcome.error, Interrupted):
             break
-    shown = [outcome for outcome in outcomes if outcome.sealed and outcome.manifest.windows]
-    page = _report(shown, progress) if report and shown else None
-    progress.done()
-    told = describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
-    console.tell(told, stream=sys.stderr if as_json else sys.stdout)
-    if as_json:
-        summaries = [describe.run_summary(o.manifest, o.path, outcome=o.manifest.outcome) for o in outcomes]
-        about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
-        console.tell(json.dumps(about))
-    return exitcodes.gravest(map(_code, outcomes))
+    return outcomes
 
 
 def run_planned(
@@ -112,10 +124,24 @@ def run_planned(
             observer=observer,
         )
 
-    return _patiently(attempt, wait_s=wait_s, retry_s=testbeds.place(experiment.testbed).retry_s, progress=progress)
+    outcome = patiently(attempt, wait_s=wait_s, retry_s=testbeds.place(experiment.testbed).retry_s, progress=progress)
+    refresh_front_page(results, progress)
+    return outcome
 
 
-def _patiently(attempt: Callable[[], T], *, wait_s: float, retry_s: float, progress: Progress) -> T:
+def refresh_front_page(results: Path, progress: Progress) -> None:
+    """Have the store's front page written again, where the store keeps it fresh; if that fails, the run does not."""
+    if front_page.kept_fresh(results):
+        try:
+            done = _orch("site", "--refresh", "--results", str(results), within_s=FRONT_PAGE_S)
+        except subprocess.TimeoutExpired:
+            progress.say(f"  no front page: not written in {FRONT_PAGE_S:.0f} s")
+            return
+        if done.returncode != 0 or done.stderr:
+            progress.say(f"  no front page: {last_lines(done.stderr)}")
+
+
+def patiently(attempt: Callable[[], T], *, wait_s: float, retry_s: float, progress: Progress) -> T:
     """Try again while somebody else holds the testbed, for so long."""
     give_up = time.monotonic() + wait_s
     told = False
@@ -136,25 +162,19 @@ def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path | No
     progress.phase("report")
     first = outcomes[0]
     page = first.path.parent / f"report-{first.manifest.run}.html"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "orchestrator.cli.main",
-            "report",
-            *(str(o.path) for o in outcomes),
-            "--output",
-            str(page),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=REPORT_S,
-        check=False,
-    )
+    done = _orch("report", *(str(o.path) for o in outcomes), "--output", str(page), within_s=REPORT_S)
     if done.returncode != 0:
         progress.say(f"  no report: {last_lines(done.stderr)}")
         return None
     return page
+
+
+def _orch(*arguments: str, within_s: float) -> subprocess.CompletedProcess[str]:
+    """A command of ours in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator.cli.main", *arguments], capture_output=True, text=True, timeout=within_s,
+        check=False,
+    )  # fmt: skip
 
 
 def _code(outcome: runner.Outcome) -> Exit:
@@ -171,39 +191,3 @@ def patience(text: str | None) -> float:
         return float(TypeAdapter(Duration).validate_python(text))
     except ValidationError as error:
         raise ConfigError(f"--wait {text}: {error.errors()[0]['ctx']['error']}") from None
-
-
-def hold_testbed(asked: Mapping[str, Any], *, wait: str | None) -> Exit:
-    """Keep a local testbed, as an experiment would ask for it, up until Ctrl-C and say how to reach its hosts."""
-    wait_s = patience(wait)
-    try:
-        local = LocalTestbed.model_validate(dict(asked))
-    except ValidationError as error:
-        raise ConfigError("\n".join(dict.fromkeys(map(_option_told, error.errors())))) from None
-    _patiently(lambda: _hold(local), wait_s=wait_s, retry_s=testbeds.LOCAL_RETRY_S, progress=Progress())
-    return Exit.OK
-
-
-def _option_told(item: ErrorDetails) -> str:
-    """A mistake of the testbed's model as one of the option that the value came from."""
-    mistake = item.get("ctx", {}).get("error")
-    at = item["loc"] or (mistake.at if isinstance(mistake, Mistake) else ())
-    return f"--{at[0]}: {item['msg'].removeprefix('Value error, ')}"
-
-
-def _hold(local: LocalTestbed) -> None:
-    run_id = f"testbed-{time.time_ns()}"
-    testbed = NetnsTestbed(testbeds.local_spec(local), run_id)
-    with Interrupts(), lock.machine(lock.local_testbed(), session.holder(run_id)):
-        try:
-            folder = testbed.ssh_proxy().folder  # it goes when this process does, or when the next one comes
-            testbed.open(folder / "nodes", Deadline.after(phases.OPEN_S))
-            for host in testbed.topology.hosts:
-                print(f"{host.name}  {host.address}  ssh -F {folder}/ssh_config {host.name}")
-            print("up; Ctrl-C puts it down", flush=True)
-            while True:
-                signal.pause()
-        except Interrupted:
-            return
-        finally:
-            testbed.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestrator.core import secret_looks
 from orchestrator.experiment.plan import PlannedJob, RunPlan
 from orchestrator.experiment.plandata import launch_record
+from orchestrator.parts import outside
 from orchestrator.store.records import Git, Job, Manifest, OfSweep, Rank, Validity
 from orchestrator.store.rundir import controller
 
@@ -71,18 +72,21 @@ def _text(value: object) -> str | None:
 
 
 def versions() -> dict[str, str | None]:
-    """Of this controller: Python, the kernel, and the packages that matter."""
+    """Of this controller: Python, the kernel, the packages that matter, and those that offer parts."""
     found: dict[str, str | None] = {"python": platform.python_version(), "kernel": platform.release()}
     for package in PACKAGES:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             found[package] = None
-    return found
+    return {**found, **outside.packages()}
 
 
 def git_state(folder: Path) -> Git | None:
-    """Commit of the source tree that runs, and whether it was changed since; None outside a checkout."""
+    """Commit of the source tree that runs, and whether it was changed since; None outside a checkout.
+
+    A wheel that is installed below somebody's repository is no part of it: what git does not track has no commit there.
+    """
 
     def git(*arguments: str) -> str | None:
         try:
@@ -93,7 +97,7 @@ def git_state(folder: Path) -> Git | None:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    commit = git("rev-parse", "HEAD")
+    commit = git("rev-parse", "HEAD") if git("ls-files", "--error-unmatch", ".") else None
     if not commit:
         return None
     return Git(commit=commit, dirty=bool(git("status", "--porcelain", "--untracked-files=no")))

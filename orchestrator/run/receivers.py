@@ -9,18 +9,12 @@ from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
 from orchestrator.parts.protocols import Demand
-from orchestrator.parts.topology import WIRE_HEADER_BYTES, Topology
+from orchestrator.parts.topology import on_wire
 from orchestrator.run.session import Session
 
 STEADY_OVER_S = 1.0
 READ_S = 10.0
 _Sample = tuple[int, int, int]  # instant in nanoseconds of the host's clock, bytes, packets
-
-
-def on_wire(counted: float, packets: float, topology: Topology) -> float:
-    """Layer-2 bytes of the frames of TCP that a device counted: more than it says where it counts them joined."""
-    payload = counted - packets * (WIRE_HEADER_BYTES + topology.tcp_header_bytes)
-    return max(counted, payload * topology.wire_per_payload)
 
 
 class Receivers:

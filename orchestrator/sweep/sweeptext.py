@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orchestrator.core import layout, where
-from orchestrator.experiment import describe
+from orchestrator.experiment import describe, plandata, plantext
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
 from orchestrator.store.bounded import known
@@ -69,7 +70,9 @@ def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate
     file = definition.file
     measurements = sum(len(batch.windows) for batch in found)
     rechecks = sum(key[2] for batch in found for key in batch.windows.values())
+    told = plantext.variables_text(definition.variables)
     lines = [
+        *told.splitlines(),
         f"sweep {file.name}: {len(definition.points)} points, {_times(definition.repetitions)} each"
         + (f", and {rechecks} again in fresh runs" if file.recheck else ""),
         f"  {measurements} measurements in {len(found)} runs ({file.mode} mode, {file.order} order, seed {file.seed}); "
@@ -97,11 +100,16 @@ def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate
     return {
         "sweep": definition.file.name,
         "definition": definition.digest,
+        "variables": plandata.variables_data(definition.variables),
         "points": [{"point": point.point, "values": point.values} for point in definition.points],
         "repetitions": definition.repetitions,
-        "runs": [{"repetition": batch.repetition, "windows": batch.about()} for batch in found],
+        "runs": [{"repetition": batch.repetition, "windows": _points_data(batch)} for batch in found],
         "estimate": {"seconds": estimate.seconds, "known_windows": estimate.known, "windows": estimate.windows},
     }
+
+
+def _points_data(batch: Batch) -> dict[str, Any]:
+    return {window: dataclasses.asdict(point) for window, point in batch.about().items()}
 
 
 def batch_text(batch: Batch) -> str:

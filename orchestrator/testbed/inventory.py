@@ -17,13 +17,13 @@ from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import WORK, Link, Node, Rail, Topology
 from orchestrator.testbed.spellings import (
+    Absolute,
     Device,
     Jump,
     Name,
     RdmaDevice,
     SshHost,
     SshUser,
-    absolute,
     interface,
     program,
 )
@@ -57,7 +57,7 @@ class Reach(Model):
     python: str | None = Field(default=None, min_length=1)
     """Python interpreter on the host, 3.8 or later: a name or a path; python3 when left out."""
 
-    work: Annotated[str, AfterValidator(absolute)] | None = None
+    work: Absolute | None = None
     """Absolute folder on the host under which runs make theirs, each user another; `{uid}` in it is the user's number
     there. /var/tmp/orch-{uid} when left out."""
 
@@ -99,6 +99,9 @@ class Host(Reach):
     link: Rate | None = None
     """Rate of its link, when it differs from the others'."""
 
+    slots: int = Field(default=1, ge=1, le=1024)
+    """Ranks that a workload has there which names no hosts."""
+
 
 class Switch(Model):
     """A switch between the hosts: declared for the record, nothing on it is changed."""
@@ -123,7 +126,8 @@ class Inventory(Model):
     """What holds for every host that does not say otherwise."""
 
     hosts: dict[Name, Host] = Field(min_length=1)
-    """The machines by name; the order is that of `first: N` and of ranks."""
+    """The machines by name; the order is that of `first: N` and of ranks. In a file one key may stand for many: a node
+    set, such as n[1-64], or @FILE, a hosts file."""
 
     switch: Switch | None = None
     """The switch between them."""
@@ -203,9 +207,10 @@ def topology(inventory: Inventory) -> Topology:
         nodes.append(
             Node(
                 name=name,
-                rails=tuple(map(_rail, host.data)),
+                rails=tuple(map(rail, host.data)),
                 python=inventory.value(name, "python", "python3"),
                 gpus=inventory.value(name, "gpus", 0),
+                slots=host.slots,
                 work=inventory.value(name, "work", WORK),
             )
         )
@@ -218,7 +223,7 @@ def topology(inventory: Inventory) -> Topology:
     return Topology(kind="inventory", nodes=tuple(nodes), links=links, mtu=inventory.mtu)
 
 
-def _rail(data: Data) -> Rail:
+def rail(data: Data) -> Rail:
     interface = ipaddress.ip_interface(data.address)
     rdma = data.rdma if data.rdma is None or ":" in data.rdma else f"{data.rdma}:1"
     return Rail(

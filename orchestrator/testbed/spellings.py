@@ -55,6 +55,7 @@ def program(value: str) -> str:
     return value
 
 
+Absolute = Annotated[str, AfterValidator(absolute)]
 Name = Annotated[str, _matching(_NAME, "a name", "at most 63 letters, digits, '.', '-' and '_'")]
 Device = Annotated[str, _matching(_DEVICE, "a network device's name", "one such as ens1f0")]
 SshHost = Annotated[

@@ -22,8 +22,8 @@ from tests.bench.figure import Settings
 
 BENCHMARKS = (
     "start", "reader", "testbed", "samplers", "transport", "overhead", "load", "payload", "variants", "collectors",
-    "logs", "flow_generator", "overload", "nights", "validity", "store", "sweep", "size",
-    "predict",
+    "logs", "flow_generator", "overload", "nights", "validity", "store", "site", "sweep", "size",
+    "predict", "containers", "slurm",
 )  # fmt: skip
 
 

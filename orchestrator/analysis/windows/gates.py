@@ -13,12 +13,12 @@ from orchestrator.analysis.windows.conditions import Held, Hits, judge_held, jud
 from orchestrator.analysis.windows.congested import Congestion, judge_congestion
 from orchestrator.analysis.windows.course import Course, judge_courses
 from orchestrator.analysis.windows.judgement import gate
+from orchestrator.analysis.windows.load_gates import Load, judge_loads
 from orchestrator.analysis.windows.portbytes import PortBytes
 from orchestrator.analysis.windows.railbytes import Carried, judge_rails
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
 from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
 from orchestrator.core.units import span_text
-from orchestrator.parts.protocols import end_name
 from orchestrator.store.window_records import Gate
 
 
@@ -42,26 +42,6 @@ class Tolerances:
     drift: float | None = 0.05  # largest trend of the iteration time over the window, a share of it; None: only told
     processor: float | None = 0.05  # largest share of a window that a job is kept from processors; None: only told
     gap_distance: float = 0.1  # largest Kolmogorov-Smirnov distance of the gaps between flows from the planned ones
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """Cross traffic of one source from one host to another over a rail, layer-2 bit/s.
-
-    NaN when there is no whole capture at `dst`.
-    """
-
-    source: str
-    src: str
-    dst: str
-    requested_bps: float
-    achieved_bps: float
-    longest_gap_s: float
-    rail: int = 0
-
-    @property
-    def end(self) -> str:
-        return end_name(self.dst, self.rail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +117,7 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
         *_iterations(evidence.jobs, tolerances),
         *judge_steadiness(evidence.drifts, tolerances.drift),
         *_sent(evidence, tolerances),
-        *_loads(evidence.loads, tolerances),
+        *judge_loads(evidence.loads, tolerances.load, tolerances.gap_s),
         *judge_courses(evidence.courses, tolerances.load_course),
         *_generated(evidence.generated, tolerances),
         *judge_captures(evidence.captures, tolerances.capture_drops),
@@ -193,31 +173,6 @@ def _sent(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
         text = f"job {job.name}: a rank sent {job.sent_bytes / 1e6:.5g} MB an iteration, {off:+.1%} of theory"
         text += "" if abs(off) <= limit else f": off by more than {limit:.3g} of it"
         yield gate("theory", abs(off) <= limit, text, measured=off, limit=limit, required=False)
-
-
-def _loads(loads: Iterable[Load], tolerances: Tolerances) -> Iterator[Gate]:
-    for load in loads:
-        name = f"{load.source} from {load.src} to {load.end}"
-        if math.isnan(load.achieved_bps):
-            text = f"{name}: there is no whole capture at {load.end}, so the load that arrived is not known"
-            yield gate(
-                "load", None, text, measured=math.nan, limit=tolerances.load, required=tolerances.load is not None
-            )
-            continue
-        off = load.achieved_bps / load.requested_bps - 1 if load.requested_bps > 0 else math.inf
-        asked = tolerances.load
-        passed = asked is None or abs(off) <= asked
-        text = f"{name}: {load.achieved_bps / 1e6:.5g} of {load.requested_bps / 1e6:.5g} Mbit/s arrived ({off:+.1%})"
-        if asked is None:
-            text += "; taken as achieved"
-        elif not passed:
-            text += f", off by more than {asked:.3g} of it"
-        yield gate("load", passed, text, measured=off, limit=asked, required=asked is not None)
-        if tolerances.gap_s is not None:
-            steady = load.longest_gap_s <= tolerances.gap_s
-            text = f"{name}: longest pause {load.longest_gap_s:.3g} s"
-            text += "" if steady else f", above {tolerances.gap_s:.3g} s: it did not run throughout the window"
-            yield gate("gap", steady, text, measured=load.longest_gap_s, limit=tolerances.gap_s)
 
 
 def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Iterator[Gate]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,9 @@ from orchestrator.analysis.windows import (
     steadiness,
     variation,
 )
+from orchestrator.analysis.windows.arrivals import Arrivals
 from orchestrator.analysis.windows.gates import Evidence, Tolerances
+from orchestrator.analysis.windows.load_gates import Load
 from orchestrator.parts.rows import TABLES, Columns
 from orchestrator.store import tables, window_records
 from orchestrator.store.records import Manifest
@@ -98,10 +101,14 @@ def measure(
         tables.read(folder, "spans"),
     )  # fmt: skip
     logged = recorded.logged(folder, iterations)
+    arrived = Arrivals(
+        manifest=manifest, packets=data.packets, capture_flows=data.capture_flows, counters=counters,
+        partial=data.partial,
+    )  # fmt: skip
     measured: list[Window] = []
     more: dict[str, list[Mapping[str, Any]]] = {"generated": [], "rails": [], "congestion": []}  # rows of these tables
     for window in manifest.windows:
-        loads = _loads(data, manifest, window, generated.sent(folder, window))
+        loads = arrived.loads(window, generated.sent(folder, window))
         made = generated.measured(folder, manifest, window)
         more["generated"] += [{"window_name": window.name, **asdict(one)} for one in made]
         within = {job: _within(data.jobs[job], window) for job in data.jobs}
@@ -109,7 +116,7 @@ def measure(
         drifts = {job: drift(part.seconds) for job, part in within.items()}
         jobs = tuple(_job(manifest, part, sizes[job]) for job, part in within.items())
         courses = course.courses(
-            data.packets, manifest.topology, window, whole=lambda node, port: not data.partial(node, port),
+            manifest.topology, window, arrived=partial(arrived.course, window),
             schedules=generated.schedules(folder, manifest, window),
             iteration_s=max((float(np.mean(part.seconds)) for part in within.values() if len(part.seconds)), default=0),
         )  # fmt: skip
@@ -126,7 +133,7 @@ def measure(
         measured.append(
             replace(
                 window,
-                loads=tuple(_load(load) for load in loads),
+                loads=_loads(window, loads),
                 training=tuple(
                     _training(manifest, window, part, sent=sizes[job][0], trend=drifts[job])
                     for job, part in within.items()
@@ -165,40 +172,13 @@ def _within(whole: JobSeries, window: Window) -> JobSeries:
     return whole.within(span.first, span.last) if span else whole.within(0, -1)
 
 
-def _loads(
-    data: _Tables, manifest: Manifest, window: Window, sent: Mapping[tuple[str, str], Mapping[str, float]]
-) -> tuple[gates.Load, ...]:
-    nodes = {node.name: node for node in manifest.topology.nodes}
-    begin, end = window.span_ns
-    found = []
-    for load in window.loads:
-        source, src, dst = load.source, load.src, load.dst
-        here, there = nodes[src].rails[load.rail], nodes[dst].rails[load.rail]
-        port = there.device or None
-        achieved = throughput.achieved_bps(
-            data.packets, data.capture_flows, source=source, dst=dst, port=port,
-            src_address=here.address, begin_ns=begin, end_ns=end,
-            sent=sent.get((source, there.address)),
-        )  # fmt: skip
-        if data.partial(dst, port):
-            achieved = math.nan
-        arrived = throughput.bins(
-            data.packets, {"node": dst, "port": port, "direction": "in", "kind": "cross", "name": source}
-        )
-        found.append(
-            gates.Load(
-                source=source, src=src, dst=dst, rail=load.rail, requested_bps=load.requested_bps,
-                achieved_bps=achieved, longest_gap_s=arrived.longest_gap_s(begin, end),
-            )
-        )  # fmt: skip
-    return tuple(found)
-
-
-def _load(load: gates.Load) -> window_records.Load:
-    return window_records.Load(
-        source=load.source, src=load.src, dst=load.dst, rail=load.rail, requested_bps=load.requested_bps,
-        achieved_bps=load.achieved_bps,
-    )  # fmt: skip
+def _loads(window: Window, found: Sequence[Load]) -> tuple[window_records.Load, ...]:
+    """The loads that a window asks for with what arrived of each; NaN of one that was seen together with others."""
+    achieved = {(load.source, load.src, load.dst, load.rail): load.achieved_bps for load in found}
+    keys = [(load.source, load.src, load.dst, load.rail) for load in window.loads]
+    return tuple(
+        replace(load, achieved_bps=achieved.get(key, math.nan)) for key, load in zip(keys, window.loads, strict=True)
+    )
 
 
 def _sent(data: _Tables, manifest: Manifest, name: str, part: JobSeries) -> tuple[float, float]:
@@ -248,7 +228,7 @@ def _training(manifest: Manifest, window: Window, part: JobSeries, *, sent: floa
 
 
 def _evidence(
-    data: _Tables, manifest: Manifest, window: Window, *, loads: tuple[gates.Load, ...],
+    data: _Tables, manifest: Manifest, window: Window, *, loads: tuple[Load, ...],
     courses: tuple[course.Course, ...], made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...],
     drifts: Mapping[str, Drift], served: serving.Served, carried: tuple[railbytes.Carried, ...],
     congestion: tuple[congested.Congestion, ...], problems: Sequence[str],

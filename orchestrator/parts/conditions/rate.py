@@ -173,7 +173,7 @@ def _change(config: Config, topology: Topology, node: str, device: str) -> Chang
         config.rate / topology.scale,
         queue_s=config.queue,
         mtu=topology.mtu,
-        offloads=topology.kind == "inventory",
+        offloads=topology.kind != "local",
     )
     root = ("tc", "qdisc", "replace", "dev", device, "root")
 

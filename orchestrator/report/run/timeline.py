@@ -142,7 +142,7 @@ def bursts(run: Run) -> Part:
         pause *= 2
         fresh = _fresh(pair, start, pause)
     heads = np.flatnonzero(fresh)
-    tails = np.append(heads[1:], len(pair)) - 1
+    tails = np.append(heads[1:], len(pair))[: len(heads)] - 1
     totals = np.add.reduceat(size, heads) if len(heads) else size
     entries: list[Entry] = []
     for head, tail, total in zip(heads.tolist(), tails.tolist(), totals.tolist(), strict=True):
