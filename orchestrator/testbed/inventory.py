@@ -208,7 +208,7 @@ def topology(inventory: Inventory) -> Topology:
         nodes.append(
             Node(
                 name=name,
-                rails=tuple(map(rail_of, host.data)),
+                rails=tuple(map(rail, host.data)),
                 python=inventory.value(name, "python", "python3"),
                 gpus=inventory.value(name, "gpus", 0),
                 slots=host.slots,
@@ -224,8 +224,7 @@ def topology(inventory: Inventory) -> Topology:
     return Topology(kind="inventory", nodes=tuple(nodes), links=links, mtu=inventory.mtu)
 
 
-def rail_of(data: Data) -> Rail:
-    """The rail that a file describes; an RDMA device without a port is its first."""
+def rail(data: Data) -> Rail:
     interface = ipaddress.ip_interface(data.address)
     rdma = data.rdma if data.rdma is None or ":" in data.rdma else f"{data.rdma}:1"
     return Rail(

@@ -24,7 +24,7 @@ FRAME = 1514
 
 
 def topology() -> Topology:
-    hosts = [Node(name=f"h{n}", rails=(Rail(device="eth0", address=f"10.0.0.{n}"),)) for n in (1, 2, 3)]
+    hosts = [Node(name=f"h{n}", rails=(Rail(address=f"10.0.0.{n}", device="eth0"),)) for n in (1, 2, 3)]
     links = tuple(Link(host=host.name, device="eth0", rate=1e9) for host in hosts)
     return Topology(kind="slurm", nodes=tuple(hosts), links=links)
 

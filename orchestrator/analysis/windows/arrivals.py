@@ -10,6 +10,7 @@ from orchestrator.analysis.traffic.throughput import Bins
 from orchestrator.analysis.windows import received
 from orchestrator.analysis.windows.load_gates import Load
 from orchestrator.analysis.windows.received import Sent
+from orchestrator.parts.topology import Rail
 from orchestrator.store import window_records
 from orchestrator.store.records import Manifest
 from orchestrator.store.window_records import Window
@@ -29,7 +30,7 @@ class Arrivals:
     partial: Callable[[str, str | None], bool]
 
     def loads(self, window: Window, sent: Sent) -> tuple[Load, ...]:
-        """Every load of a window; several that only counters have seen at one host's rail are one."""
+        """Every load of a window; several that only counters have seen at one rail of a host are one."""
         by_end: dict[tuple[str, int], list[window_records.Load]] = {}
         for load in window.loads:
             by_end.setdefault((load.dst, load.rail), []).append(load)
@@ -44,12 +45,12 @@ class Arrivals:
         return tuple(found)
 
     def captured(self, dst: str, rail: int) -> bool:
-        """Whether there is a whole capture at a host's rail."""
-        port = self._port(dst, rail)
+        """Whether there is a whole capture at a rail of a host."""
+        port = self._rail(dst, rail).device or None
         return throughput.captured(self.packets, node=dst, port=port) and not self.partial(dst, port)
 
     def course(self, window: Window, source: str, dst: str, rail: int) -> Bins | None:
-        """What a source had arrive at a host's rail over time; None where nothing tells it from what else arrived."""
+        """What a source had arrive at a rail over time; None where nothing tells it from what else arrived there."""
         if self.captured(dst, rail):
             return throughput.bins(self.packets, self._match(source, dst, rail))
         alone = {load.source for load in window.loads if (load.dst, load.rail) == (dst, rail)} == {source}
@@ -57,12 +58,15 @@ class Arrivals:
             return None
         return received.bins(self.counters, self.manifest.topology, dst, rail, window.span_ns)
 
+    def _rail(self, node: str, rail: int) -> Rail:
+        return self.manifest.topology.node(node).rails[rail]
+
     def _captured(self, window: Window, load: window_records.Load, sent: Sent) -> Load:
-        topology, (begin, end) = self.manifest.topology, window.span_ns
-        source, here, there = load.source, topology.node(load.src), topology.node(load.dst).rails[load.rail]
+        begin, end = window.span_ns
+        source, there = load.source, self._rail(load.dst, load.rail)
         achieved = throughput.achieved_bps(
             self.packets, self.capture_flows, source=source, dst=load.dst, port=there.device or None,
-            src_address=here.rails[load.rail].address, begin_ns=begin, end_ns=end,
+            src_address=self._rail(load.src, load.rail).address, begin_ns=begin, end_ns=end,
             sent=sent.get((source, there.address)),
         )  # fmt: skip
         arrived = throughput.bins(self.packets, self._match(source, load.dst, load.rail))
@@ -72,7 +76,5 @@ class Arrivals:
         )  # fmt: skip
 
     def _match(self, source: str, dst: str, rail: int) -> Mapping[str, str | None]:
-        return {"node": dst, "port": self._port(dst, rail), "direction": "in", "kind": "cross", "name": source}
-
-    def _port(self, node: str, rail: int) -> str | None:
-        return self.manifest.topology.node(node).rails[rail].device or None
+        port = self._rail(dst, rail).device or None
+        return {"node": dst, "port": port, "direction": "in", "kind": "cross", "name": source}

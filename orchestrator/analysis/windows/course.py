@@ -101,9 +101,9 @@ def courses(
         bins = arrived(source, dst, rail)
         if bins is None:
             continue  # the gate of its load says so
-        schedule = schedules.get((source, topology.node(dst).rails[rail].address))
-        end = end_name(dst, rail)
-        found.append(course(source, end, bins, window.span_ns, iteration_s=iteration_s, schedule=schedule))
+        schedule = schedules.get((source, topology.node(dst).addresses[rail]))
+        name = end_name(dst, rail)
+        found.append(course(source, name, bins, window.span_ns, iteration_s=iteration_s, schedule=schedule))
     return tuple(found)
 
 

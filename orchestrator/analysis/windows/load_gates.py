@@ -31,7 +31,7 @@ class Load:
 
     @property
     def end(self) -> str:
-        """Where it arrives: "h1", "h1 rail 1"."""
+        """Where it arrives, for people."""
         return end_name(self.dst, self.rail)
 
 

@@ -27,11 +27,11 @@ Sent = Mapping[tuple[str, str], Mapping[str, float]]
 
 
 def bins(counters: throughput.Kept, topology: Topology, node: str, rail: int, span_ns: tuple[int, int]) -> Bins | None:
-    """Layer-2 bytes that a host's device of a rail received in bins over a span; None where no samples cover it.
+    """Layer-2 bytes that a host's device received in bins over a span; None where its samples do not cover it.
 
     A device that joins frames counts fewer bytes than were on the wire (`on_wire`), the same share in every bin.
     """
-    port = topology.node(node).rails[rail].device
+    port = topology.node(node).devices[rail]
 
     def grown(counter: str) -> float:
         return throughput.counter_growth(counters, node=node, port=port, counter=counter, span_ns=span_ns)
@@ -66,10 +66,10 @@ def loads(
     total = arrived.within(*span) * 8e9 / max(1, span[1] - span[0])
     wanted = sum(one.requested_bps for one in asked)
     gap = _busy(arrived, wanted).longest_gap_s(*span)
-    by_sender = sent.get((asked[0].source, topology.node(dst).rails[rail].address), {})
+    by_sender = sent.get((asked[0].source, topology.node(dst).addresses[rail]), {})
     everyone = sum(by_sender.values())
     if len(asked) > 1 and len({one.source for one in asked}) == 1 and everyone > 0:
-        shares = [by_sender.get(topology.node(one.src).rails[rail].address, 0.0) / everyone for one in asked]
+        shares = [by_sender.get(topology.node(one.src).addresses[rail], 0.0) / everyone for one in asked]
         return tuple(
             _load([one], one.requested_bps, total * share, gap) for one, share in zip(asked, shares, strict=True)
         )

@@ -175,9 +175,9 @@ def _within(whole: JobSeries, window: Window) -> JobSeries:
 def _loads(window: Window, found: Sequence[Load]) -> tuple[window_records.Load, ...]:
     """The loads that a window asks for with what arrived of each; NaN of one that was seen together with others."""
     achieved = {(load.source, load.src, load.dst, load.rail): load.achieved_bps for load in found}
+    keys = [(load.source, load.src, load.dst, load.rail) for load in window.loads]
     return tuple(
-        replace(load, achieved_bps=achieved.get((load.source, load.src, load.dst, load.rail), math.nan))
-        for load in window.loads
+        replace(load, achieved_bps=achieved.get(key, math.nan)) for key, load in zip(keys, window.loads, strict=True)
     )
 
 

@@ -11,7 +11,8 @@ from pydantic import AfterValidator, Field, model_validator
 from orchestrator.core.fields import Model, Rate
 from orchestrator.core.units import Mistake
 from orchestrator.parts.topology import WORK, Link, Node, Topology
-from orchestrator.testbed.inventory import Data, rail_of
+from orchestrator.testbed import inventory
+from orchestrator.testbed.inventory import Data
 from orchestrator.testbed.spellings import Absolute, Device, Name
 
 
@@ -93,7 +94,7 @@ def topology(spec: SlurmSpec, allocation: Allocation) -> Topology:
     """The testbed as the plan sees it."""
     nodes, links = [], []
     for name, host in allocation.hosts.items():
-        rails = (rail_of(host.data),)
+        rails = (inventory.rail(host.data),)
         nodes.append(Node(name=name, rails=rails, python=spec.interpreter, gpus=host.gpus, work=spec.work))
         links.append(Link(host=name, device=host.data.device, rate=host.link))
     return Topology(kind="slurm", nodes=tuple(nodes), links=tuple(links), mtu=allocation.mtu, rights=allocation.rights)
