@@ -12,7 +12,7 @@ FRAMEWORKS ?= frameworks
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-tests frameworks quickstart test unit testbed-test test-variants check bench clean
+.PHONY: help setup setup-tests frameworks quickstart test unit testbed-test test-variants check docs bench clean
 
 help: ## tell what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,11 +44,15 @@ test-variants: setup-tests $(FRAMEWORKS) ## further variants of what `make test`
 	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and not alone and variants' $(TESTBEDS_SIDE_BY_SIDE)
 	$(PYTEST) tests/testbed -m '($(TESTBED_TESTS)) and alone and variants'
 
-check: setup ## lints, types, import contracts
+check: setup docs ## lints, types, import contracts, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup ## the documentation as a site in build/docs, to be opened from disk; a dead link or an unlisted page ends it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "make: open build/docs/index.html"
 
 bench: setup ## the numbers that the documentation quotes, measured here
 	$(BIN)/python -m tests.bench

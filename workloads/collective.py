@@ -60,7 +60,7 @@ class Config(TorchConfig):
 
     python: str | None = Field(default=None, min_length=1)
     """Python interpreter that has mpi4py, for `backend: mpi`, the same path on each host. Default: on containers of
-    this machine the one that `make frameworks` built, else the host's `python`."""
+    this machine the one that `orch prepare` built, else the host's `python`."""
 
     mpirun: str | None = Field(default=None, min_length=1)
     """The program `mpirun` on the hosts, where it is not on the PATH; its `orted` lies beside it. In the family of RHEL

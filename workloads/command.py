@@ -19,7 +19,8 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
-from workloads.common import between, environments, shipping
+from workloads.common import environments, launchers, shipping
+from workloads.common.launchers import Launcher
 from workloads.common.placement import WorkloadConfig, placement_problems
 from workloads.common.variables import Recorded
 from workloads.rank.external.command import Settings
@@ -113,6 +114,15 @@ class Config(WorkloadConfig):
     """Files of this machine that are put into the rank's own folder under their names; looked up beside the file that
     names them, then from the current folder."""
 
+    launcher: Launcher | None = None
+    """What tells each rank who it is, and supervises it: torchrun on each host, or one mpirun or srun on the first. The
+    command is one rank's, as it would stand behind `torchrun`; each rank's iterations are read. Default: nothing, and
+    the variables below `env` say it."""
+
+    launcher_program: str | None = Field(default=None, min_length=1)
+    """The launcher's program on the hosts. Default: torch's own module of the hosts' Python, and mpirun or srun on the
+    PATH."""
+
     samples: int | None = Field(default=None, ge=1)
     """Samples per rank and iteration, where its output does not say."""
 
@@ -122,6 +132,11 @@ class Config(WorkloadConfig):
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
     found = placement_problems(config.hosts, topology, least=1)
+    hosts = config.hosts if config.hosts is not None else topology.placed
+    found += launchers.problems(config.launcher, hosts)
+    if config.launcher_program is not None and config.launcher is None:
+        message = "is a launcher's program, and there is no launcher"
+        found.append(Problem(at=("launcher_program",), message=message, accepted="launcher: torchrun beside it"))
     texts: list[tuple[tuple[str | int, ...], str]] = [(("argv", i), word) for i, word in enumerate(config.argv)]
     texts += [(("env", name), value) for name, value in config.env.items()]
     texts += [(("cwd",), config.cwd or "")]
@@ -155,10 +170,12 @@ def _file_problems(config: Config) -> list[Problem]:
 
 
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:  # noqa: ARG001 - it has its own
-    """A launch for each rank: our program, which starts the command once the gate opens."""
-    port = RENDEZVOUS_PORT + job.index
+    """A launch for each rank: our program, which starts the command once the gate opens; and those of its launcher."""
     reading = config.iterations
     started = []
+    by, program = config.launcher, config.launcher_program
+    if by is not None:
+        started = launchers.launches(by, job, topology, program=program, env=config.env)
     for rank in job.ranks:
         values = _values(job, rank, topology)
         reads = rank.rank == 0 or reading.ranks == "all"
@@ -171,6 +188,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
             if reading.json_paths is None
             else {str(name): path for name, path in reading.json_paths.items()},
             "file": reading.file,
+            "launcher": config.launcher,
+            "join_s": launchers.MEET_S,
             "samples": config.samples,
             "first_within_s": reading.first_within,
             "grace_s": config.grace,
@@ -181,20 +200,24 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 node=rank.node,
                 role="rank",
                 argv=shipping.argv(topology.node(rank.node).python, _PROGRAM),
-                env={**_env(values), **{name: _filled(value, values) for name, value in config.env.items()}},
+                env={
+                    **_env(values),
+                    **(launchers.rank_env(by, job, rank, topology, program=program) if by is not None else {}),
+                    **{name: _filled(value, values) for name, value in config.env.items()},
+                },
                 files={
                     **shipping.files(_PROGRAM),
                     **{path.name: path for path in config.files},
                     _SETTINGS: json.dumps(settings).encode(),
                 },
                 ready=Line("^ready"),
-                ready_within_s=60.0,
+                ready_within_s=60.0 if by is None else 2 * launchers.MEET_S,
                 gate=True,
                 follow=LOG if reads else None,
                 stop=Stop(signals=((signal.SIGTERM, config.grace + 2.0),)),
                 job=job.name,
                 rank=rank.rank,
-                flows=between.flows(job, topology, port=port) if rank.rank == 0 else (),
+                flows=launchers.flows(by, job, topology) if rank.rank == 0 else (),
             )
         )
     return started
@@ -255,6 +278,9 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
             remedy = f"install {program} on {name}, or give its whole path"
             needed.append(Requirement(node=name, kind="program", what=program, remedy=remedy, needed_by=NAME))
         needed.append(environments.device_requirement(topology.node(name), needed_by=NAME))
+    if config.launcher is not None:
+        given = config.launcher_program
+        needed += launchers.requirements(config.launcher, job, topology, program=given, by=NAME)
     return needed
 
 

@@ -88,7 +88,7 @@ class Config(TorchConfig):
 
     python: str | None = Field(default=None, min_length=1)
     """Python interpreter that has DeepSpeed, the same path on each host. Default: on containers of this machine the one
-    that `make frameworks` built, else the host's `python`."""
+    that `orch prepare` built, else the host's `python`."""
 
 
 def problems(config: Config, topology: Topology) -> list[Problem]:

@@ -66,6 +66,8 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 *("-strategy", config.strategy, *shipping.argv(config.python or node.python, _PROGRAM)),
             ],
             "cwd": None,
+            "launcher": None,
+            "join_s": 0.0,
             "reads": True,
             "pattern": None,
             "json": {name: name for name in _FIELDS},

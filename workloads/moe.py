@@ -68,7 +68,7 @@ class Config(TorchConfig):
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
     found = placement_problems(config.hosts, topology)
-    world = len(config.hosts if config.hosts is not None else topology.hosts)
+    world = len(config.hosts if config.hosts is not None else topology.placed)
     if config.experts % world:
         found.append(
             Problem(

@@ -75,7 +75,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
                 accepted="strategy: parameter-server, or no order",
             )
         )
-    count = len(config.hosts if config.hosts is not None else topology.hosts)
+    count = len(config.hosts if config.hosts is not None else topology.placed)
     if config.strategy == "parameter-server" and config.servers >= count:
         found.append(
             Problem(

@@ -99,7 +99,7 @@ class Messages:
 def problems(config: Config, topology: Topology) -> list[Problem]:
     found = placement_problems(config.hosts, topology)
     shape = gpt.shape_of(config.model)
-    world = len(config.hosts if config.hosts is not None else topology.hosts)
+    world = len(config.hosts if config.hosts is not None else topology.placed)
     needed = config.pipeline * config.tensor * config.data
     if world != needed:
         found.append(

@@ -1,7 +1,8 @@
 """Whose work the processors do, and how long processes of this run wait for one, for the sampler.
 
-Arguments: seconds between samples, then the folders where procfs and the control groups are mounted. The processes of
-the run are those below the agent, which is the sampler's parent; each belongs to the launch that it descends from.
+Arguments: seconds between samples, the folders where procfs and the control groups are mounted, and the one in which
+the agent lists the first process of each launch that runs in a container: NAME.pid. The processes of the run are those
+below the agent, which is the sampler's parent, and below these; each belongs to the launch that it descends from.
 """
 
 # ruff: noqa: PTH208 - importing pathlib would take as long as starting the interpreter
@@ -42,8 +43,8 @@ class Tasks:
     name = "tasks"
     columns = ("process", "threads", "run_ns", "wait_ns")
 
-    def __init__(self, proc: str, every_s: float, agent: int) -> None:
-        self.proc, self.every_s, self.agent = proc, every_s, agent
+    def __init__(self, proc: str, every_s: float, agent: int, containers: str) -> None:
+        self.proc, self.every_s, self.agent, self.containers = proc, every_s, agent, containers
         self.counted = read(proc + "/self/schedstat").split() not in ([], NOT_COUNTED)
         self.names: dict[int, str] = {}  # of the processes right below the agent
         self.seen: dict[tuple[int, int], tuple[int, int]] = {}  # of each process and thread: used, waited for
@@ -52,9 +53,11 @@ class Tasks:
 
     def rows(self) -> list[tuple[object, ...]]:
         table = processes(self.proc)
-        below = leaders(table, self.agent)
+        first = listed(self.containers)
+        below = leaders(table, self.agent, list(first))
         self.own_ticks = sum(table[pid][1] for pid in (self.agent, *below) if pid in table)
-        self.names = {pid: self.names.get(pid) or launch_name(self.proc, pid) for pid in set(below.values())}
+        known = {**self.names, **first}
+        self.names = {pid: known.get(pid) or launch_name(self.proc, pid) for pid in set(below.values())}
         before, self.seen = self.seen, {}
         threads = dict.fromkeys(self.totals, 0)
         for pid, leader in below.items():
@@ -85,17 +88,31 @@ def processes(proc: str) -> dict[int, tuple[int, int]]:
     return table
 
 
-def leaders(table: dict[int, tuple[int, int]], agent: int) -> dict[int, int]:
-    """Every process below the agent, and the one right below it that it descends from."""
+def listed(folder: str) -> dict[int, str]:
+    """The launches whose first processes are listed in a folder, which may not be there."""
+    try:
+        names = [name for name in os.listdir(folder) if name.endswith(".pid")]
+    except OSError:
+        return {}
+    found = {name[: -len(".pid")]: read(folder + "/" + name).strip() for name in names}
+    return {int(pid): name for name, pid in found.items() if pid.isdigit()}
+
+
+def leaders(table: dict[int, tuple[int, int]], agent: int, first: list[int]) -> dict[int, int]:
+    """Every process below the agent, and the one right below it that it descends from; or the nearest of `first`.
+
+    Those count wherever they are: a daemon may have started them.
+    """
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in table.items():
         children.setdefault(parent, []).append(pid)
     found: dict[int, int] = {}
-    todo = [(pid, pid) for pid in children.get(agent, [])]
+    todo = [(pid, pid) for pid in children.get(agent, [])] + [(pid, pid) for pid in first if pid in table]
     while todo:
         pid, leader = todo.pop()
-        found[pid] = leader
-        todo += [(child, leader) for child in children.get(pid, [])]
+        if leader == pid or pid not in first:
+            found[pid] = leader
+            todo += [(child, leader) for child in children.get(pid, [])]
     return found
 
 
@@ -189,5 +206,5 @@ def throttled_s(files: list[str]) -> str:
 
 
 def open_streams(arguments: list[str]) -> list[object]:
-    tasks = Tasks(arguments[1], float(arguments[0]), os.getppid())
+    tasks = Tasks(arguments[1], float(arguments[0]), os.getppid(), arguments[3])
     return [tasks, Machine(arguments[1], arguments[2], tasks)]

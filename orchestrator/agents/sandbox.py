@@ -40,6 +40,7 @@ CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
     0x00020000, 0x04000000, 0x08000000, 0x20000000, 0x40000000,
 )  # fmt: skip
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MNT_DETACH = 2, 4, 8, 32, 4096, 2
+MS_REC, CONTROL_GROUPS = 16384, "/sys/fs/cgroup"
 SIOCETHTOOL = 0x8946
 ETHTOOL_GSTRINGS, ETHTOOL_GSSET_INFO, ETHTOOL_SFEATURES, ETH_SS_FEATURES, STRING_BYTES = 0x1B, 0x37, 0x3B, 4, 32
 MESSAGE_BYTES, MOST_DESCRIPTORS = 4 << 20, 253  # the kernel passes on no more of them at once
@@ -208,7 +209,12 @@ def node_files(node: Dict[str, Any]) -> None:
         path.touch(mode=mode)
         path.write_text(text)
     mount("proc", "/proc", "proc", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    # The control groups that the node is in: containers on it get theirs below.
+    groups = os.open(CONTROL_GROUPS, os.O_PATH) if Path(CONTROL_GROUPS).is_dir() else None
     mount("sysfs", "/sys", "sysfs", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    if groups is not None:
+        mount("/proc/self/fd/%d" % groups, CONTROL_GROUPS, flags=MS_BIND | MS_REC)
+        os.close(groups)
 
 
 def known(node: Dict[str, Any], neighbours: Dict[str, str]) -> List[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from orchestrator.cli import options
+from orchestrator.cli import options, site_cli
 from orchestrator.cli.commands import Commands
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.exitcodes import Exit
@@ -228,11 +228,12 @@ def _set(arguments: argparse.Namespace) -> int:
     print(f"baseline {arguments.name}: {len(chosen.points)} points from {len(runs)} runs, in {path}")
     for line in chosen.left_out:
         print(f"  not counted: {line}")
+    site_cli.refresh(arguments.results)
     return 0
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from orchestrator.analysis.compare.comparing import day_text
+    from orchestrator.analysis.compare.point_histories import day_text
     from orchestrator.core import layout
     from orchestrator.store import baselines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from orchestrator.cli import options, prune_cli, query_cli
+from orchestrator.cli import options, prune_cli, query_cli, site_cli
 from orchestrator.cli.commands import Commands
 
 
@@ -45,4 +45,6 @@ def register(commands: Commands) -> None:
 def _recover(arguments: argparse.Namespace) -> int:
     from orchestrator.run import recovery
 
-    return recovery.recover(arguments.results, arguments.runs, without=arguments.without, force=arguments.force)
+    status = recovery.recover(arguments.results, arguments.runs, without=arguments.without, force=arguments.force)
+    site_cli.refresh(arguments.results)
+    return status

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from orchestrator.cli import capture_cli, options, query_cli
+from orchestrator.cli import capture_cli, figure_cli, options, query_cli, site_cli
 from orchestrator.cli.commands import Commands
 
 
@@ -34,6 +34,8 @@ def register(commands: Commands) -> None:
     report.add_argument("runs", metavar="RUN", nargs="+", help="runs' ids or folders, or 'last'")
     report.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page (default: beside the runs)")
 
+    figure_cli.register(group)
+    site_cli.register(group)
     timeline = group.add(
         "timeline",
         "export the events of a run as a trace for ui.perfetto.dev",
@@ -96,6 +98,8 @@ def _report(arguments: argparse.Namespace) -> int:
     beside = entries[0].path.parent if not remote.is_elsewhere(arguments.results) else Path()
     output = arguments.output or beside / f"report-{entries[0].run}.html"
     print(html.render([entry.path for entry in entries], output))
+    if not remote.is_elsewhere(arguments.results):
+        site_cli.refresh(results)
     return 0
 
 

@@ -1,17 +1,25 @@
-"""The commands for hosts: `orch doctor`, `prepare`, `testbed`, `clean`, and beside them `traffic` and `schema`."""
+"""The commands to begin with and for hosts: `orch init`, `doctor`, `prepare`, `testbed`, `clean`, `traffic`, ..."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
-from orchestrator.cli import options, prepare_cli, traffic_cli
+from orchestrator.cli import init_cli, options, prepare_cli, traffic_cli
 from orchestrator.cli.commands import Commands
 
 
 def register(commands: Commands) -> None:
     """Add the commands of this group."""
     group = commands.group("prepare")
+    init = group.add(
+        "init",
+        "write a commented folder to start from",
+        action=init_cli.init,
+        example="orch init cluster my-rack",
+    )
+    init_cli.add_options(init)
+
     doctor = group.add(
         "doctor",
         "check hosts for what experiments need, and print the remedies",
@@ -23,7 +31,7 @@ def register(commands: Commands) -> None:
 
     prepare = group.add(
         "prepare",
-        "build the environments of training frameworks on the hosts of a testbed",
+        "build the environments of training frameworks, here or on the hosts of a testbed",
         action=prepare_cli.prepare,
         example="orch prepare playbooks/testbeds/example-rack.yaml --check",
     )

@@ -1,4 +1,4 @@
-"""`orch prepare`: builds frameworks' environments on the hosts of an inventory, or the image of local hosts."""
+"""`orch prepare`: builds frameworks' environments here or on an inventory's hosts, or the image of local hosts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from pathlib import Path
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch prepare`."""
     parser.add_argument(
-        "testbed", type=Path, nargs="?", metavar="TESTBED", help="an inventory, or an experiment on one"
+        "testbed",
+        type=Path,
+        nargs="?",
+        metavar="TESTBED",
+        help="an inventory, or an experiment on one; default: this machine",
     )
     parser.add_argument(
         "--image",
@@ -39,8 +43,8 @@ def prepare(arguments: argparse.Namespace) -> int:
     from orchestrator.core.units import quantity
     from orchestrator.hosts import preparing
 
-    if (arguments.image is None) == (arguments.testbed is None):
-        raise ConfigError("orch prepare: needs a testbed or --image RUNTIME, and not both")
+    if arguments.image is not None and arguments.testbed is not None:
+        raise ConfigError("orch prepare: takes a testbed or --image RUNTIME, not both")
     if arguments.image is not None:
         return preparing.prepare_image(arguments.image)
     within = quantity(arguments.within)
@@ -54,4 +58,6 @@ def prepare(arguments: argparse.Namespace) -> int:
         python=arguments.python,
         within_s=within[1],
     )
+    if arguments.testbed is None:
+        return preparing.prepare_here(step, check=arguments.check)
     return preparing.prepare(preparing.hosts_of(arguments.testbed), step, check=arguments.check)

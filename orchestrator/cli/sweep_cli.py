@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import compare_cli, options
+from orchestrator.cli import compare_cli, options, site_cli
 from orchestrator.core import console
 from orchestrator.core.exitcodes import Exit
 
@@ -92,6 +92,7 @@ def sweep(arguments: argparse.Namespace) -> int:
         status = error.exit_code
         raise
     finally:
+        site_cli.refresh(arguments.results)
         if arguments.metrics_file is not None:
             found = sweeps.chosen(outcome.ledger.found)
             metrics.write_results(arguments.metrics_file, outcome.sweep, found, status=status)

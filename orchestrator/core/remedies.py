@@ -6,8 +6,8 @@ import re
 
 WRAPPER = "/usr/local/sbin/orch-agent"
 RIGHTS = (
-    f"set `sudo: {WRAPPER}` in the inventory (playbooks/hosts/orch-agent says how to install it), or `sudo: true` if"
-    " the user may run python with sudo and without a password"
+    f"set `sudo: {WRAPPER}` in the inventory (orch-agent, which `orch init cluster` writes, says how to install it), or"
+    " `sudo: true` if the user may run python with sudo and without a password"
 )
 
 ROOT = "set `sudo: true` in the inventory and let the user run python with sudo and without a password"
@@ -18,13 +18,14 @@ _REMEDIES = (
     ),
     (
         r"(?m)^sudo: (?P<program>\S+): command not found",
-        "install {program} on the node: as a wrapper, playbooks/hosts/orch-agent says how; as `python`, 3.8 or later",
+        "install {program} on the node: as a wrapper, orch-agent says how (`orch init cluster` writes it); as `python`,"
+        " 3.8 or later",
     ),
     (r"sudo: (command )?not found", "install sudo on the node, or set `sudo: false`"),
     (
         r"a password is required|not allowed to execute|may not run|not in the sudoers",
-        "let the user run it with sudo and without a password (playbooks/hosts/sudoers-orch is a rule for the wrapper,"
-        f" `sudo: {WRAPPER}`), or set `sudo: false`",
+        "let the user run it with sudo and without a password (sudoers-orch, which `orch init cluster` writes, is a"
+        f" rule for the wrapper, `sudo: {WRAPPER}`), or set `sudo: false`",
     ),
     (r"setpriv: not found", "install util-linux 2.34 or later on the node: orch-agent needs its setpriv"),
     (

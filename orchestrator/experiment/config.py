@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.core import lookup
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import documents
+from orchestrator.experiment import documents, nodesets
 from orchestrator.experiment.documents import Document, Keys
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
@@ -48,11 +48,24 @@ def experiment_of(
     testbed = document.data.get("testbed")
     named = testbed.get("inventory") if isinstance(testbed, dict) else None
     if isinstance(named, str):
-        inventory = documents.load(named_by(document, ("testbed", "inventory"), folders), needs=INVENTORY_NEEDS)
+        inventory = load_inventory(named_by(document, ("testbed", "inventory"), folders))
         validate(inventory, Inventory)
         data = {**document.data, "testbed": {**testbed, "inventory": inventory.data}}
         document = replace(document, data=data, parts={("testbed", "inventory"): inventory})
+    elif isinstance(named, dict):
+        hosts = nodesets.expanded(named, folders, where=document.place(("testbed", "inventory")))
+        document = replace(document, data={**document.data, "testbed": {**testbed, "inventory": hosts}})
     return validate(document, experiment_model(), folders=folders), document
+
+
+def load_inventory(path: Path) -> Document:
+    """An inventory file with its node sets spelled out."""
+    return spelled_out(documents.load(path, needs=INVENTORY_NEEDS), path)
+
+
+def spelled_out(document: Document, path: Path) -> Document:
+    """The same of a file that has been read."""
+    return replace(document, data=nodesets.expanded(document.data, [path.parent], where=str(path)))
 
 
 def named_by(document: Document, at: Keys, folders: Sequence[Path]) -> Path:

@@ -11,6 +11,7 @@ from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts import registry
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
+from workloads.common import container_config
 
 Located = tuple[tuple[str | int, ...], Problem]
 
@@ -33,7 +34,9 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
     if not found:
         found.extend(_changed_twice(experiment, topology))
     for i, job in enumerate(experiment.all_jobs()):
-        ask("workload", job.workload, *(("jobs", i) if experiment.jobs else ()), "workload")
+        place = (*(("jobs", i) if experiment.jobs else ()), "workload")
+        ask("workload", job.workload, *place)
+        found.extend(_in_containers(job.workload, place, topology))
     for i, window in enumerate(experiment.all_windows()):
         at = ("windows", i, "traffic") if experiment.windows else ("traffic",)
         before = len(found)
@@ -48,6 +51,11 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
     for i, choice in enumerate(experiment.collect):
         ask("collector", choice, "collect", i)
     return found
+
+
+def _in_containers(workload: Choice, at: tuple[str | int, ...], topology: Topology) -> Iterator[Located]:
+    for problem in container_config.problems(workload.config.container, topology):
+        yield (*at, workload.name, "container", *problem.at), problem
 
 
 def is_silent(choice: Choice) -> bool:

@@ -46,4 +46,4 @@ def inventory_or_experiment(path: Path) -> Inventory | Experiment:
     document = documents.load(path, needs=needs)
     if "testbed" in document.data:
         return config.experiment_of(document, [path.parent])[0]
-    return config.validate(document, Inventory)
+    return config.validate(config.spelled_out(document, path), Inventory)

@@ -31,8 +31,12 @@ def on(topology: Topology, requirements: Iterable[Requirement]) -> list[Lack]:
 
     Only what all of them share is looked at: programs, and modules of Python interpreters.
     """
+    wanted = list(requirements)
+    in_images = [need for need in wanted if need.container is not None]
+    requirements = [need for need in wanted if need.container is None]
     problems = runtimes.problems(topology.runtime) if topology.runtime else []
     lacking = [Lack(what=what, remedy=remedy) for what, remedy in problems]
+    lacking += _images(in_images)
     if lacking or not topology.image:
         return [*lacking, *on_this_machine(requirements)]
     runtime = runtimes.detected(topology.runtime)
@@ -40,9 +44,21 @@ def on(topology: Topology, requirements: Iterable[Requirement]) -> list[Lack]:
     if problem is not None:
         return [Lack(what=problem[0], remedy=problem[1])]
     hosts = {host.name for host in topology.hosts}
-    wanted = list(requirements)
+    wanted = requirements
     inside = _lacking(InImage(runtime, topology.image), [need for need in wanted if need.node in hosts])
     return list(dict.fromkeys([*on_this_machine(need for need in wanted if need.node not in hosts), *inside]))
+
+
+def _images(requirements: Iterable[Requirement]) -> list[Lack]:
+    """What keeps launches from containers of images that are here; what is in them their hosts will say."""
+    names = dict.fromkeys((need.container.runtime, need.what) for need in requirements if need.container)
+    found = []
+    for name, image in names:
+        problems = runtimes.problems(name)
+        if not problems and (problem := containers.no_image(runtimes.detected(name), image, Deadline.after(PROBE_S))):
+            problems = [problem]
+        found += [Lack(what=what, remedy=remedy) for what, remedy in problems]
+    return found
 
 
 def on_this_machine(requirements: Iterable[Requirement]) -> list[Lack]:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.experiment import fitting
 from orchestrator.experiment.choice import Choice
 from orchestrator.experiment.experiment import Experiment, Measure, Validity
-from orchestrator.parts import registry
+from orchestrator.parts import contained, registry
 from orchestrator.parts.collectors import processor
-from orchestrator.parts.launch import Change, Launch, Requirement
+from orchestrator.parts.launch import Change, Container, Launch, Requirement
 from orchestrator.parts.protocols import Demand, Source
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
 from orchestrator.testbed import inventory as inventory_testbed
-from workloads.common import placement
+from workloads.common import container_config, placement
 
 PORTS_PER_SOURCE = 16
 LONGEST_WINDOW_S = 3600.0  # of one that ends by iterations alone
@@ -151,7 +150,7 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, resolved: 
         jobs=jobs,
         windows=windows,
     )
-    plan = dataclasses.replace(plan, collectors=(*collectors, *_processors(experiment, plan)))
+    plan = replace(plan, collectors=(*collectors, *_processors(experiment, plan)))
     _refuse_twins(plan)
     return plan
 
@@ -160,7 +159,7 @@ def _processors(experiment: Experiment, plan: RunPlan) -> Iterator[Launch]:
     """What watches the processors of every node that takes part, unless the experiment says itself how it is to."""
     if processor.NAME not in {choice.name for choice in experiment.collect}:
         for launch in processor.launches(processor.Config(hosts=plan.nodes()), plan.topology):
-            yield dataclasses.replace(launch, part=f"collector.{processor.NAME}")
+            yield replace(launch, part=f"collector.{processor.NAME}")
 
 
 def _changes(experiment: Experiment, topology: Topology) -> tuple[Change, ...]:
@@ -169,19 +168,19 @@ def _changes(experiment: Experiment, topology: Topology) -> tuple[Change, ...]:
     for choice in experiment.conditions:
         for change in registry.condition(choice.name).changes(choice.config, topology):
             process = change.process and _owned(change.process, "condition", choice)
-            found.setdefault((change.node, change.name), dataclasses.replace(change, process=process))
+            found.setdefault((change.node, change.name), replace(change, process=process))
     return tuple(found.values())
 
 
 def _owned(
     launch: Launch, kind: registry.Kind, choice: Choice, *, window: str | None = None, source: str | None = None
 ) -> Launch:
-    return dataclasses.replace(launch, part=f"{kind}.{choice.name}", window=window, source=source)
+    return replace(launch, part=f"{kind}.{choice.name}", window=window, source=source)
 
 
 def _with_secrets(launch: Launch, env_from: Mapping[str, str]) -> Launch:
     """A rank with the variables whose values the run itself looks up; what ranks meet by needs none of them."""
-    return launch if launch.rank is None else dataclasses.replace(launch, env_from=env_from)
+    return launch if launch.rank is None else replace(launch, env_from=env_from)
 
 
 def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedJob]:
@@ -189,16 +188,33 @@ def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[Pla
         config = spec.workload.config
         module = registry.workload(spec.workload.name)
         job = Job(name=spec.name, index=index, ranks=placement.ranks(config.hosts, topology))
+        inside = _containers(config, job)
+        seen = _seen(topology, inside)
         yield PlannedJob(
             job=job,
             workload=spec.workload.name,
             config=config,
             launches=tuple(
-                _with_secrets(_owned(launch, "workload", spec.workload), config.env_from or {})
-                for launch in module.launches(config, job, topology, seed + index)
+                _in_container(_with_secrets(_owned(launch, "workload", spec.workload), config.env_from or {}), inside)
+                for launch in module.launches(config, job, seen, seed + index)
             ),
             theory=module.theory(config, job, topology),
         )
+
+
+def _containers(config: Any, job: Job) -> dict[str, Container]:
+    return {} if config.container is None else container_config.containers(config.container, job)
+
+
+def _seen(topology: Topology, inside: Mapping[str, Container]) -> Topology:
+    """The testbed as processes in these containers find it."""
+    return contained.topology_of(topology, next(iter(inside.values()))) if inside else topology
+
+
+def _in_container(launch: Launch, inside: Mapping[str, Container]) -> Launch:
+    # A server of the job may be on a node that has no rank.
+    given = inside.get(launch.node) or next((replace(other, gpus=False) for other in inside.values()), None)
+    return contained.wrapped(launch, given) if given else launch
 
 
 def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedWindow]:
@@ -246,7 +262,7 @@ def _escalations(choice: Choice, source: Source, topology: Topology) -> Iterator
         if stronger is None:
             return
         launches = _traffic(choice, stronger.config, source, topology)
-        named = (dataclasses.replace(launch, name=f"{launch.name}.escalated{step}") for launch in launches)
+        named = (replace(launch, name=f"{launch.name}.escalated{step}") for launch in launches)
         yield EscalatedSource(text=stronger.text, launches=tuple(named))
         stronger = module.escalate(stronger.config)
 
@@ -261,7 +277,10 @@ def _requirements(experiment: Experiment, topology: Topology, jobs: Sequence[Pla
 
 def _of_parts(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> Iterator[Requirement]:
     for planned in jobs:
-        yield from registry.workload(planned.workload).requirements(planned.config, planned.job, topology)
+        module = registry.workload(planned.workload)
+        inside = {launch.node: launch.container for launch in planned.launches if launch.container is not None}
+        needed = module.requirements(planned.config, planned.job, _seen(topology, inside))
+        yield from contained.requirements(needed, inside, by=planned.workload)
     for window in experiment.all_windows():
         for choice in window.traffic:
             if not fitting.is_silent(choice):

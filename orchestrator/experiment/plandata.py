@@ -91,6 +91,7 @@ def launch_record(launch: Launch, *, status: int | None = None, failed: str | No
         window=launch.window,
         source=launch.source,
         flows=launch.flows,
+        container=launch.container,
         status=status,
         failed=failed,
     )

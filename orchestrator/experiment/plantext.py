@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from orchestrator.core import alike, layout
 from orchestrator.core.units import bytes_text, duration_text, rate_text
 from orchestrator.experiment.plan import PlannedJob, PlannedSource, PlannedWindow, RunPlan
-from orchestrator.parts.launch import Change, Launch
+from orchestrator.parts.launch import Change, Container, Launch
 from orchestrator.parts.topology import Topology
 
 _MOST_RUNS = 10  # that have a line each
@@ -166,8 +166,17 @@ def _processes(text: _Text, launches: Sequence[Launch], topology: Topology, *, v
             text.add("env " + " ".join(f"{key}={value}" for key, value in zip(first.env, values, strict=True)), deep=3)
         if first.env_from:
             text.add("env_from " + " ".join(f"{name}<{source}" for name, source in first.env_from.items()), deep=3)
+        if first.container is not None:
+            text.add(_container(first.container), deep=3)
         if first.files:
             text.add("files " + " ".join(first.files), deep=3)
+
+
+def _container(container: Container) -> str:
+    """What processes run in, with what they see of their host."""
+    mounts = [f"{one.source}:{one.target}{':rw' if one.writable else ''}" for one in container.mounts]
+    seen = f", sees {' '.join(mounts)}" if mounts else ""
+    return f"in a container of {container.image} by {container.runtime}{seen}{', GPUs' if container.gpus else ''}"
 
 
 def _called(group: Sequence[Launch]) -> str:

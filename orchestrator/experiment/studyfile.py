@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from orchestrator.core import playbooks
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Model
 from orchestrator.experiment import config, documents, sweepfile
@@ -17,7 +18,6 @@ from orchestrator.experiment.sweepfile import NO_TIMES, Definition
 NEEDS = "name, paper, quick and full"
 FOLDER = Path("playbooks/studies")
 OF_ALL = ("testbed.", "conditions", "workload.", "validity.")  # options that are the calibration's too
-_BESIDE = Path(__file__).parents[2]
 
 
 class Needs(Model):
@@ -101,8 +101,8 @@ class Study:
 
 
 def there(name: str) -> Path | None:
-    """The file of a study of this name: below the current folder, else where the project's own playbooks lie."""
-    found = (place / FOLDER / f"{name}.yaml" for place in (Path(), _BESIDE))
+    """The file of a study of this name: below the current folder, else among the playbooks that came with orch."""
+    found = (folder / f"{name}.yaml" for folder in (FOLDER, playbooks.STUDIES))
     return next((path for path in found if path.is_file()), None)
 
 
@@ -111,8 +111,8 @@ def find(name: str) -> Path:
     path = there(name)
     if path is None:
         raise ConfigError(
-            f"no file {FOLDER / name}.yaml, neither here nor in {_BESIDE}",
-            hint="a clone of the project has it: run this there, or name a study file with --file",
+            f"no file {name}.yaml, neither in {FOLDER} here nor in {playbooks.STUDIES}",
+            hint="name a study file with --file",
         )
     return path
 

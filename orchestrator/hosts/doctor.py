@@ -22,7 +22,7 @@ from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import Finding
-from orchestrator.run import routes
+from orchestrator.run import images, routes
 from orchestrator.run.session import holder, machine_of, opening_s
 from orchestrator.testbed import netns_needs, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
@@ -147,7 +147,7 @@ def _hosts(
             need = finding.requirement
             print(f"{host}: missing {need.kind} {need.what}, needed by {need.needed_by}"
                   + (f" ({finding.detail})" if finding.detail else ""))  # fmt: skip
-            print(f"    remedy: {need.remedy}")
+            print(f"    remedy: {images.remedy(finding)}")
         for error in answer.astray:
             print(f"{host}: {error.message}\n    remedy: {error.hint}")
         if answer.warning:
@@ -207,7 +207,8 @@ def _answer(
     deadline: Deadline,
 ) -> Answer:  # fmt: skip
     warning = _warning(client, deadline) if topology.kind == "inventory" else ""
-    findings = tuple(client.check(requirements, deadline))
+    storage = images.storage(topology, requirements)
+    findings = tuple(client.check(requirements, deadline, storage=storage))
     able = all(finding.found for finding in findings if finding.requirement.what == "ip")
     astray = tuple(routes.wrong(client, topology, talks, deadline)) if able else ()
     return Answer(findings=findings, astray=astray, machine=machine_of(client), warning=warning)

@@ -1,13 +1,14 @@
-"""Runs playbooks/hosts/prepare-frameworks on the hosts of an inventory, over the same agents as a run."""
+"""Runs playbooks/hosts/prepare-frameworks: here, or on the hosts of an inventory over the same agents as a run."""
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from orchestrator.core import fanout
+from orchestrator.core import fanout, playbooks
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
@@ -20,7 +21,6 @@ from orchestrator.testbed import containers, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed, topology
 
 SCRIPT = "prepare-frameworks"
-PLAYBOOKS = Path(__file__).parents[2] / "playbooks/hosts"
 
 _CALL_S = 60.0
 _IMAGE_S = 600.0
@@ -61,7 +61,7 @@ def hosts_of(path: Path) -> Inventory:
     if found.testbed.inventory is None:
         raise ConfigError(
             f"{path}: its testbed is this machine's own containers, which use what lies here",
-            hint="make frameworks",
+            hint="orch prepare, without a testbed",
         )
     return found.testbed.inventory
 
@@ -92,6 +92,24 @@ def prepare(inventory: Inventory, step: Step, *, check: bool) -> int:
 
     outcomes = fanout.each(where.hosts, on, deadline=Deadline.after(step.within_s + 2 * _CALL_S), what="preparing")
     return max([_told(node.name, outcome, check=check) for node, outcome in outcomes.items()])
+
+
+def prepare_here(step: Step, *, check: bool) -> int:
+    """Build what this machine's own containers lack, in this user's cache; 0 when nothing is left to do.
+
+    The playbook prints what it does, and asks for sudo where system packages are missing.
+    """
+    argv = step.argv(PurePosixPath(playbooks.HOSTS), check=check)
+    process = subprocess.Popen(argv)
+    try:
+        status = process.wait(step.within_s)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait()
+        raise OrchError(
+            f"{SCRIPT} was ended after {step.within_s:.0f} s", hint="--within TIME gives it longer"
+        ) from None
+    return Exit.OK if status == 0 else Exit.FAILED
 
 
 def prepare_image(runtime: str) -> int:
@@ -145,11 +163,6 @@ def _told(host: str, outcome: Outcome, *, check: bool) -> int:
 
 def _playbook() -> dict[str, Path]:
     """The playbook and what it needs, by their names below a folder on the host."""
-    beside = (PLAYBOOKS / "install-packages", PLAYBOOKS / "packages.txt", *sorted((PLAYBOOKS / "frameworks").glob("*")))
-    found = [path for path in (PLAYBOOKS / SCRIPT, *beside) if path.is_file()]
-    if not found or found[0].name != SCRIPT:
-        raise OrchError(
-            f"the playbook {PLAYBOOKS / SCRIPT} is not there",
-            hint="run `orch prepare` from a checkout of the project: an installed package has no playbooks",
-        )
-    return {str(path.relative_to(PLAYBOOKS)): path for path in found}
+    folder = playbooks.HOSTS
+    beside = (folder / "install-packages", folder / "packages.txt", *sorted((folder / "frameworks").iterdir()))
+    return {str(path.relative_to(folder)): path for path in (folder / SCRIPT, *beside)}

@@ -80,6 +80,32 @@ class Footprint:
     busy: float = 0.0
 
 
+Runtime = Literal["podman", "docker", "enroot", "pyxis"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A folder of a host, and where a container sees it."""
+
+    source: str
+    target: str
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """What a launch runs in on its node: a container of an image, with the node's network and shared memory.
+
+    It sees the launch's folder at the same path, and RDMA devices where the node has them.
+    """
+
+    runtime: Runtime
+    image: str
+    python: str = "python3"  # the image's interpreter
+    mounts: tuple[Mount, ...] = ()
+    gpus: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """One process of a run on one node.
@@ -109,6 +135,7 @@ class Launch:
     rank: int | None = None
     flows: tuple[Flow, ...] = ()
     footprint: Footprint = field(default_factory=Footprint)
+    container: Container | None = None  # then its argv is a command of the image
     # The plan fills these in.
     part: str = ""  # who made it and reads what it brings home: "traffic.iperf"
     window: str | None = None
@@ -127,12 +154,16 @@ class Requirement:
     kind "link": `what` is a network device that is up and has a carrier.
     kind "mtu": `what` is "9000 on eth0", the MTU in bytes that the device has.
     kind "speed": `what` is "25000 Mbit/s on eth0", which the device reaches, where its driver tells how fast it is.
+    kind "image": `what` is the image of `container`, of which a container can be started.
+
+    Programs and modules with a `container` are looked for in its image.
     """
 
     node: str
-    kind: Literal["program", "module", "privilege", "device", "link", "mtu", "speed"]
+    kind: Literal["program", "module", "privilege", "device", "link", "mtu", "speed", "image"]
     what: str
     python: str = ""
+    container: Container | None = None
     remedy: str
     needed_by: str
 

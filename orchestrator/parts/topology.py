@@ -28,6 +28,7 @@ class Node:
     device: str = ""
     python: str = "python3"
     gpus: int = 0
+    slots: int = 1  # ranks of a workload that names no hosts
     work: str = WORK  # absolute folder on the node under which a run makes its own; {uid} is the user's there
 
     def folder(self, run: str) -> str:
@@ -79,6 +80,11 @@ class Topology:
     @property
     def hosts(self) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if node.kind == "host")
+
+    @property
+    def placed(self) -> list[str]:
+        """The host of each rank of a workload that names none."""
+        return [host.name for host in self.hosts for _ in range(host.slots)]
 
     def node(self, name: str) -> Node:
         for node in self.nodes:

@@ -86,7 +86,7 @@ def _spread(axis: Axis, base: Experiment) -> Axis:
         raise ConfigError(
             f"--what-if {SPLIT}={ALL}: {choice.name} is not split; accepted: a file with workload {SPLIT}"
         )
-    ranks = len(choice.config.hosts or fitting.topology_of(base).hosts)
+    ranks = len(choice.config.hosts or fitting.topology_of(base).placed)
     splits = [
         (p, t, ranks // p // t)
         for p in range(1, ranks + 1)

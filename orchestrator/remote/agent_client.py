@@ -15,7 +15,7 @@ from orchestrator.core.errors import AgentError, BadAnswer, LaunchError, LockedE
 from orchestrator.parts.launch import Launch, Requirement, Sign
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
-from orchestrator.remote import files, launch_request
+from orchestrator.remote import files, images, launch_request
 from orchestrator.remote.answers import (
     AgentEvent,
     ClockSample,
@@ -101,8 +101,19 @@ class AgentClient:
             raise ValueError("a clock needs at least one sample")
         return ClockSample(best[1], (best[0] + 1) // 2)
 
-    def check(self, requirements: Sequence[Requirement], deadline: Deadline) -> list[Finding]:
-        """Look for what a run needs, in the order asked; what is missing comes with the node's own remedy."""
+    def check(self, requirements: Sequence[Requirement], deadline: Deadline, *, storage: str = "") -> list[Finding]:
+        """Look for what a run needs, on the node and then in images; what is missing comes with the node's own remedy.
+
+        Images are not looked for where the node lacks something itself: their runtime, perhaps.
+        """
+        found = self._on_node([need for need in requirements if need.container is None], deadline)
+        if all(finding.found for finding in found):
+            for container in dict.fromkeys(need.container for need in requirements if need.container is not None):
+                needs = [need for need in requirements if need.container == container]
+                found += images.look(self._connection, container, needs, deadline, storage=storage)
+        return found
+
+    def _on_node(self, requirements: Sequence[Requirement], deadline: Deadline) -> list[Finding]:
         wanted = [
             {"kind": need.kind, "what": need.what, "python": need.python or self.node.python} for need in requirements
         ]

@@ -89,12 +89,22 @@ class ClockSample:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageFound:
+    """Which very image a name means on a node, and the versions of the runtime there and of the image's Python."""
+
+    id: str
+    version: str
+    python: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """Whether a requirement is met, and what was seen."""
+    """Whether a requirement is met, and what was seen; of an image which one."""
 
     requirement: Requirement
     found: bool
     detail: str
+    image: ImageFound | None = None
 
 
 @dataclass(frozen=True, slots=True)

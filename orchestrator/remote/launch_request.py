@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LaunchError, OrchError
 from orchestrator.parts import secret_env
-from orchestrator.parts.launch import Exited, Launch, Line, Listening, Ready
+from orchestrator.parts.launch import Container, Exited, Launch, Line, Listening, Ready
 
 
 def values(launch: Launch, deadline: Deadline, *, run_key: str, secrets: Mapping[str, str]) -> dict[str, Any]:
@@ -26,6 +26,19 @@ def values(launch: Launch, deadline: Deadline, *, run_key: str, secrets: Mapping
         "gate": launch.gate,
         "follow": launch.follow,
         "privileged": launch.privileged,
+        **({"container": container(launch.container)} if launch.container else {}),
+    }
+
+
+def container(wanted: Container) -> dict[str, Any]:
+    """A container, as the agent reads it."""
+    mounts = [[mount.source, mount.target, mount.writable] for mount in wanted.mounts]
+    return {
+        "runtime": wanted.runtime,
+        "image": wanted.image,
+        "python": wanted.python,
+        "mounts": mounts,
+        "gpus": wanted.gpus,
     }
 
 

@@ -70,6 +70,13 @@ class Fields:
         """All of an object whose values are texts, or nothing."""
         return {_clean(name): None if one is None else self._text(name, one) for name, one in self._values.items()}
 
+    def verdict(self, name: str) -> tuple[bool, str]:
+        """A pair of whether, and why."""
+        value = self._list(name)
+        if len(value) != 2 or not isinstance(value[0], bool):
+            self._refuse(name, value, "true or false, and why")
+        return value[0], self._text(name, value[1])
+
     def words(self, *names: str) -> dict[str, str]:
         """Those of these fields that are text or a number, as text."""
         there = {name: self._values.get(name) for name in names}

@@ -14,15 +14,20 @@ from orchestrator.core.errors import StoreError
 
 def fill(template: str, **values: Any) -> str:
     """One of this package's templates with its values, which are escaped: runs bring in what others wrote."""
-    environment = jinja2.Environment(
+    return environment().get_template(template).render(values)
+
+
+def environment() -> jinja2.Environment:
+    """What templates are read and filled by."""
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["thousands"] = "{:,}".format
-    return environment.get_template(template).render(values)
+    made.filters["thousands"] = "{:,}".format
+    return made
 
 
 def write(template: str, output: Path, shown: Callable[[Path], Mapping[str, Any]]) -> Path:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,10 @@ import numpy as np
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+
+from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.report import values
+from orchestrator.report.values import Series
 
 # Okabe and Ito's colours, which stay apart for people with any colour vision; without the yellow, too pale on paper.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -72,6 +78,17 @@ def from_zero(panel: Any) -> None:
     panel.set_ylim(0, 1.05 * panel.get_ylim()[1])
 
 
+def errorbars(panel: Any, x: Sequence[float], estimates: Sequence[Estimate], *, number: int, label: str) -> None:
+    """A line through estimates with their intervals, where these are known; `number` chooses colour and line style."""
+    middle = np.array([one.value for one in estimates])
+    ends = ([one.low for one in estimates], [one.high for one in estimates])
+    panel.errorbar(
+        x, middle, yerr=[np.nan_to_num(np.abs(np.array(end) - middle)) for end in ends],
+        color=SERIES[number % len(SERIES)], linestyle=LINES[number // len(SERIES) % len(LINES)], marker="o",
+        markersize=4, linewidth=1.1, elinewidth=0.9, capsize=3, label=label,
+    )  # fmt: skip
+
+
 def legend(*panels: Any, columns: int = 4) -> None:
     """A legend above the first panel, where it hides nothing, for all; none when there is nothing to tell apart."""
     known: dict[str, Any] = {}
@@ -97,17 +114,33 @@ def thinned(x: Any, y: Any) -> tuple[Any, Any]:
     return x[sorted(keep)], y[sorted(keep)]
 
 
-def save(drawing: Figure, stem: Path) -> str:
-    """Write STEM.svg and STEM.pdf; returns the SVG for a page, with colours that the page's theme sets."""
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A figure for a page: its SVG, with colours that the page's theme sets, and the numbers that it draws."""
+
+    svg: str
+    values: tuple[Series, ...]
+
+
+def save(drawing: Figure, stem: Path) -> Saved:
+    """Write STEM.svg, STEM.pdf, and the numbers, where it draws any, as STEM.csv; returns what a page shows."""
     with mpl.rc_context({"svg.hashsalt": stem.name}):
-        FigureCanvasPdf(drawing).print_pdf(stem.with_suffix(".pdf"), metadata={"CreationDate": None})  # type: ignore[no-untyped-call]
+        FigureCanvasPdf(drawing).print_pdf(beside(stem, ".pdf"), metadata={"CreationDate": None})  # type: ignore[no-untyped-call]
         # What the first canvas laid out holds for the second one, and laying out again is half of the time.
         drawing.set_layout_engine("none")
         out = io.StringIO()
         FigureCanvasSVG(drawing).print_svg(out, metadata={"Date": None})  # type: ignore[no-untyped-call]
     text = out.getvalue()
-    stem.with_suffix(".svg").write_text(text, encoding="utf-8")
-    return themed(text)
+    numbers = values.of_figure(drawing)
+    beside(stem, ".svg").write_text(text, encoding="utf-8")
+    if numbers:
+        beside(stem, ".csv").write_text(values.csv_text(numbers), encoding="utf-8")
+    return Saved(themed(text), numbers)
+
+
+def beside(stem: Path, suffix: str) -> Path:
+    """A file of a figure; names of figures may have dots in them."""
+    return stem.with_name(stem.name + suffix)
 
 
 def themed(svg: str) -> str:

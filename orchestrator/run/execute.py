@@ -25,6 +25,7 @@ from orchestrator.experiment.experiment import Experiment
 from orchestrator.run import phases, runner, session
 from orchestrator.run.observers.observing import Observer
 from orchestrator.run.observers.progress import Progress
+from orchestrator.store import front_page
 from orchestrator.store.records import OfSweep
 from orchestrator.testbed.local_testbed import LocalTestbed
 from orchestrator.testbed.netns import NetnsTestbed
@@ -32,6 +33,7 @@ from orchestrator.testbed.netns import NetnsTestbed
 T = TypeVar("T")
 
 REPORT_S = 600.0
+FRONT_PAGE_S = 60.0
 
 
 def run_file(
@@ -50,6 +52,31 @@ def run_file(
     wait_s = patience(wait)
     experiment, _ = loading.checked(path, overrides, local=local)
     progress = Progress()
+    outcomes = carry_out(experiment, results=results, wait_s=wait_s, force=force, progress=progress, observer=observer)
+    shown = [outcome for outcome in outcomes if outcome.sealed and outcome.manifest.windows]
+    page = _report(shown, progress) if report and shown else None
+    if page is not None:
+        refresh_front_page(results, progress)
+    progress.done()
+    told = describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
+    console.tell(told, stream=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        summaries = [describe.run_summary(o.manifest, o.path, outcome=o.manifest.outcome) for o in outcomes]
+        about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
+        console.tell(json.dumps(about))
+    return exitcodes.gravest(map(_code, outcomes))
+
+
+def carry_out(
+    experiment: Experiment,
+    *,
+    results: Path,
+    wait_s: float,
+    progress: Progress,
+    force: bool = False,
+    observer: Observer | None = None,
+) -> list[runner.Outcome]:
+    """Carry out every run of an experiment until one is interrupted; what went wrong with one is told on the way."""
     outcomes: list[runner.Outcome] = []
     runs = plan.build(experiment)
     forced = beforehand.settle(runs[:1], force=force, say=progress.say)
@@ -65,16 +92,7 @@ def run_file(
             console.tell(f"orch: {outcome.error}\n  results: {outcome.path}", stream=sys.stderr)
         if isinstance(outcome.error, Interrupted):
             break
-    shown = [outcome for outcome in outcomes if outcome.sealed and outcome.manifest.windows]
-    page = _report(shown, progress) if report and shown else None
-    progress.done()
-    told = describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
-    console.tell(told, stream=sys.stderr if as_json else sys.stdout)
-    if as_json:
-        summaries = [describe.run_summary(o.manifest, o.path, outcome=o.manifest.outcome) for o in outcomes]
-        about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
-        console.tell(json.dumps(about))
-    return exitcodes.gravest(map(_code, outcomes))
+    return outcomes
 
 
 def run_planned(
@@ -112,7 +130,21 @@ def run_planned(
             observer=observer,
         )
 
-    return _patiently(attempt, wait_s=wait_s, retry_s=testbeds.place(experiment.testbed).retry_s, progress=progress)
+    outcome = _patiently(attempt, wait_s=wait_s, retry_s=testbeds.place(experiment.testbed).retry_s, progress=progress)
+    refresh_front_page(results, progress)
+    return outcome
+
+
+def refresh_front_page(results: Path, progress: Progress) -> None:
+    """Have the store's front page written again, where the store keeps it fresh; if that fails, the run does not."""
+    if front_page.kept_fresh(results):
+        try:
+            done = _orch("site", "--refresh", "--results", str(results), within_s=FRONT_PAGE_S)
+        except subprocess.TimeoutExpired:
+            progress.say(f"  no front page: not written in {FRONT_PAGE_S:.0f} s")
+            return
+        if done.returncode != 0 or done.stderr:
+            progress.say(f"  no front page: {last_lines(done.stderr)}")
 
 
 def _patiently(attempt: Callable[[], T], *, wait_s: float, retry_s: float, progress: Progress) -> T:
@@ -136,25 +168,19 @@ def _report(outcomes: Sequence[runner.Outcome], progress: Progress) -> Path | No
     progress.phase("report")
     first = outcomes[0]
     page = first.path.parent / f"report-{first.manifest.run}.html"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "orchestrator.cli.main",
-            "report",
-            *(str(o.path) for o in outcomes),
-            "--output",
-            str(page),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=REPORT_S,
-        check=False,
-    )
+    done = _orch("report", *(str(o.path) for o in outcomes), "--output", str(page), within_s=REPORT_S)
     if done.returncode != 0:
         progress.say(f"  no report: {last_lines(done.stderr)}")
         return None
     return page
+
+
+def _orch(*arguments: str, within_s: float) -> subprocess.CompletedProcess[str]:
+    """A command of ours in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator.cli.main", *arguments], capture_output=True, text=True, timeout=within_s,
+        check=False,
+    )  # fmt: skip
 
 
 def _code(outcome: runner.Outcome) -> Exit:

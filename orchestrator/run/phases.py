@@ -115,6 +115,7 @@ class Run:
             self.record(replace(self.manifest, kernels=kernels, testbed=dict(self.testbed.about())))
         with self.phase("check"):
             session.check(plan.requirements)
+            self.record(replace(self.manifest, images=dict(session.images)))
             session.check_routes(routes.peers(plan))
             self._check_room()
         with self.phase("conditions"):

@@ -82,7 +82,10 @@ def versions() -> dict[str, str | None]:
 
 
 def git_state(folder: Path) -> Git | None:
-    """Commit of the source tree that runs, and whether it was changed since; None outside a checkout."""
+    """Commit of the source tree that runs, and whether it was changed since; None outside a checkout.
+
+    A wheel that is installed below somebody's repository is no part of it: what git does not track has no commit there.
+    """
 
     def git(*arguments: str) -> str | None:
         try:
@@ -93,7 +96,7 @@ def git_state(folder: Path) -> Git | None:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    commit = git("rev-parse", "HEAD")
+    commit = git("rev-parse", "HEAD") if git("ls-files", "--error-unmatch", ".") else None
     if not commit:
         return None
     return Git(commit=commit, dirty=bool(git("status", "--porcelain", "--untracked-files=no")))

@@ -25,9 +25,10 @@ from orchestrator.parts.protocols import Testbed
 from orchestrator.remote import clocks
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import ClockSample
-from orchestrator.run import facts, routes
+from orchestrator.run import facts, images, routes
 from orchestrator.run.observers.events import EventLog
 from orchestrator.run.watch import Watch
+from orchestrator.store import host_records as records
 
 T = TypeVar("T")
 
@@ -68,6 +69,7 @@ class Session:
         self.kernels: dict[str, str] = {}  # which kernel each node runs on: its boot's own name
         self._folders: dict[str, str] = {}  # where the run's files lie on each node
         self.watch = watch
+        self.images: dict[str, records.Image] = {}  # that containers of launches are of, by their names
         self.away: set[str] = set()  # nodes whose files have to be fetched, and are not home yet
         self.events = events
         self.interrupts = interrupts
@@ -138,22 +140,28 @@ class Session:
         )
 
     def check(self, requirements: Sequence[Requirement]) -> None:
-        """Raise MissingRequirement that tells everything that is missing, where, and the remedy."""
+        """Raise MissingRequirement that tells everything that is missing, where, and the remedy.
+
+        TestbedError where an image is not the same on all nodes; afterwards `images` says which they are.
+        """
+        storage = images.storage(self.testbed.topology, requirements)
+        seconds = images.LOOK_S if any(need.container for need in requirements) else CALL_S
         found = self.each(
             dict.fromkeys(requirement.node for requirement in requirements),
             lambda client: client.check(
                 [requirement for requirement in requirements if requirement.node == client.node.name],
-                Deadline.after(CALL_S),
+                Deadline.after(seconds),
+                storage=storage,
             ),
             what="checking requirements",
-            seconds=CALL_S,
+            seconds=seconds,
         )
         errors = [
             MissingRequirement(
                 f"{finding.requirement.needed_by} needs {finding.requirement.kind} {finding.requirement.what}"
                 + (f": {finding.detail}" if finding.detail else ""),
                 node=node,
-                hint=finding.requirement.remedy,
+                hint=images.remedy(finding),
             )
             for node, findings in found.items()
             for finding in findings
@@ -163,6 +171,7 @@ class Session:
             for other in errors[1:]:
                 add_note(errors[0], f"{other.node}: {other.message}; remedy: {other.hint}")
             raise errors[0]
+        self.images = images.agreed(found)
 
     def check_routes(self, talks: Mapping[str, Sequence[str]]) -> None:
         """Raise TestbedError that tells every pair of nodes whose traffic would not take the data plane."""

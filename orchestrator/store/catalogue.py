@@ -19,8 +19,10 @@ epoch in the controller's time base. Rates and sizes are as they were on the wir
 those of `windows` are at full size already. What was not measured is missing (null) or NaN. Views are made when they
 are asked for; tables of files lie in each run's folder as `tables/NAME.parquet` (without `all_`).
 
-    orch query "select run, window_name, avg(seconds) from iterations group by all"
-    orch query "select src_host, dst_host, sum(payload_bytes) from captured_flows_once group by all"
+```bash run
+orch query "select run, window_name, avg(seconds) from iterations group by all"
+orch query "select src_host, dst_host, sum(payload_bytes) from captured_flows_once group by all"
+```
 """
 
 

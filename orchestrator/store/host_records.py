@@ -46,3 +46,13 @@ class Hits:
     share: Real
     seen: Whole
     hit: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """The image of a job's containers: what its name meant on every host, by `id`, and versions of what ran it."""
+
+    id: str
+    runtime: str
+    version: str
+    python: str

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from orchestrator.core import safepath
 from orchestrator.core.errors import UnsafePath
-from orchestrator.parts.launch import Flow, Role
+from orchestrator.parts.launch import Container, Flow, Role
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Topology
 from orchestrator.store.bounded import Count, Real, Whole
-from orchestrator.store.host_records import Clock, Hits, Kernels
+from orchestrator.store.host_records import Clock, Hits, Image, Kernels
 from orchestrator.store.window_records import Window, WindowSummary
 
 FORMAT = 3  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
@@ -100,6 +100,7 @@ class Launch:
     window: str | None = None
     source: str | None = None
     flows: tuple[Flow, ...] = ()
+    container: Container | None = None
     status: Whole | None = None
     failed: str | None = None
 
@@ -232,7 +233,8 @@ class Manifest(Summary):
     """Everything that is recorded of a run but its files.
 
     `preflight` has the rates at which cross traffic arrived alone on the links, by window and receiver, `testbed` what
-    ran hosts of this machine, `forced` why they were too small, `free_disk_bytes` the least that was seen on each node.
+    ran hosts of this machine, `images` what jobs' containers were of, `forced` why hosts were too small,
+    `free_disk_bytes` the least that was seen on each node.
     """
 
     windows: tuple[Window, ...] = ()
@@ -241,6 +243,7 @@ class Manifest(Summary):
     topology: Topology
     validity: Validity = Validity()
     testbed: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, Image] = field(default_factory=dict)
     kernels: Kernels = field(default_factory=Kernels)
     clocks: Mapping[str, Clock] = field(default_factory=dict)
     free_disk_bytes: Mapping[str, Whole] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,9 +100,13 @@ def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate
         "definition": definition.digest,
         "points": [{"point": point.point, "values": point.values} for point in definition.points],
         "repetitions": definition.repetitions,
-        "runs": [{"repetition": batch.repetition, "windows": batch.about()} for batch in found],
+        "runs": [{"repetition": batch.repetition, "windows": _points_data(batch)} for batch in found],
         "estimate": {"seconds": estimate.seconds, "known_windows": estimate.known, "windows": estimate.windows},
     }
+
+
+def _points_data(batch: Batch) -> dict[str, Any]:
+    return {window: dataclasses.asdict(point) for window, point in batch.about().items()}
 
 
 def batch_text(batch: Batch) -> str:

@@ -131,6 +131,9 @@ class Host(Reach):
     link: Rate | None = None
     """Rate of its link, when it differs from the others'."""
 
+    slots: int = Field(default=1, ge=1, le=1024)
+    """Ranks that a workload has there which names no hosts."""
+
 
 class Switch(Model):
     """A switch between the hosts: declared for the record, nothing on it is changed."""
@@ -155,7 +158,8 @@ class Inventory(Model):
     """What holds for every host that does not say otherwise."""
 
     hosts: dict[Name, Host] = Field(min_length=1)
-    """The machines by name; the order is that of `first: N` and of ranks."""
+    """The machines by name; the order is that of `first: N` and of ranks. In a file one key may stand for many: a node
+    set, such as n[1-64], or @FILE, a hosts file."""
 
     switch: Switch | None = None
     """The switch between them."""
@@ -215,6 +219,7 @@ def topology(inventory: Inventory) -> Topology:
                 device=host.data.device,
                 python=inventory.value(name, "python", "python3"),
                 gpus=inventory.value(name, "gpus", 0),
+                slots=host.slots,
                 work=inventory.value(name, "work", WORK),
             )
         )

@@ -30,6 +30,7 @@ CAPABILITIES = (
 LABEL = "orch.run"  # every container of ours has it, with the id of its run
 _OLDEST: Mapping[str, tuple[int, int]] = MappingProxyType({"podman": (3, 0), "docker": (20, 10)})
 _ASK_S = 30.0
+_OWN = "/run/orch-podman"  # of each host of this machine, in memory
 _MOST_PROCESSES = 32768  # podman lowers its own hard limit to that, and none may be raised
 _UNIFIED = Path("/sys/fs/cgroup/unified")
 # A pattern of what a runtime prints, and what mends it.
@@ -104,6 +105,19 @@ class Runtime:
             deadline=deadline,
         )  # fmt: skip
         return {line.split()[0]: line.split()[1] for line in said.splitlines() if line.strip()}
+
+
+def shared_storage(deadline: Deadline) -> str:
+    """A storage.conf for podman on a host of this machine, which sees this machine's images and keeps its own state.
+
+    With this machine's state it would take the other hosts' containers, whose processes it cannot see, for dead.
+    """
+    form = "{{.Store.GraphDriverName}} {{.Store.GraphRoot}}"
+    driver, _, folder = detected("podman").ask("info", "--format", form, deadline=deadline).strip().partition(" ")
+    return (
+        f'[storage]\ndriver = "{driver}"\ngraphroot = "{_OWN}/graph"\nrunroot = "{_OWN}/run"\n'
+        f'[storage.options]\nadditionalimagestores = ["{folder}"]\n'
+    )
 
 
 def refusal(name: str, what: str, said: str, *, node: str | None = None) -> TestbedError:

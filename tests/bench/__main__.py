@@ -22,8 +22,8 @@ from tests.bench.figure import Settings
 
 BENCHMARKS = (
     "start", "reader", "captures", "testbed", "samplers", "transport", "overhead", "load", "payload", "variants",
-    "collectors", "logs", "flow_generator", "overload", "nights", "validity", "store", "sweep", "size",
-    "predict",
+    "collectors", "logs", "flow_generator", "overload", "nights", "validity", "store", "site", "sweep", "size",
+    "predict", "containers",
 )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ TWINS = {  # on purpose
     "traffic": "rows, and what is made of them",
     "registry": "where parts are listed, and where papers are",
     "page": "what every page is made of, and that of a study",
+    "images": "what a host says of an image, and whether all hosts agree",
     "comparison": "the page of a comparison of runs, and what a study's measured values are held against",
 }
 

@@ -27,10 +27,11 @@ OF_HOSTS = {
     "nvidia-smi": "comes with NVIDIA's driver",
     "kungfu-run": "is built where KungFu is",
     "all_reduce_perf": "is built where nccl-tests are",
+    "enroot": "is on hosts whose workloads ask for it",
     "sudo": "is what README asks for, and what an inventory asks of its hosts",
 }
 # made up, or made, by tests; or commands of ours
-NO_PROGRAMS = {"capture", "study", "train", "prog", "orch-no-such", "orch-no-such-program"}
+NO_PROGRAMS = {"capture", "last", "study", "train", "prog", "orch-no-such", "orch-no-such-program"}
 
 
 class Row(NamedTuple):

@@ -27,6 +27,7 @@ def on_image(runtime, image, **changes):
     return light(**{"testbed": {"local": local}, "traffic": None, "collect": collect, **changes})
 
 
+@pytest.mark.variants
 def test_a_run_on_hosts_of_a_users_image_uses_what_is_in_it(runtime, image, tmp_path):
     summary, results = measured(write(tmp_path, on_image(runtime, image)), tmp_path / "results", "--no-report")
     (run,) = summary["runs"]

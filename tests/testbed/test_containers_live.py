@@ -217,6 +217,7 @@ def test_a_daemon_that_does_not_run_is_told_with_its_remedy(up, tmp_path, monkey
 
 
 @pytest.mark.alone
+@pytest.mark.variants
 def test_the_quickstart_is_valid_on_containers(runtime, tmp_path):
     told = yaml.safe_load((ROOT / "playbooks/experiments/quickstart.yaml").read_text())
     told["testbed"]["local"]["runtime"] = runtime

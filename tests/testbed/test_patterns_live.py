@@ -18,7 +18,7 @@ HOSTS = ["h1", "h2", "h3", "h4", "h5"]
     [
         ({"strategy": "parameter-server", "servers": 2}, "parameter servers", {"h1", "h2"}),
         pytest.param({"strategy": "star"}, "star", {"h1"}, marks=pytest.mark.variants),
-        ({"strategy": "binary-tree-star"}, "tree", None),
+        pytest.param({"strategy": "binary-tree-star"}, "tree", None, marks=pytest.mark.variants),
         pytest.param({"strategy": "clique"}, "full mesh", None, marks=pytest.mark.variants),
     ],
     ids=lambda value: value["strategy"] if isinstance(value, dict) else "",

@@ -75,4 +75,4 @@ def test_without_its_environment_nothing_is_started(tmp_path):
     path = write(tmp_path, experiment(python="/no/such/python"))
     status, _, err = orch("run", path, "--results", tmp_path / "results", "--json", "--no-report")
     assert status == 1
-    assert "make frameworks" in err
+    assert "orch prepare --only torch" in err

@@ -65,5 +65,5 @@ def test_without_its_environment_nothing_is_started(tmp_path):
     path = write(tmp_path, {**EXPERIMENT, "workload": workload})
     status, out, err = orch("run", path, "--results", tmp_path / "results", "--json", "--no-report")
     assert status == 1
-    assert "make frameworks" in err
+    assert "orch prepare --only torch" in err
     assert (out, (tmp_path / "results").exists()) == ("", False)

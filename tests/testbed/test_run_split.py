@@ -60,6 +60,7 @@ def test_shards_are_gathered_twice_and_scattered_once(tmp_path):
     assert wire.apart(wire.captured(run), wire.told(run)) < 0.07
 
 
+@pytest.mark.variants
 def test_a_rank_killed_in_its_step_ends_the_run(tmp_path):
     ptd = {**PTD, "data": 1, "hosts": TWO_A_HOST[:4]}
     err = killed_in_its_window(tmp_path, alone({"ptd": ptd}), launch="training-rank3")

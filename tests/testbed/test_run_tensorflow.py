@@ -56,9 +56,8 @@ def experiment(workload, **measure):
     }
 
 
-@pytest.mark.parametrize(
-    "workload", [MIRRORED, pytest.param(HOROVOD, marks=pytest.mark.variants)], ids=["mirrored", "horovod"]
-)
+@pytest.mark.variants
+@pytest.mark.parametrize("workload", [MIRRORED, HOROVOD], ids=["mirrored", "horovod"])
 def test_ranks_agree_and_send_around_a_ring_what_theory_says(tmp_path, workload):
     run = sealed(tmp_path, experiment(workload, iterations=12))
     (row,) = run.rows("training")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
 import yaml
 
+from orchestrator.analysis.stats.statistics import summarise
 from orchestrator.store.records import FORMAT
 from orchestrator.store.tables import TableWriter
 
@@ -22,10 +24,13 @@ def write_run(
     results: Path, *, name: str = "nightly", night: int = 0, repetition: int = 1, seed: int | None = None,
     seconds: dict[str, float] | None = None, iterations: int = 100, spread: float = 0.004,
     invalid: tuple[str, ...] = (), sweep: bool = True, rechecked: tuple[str, ...] = (), commit: str = "8e56fa4",
-    also: dict | None = None,
+    also: dict | None = None, recorded: dict[str, np.ndarray] | None = None,
 ) -> Path:  # fmt: skip
-    """A run with one window a point; `seconds` is the level of each, before run-to-run variation."""
-    levels = seconds or {"load0": 0.16, "load8": 0.2}
+    """A run with one window a point; `seconds` is the level of each, before run-to-run variation.
+
+    With `recorded` its iterations are these, in seconds, those of the warm-up among them.
+    """
+    levels = seconds or dict.fromkeys(recorded or {}, 0.0) or {"load0": 0.16, "load8": 0.2}
     random = np.random.default_rng(1000 * night + repetition if seed is None else seed)
     began = BEGAN_NS + night * DAY_NS + repetition * 1_000_000_000
     run = f"{datetime.fromtimestamp(began / 1e9, tz=timezone.utc):%Y%m%dT%H%M%S}000-{repetition:08x}"
@@ -34,15 +39,17 @@ def write_run(
     windows, at = [], 0
     with TableWriter(path / "tables", run=run) as writer:
         for window, level in levels.items():
-            first, last = at + WARMUP, at + WARMUP + iterations - 1
             took = level * np.exp(random.normal(0, spread) + random.normal(0, 0.01, WARMUP + iterations))
+            took = took if recorded is None else recorded[window]
+            first, last = at + WARMUP, at + len(took) - 1
             _add(writer, window, np.arange(at, at + len(took)), took, first)
             windows.append(
                 {
                     "name": window, "valid": window not in invalid,
                     "iterations": {"training": {"first": first, "last": last}},
                     "reasons": ["cross traffic missed the request"] if window in invalid else [],
-                    "start_ns": began, "end_ns": began + 1, "loads": [], "training": [], "gates": [],
+                    "start_ns": began, "end_ns": began + 1, "loads": [], "gates": [],
+                    "training": [_training(took[WARMUP:])],
                 }
             )  # fmt: skip
             at += len(took)
@@ -67,6 +74,15 @@ def write_run(
     experiment = {"workload": {"ddp": {"model": "resnet50"}}, "windows": [{"name": name} for name in levels]}
     (path / "experiment.yaml").write_text(yaml.safe_dump({**experiment, **(also or {})}))
     return path
+
+
+def _training(seconds):
+    """A job's row as sealing writes it."""
+    found = summarise(seconds)
+    times = {f"{name}{end}_s": getattr(getattr(found, name), which) for name in ("mean", "p50", "p99")
+             for end, which in (("", "value"), ("_low", "low"), ("_high", "high"))}  # fmt: skip
+    finite = {key: value if math.isfinite(value) else None for key, value in times.items()}
+    return {"job": "training", "ranks": RANKS, "iterations": len(seconds), **finite}
 
 
 def sweep_id(night: int) -> str:

@@ -260,7 +260,7 @@ def test_a_parent_is_asked_to_end_before_its_child(monkeypatch):
     table = {row[0]: Row(*row, "S") for row in rows}
     child = SimpleNamespace(pid=1041, status=None)
     monkeypatch.setattr(launches, "process_table", lambda: table)
-    made = launches.Launches(None, None, SimpleNamespace(living={1041: child}))
+    made = launches.Launches(None, None, SimpleNamespace(living={1041: child}), None)
     assert made.members(launches.Process("p", "/", child)) == [1041, 1040]
 
 

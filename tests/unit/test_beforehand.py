@@ -276,10 +276,10 @@ def test_a_missing_framework_is_told_before_anything_starts(tmp_path, monkeypatc
     status, out, err = orch("plan", path)
     assert (status, "run 1: point" in out) == (0, True)
     assert f"no interpreter {tmp_path / 'none/torch/bin/python'}" in err
-    assert "remedy: make frameworks" in err
+    assert "remedy: orch prepare --only torch" in err
     status, _, err = orch("run", path, "--results", str(tmp_path / "r"))
     assert status == 1
-    assert "make frameworks" in err
+    assert "orch prepare --only torch" in err
     assert not (tmp_path / "r").exists()
 
 
@@ -300,5 +300,5 @@ def test_doctor_says_the_same_and_brings_nothing_up(tmp_path, two_cores, monkeyp
     status, out, _ = orch("doctor", str(experiment(tmp_path, workload="horovod: {model: vgg16}")))
     assert status == 1
     assert "missing: horovod needs module" in out
-    assert "make frameworks" in out
+    assert "orch prepare --only torch" in out
     assert "warning: 64 ranks keep about" in out

@@ -168,7 +168,7 @@ def test_what_is_missing_names_the_step_that_gets_it() -> None:
     config, job = made(where)
     needed = [need for need in deepspeed.requirements(config, job, where) if need.kind == "module"]
     assert {need.what for need in needed} == {"torch", "deepspeed"}
-    assert {need.remedy for need in needed} == {"make frameworks"}
+    assert {need.remedy for need in needed} == {"orch prepare --only torch"}
 
 
 def test_damaged_lines_of_the_log_are_left_out(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from documentation import generated
 from orchestrator.cli.main import exit_text
 from orchestrator.core.exitcodes import MEANINGS, Exit, gravest
 
@@ -18,8 +19,9 @@ def test_every_code_has_a_meaning():
     assert [int(line.split()[0]) for line in exit_text().splitlines()[1:]] == sorted(Exit)
 
 
-def test_the_readme_has_the_list():
-    rows = re.findall(r"^\| (\d+) \| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+def test_the_page_of_commands_has_the_list():
+    page = generated.expanded((ROOT / "docs/commands.md").read_text(encoding="utf-8"))
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)
     assert rows == [(str(code.value), meaning) for code, meaning in MEANINGS.items()]
 
 

@@ -78,8 +78,8 @@ def test_traces_lie_next_to_the_loads_of_the_thesis():
 def test_a_distribution_names_each_curve(tmp_path):
     draw = np.random.default_rng(1)
     with look():
-        svg = save(schedules.distribution([("steady", draw.normal(20, 1, 5000)), ("bursty", np.zeros(5000))]),
-                   tmp_path / "d")  # fmt: skip
+        drawing = schedules.distribution([("steady", draw.normal(20, 1, 5000)), ("bursty", np.zeros(5000))])
+        svg = save(drawing, tmp_path / "d").svg
     assert "steady (5,000 steps, 0% of them below" in svg
     assert "bursty (5,000 steps, 100% of them below" in svg
 

@@ -173,9 +173,9 @@ def test_what_is_missing_names_the_step_that_gets_it(part) -> None:
     needed = {(need.node, need.what): need for need in part.requirements(config, job, where)}
     for what in (("h1", "/opt/mpi/bin/mpirun"), ("h2", "/opt/mpi/bin/orted"), ("h3", "/opt/mpi/bin/orted")):
         assert needed[what].kind == "program"
-        assert needed[what].remedy == "make frameworks"
+        assert needed[what].remedy == "orch prepare --only torch"
     module = "horovod" if part is horovod else "mpi4py"
-    assert needed["h2", module].remedy == "make frameworks"
+    assert needed["h2", module].remedy == "orch prepare --only torch"
 
 
 def test_a_ring_sends_to_the_next_rank() -> None:

@@ -129,7 +129,7 @@ def test_any_other_is_told_the_programs_name(text):
 
 def test_another_remedy_stays():
     assert packages.own_remedy("tc", "build it", ROCKY_9) == "build it"
-    assert packages.own_remedy("mpirun", "make frameworks", ROCKY_9) == "make frameworks"
+    assert packages.own_remedy("mpirun", "orch prepare --only torch", ROCKY_9) == "orch prepare --only torch"
 
 
 def test_a_host_that_cannot_be_asked_is_told_both():

@@ -46,7 +46,7 @@ def until(ready):
 
 
 def test_a_launch_has_what_all_processes_below_it_use(spinning):
-    tasks = source.Tasks("/proc", 1.0, os.getpid())
+    tasks = source.Tasks("/proc", 1.0, os.getpid(), "")
     machine = source.Machine("/proc", "/sys/fs/cgroup", tasks)
     first = spun(tasks)
     own = float(machine.rows()[0][4])
@@ -55,7 +55,7 @@ def test_a_launch_has_what_all_processes_below_it_use(spinning):
 
 
 def test_what_an_ended_process_used_stays_the_runs_own(spinning):
-    tasks = source.Tasks("/proc", 1.0, os.getpid())
+    tasks = source.Tasks("/proc", 1.0, os.getpid(), "")
     until(lambda: spun(tasks) > 0.5)
     before, ticks = spun(tasks), tasks.own_ticks
     child = int(Path(f"/proc/{spinning.pid}/task/{spinning.pid}/children").read_text())
@@ -75,7 +75,7 @@ def made_proc(folder: Path, **files) -> str:
 
 
 def machine_row(proc, groups="/nowhere"):
-    machine = source.Machine(proc, groups, source.Tasks(proc, 1.0, 1))
+    machine = source.Machine(proc, groups, source.Tasks(proc, 1.0, 1, ""))
     (row,) = machine.rows()
     return dict(zip(machine.columns, row, strict=True))
 
@@ -108,14 +108,14 @@ THREAD = {"7__stat": "7 (a) b) S 1 7 7 0 -1 0 0 0 0 0 5 6 7 8 20", "7__environ":
 )
 def test_waiting_is_empty_where_the_kernel_does_not_count_it(tmp_path, own, told):
     proc = made_proc(tmp_path, **THREAD, **own, **{"7__task__7__schedstat": "9000 2500 3\n"})
-    tasks = source.Tasks(proc, 1.0, 1)
+    tasks = source.Tasks(proc, 1.0, 1, "")
     assert tasks.rows() == [("rank0", 1, 9000, told)]
     assert tasks.own_ticks == 26
 
 
 def test_a_thread_with_a_number_that_was_used_before_counts_from_its_beginning(tmp_path):
     proc = made_proc(tmp_path, **THREAD, **{"self__schedstat": "1 1 1", "7__task__7__schedstat": "9000 2500 3\n"})
-    tasks = source.Tasks(proc, 1.0, 1)
+    tasks = source.Tasks(proc, 1.0, 1, "")
     tasks.rows()
     made_proc(tmp_path, **{"7__task__7__schedstat": "400 100 1\n"})
     assert tasks.rows() == [("rank0", 1, 9400, 2600)]

@@ -56,7 +56,7 @@ def test_the_page_stands_alone_and_its_figures_lie_beside_it(good):
     _, output, text = good
     figures = output.with_name("report-figures")
     names = {"iterations", "cdf", "loads", "bytes", "throughput", "queue", "tcp"}
-    drawn = {f"{name}.{kind}" for name in names for kind in ("svg", "pdf")}
+    drawn = {f"{name}.{kind}" for name in names for kind in ("svg", "pdf", "csv")}
     assert {path.name for path in figures.iterdir()} == drawn | {"timeline.json.gz"}
     assert text.count("<svg") == len(names)
     assert (figures / "cdf.pdf").read_bytes().startswith(b"%PDF")

@@ -24,7 +24,7 @@ def seen():
 def test_every_figure_is_drawn_and_light(seen, tmp_path):
     with style.look():
         drawn = list(trafficfigures.draw(seen, scale=100, place="Window w1"))
-        svgs = {name: style.save(drawing, tmp_path / name) for name, _, drawing, _ in drawn}
+        svgs = {name: style.save(drawing, tmp_path / name).svg for name, _, drawing, _ in drawn}
     assert set(svgs) == FIGURES
     assert sum(map(len, svgs.values())) < 800_000
     assert all("scale (100)" in caption for *_, caption in drawn)

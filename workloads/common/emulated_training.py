@@ -36,7 +36,7 @@ class EmulatedConfig(WorkloadConfig):
 
     python: str | None = Field(default=None, min_length=1)
     """Python interpreter that has the framework, the same path on each host. Default: on containers of this machine the
-    one that `make frameworks` built, else the host's `python`."""
+    one that `orch prepare` built, else the host's `python`."""
 
 
 def problems(config: EmulatedConfig, topology: Topology, *, least: int = 2) -> list[Problem]:

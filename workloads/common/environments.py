@@ -19,14 +19,14 @@ TORCH_FILES = {
 def remedy(environment: str, topology: Topology) -> str:
     """The step that makes an environment where it is missing."""
     if topology.shares_files:
-        return "make frameworks" if environment == "torch" else f"playbooks/hosts/prepare-frameworks {environment}"
-    if topology.kind == "local":
+        return f"orch prepare --only {environment}"
+    if topology.image:
         return "install it in the image, or give the workload the `python` of the image that has it"
     return f"orch prepare TESTBED --only {environment}, and give the workload the `python` that it tells"
 
 
 def built(environment: str) -> Path:
-    """The interpreter of an environment that `make frameworks` builds on this machine, whether it is there or not."""
+    """The interpreter of an environment that `orch prepare` builds on this machine, whether it is there or not."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = Path(os.environ.get("ORCH_FRAMEWORKS") or cache / "orch" / "frameworks")
     return folder / environment / "bin" / "python"

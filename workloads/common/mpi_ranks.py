@@ -42,10 +42,10 @@ _RANK_SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mpi:
-    """How a job uses Open MPI."""
+    """How a job uses Open MPI; without an `algorithm` of its own it chooses them itself."""
 
     mpirun: str
-    algorithm: Algorithm
+    algorithm: Algorithm | None
     transport: Literal["auto", "tcp", "rdma"]
     rdma_device: str | None
     env: Mapping[str, str]
@@ -127,7 +127,9 @@ def rank_name(job: Job, rank: int | str) -> str:
 def rank_env(mpi: Mpi, job: Job, rank: Rank, topology: Topology) -> dict[str, str]:
     """What tells a rank its name, its transport, its ports and its algorithms."""
     node = topology.node(rank.node)
-    settings = {**_RANK_SETTINGS, "coll_tuned_allreduce_algorithm": _ALL_REDUCE[mpi.algorithm]}
+    settings: dict[str, str] = {}
+    if mpi.algorithm is not None:
+        settings = {**_RANK_SETTINGS, "coll_tuned_allreduce_algorithm": _ALL_REDUCE[mpi.algorithm]}
     if topology.kind == "local":
         settings["mpi_yield_when_idle"] = "1"  # ranks that wait would keep others from the processors they share
     if mpi.transport == "rdma":

@@ -11,6 +11,7 @@ from orchestrator.core.units import Mistake, Model
 from orchestrator.parts import named_hosts
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Rank, Topology
+from workloads.common.container_config import ContainerConfig
 from workloads.common.variables import Recorded, Taken
 
 
@@ -18,7 +19,8 @@ class WorkloadConfig(Model):
     """What every workload's configuration has."""
 
     hosts: list[str] | None = None
-    """The host of each rank, in rank order; a host named twice has two ranks. Default: all hosts, one rank each."""
+    """The host of each rank, in rank order; a host named twice has two ranks. Default: all hosts, one rank each, or as
+    many as an inventory has slots."""
 
     env: Recorded = Field(default_factory=dict)
     """More environment variables for each rank, such as NCCL_IB_HCA; they win over those that are set here. They are
@@ -28,6 +30,9 @@ class WorkloadConfig(Model):
     """Variables for each rank whose values are never recorded, such as `[WANDB_API_KEY]`: taken from the environment of
     this command when a run begins. Or where each comes from: another variable's name, or the path of a file, which has
     a '/' in it."""
+
+    container: ContainerConfig | None = None
+    """An image in which all processes of this workload run, instead of the hosts' own programs."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> WorkloadConfig:
@@ -41,7 +46,7 @@ def ranks(hosts: Sequence[str] | None, topology: Topology) -> tuple[Rank, ...]:
     """One rank for each entry of `hosts` (default: each host once); the first ranks of a node get its GPUs."""
     seen: Counter[str] = Counter()
     placed = []
-    for rank, name in enumerate(hosts if hosts is not None else [node.name for node in topology.hosts]):
+    for rank, name in enumerate(hosts if hosts is not None else topology.placed):
         local = seen[name]
         seen[name] += 1
         device = f"cuda:{local}" if local < topology.node(name).gpus else "cpu"
@@ -52,7 +57,7 @@ def ranks(hosts: Sequence[str] | None, topology: Topology) -> tuple[Rank, ...]:
 def placement_problems(hosts: Sequence[str] | None, topology: Topology, *, least: int = 2) -> list[Problem]:
     """Hosts that the testbed does not have, and fewer than `least` ranks."""
     known = [node.name for node in topology.hosts]
-    named = known if hosts is None else hosts
+    named = topology.placed if hosts is None else hosts
     problems = named_hosts.problems(named_hosts.listed("hosts", named), topology)
     if len(named) < least:
         problems.append(

@@ -36,6 +36,11 @@ class Child:
         self.usage: Optional[resource.struct_rusage] = None
         self.ended_ns = 0
 
+    @property
+    def stdin(self) -> Any:
+        """The writing end of its standard input; None where it has none of ours."""
+        return self.popen.stdin
+
 
 def find_program(name: str, folder: Optional[Folder] = None) -> str:
     """What to execute for a program's name; one that is relative is in `folder`, where it will be started."""
@@ -167,9 +172,12 @@ class Children:
         if user:
             env = {key: value for key, value in env.items() if not key.startswith("SUDO_")}
             env.update(HOME=user.pw_dir, USER=user.pw_name, LOGNAME=user.pw_name)
-        env.update(more)
-        env.update(ORCH_RUN=self.run_folder.run, ORCH_NODE=self.run_folder.node, ORCH_LAUNCH=launch)
+        env.update(self.tagged(launch, more))
         return env
+
+    def tagged(self, launch: str, more: Dict[str, str]) -> Dict[str, str]:
+        """These variables with the tags of a launch."""
+        return dict(more, ORCH_RUN=self.run_folder.run, ORCH_NODE=self.run_folder.node, ORCH_LAUNCH=launch)
 
     def reap(self) -> None:
         """Take note of every child that has ended, and let adopted ones go."""

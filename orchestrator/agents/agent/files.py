@@ -9,7 +9,7 @@ import zlib
 from typing import Any, Dict, List, Optional
 
 from .frames import Wire
-from .run_folder import MARKER, RunFolder
+from .run_folder import CONTAINERS, MARKER, RunFolder
 from .steps import Refusal, Steps
 
 READ_LIMIT = 1 << 18  # of a file asked for by `read`
@@ -77,7 +77,7 @@ class Files:
     def listing(self) -> Dict[str, Any]:
         files = []
         for path, status in self.run_folder.folder.files():
-            if path != MARKER and self.run_folder.whose.take(status):
+            if path != MARKER and not path.startswith(CONTAINERS + "/") and self.run_folder.whose.take(status):
                 files.append({"path": path, "bytes": status.st_size})
             if len(files) > MOST_FILES:
                 raise Refusal("too-many", "more than %d files in %s" % (MOST_FILES, self.run_folder.folder.path))

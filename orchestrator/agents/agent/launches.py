@@ -7,9 +7,12 @@ import os
 import re
 import subprocess
 import time
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional, Set, Union
 
 from .children import Child, Children, ladder
+from .container_call import Words
+from .container_lines import spec_of
+from .containers import Containers, Inside
 from .folders import Folder
 from .frames import BACKLOG
 from .loop import Loop, Task
@@ -21,13 +24,14 @@ from .steps import Refusal, Steps
 FOLLOW_S = 0.05
 ENDED_S = 10.0  # for one that was killed to be gone: the kernel first takes back its threads and memory
 DYING_S = 2.0  # from when a process has closed its input to when it is over
+STREAMS = ("stdout", "stderr")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 
 
 class Process:
     """A launch: a child with a name, a folder, and perhaps a gate."""
 
-    def __init__(self, name: str, folder: Folder, child: Child) -> None:
+    def __init__(self, name: str, folder: Folder, child: Union[Child, Inside]) -> None:
         self.name = name
         self.folder = folder
         self.child = child
@@ -37,16 +41,18 @@ class Process:
 class Launches:
     """Everything that was started by name, and the requests about it."""
 
-    def __init__(self, loop: Loop, run_folder: RunFolder, children: Children) -> None:
+    def __init__(self, loop: Loop, run_folder: RunFolder, children: Children, containers: Containers) -> None:
         self.loop = loop
         self.run_folder = run_folder
         self.children = children
+        self.containers = containers
         self.processes: Dict[str, Process] = {}
         self.called_off: Set[str] = set()  # asked to end before they were asked to start
 
     def start(
         self, *, name: str, argv: List[str], env: Dict[str, str], ready: Dict[str, Any], ready_within_s: float,
         gate: bool = False, follow: Optional[str] = None, privileged: bool = False,
+        container: Optional[Dict[str, Any]] = None,
     ) -> Steps[Dict[str, Any]]:  # fmt: skip
         if not NAME.match(name):
             raise ValueError("not a name for a process: %r" % name)
@@ -58,15 +64,22 @@ class Launches:
             raise Refusal("port", "something listens on TCP port %d already" % ready["port"])
         whose = self.run_folder.agents if privileged else self.run_folder.whose
         pattern = re.compile(ready["pattern"]) if ready["kind"] == "line" else None
+        spec = spec_of(container) if container else None
         with contextlib.ExitStack() as opened:
             folder = opened.enter_context(self.run_folder.below(name, whose))
             streams = {
-                stream: opened.enter_context(open(folder.append(stream, 0o644, whose), "ab"))
-                for stream in ("stdout", "stderr")
+                stream: opened.enter_context(open(folder.append(stream, 0o644, whose), "ab")) for stream in STREAMS
             }
-            stdin = subprocess.PIPE if gate else subprocess.DEVNULL
-            env = self.children.environment(name, env, privileged=privileged)
-            child = self.children.spawn(argv, folder, privileged=privileged, env=env, stdin=stdin, **streams)
+            child: Union[Child, Inside]
+            if spec is None:
+                stdin = subprocess.PIPE if gate else subprocess.DEVNULL
+                env = self.children.environment(name, env, privileged=privileged)
+                child = self.children.spawn(argv, folder, privileged=privileged, env=env, stdin=stdin, **streams)
+            else:
+                words = Words(argv, self.children.tagged(name, env), gate, *(streams[s].fileno() for s in STREAMS))
+                child = self.containers.start(
+                    name, spec, words, folder=folder, within_s=ready_within_s, streams=streams
+                )
             process = self.processes[name] = Process(name, folder.again(), child)
         lines = self.lines(process, follow) if follow else None
         self.loop.tasks.append(Task(None, self.watch(process, lines)))
@@ -86,6 +99,8 @@ class Launches:
         kind = ready["kind"]
         lines = self.lines(process, ready.get("file", "stdout"))
         began = time.monotonic()
+        if isinstance(process.child, Inside):
+            yield from self.await_container(process, process.child)
         while kind != "started":
             status = process.child.status  # looked at before the files, so that the last line counts
             if kind == "line" and pattern and any(pattern.search(line) for line in lines.new()):
@@ -102,6 +117,13 @@ class Launches:
                 raise Refusal("unready", "was not ready within %g s" % within_s, tail=tail)
             yield max(0.0, min(0.01 if waited < 2.0 else 0.05, within_s - waited))
 
+    def await_container(self, process: Process, inside: Inside) -> Steps[None]:
+        """Wait until the launch has begun in its container."""
+        while not inside.up:
+            if inside.trouble:
+                raise Refusal("exited", inside.trouble, status=inside.status, tail=self.words(process))
+            yield 0.01
+
     def watch(self, process: Process, lines: Optional[Lines]) -> Steps[None]:
         """Send the lines of a followed file as they come, and the process's end after them."""
         while True:
@@ -113,8 +135,8 @@ class Launches:
                 break
             pause_s = 3600.0 if not lines else 0.0 if lines.behind else FOLLOW_S
             yield None if len(self.loop.wire.pending) > BACKLOG else pause_s
-        if process.child.popen.stdin:
-            process.child.popen.stdin.close()
+        if process.child.stdin:
+            process.child.stdin.close()
         child = process.child
         self.loop.wire.send({"event": "exit", "name": process.name, "status": child.status, "wall_ns": child.ended_ns})
 
@@ -126,11 +148,11 @@ class Launches:
     def go(self, *, name: str) -> Steps[Dict[str, Any]]:
         process = self.known(name)
         child = process.child
-        if child.popen.stdin is None:
+        if child.stdin is None:
             raise Refusal("bad-request", "%s has no gate" % name)
         if child.status is None:
             try:
-                child.popen.stdin.write(b"go\n")
+                child.stdin.write(b"go\n")
                 return {"wall_ns": time.time_ns()}
             except BrokenPipeError:  # it is about to end, or will never listen
                 yield from self.ended(child, DYING_S)
@@ -138,10 +160,17 @@ class Launches:
             raise Refusal("deaf", "%s does not listen at its gate" % name, tail=self.words(process))
         raise Refusal("exited", "%s has ended" % name, status=child.status, tail=self.words(process))
 
-    def ended(self, child: Child, within_s: float) -> Steps[None]:
+    def ended(self, child: Union[Child, Inside], within_s: float) -> Steps[None]:
         end = time.monotonic() + within_s
         while child.status is None and time.monotonic() < end:
             yield 0.01
+
+    def cleared(self, inside: Inside) -> Steps[None]:
+        """Wait until nothing of a launch's container is left; what cannot be removed is tried again at the end."""
+        inside.call_off()
+        end = time.monotonic() + 2 * ENDED_S
+        while not inside.cleared and time.monotonic() < end:
+            yield 0.02
 
     def result(self, process: Process) -> Dict[str, Any]:
         child = process.child
@@ -160,6 +189,8 @@ class Launches:
         was_over = process.child.status is not None
         killed, left = yield from ladder(lambda: self.members(process), rungs)
         process.killed = killed
+        if isinstance(process.child, Inside):
+            yield from self.cleared(process.child)
         yield from self.ended(process.child, ENDED_S)
         if left or process.child.status is None:
             told = "would not die: processes %s" % (left or [process.child.pid])
@@ -186,6 +217,8 @@ class Launches:
 
         Parents come first: one that hears of its child's end before it is asked to end itself takes that for a failure.
         """
+        if isinstance(process.child, Inside):
+            return process.child.members()
         table = process_table()
         mine = descendants(table, os.getpid())
         below = set(descendants(table, process.child.pid)) if process.child.status is None else set()

@@ -11,14 +11,16 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Callable, Dict, Generator, Tuple
+from typing import Any, Callable, Dict, Generator, List, Tuple
 
 from .changes import Changes, TakenBack, take_back
 from .checks import check
 from .children import KILL_S, Children, adopt, ladder
 from .commands import COMMAND_S, Commands
+from .containers import Containers
 from .files import Files
 from .folders import Folder
+from .images import Images
 from .journal import Journal, about_of
 from .launches import Launches
 from .locks import Locks
@@ -57,8 +59,10 @@ class Agent:
         self.locks = Locks(self.loop.selector)
         self.children = Children(self.run_folder)
         self.commands = Commands(self.children, self.loop.selector)
-        self.launches = Launches(self.loop, self.run_folder, self.children)
         self.changes = Changes(self.commands)
+        self.containers = Containers(self.loop, self.run_folder, self.children, self.changes)
+        self.images = Images(self.run_folder, self.commands, self.containers)
+        self.launches = Launches(self.loop, self.run_folder, self.children, self.containers)
         self.files = Files(self.run_folder, self.loop.wire)
         self.marker = -1
         self.farewell: Any = None
@@ -67,6 +71,7 @@ class Agent:
             "lock": self.locks.lock,
             "ping": self.ping,
             "check": functools.partial(check, self.commands),
+            "image": self.images.look,
             "run_command": self.commands.run_command,
             "run_commands": self.commands.run_commands,
             "read": self.files.read,
@@ -141,13 +146,17 @@ class Agent:
         loop.selector.unregister(loop.wire.reader)
         loop.deaf = True
         loop.finish_whole(COMMAND_S + KILL_S)
-        _, left = loop.drive(ladder(lambda: descendants(process_table(), os.getpid()), [(signal.SIGTERM, 1.0)]))
+        _, left = loop.drive(ladder(self.living, [(signal.SIGTERM, 1.0)]))
         taken = loop.drive(take_back(journal, self.commands)) if journal else TakenBack([], [], [])
         if self.farewell is not None:
             loop.answer(self.farewell, dict(taken._asdict(), left=left))
             end = time.monotonic() + FAREWELL_S
             while loop.wire.pending and time.monotonic() < end:
                 loop.turn(0.05)
+
+    def living(self) -> List[int]:
+        """What runs below this agent, or in its containers, which a daemon may hold."""
+        return list(dict.fromkeys([*descendants(process_table(), os.getpid()), *self.containers.members()]))
 
     def hello(
         self, *, node: str, run: str, folder: str, holder: Dict[str, Any], silence_s: float = 0.0, proof: str = ""

@@ -12,6 +12,7 @@ from .whose import Whose
 
 MARKER = ".orch-run.json"  # lies in every run's folder: who made it; the living agent holds a lock on it
 JOURNAL = "undo.jsonl"
+CONTAINERS = ".containers"  # in the run's folder: ids and first processes of the containers that there are
 TRIES = 5  # at a work folder that another agent removes, empty, each time it was made
 
 
@@ -22,6 +23,7 @@ class RunFolder:
         self.run = self.node = self.name = ""
         self.work: Optional[Folder] = None
         self.open: Optional[Folder] = None
+        self.storage = ""  # podman's storage.conf on a host of a local testbed, which shares the machine's images
         self.user: Optional[pwd.struct_passwd] = None
         if os.geteuid() == 0 and int(os.environ.get("SUDO_UID", "0")) > 0:
             self.user = pwd.getpwuid(int(os.environ["SUDO_UID"]))

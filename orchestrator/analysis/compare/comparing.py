@@ -5,36 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from orchestrator.analysis.compare import axes, regression, selection
+from orchestrator.analysis.compare import axes, point_histories, regression, selection
 from orchestrator.analysis.compare.designs import Unit
+from orchestrator.analysis.compare.point_histories import History, Night
 from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, PointChange, Rule, RunSeries
 from orchestrator.analysis.compare.selection import Chosen
-from orchestrator.analysis.stats.level_steps import FEWEST_IN_ALL, Step, findable, steps
+from orchestrator.analysis.stats.level_steps import FEWEST_IN_ALL
 from orchestrator.analysis.stats.levels import Level, level
 from orchestrator.analysis.stats.statistics import quantile, summarise
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.store.records import Manifest
-
-MOST_NIGHTS = 90
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """The median of a point, night by night (seconds, NaN where not measured), and the steps in it or that could be."""
-
-    point: str
-    label: str
-    days: tuple[str, ...]
-    p50_s: tuple[float, ...]
-    steps: tuple[Step, ...]
-    findable: float  # the smallest step in the middle of the nights that would be told, a share of 1; NaN: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +68,8 @@ def compare(results: Path, a: str, b: str, *, rule: Rule, settings: bool = False
         reference, candidate = (axes.without(side, apart) for side in (reference, candidate))
         told = [f"not compared: {line}" for line in told]
     name = selection.name_of(candidate)
-    found = () if settings or not name else histories(selection.nights(results, name)[-MOST_NIGHTS:], rule=rule)
+    nights = [] if settings or not name else selection.nights(results, name)[-point_histories.MOST_NIGHTS :]
+    found = histories(nights, rule=rule)
     return _compared(reference, candidate, rule, set_differently=told, found=found)
 
 
@@ -118,21 +105,13 @@ def _set_differently(chosen: Chosen, apart: Mapping[str, str]) -> list[str]:
 
 
 def histories(nights: Sequence[Chosen], *, rule: Rule) -> tuple[History, ...]:
-    """The history of every point over these nights; alpha is shared out over the points."""
-    labels = {key: label for night in nights for key, label in night.labels.items()}
-    keys = sorted({key for night in nights for key in night.points}, key=lambda key: selection.natural(labels[key]))
-    days = tuple(day_text(night.began_ns) for night in nights)
-    found = []
-    for key in keys:
-        values = tuple(_median(night.points.get(key, ())) for night in nights)
-        found.append(
-            History(
-                point=key, label=labels[key], days=days, p50_s=values,
-                steps=steps(values, margin=rule.margin["p50"], alpha=rule.alpha / len(keys)),
-                findable=findable(values, margin=rule.margin["p50"], alpha=rule.alpha / len(keys)),
-            )
-        )  # fmt: skip
-    return tuple(found)
+    """The history of every point over these nights, by the iterations in their tables."""
+    return point_histories.of_nights([_night(night) for night in nights], rule=rule)
+
+
+def _night(chosen: Chosen) -> Night:
+    medians = {key: _median(found) for key, found in chosen.points.items()}
+    return Night(began_ns=chosen.began_ns, p50_s=medians, labels=chosen.labels)
 
 
 def differences(a: Chosen, b: Chosen) -> list[str]:
@@ -169,11 +148,6 @@ def _values(side: Chosen, of: Callable[[Manifest], object]) -> set[str]:
 def _median(series: Sequence[RunSeries]) -> float:
     medians = [math.log(quantile(one.seconds, 0.5)) for one in series if len(one.seconds)]
     return math.exp(float(np.mean(medians))) if medians else math.nan
-
-
-def day_text(ns: int) -> str:
-    """The day of an instant, in UTC."""
-    return datetime.fromtimestamp(ns / 1e9, tz=timezone.utc).date().isoformat()
 
 
 def percent(ratio: float) -> str:

@@ -252,7 +252,7 @@ def windows_of(entry: Entry) -> Iterable[Window]:
     for place in here:
         yield Window(
             place=place, seconds=_within(times, place.record.iterations[job.name]),
-            capacity_bps=min(_capacity(manifest), place.setting.least_rate_bps),
+            capacity_bps=min(capacity_bps(manifest), place.setting.least_rate_bps),
             theory_bytes=job.theory_bytes * scale, scale=scale,
             emulated="emulated" in (job.compute or ""),
             link=shared_link(queues, manifest.topology, span_ns=place.record.span_ns, scale=scale),
@@ -269,7 +269,7 @@ def _within(times: JobSeries, span: Span) -> Floats:
     return times.within(span.first, span.last).seconds
 
 
-def _capacity(manifest: Manifest) -> float:
+def capacity_bps(manifest: Manifest) -> float:
     """What the slowest link carries, in the unit of loads: cross traffic and training meet on one.
 
     The rate of a real link counts what stands between frames; the buckets of a local testbed count frames.

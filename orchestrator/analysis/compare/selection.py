@@ -14,8 +14,18 @@ from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.core import safepath
 from orchestrator.core.errors import ConfigError, StoreError, UnsafePath
 from orchestrator.store import baselines, rundir, tables
-from orchestrator.store.rundir import Entry
+from orchestrator.store.rundir import Entry, Listed
 from orchestrator.store.window_records import Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The point that a window measures, in short too, its values of a sweep's axes, and which repetition it is."""
+
+    key: str
+    label: str
+    values: Mapping[str, Any]
+    repetition: tuple[str, ...]  # the same for tries of one repetition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +121,7 @@ def nights(results: Path, name: str) -> list[Chosen]:
     """Every instance of a sweep, or every day of an experiment, that has a valid point; oldest first."""
     groups: dict[str, list[Entry]] = {}
     for entry in _named(results, name):
-        groups.setdefault(_instance(entry), []).append(entry)
+        groups.setdefault(instance(entry), []).append(entry)
     found = [of_entries(entries, name=f"{name}@{_day(entries[0])}") for entries in groups.values()]
     return sorted((one for one in found if one.points), key=lambda one: one.began_ns)
 
@@ -143,8 +153,8 @@ def _entries(results: Path, wanted: str) -> list[Entry]:
         return _of_day(results, name, day)
     named = list(_named(results, wanted)) if "/" not in wanted else []
     if named:
-        newest = _instance(max(named, key=lambda entry: entry.run))
-        return [entry for entry in named if _instance(entry) == newest]
+        newest = instance(max(named, key=lambda entry: entry.run))
+        return [entry for entry in named if instance(entry) == newest]
     of_sweep = [path for path in results.glob("sweeps/*/*") if path.name == wanted]
     if of_sweep:
         return [entry for entry in _named(results, of_sweep[0].parent.name) if _sweep_id(entry) == wanted]
@@ -166,8 +176,8 @@ def _of_day(results: Path, name: str, day: str) -> list[Entry]:
         days = sorted({_day(entry) for entry in _named(results, name)})
         known = f"it has {', '.join(days[-5:])}" if days else f"there is no sweep or experiment {name!r}"
         raise StoreError(f"{name}@{day}: no run in {results}; {known}", hint="orch ls")
-    newest = _instance(max(found, key=lambda entry: entry.run))
-    return [entry for entry in found if _instance(entry) == newest]
+    newest = instance(max(found, key=lambda entry: entry.run))
+    return [entry for entry in found if instance(entry) == newest]
 
 
 def _named(results: Path, name: str) -> Iterable[Entry]:
@@ -182,17 +192,17 @@ def _named(results: Path, name: str) -> Iterable[Entry]:
             yield entry
 
 
-def _sweep_id(entry: Entry) -> str:
+def _sweep_id(entry: Listed) -> str:
     """The sweep that a run is of; empty for one of none."""
     return entry.manifest.sweep.id if entry.manifest.sweep else ""
 
 
-def _instance(entry: Entry) -> str:
+def instance(entry: Listed) -> str:
     """What belongs together: the runs of one sweep instance, else those of one day."""
     return _sweep_id(entry) or _day(entry)
 
 
-def _day(entry: Entry) -> str:
+def _day(entry: Listed) -> str:
     """The day on which the run began, or its sweep: a night does not end at midnight."""
     of_sweep = re.match(r"(\d{4})(\d{2})(\d{2})T", _sweep_id(entry))
     if of_sweep:
@@ -206,17 +216,23 @@ def _day(entry: Entry) -> str:
 def windows_of(entry: Entry) -> Iterable[Measurement]:
     """The measured windows of a run, one a job; checks of a sweep's own are left out."""
     for record in entry.manifest.windows:
-        point = entry.manifest.points.get(record.name)
-        if point is not None and point.recheck:
-            continue  # a check of the sweep's own, no repetition
-        key, label, values = record.name, record.name, dict[str, Any]()
-        repetition: tuple[str, ...] = (entry.run,)
-        if point is not None:
-            key, label, values = point.point, values_text(point.values), dict(point.values)
-            repetition = (_instance(entry), str(point.repetition))
+        place = place_of(entry, record.name)
+        if place is None:
+            continue
         for job in record.iterations:
-            yield Measurement(entry=entry, record=record, job=job, key=f"{key} {job}", label=label, values=values,
-                              repetition=repetition)  # fmt: skip
+            yield Measurement(entry=entry, record=record, job=job, key=f"{place.key} {job}", label=place.label,
+                              values=place.values, repetition=place.repetition)  # fmt: skip
+
+
+def place_of(entry: Listed, window: str) -> Place | None:
+    """Which point a window of a run is, by its name; None for a check of a sweep's own, which is no repetition."""
+    point = entry.manifest.points.get(window)
+    if point is None:
+        return Place(key=window, label=window, values={}, repetition=(entry.run,))
+    if point.recheck:
+        return None
+    return Place(key=point.point, label=values_text(point.values), values=dict(point.values),
+                 repetition=(instance(entry), str(point.repetition)))  # fmt: skip
 
 
 def values_text(values: Mapping[str, Any]) -> str:
@@ -235,7 +251,7 @@ def _series(window: Measurement, known: dict[tuple[Path, str], JobSeries]) -> Ru
         known[run, window.job] = series(tables.read(run / "tables", "iterations"), window.job)
     span = window.record.iterations[window.job]
     seconds = known[run, window.job].within(span.first, span.last).seconds
-    night, block = _instance(window.entry), " ".join(window.repetition)
+    night, block = instance(window.entry), " ".join(window.repetition)
     return RunSeries(run=window.entry.run, seconds=seconds, night=night, block=block)
 
 

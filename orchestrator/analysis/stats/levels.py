@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from statistics import NormalDist, geometric_mean
 
 import numpy as np
 
@@ -39,3 +40,18 @@ def level(runs: Sequence[Estimate]) -> Level:
     within = float(np.minimum(1.0, np.mean(own**2) / between**2)) if between > 0 else math.nan  # NaN stays NaN
     estimate = Estimate(*(math.exp(middle + shift) for shift in (0.0, -half, half)))
     return Level(estimate=estimate, runs=len(logs), between=between, within=within)
+
+
+def one_a_run(found: Iterable[tuple[str, Estimate]]) -> list[Estimate]:
+    """One estimate a run, by its name; windows of a run that repeat each other are one, without an interval of its own.
+
+    Their common value is the geometric mean.
+    """
+    by_run: dict[str, list[Estimate]] = defaultdict(list)
+    for run, one in found:
+        by_run[run].append(one)
+    return [estimates[0] if len(estimates) == 1 else _mean(estimates) for estimates in by_run.values()]
+
+
+def _mean(estimates: Sequence[Estimate]) -> Estimate:
+    return Estimate(geometric_mean(one.value for one in estimates), math.nan, math.nan)

@@ -161,8 +161,8 @@ def _drawn(links: Curves, batches: Curves, folder: Path) -> list[Picture]:
                 legend(panel)
                 caption = "Means with their 95 % intervals. Dashed: computing; dotted: payload over the link's rate."
                 title = f"Duration over {'bandwidth' if name == 'bandwidth' else 'the batch'}"
-                svg = save(drawing, folder / f"duration-{name}")
-                found.append(Picture(name=f"duration-{name}", title=title, caption=caption, svg=svg))
+                saved = save(drawing, folder / f"duration-{name}")
+                found.append(Picture(name=f"duration-{name}", title=title, caption=caption, saved=saved))
     return found
 
 

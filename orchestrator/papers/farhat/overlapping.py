@@ -75,7 +75,7 @@ def _drawn(timed: Sequence[Training], folder: Path) -> Picture:
         panels[-1].set_xlabel("rank")
         legend(panels[0])
         caption = "Share of the collectives' time and of the bytes sent that fell into each rank's own passes."
-        return Picture(name="overlap", title=TITLE, caption=caption, svg=save(drawing, folder / "overlap"))
+        return Picture(name="overlap", title=TITLE, caption=caption, saved=save(drawing, folder / "overlap"))
 
 
 def _ranks(panel: Any, one: Training) -> None:

@@ -128,7 +128,7 @@ def _drawn(
         volumes.set_xlim(left=0)
         legend(volumes)
         caption = "Above: volumes and the line through them. Below: volume over size; dotted: 2 (N - 1)."
-        return Picture(name="proportion", title=TITLE, caption=caption, svg=save(drawing, folder / "proportion"))
+        return Picture(name="proportion", title=TITLE, caption=caption, saved=save(drawing, folder / "proportion"))
 
 
 def _named(panel: Any, sizes: Sizes) -> None:

@@ -63,6 +63,6 @@ def _drawn(found: Sequence[Training], folder: Path) -> list[Picture]:
     named = [(one.label, one.scale, learning) for one in found for learning in one.learned]
     with look():
         return [
-            Picture(name=name, title=title, caption=caption, svg=save(drawing, folder / name))
+            Picture(name=name, title=title, caption=caption, saved=save(drawing, folder / name))
             for name, title, drawing, caption in accuracy.both(named)
         ]

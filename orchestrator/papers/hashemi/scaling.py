@@ -209,6 +209,6 @@ def _drawn(found: Sequence[Curve], folder: Path) -> list[Picture]:
             from_zero(panel)
         panels[-1].set_xlabel("workers")
         legend(*panels)
-        svg = save(drawing, folder / "scaling")
+        saved = save(drawing, folder / "scaling")
     caption = "Batches that all workers together train on in a second, with 95 % intervals."
-    return [Picture(name="scaling", title="Throughput over workers (beside Fig 2)", caption=caption, svg=svg)]
+    return [Picture(name="scaling", title="Throughput over workers (beside Fig 2)", caption=caption, saved=saved)]

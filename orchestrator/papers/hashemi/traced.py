@@ -93,13 +93,13 @@ def _drawn(ranks: Sequence[RankActivities], name: str, folder: Path) -> Picture:
         panel.set_xlabel("ms")
         panel.grid(visible=False, axis="y")
         legend(panel)
-        svg = save(drawing, folder / f"trace-{stem}")
+        saved = save(drawing, folder / f"trace-{stem}")
     title = f"{name}: {_SHOWN} iterations of every rank (beside Fig 1)"
     caption = (
         f"{name[0].upper()}{name[1:]}. Each bar is a pass, or the transfer of a bucket or tensor; transfers at the "
         "same time lie on each other. The rank of a server computes nothing."
     )
-    return Picture(name=f"trace-{stem}", title=title, caption=caption, svg=svg)
+    return Picture(name=f"trace-{stem}", title=title, caption=caption, saved=saved)
 
 
 def _bars(panel: Any, chosen: Sequence[Activity], origin_ns: int, at: int) -> None:

@@ -83,6 +83,6 @@ def _drawn(shown: list[Training], folder: Path) -> Picture:
                                color=SERIES[number], label=label, lw=0.8)  # fmt: skip
         panel.set(xlabel="measured (ms)", ylabel="predicted (ms)", xlim=(0, most), ylim=(0, most))
         legend(panel)
-        svg = save(drawing, folder / "accuracy")
+        saved = save(drawing, folder / "accuracy")
     caption = "On the line the prediction is right; bars are its interval, with all inputs at either end."
-    return Picture(name="accuracy", title="Predicted beside measured iterations", caption=caption, svg=svg)
+    return Picture(name="accuracy", title="Predicted beside measured iterations", caption=caption, saved=saved)

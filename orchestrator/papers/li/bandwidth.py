@@ -89,8 +89,8 @@ def _drawn(curves: Curves, folder: Path) -> Picture:
             )  # fmt: skip
         panel.set(xscale="log", yscale="log", xlabel="message (MB)", ylabel="bus bandwidth (Gbit/s)")
         legend(panel, columns=2)
-        svg = save(drawing, folder / "bandwidth")
+        saved = save(drawing, folder / "bandwidth")
     return Picture(
         name="bandwidth", title="Effective bandwidth over message sizes",
-        caption="Bus bandwidth as nccl-tests defines it, of each group, at full size (Li, figure 7).", svg=svg,
+        caption="Bus bandwidth as nccl-tests defines it, of each group, at full size (Li, figure 7).", saved=saved,
     )  # fmt: skip

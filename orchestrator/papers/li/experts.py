@@ -104,9 +104,9 @@ def _heatmaps(one: Routed, folder: Path) -> Picture:
             panel.grid(visible=False)
             panel.set(xlabel="to rank", ylabel="from rank")
         drawing.colorbar(image, ax=list(panels), shrink=0.7, label="MB")
-        svg = save(drawing, folder / "experts")
+        saved = save(drawing, folder / "experts")
     caption = f"MB between ranks in two iterations of {one.label} (Li, figure 4)."
-    return Picture(name="experts", title="All-to-all traffic of two iterations", caption=caption, svg=svg)
+    return Picture(name="experts", title="All-to-all traffic of two iterations", caption=caption, saved=saved)
 
 
 def _course(found: Sequence[Routed], folder: Path) -> Picture:
@@ -116,10 +116,10 @@ def _course(found: Sequence[Routed], folder: Path) -> Picture:
             panel.plot(one.iterations, one.nonuniform / 1e6, label=one.label, color=SERIES[number % len(SERIES)])
         panel.set(xlabel="iteration", ylabel="nonuniform factor (MB)", ylim=(0, None))
         legend(panel)
-        svg = save(drawing, folder / "nonuniform")
+        saved = save(drawing, folder / "nonuniform")
     return Picture(
         name="nonuniform",
         title="Nonuniform factor",
         caption="Highest less lowest volume of a pair (Li, figure 5).",
-        svg=svg,
+        saved=saved,
     )

@@ -154,8 +154,8 @@ def _drawn(maps: Mapping[str, Matrix], folder: Path, name: str, title: str) -> P
             panel.grid(visible=False)
             panel.set(xlabel="to rank", ylabel="from rank")
         drawing.colorbar(image, ax=list(panels), shrink=0.7, label="GB")
-        svg = save(drawing, folder / name)
-    return Picture(name=name, title=title, caption="GB an iteration between ranks; white: nothing.", svg=svg)
+        saved = save(drawing, folder / name)
+    return Picture(name=name, title=title, caption="GB an iteration between ranks; white: nothing.", saved=saved)
 
 
 def mapping_drawn(subject: Subject, name: str, folder: Path) -> Picture:
@@ -172,9 +172,10 @@ def mapping_drawn(subject: Subject, name: str, folder: Path) -> Picture:
         panel.set_yticks(range(len(nodes)), [f"machine {number}" for number in range(len(nodes))])
         panel.set_xticks([])
         panel.grid(visible=False)
-        svg = save(drawing, folder / f"mapping-{name}")
+        saved = save(drawing, folder / f"mapping-{name}")
     caption = "Ranks in their machines; a colour a pipeline stage, t the part of each tensor, d the replica."
-    return Picture(name=f"mapping-{name}", title=f"Mapping {name} of (4, 2, 4) to 32 ranks", caption=caption, svg=svg)
+    title = f"Mapping {name} of (4, 2, 4) to 32 ranks"
+    return Picture(name=f"mapping-{name}", title=title, caption=caption, saved=saved)
 
 
 def _box(column: int, row: int, color: str) -> object:

@@ -72,9 +72,9 @@ def _bars(one: Training, folder: Path, number: int) -> Picture:
         panel.set(xlabel="rank; left: predicted, right: measured", ylabel="iteration (ms)")
         panel.set_xticks(ranks)
         legend(panel, columns=7)
-        svg = save(drawing, folder / f"shares-{number}")
+        saved = save(drawing, folder / f"shares-{number}")
     caption = "Tensor, pipeline and data traffic, bubble and computing by rank (Li, figure 6)."
-    return Picture(name=f"shares-{number}", title=one.label, caption=caption, svg=svg)
+    return Picture(name=f"shares-{number}", title=one.label, caption=caption, saved=saved)
 
 
 def replicated(found: Found, printed: Li) -> Section:

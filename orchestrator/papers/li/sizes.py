@@ -97,12 +97,12 @@ def _drawn(sizes: dict[str, list[int]], folder: Path) -> Picture:
             )  # fmt: skip
         panel.set(xscale="log", xlabel="message (MiB)", ylabel="share of messages", ylim=(0, 1.02))
         legend(panel, columns=3)
-        svg = save(drawing, folder / "message-sizes")
+        saved = save(drawing, folder / "message-sizes")
     return Picture(
         name="message-sizes",
         title="Sizes of messages",
         caption="The share of messages of this size or less (Li, figure 1).",
-        svg=svg,
+        saved=saved,
     )
 
 

@@ -72,11 +72,11 @@ def _drawn(one: Training, folder: Path) -> Picture:
         panel.invert_yaxis()
         panel.set(xlabel="time in the iteration (ms)")
         legend(panel, columns=5)
-        svg = save(drawing, folder / "schedule")
+        saved = save(drawing, folder / "schedule")
     caption = (
         f"{one.label}, {one.config.microbatches} micro-batches: one rank a stage. Pale: receiving, and waiting for it."
     )
-    return Picture(name="schedule", title="1F1B as it ran", caption=caption, svg=svg)
+    return Picture(name="schedule", title="1F1B as it ran", caption=caption, saved=saved)
 
 
 def _iteration(rows: Sequence[dict[str, Any]], rank: int) -> list[dict[str, Any]]:

@@ -56,7 +56,7 @@ _CAPTION = (
 
 
 def _picture(name: str, title: str, drawing: Any, caption: str, folder: Path) -> Picture:
-    return Picture(name=name, title=title, caption=caption, svg=save(drawing, folder / name))
+    return Picture(name=name, title=title, caption=caption, saved=save(drawing, folder / name))
 
 
 def _over_load(found: Sequence[Analysed], printed: Salamy) -> Any:

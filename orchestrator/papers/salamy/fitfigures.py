@@ -28,7 +28,7 @@ def draw(found: Sequence[Analysed], folder: Path) -> list[Picture]:
     """Those that have curves; rates are in Gbit/s, times in seconds."""
     with look():
         return [
-            Picture(name=name, title=title, caption=caption, svg=save(drawing, folder / name))
+            Picture(name=name, title=title, caption=caption, saved=save(drawing, folder / name))
             for name, title, caption, drawing in (*_websearch(found), *_trends(found), *_onsets(found))
         ]
 

@@ -120,7 +120,7 @@ def draw(found: Sequence[Seen], folder: Path) -> list[Picture]:
             )
             name = f"flows-{model}"
             title = f"{model}: flows of two iterations (as in {_FIGURES.get(model, NOTHING)})"
-            pictures.append(Picture(name=name, title=title, caption=caption, svg=save(drawing, folder / name)))
+            pictures.append(Picture(name=name, title=title, caption=caption, saved=save(drawing, folder / name)))
     return pictures
 
 

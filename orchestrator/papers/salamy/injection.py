@@ -75,4 +75,4 @@ def _trace(place: Place, folder: Path) -> list[Picture]:
 
 
 def _picture(name: str, title: str, caption: str, drawing: Any, folder: Path) -> Picture:
-    return Picture(name=name, title=title, caption=caption, svg=save(drawing, folder / name))
+    return Picture(name=name, title=title, caption=caption, saved=save(drawing, folder / name))

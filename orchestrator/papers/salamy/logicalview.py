@@ -29,7 +29,8 @@ def draw(found: Sequence[Seen], folder: Path) -> list[Picture]:
     with look():
         drawing, (panel,) = figure(height_in=3.4)
         _hosts(panel, found[0])
-        return [Picture(name="logical-view", title=TITLE, caption=CAPTION, svg=save(drawing, folder / "logical-view"))]
+        saved = save(drawing, folder / "logical-view")
+        return [Picture(name="logical-view", title=TITLE, caption=CAPTION, saved=saved)]
 
 
 def pairs(one: Seen) -> list[tuple[str, str, str]]:

@@ -152,4 +152,4 @@ def losses(ratios: Mapping[float, Estimate], printed: Zerwas, folder: Path) -> I
 
 
 def _picture(name: str, title: str, drawing: Any, caption: str, folder: Path) -> Picture:
-    return Picture(name=name, title=title, caption=caption, svg=save(drawing, folder / name))
+    return Picture(name=name, title=title, caption=caption, saved=save(drawing, folder / name))

@@ -134,4 +134,4 @@ def pictures(found: Sequence[Learned], folder: Path) -> Iterator[Picture]:
     """Accuracy against volume and over time, the first run of each point."""
     named = [(one.called, one.point.scale, one.runs[0]) for one in found]
     for name, title, drawn, caption in drawing.both(named):
-        yield Picture(name=name, title=title, caption=caption, svg=save(drawn, folder / name))
+        yield Picture(name=name, title=title, caption=caption, saved=save(drawn, folder / name))

@@ -46,7 +46,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:  # no
 
 
 def launches(config: Config, topology: Topology) -> list[Launch]:
-    arguments = (f"{config.every:.9g}", "/proc", "/sys/fs/cgroup")
+    arguments = (f"{config.every:.9g}", "/proc", "/sys/fs/cgroup", "../.containers")
     return [
         samplers.sampler_launch(NAME, topology.node(name), arguments, required=config.required)
         for name in samplers.ports(topology, config.hosts)

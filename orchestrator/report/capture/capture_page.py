@@ -52,7 +52,7 @@ def _pictures(trace: Trace, seen: View | None, folder: Path) -> Sequence[Picture
     with look():
         drawn = [("throughput", "Throughput", *_throughput(trace)), *trafficfigures.draw(seen)]
         return [
-            Picture(name=name, title=title, caption=caption, svg=save(drawing, folder / name))
+            Picture(name=name, title=title, caption=caption, saved=save(drawing, folder / name))
             for name, title, drawing, caption in drawn
         ]
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.compare.comparing import Comparison, History, headline
+from orchestrator.analysis.compare.comparing import Comparison, headline
+from orchestrator.analysis.compare.point_histories import History
 from orchestrator.analysis.compare.regression import PointChange
 from orchestrator.report import page
 from orchestrator.report.compare import comparison as told
@@ -47,15 +48,15 @@ def _pictures(comparison: Comparison, folder: Path) -> list[Picture]:
                 f"The median of {comparison.b.name} over that of {comparison.a.name}. The band is what counts as no "
                 "change; bars are confidence intervals of each point alone."
             )
-            svg = save(ratios, folder / "ratios")
-            pictures.append(Picture(name="ratios", title="Change of the median", caption=caption, svg=svg))
+            saved = save(ratios, folder / "ratios")
+            pictures.append(Picture(name="ratios", title="Change of the median", caption=caption, saved=saved))
         shown = [history for history in comparison.histories if sum(map(math.isfinite, history.p50_s)) > 1]
         for number, begin in enumerate(range(0, len(shown), _PANELS), start=1):
             name = f"history-{number}"
-            svg = save(_histories(shown[begin : begin + _PANELS]), folder / name)
+            saved = save(_histories(shown[begin : begin + _PANELS]), folder / name)
             caption = "The median of every night; bars where a step was found, at the levels before and after it."
             title = "History" if len(shown) <= _PANELS else f"History, {number}"
-            pictures.append(Picture(name=name, title=title, caption=caption, svg=svg))
+            pictures.append(Picture(name=name, title=title, caption=caption, saved=saved))
     return pictures
 
 

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from orchestrator.report.run import accuracy, collectives, over_runs, over_time, rank_terms, routing, schedules
 from orchestrator.report.runs import Run, multiplied_back
-from orchestrator.report.style import GRID, INK, LINES, SERIES, SOFT, figure, from_zero, legend, look, save, thinned
+from orchestrator.report.style import (
+    GRID,
+    INK,
+    LINES,
+    SERIES,
+    SOFT,
+    Saved,
+    figure,
+    from_zero,
+    legend,
+    look,
+    save,
+    thinned,
+)
 from orchestrator.report.traffic import trafficfigures
 
 MOST_VIEWED = 3  # runs whose traffic is drawn: seven figures each
@@ -22,32 +36,25 @@ Draw = Callable[[Sequence[Run]], "tuple[Any, str] | None"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A figure in the page: what it shows, how to read it, and its SVG."""
+    """A figure in the page: what it shows, how to read it, and what `style.save` made of it."""
 
     name: str
     title: str
     caption: str
-    svg: str
+    saved: Saved
+
+    @property
+    def svg(self) -> str:
+        """The drawing as an element of the page."""
+        return self.saved.svg
 
 
 def draw_all(runs: Sequence[Run], folder: Path) -> list[Picture]:
     """Every figure that the runs have data for, also written to `folder` as NAME.svg and NAME.pdf."""
-    plain: list[tuple[str, str, Draw]] = [
-        ("iterations", "Iteration time", _iterations),
-        ("cdf", "Distribution of the iteration time", _cdf),
-        ("over-load", "Iteration time over load", lambda runs: over_runs.drawn(over_runs.curves(runs))),
-        ("loads", "Cross traffic: requested and received", _loads),
-        ("injection", "Rates of generated cross traffic", schedules.injection),
-        ("bytes", "Training bytes an iteration", _bytes),
-        ("accuracy", "What accuracy costs", accuracy.drawn),
-        ("accuracy-volume", "Accuracy on held-out images against volume", accuracy.over_volume),
-        ("accuracy-time", "Accuracy on held-out images over time", accuracy.over_time),
-        ("collectives", "Collective operations: effective utilization of the link, and time", collectives.utilization),
-    ]
     pictures: list[Picture] = []
     with look():
-        for name, title, draw in plain:
-            pictures += _made(name, title, draw(runs), folder)
+        for name, (title, drawn) in OF_RUNS.items():
+            pictures += _made(name, title, drawn(runs), folder)
         for number, run in enumerate(runs, start=1):
             suffix = f"-{number}" if len(runs) > 1 else ""
             of_run = f", {run.name}" if len(runs) > 1 else ""
@@ -76,7 +83,7 @@ def _views(run: Run) -> Iterator[trafficfigures.Drawn]:
 
 def _made(name: str, title: str, drawn: tuple[Any, str] | None, folder: Path) -> Iterator[Picture]:
     if drawn is not None:
-        yield Picture(name=name, title=title, caption=drawn[1], svg=save(drawn[0], folder / name))
+        yield Picture(name=name, title=title, caption=drawn[1], saved=save(drawn[0], folder / name))
 
 
 def _series(runs: Sequence[Run]) -> Iterator[tuple[Run, Any, str, str, str]]:
@@ -207,3 +214,25 @@ def _bytes(runs: Sequence[Run]) -> tuple[Any, str] | None:
         drawing,
         "Without retransmissions, mean over ranks, against what the job should send by theory" + multiplied_back(runs),
     )
+
+
+def draw(runs: Sequence[Run], name: str) -> tuple[Any, str] | None:
+    """One of `OF_RUNS` with its caption; None where the runs have no data for it."""
+    with look():
+        return OF_RUNS[name][1](runs)
+
+
+OF_RUNS: Mapping[str, tuple[str, Draw]] = MappingProxyType(  # by name: its title, and what draws it
+    {
+        "iterations": ("Iteration time", _iterations),
+        "cdf": ("Distribution of the iteration time", _cdf),
+        "over-load": ("Iteration time over load", lambda runs: over_runs.drawn(over_runs.curves(runs))),
+        "loads": ("Cross traffic: requested and received", _loads),
+        "injection": ("Rates of generated cross traffic", schedules.injection),
+        "bytes": ("Training bytes an iteration", _bytes),
+        "accuracy": ("What accuracy costs", accuracy.drawn),
+        "accuracy-volume": ("Accuracy on held-out images against volume", accuracy.over_volume),
+        "accuracy-time": ("Accuracy on held-out images over time", accuracy.over_time),
+        "collectives": ("Collective operations: effective utilization of the link, and time", collectives.utilization),
+    }
+)

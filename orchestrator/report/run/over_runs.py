@@ -9,19 +9,18 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
 
 from orchestrator.analysis.compare import window_settings
 from orchestrator.analysis.compare.window_settings import Setting
-from orchestrator.analysis.stats.levels import Level, level
+from orchestrator.analysis.stats.levels import Level, level, one_a_run
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.core.errors import StoreError
 from orchestrator.report.quantities import rate
 from orchestrator.report.runs import Run
-from orchestrator.report.style import LINES, SERIES, figure, from_zero, legend
+from orchestrator.report.style import errorbars, figure, from_zero, legend
 from orchestrator.store.records import Manifest
 from orchestrator.store.rundir import Entry
 from orchestrator.store.window_records import Window
@@ -119,22 +118,10 @@ def _points(found: Sequence[_Seen]) -> tuple[Point, ...]:
     return tuple(
         Point(
             requested_bps=load, achieved_bps=float(np.mean([one.achieved_bps for one in at[load]])),
-            level=level(_of_runs(at[load])),
+            level=level(one_a_run((one.run, one.p50) for one in at[load])),
         )
         for load in sorted(at)
     )  # fmt: skip
-
-
-def _of_runs(found: Sequence[_Seen]) -> list[Estimate]:
-    """One estimate a run; windows of a run that repeat each other are one, without an interval of its own."""
-    by_run: dict[str, list[Estimate]] = defaultdict(list)
-    for one in found:
-        by_run[one.run].append(one.p50)
-    return [estimates[0] if len(estimates) == 1 else _mean(estimates) for estimates in by_run.values()]
-
-
-def _mean(estimates: Sequence[Estimate]) -> Estimate:
-    return Estimate(geometric_mean(one.value for one in estimates), math.nan, math.nan)
 
 
 def _labels(keys: Sequence[_Key]) -> dict[_Key, str]:
@@ -171,16 +158,9 @@ def drawn(found: Sequence[Curve]) -> tuple[Any, str] | None:
         return None
     drawing, (panel,) = figure(height_in=2.9)
     for number, curve in enumerate(shown):
-        estimates = [point.level.estimate for point in curve.points]
-        middle = np.array([estimate.value for estimate in estimates])
-        below, above = (
-            np.nan_to_num(np.abs(np.array([getattr(estimate, end) for estimate in estimates]) - middle))
-            for end in ("low", "high")
-        )
-        panel.errorbar(
-            [point.achieved_bps / 1e9 for point in curve.points], middle, yerr=[below, above],
-            color=SERIES[number % len(SERIES)], linestyle=LINES[number // len(SERIES) % len(LINES)], marker="o",
-            markersize=4, linewidth=1.1, elinewidth=0.9, capsize=3, label=curve.label,
+        errorbars(
+            panel, [point.achieved_bps / 1e9 for point in curve.points],
+            [point.level.estimate for point in curve.points], number=number, label=curve.label,
         )  # fmt: skip
     panel.set(xlabel="cross traffic as received (Gbit/s)", ylabel="median iteration time (s)")
     from_zero(panel)

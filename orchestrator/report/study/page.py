@@ -19,6 +19,6 @@ def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
         content = paper.content(entries, folder)
         sections = [section for section in content.sections if not section.empty]
         return {"title": paper.SHOWS, "source": paper.TITLE, "content": content, "sections": sections,
-                "summary": summary.lines(sections)}  # fmt: skip
+                "summary": summary.lines(sections), "headline": summary.headline(sections)}  # fmt: skip
 
     return page.write("study.html", output, shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,12 @@ def lines(sections: Sequence[Section]) -> dict[Verdict, list[Line]]:
     for verdict in (WITHIN, OUTSIDE, APART):
         found[verdict] = [line for section in sections for line in _of(section, verdict)]
     return found
+
+
+def headline(sections: Sequence[Section]) -> str:
+    """How many comparisons were kept, missed and cannot be made."""
+    counts = Counter(one.verdict for section in sections for one in section.comparisons)
+    return f"{counts[WITHIN]} kept, {counts[OUTSIDE]} missed, {counts[APART]} cannot be compared"
 
 
 def _of(section: Section, verdict: Verdict) -> Iterator[Line]:

@@ -161,44 +161,55 @@ def exposition(metrics: Metrics) -> str:
     return generate_latest(metrics.registry).decode()
 
 
+POINT = ("sweep", "point", "values")
+FIGURES = ("mean_s", "p50_s", "p99_s")
+
+
+def result_gauges(registry: CollectorRegistry) -> dict[str, Gauge]:
+    """What is written of a sweep, by what each gauge has: a figure of a point, or of the sweep."""
+    status = "Exit status of the sweep: 0 valid, 1 failed, 3 invalid, 4 slower than its baseline, 130 interrupted"
+    made = {
+        key: Gauge(
+            f"orch_point_{key[:-2]}_seconds",
+            f"Iteration time of a point ({key[:-2]})",
+            [*POINT, "training"],
+            registry=registry,
+        )
+        for key in FIGURES
+    }
+    for key, name, told, labels in (
+        ("valid", "orch_point_valid_repetitions", "Valid measurements of a point", POINT),
+        ("load", "orch_point_load_bits_per_second", "Achieved cross traffic of a point", POINT),
+        ("ended", "orch_sweep_ended_timestamp_seconds", "When the sweep ended", POINT[:1]),
+        ("status", "orch_sweep_status", status, POINT[:1]),
+    ):
+        made[key] = Gauge(name, told, labels, registry=registry)
+    return made
+
+
 def write_results(path: Path, sweep: Sweep, found: Sequence[Measured], *, status: int) -> None:
     """What a sweep found, for the text-file collector of a node exporter; whole or not at all.
 
     Of each point the mean over its valid repetitions of each figure; loads at full size.
     """
     registry = CollectorRegistry()
-    labels = ["sweep", "point", "values", "training"]
-    figures = {
-        key: Gauge(
-            f"orch_point_{key[:-2]}_seconds", f"Iteration time of a point ({key[:-2]})", labels, registry=registry
-        )
-        for key in ("mean_s", "p50_s", "p99_s")
-    }
-    valid = Gauge("orch_point_valid_repetitions", "Valid measurements of a point", labels[:3], registry=registry)
-    load = Gauge("orch_point_load_bits_per_second", "Achieved cross traffic of a point", labels[:3], registry=registry)
-    for name, value, told in (
-        ("orch_sweep_ended_timestamp_seconds", time.time(), "When the sweep ended"),
-        (
-            "orch_sweep_status",
-            status,
-            "Exit status of the sweep: 0 valid, 1 failed, 3 invalid, 4 slower than its baseline, 130 interrupted",
-        ),
-    ):
-        Gauge(name, told, ["sweep"], registry=registry).labels(sweep.name).set(value)
+    gauges = result_gauges(registry)
+    gauges["ended"].labels(sweep.name).set(time.time())
+    gauges["status"].labels(sweep.name).set(status)
     for point in sweep.plan.points:
         mine = [one for one in found if one.point == point.point]
         who = (sweep.name, point.point, ", ".join(f"{axis}={value}" for axis, value in point.values.items()))
-        valid.labels(*who).set(len(mine))
+        gauges["valid"].labels(*who).set(len(mine))
         rates = [rate for rate in (one.achieved_bps for one in mine) if rate is not None]
         if rates:
-            load.labels(*who).set(sum(rates) / len(rates))
+            gauges["load"].labels(*who).set(sum(rates) / len(rates))
         rows = [row for one in mine for row in one.window.training]
         for job in dict.fromkeys(row.job for row in rows):
-            for key, gauge in figures.items():
+            for key in FIGURES:
                 values = [getattr(row, key) for row in rows if row.job == job]
                 known = [value for value in values if value is not None]
                 if known:
-                    gauge.labels(*who, job).set(sum(known) / len(known))
+                    gauges[key].labels(*who, job).set(sum(known) / len(known))
     try:
         write_to_textfile(str(path), registry)
     except OSError as error:

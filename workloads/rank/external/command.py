@@ -19,6 +19,7 @@ from typing import List, NoReturn, Optional, TypedDict
 
 from ..base.iteration_log import IterationLog
 from ..base.lifecycle import PEER_GRACE_S, report_ready, wait_for_go
+from ..mpi.join import join
 from .printed import Iterations, Lines, Reader, Rule, RuleSettings, Tail
 
 LOOK_EVERY_S = 0.01  # at a file: nothing tells when it grows
@@ -43,6 +44,8 @@ class CommandSettings(TypedDict):
 class Settings(CommandSettings, RuleSettings):
     """What `command.json` has."""
 
+    launcher: Optional[str]  # whose job this rank is of, and the seconds that it has to say so
+    join_s: float
     reads: bool  # whether this rank's lines tell of iterations
     samples: Optional[int]  # of an iteration, where its line does not tell
 
@@ -148,4 +151,6 @@ def main() -> None:
     told: Settings = json.loads(Path("command.json").read_text())
     end_on_signal()
     log = IterationLog(Path("iterations.jsonl"))
+    if told["launcher"] is not None:
+        join(told["join_s"], told["launcher"])
     carry_out(told, Iterations(Rule(told), log, told["samples"]) if told["reads"] else None)

@@ -1,4 +1,4 @@
-"""How a rank that we started becomes one of an MPI job: mpirun registers it, by way of a stub that it starts itself."""
+"""How a rank that we started becomes one of a launcher's job: mpirun, say, registers it by a stub that it starts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .rank_socket import name_of, only_ourselves
 LONGEST = 1 << 20  # bytes of what it is told
 
 
-def join(within_s: float) -> None:
-    """Wait until mpirun's stub has told this process, which is MPI_NAME, who it is in the job.
+def join(within_s: float, launcher: str = "mpirun") -> None:
+    """Wait until the launcher's stub has told this process, which is MPI_NAME, who it is in the job.
 
     MPI may be initialized afterwards. What was in the environment before wins over what the stub tells. When the job
     ends before this process does, it fails.
@@ -30,16 +30,18 @@ def join(within_s: float) -> None:
             with stub.makefile("rb") as stream:
                 told = json.loads(stream.readline(LONGEST))
         except TimeoutError:
-            fail(f"mpirun did not register this rank within {within_s:g} s")
+            fail(f"{launcher} did not register this rank within {within_s:g} s")
         except (OSError, ValueError) as error:
-            fail(f"mpirun could not register this rank: {first_line(error)}")
+            fail(f"{launcher} could not register this rank: {first_line(error)}")
     for name, value in told.items():
         os.environ.setdefault(name, value)
     stub.settimeout(None)
-    threading.Thread(target=_stay, args=(stub,), name="mpi-stub", daemon=True).start()
+    threading.Thread(target=_stay, args=(stub, launcher), name="stub", daemon=True).start()
 
 
-def _stay(stub: socket.socket) -> None:
+def _stay(stub: socket.socket, launcher: str) -> None:
     stub.recv(1)
     threading.Event().wait(PEER_GRACE_S)
-    fail("the MPI job has ended: mpirun, its daemon on this host or another rank is gone")
+    if launcher == "mpirun":
+        fail("the MPI job has ended: mpirun, its daemon on this host or another rank is gone")
+    fail(f"the job of {launcher} has ended: {launcher} or another rank is gone")

@@ -1,6 +1,7 @@
-"""What mpirun starts in place of a rank: it tells the rank, which runs already, who it is in the job, and ends with it.
+"""What a launcher starts in place of a rank: it tells the rank, which runs already, who it is, and ends with it.
 
-The rank's name is MPI_RANK and its number; it waits, or will within MPI_MEET_S seconds, at the socket of that name.
+The rank's name is MPI_RANK and its number; it waits, or will within MPI_MEET_S seconds, at the socket of that name. The
+argument is the launcher, mpirun where there is none.
 """
 
 from __future__ import annotations
@@ -14,6 +15,15 @@ import time
 from .rank_socket import name_of, only_ourselves
 
 AGAIN_S = 0.02
+# Of each launcher: the variable that has the rank's number, and how those begin that the rank is told.
+VARIABLES = {
+    "mpirun": ("PMIX_RANK", ("OMPI_", "PMIX_", "ORTE_")),
+    "srun": ("SLURM_PROCID", ("SLURM_", "PMI_", "PMI2_", "PMIX_", "OMPI_")),
+    "torchrun": (
+        "RANK",
+        ("RANK", "LOCAL_", "WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "TORCH_", "OMP_NUM_THREADS"),
+    ),
+}
 
 
 def called(rank_name: str, *, within_s: float) -> socket.socket:
@@ -34,8 +44,9 @@ def called(rank_name: str, *, within_s: float) -> socket.socket:
 
 
 def main() -> None:
-    number = os.environ["PMIX_RANK"]
-    told = {name: value for name, value in os.environ.items() if name.startswith(("OMPI_", "PMIX_", "ORTE_"))}
+    variable, beginnings = VARIABLES[sys.argv[1] if len(sys.argv) > 1 else "mpirun"]
+    number = os.environ[variable]
+    told = {name: value for name, value in os.environ.items() if name.startswith(beginnings)}
     with called(os.environ["MPI_RANK"] + number, within_s=float(os.environ["MPI_MEET_S"])) as rank:
         rank.sendall(json.dumps(told).encode() + b"\n")
         print(f"rank {number} joined", flush=True)

@@ -1,0 +1,114 @@
+"""The history of every point of a sweep or an experiment, night by night: its median, and the steps in it."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from statistics import geometric_mean
+
+from orchestrator.analysis.compare import selection
+from orchestrator.analysis.compare.regression import DEFAULT, Rule
+from orchestrator.analysis.stats.level_steps import Step, findable, steps
+from orchestrator.store.rundir import Listed
+
+MOST_NIGHTS = 90
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The median of a point, night by night (seconds, NaN where not measured), and the steps in it or that could be."""
+
+    point: str
+    label: str
+    days: tuple[str, ...]
+    p50_s: tuple[float, ...]
+    steps: tuple[Step, ...]
+    findable: float  # the smallest step in the middle of the nights that would be told, a share of 1; NaN: none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """What one night measured: the median of each point in seconds, the points' labels, and the runs' folders."""
+
+    began_ns: int
+    p50_s: Mapping[str, float]
+    labels: Mapping[str, str]
+    folders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InBrief:
+    """The nights of a sweep or an experiment, oldest first, and the history of each of its points over them."""
+
+    nights: tuple[Night, ...]
+    points: tuple[History, ...]
+
+
+def of_nights(nights: Sequence[Night], *, rule: Rule = DEFAULT) -> tuple[History, ...]:
+    """The history of every point over these nights; alpha is shared out over the points."""
+    labels = {key: label for night in nights for key, label in night.labels.items()}
+    keys = sorted({key for night in nights for key in night.p50_s}, key=lambda key: selection.natural(labels[key]))
+    days = tuple(day_text(night.began_ns) for night in nights)
+    margin, found = rule.margin["p50"], []
+    for key in keys:
+        values = tuple(night.p50_s.get(key, math.nan) for night in nights)
+        alpha = rule.alpha / len(keys)
+        found.append(
+            History(
+                point=key, label=labels[key], days=days, p50_s=values,
+                steps=steps(values, margin=margin, alpha=alpha), findable=findable(values, margin=margin, alpha=alpha),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def in_brief(entries: Iterable[Listed]) -> dict[str, InBrief]:
+    """The same of every sweep and experiment of a store, by name, from manifests in brief: no table is read.
+
+    A name with a single night is left out; of the others the last MOST_NIGHTS nights count.
+    """
+    of_name: dict[str, dict[str, list[Listed]]] = defaultdict(lambda: defaultdict(list))
+    for entry in sorted(entries, key=lambda entry: entry.run):
+        if entry.sealed:
+            of_name[entry.path.parent.name][selection.instance(entry)].append(entry)
+    found = {}
+    for name in sorted(of_name):
+        nights = sorted(filter(None, map(_night, of_name[name].values())), key=lambda night: night.began_ns)
+        if len(nights) > 1:
+            last = nights[-MOST_NIGHTS:]
+            found[name] = InBrief(nights=tuple(last), points=of_nights(last))
+    return found
+
+
+def _night(entries: Sequence[Listed]) -> Night | None:
+    """One night's runs, oldest first: the last valid window of each repetition of a point counts; None without any."""
+    last: dict[tuple[str, tuple[str, ...]], tuple[selection.Place, str, float]] = {}
+    for entry in entries:
+        for window in entry.manifest.windows:
+            place = selection.place_of(entry, window.name)
+            if place is None or not window.valid:
+                continue
+            for row in window.training:
+                if row.p50_s and row.p50_s > 0:
+                    key = f"{place.key} {row.job}"
+                    last[key, place.repetition] = (place, row.job, row.p50_s)
+    if not last:
+        return None
+    several_jobs = len({job for _, job, _ in last.values()}) > 1
+    medians, labels = defaultdict(list), {}
+    for (key, _), (place, job, p50_s) in last.items():
+        medians[key].append(p50_s)
+        labels[key] = f"{place.label}, {job}" if several_jobs else place.label
+    return Night(
+        began_ns=min(entry.manifest.began_ns for entry in entries), labels=labels,
+        p50_s={key: geometric_mean(values) for key, values in medians.items()},
+        folders=tuple(f"{entry.path.parent.name}/{entry.path.name}" for entry in entries),
+    )  # fmt: skip
+
+
+def day_text(ns: int) -> str:
+    """The day of an instant, in UTC."""
+    return datetime.fromtimestamp(ns / 1e9, tz=timezone.utc).date().isoformat()

@@ -1,0 +1,222 @@
+"""Reads results from a program: a store's runs, their tables as Arrow or pandas, comparisons and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.api.shown import Compared, Drawing
+from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.store import index, listing, query, remote, rundir
+from orchestrator.store.records import Manifest
+from orchestrator.store.window_records import Window
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from orchestrator.analysis.compare.comparing import History
+    from orchestrator.report.runs import Run
+
+
+class MeasuredRun:
+    """One run: what its manifest says, its tables, its figures, its report.
+
+    Times are in seconds, instants in nanoseconds since the epoch, rates and sizes as they were on the testbed; `scale`
+    multiplies the latter two to full size. Units of each column: `orch tables`, docs/tables.md.
+    """
+
+    def __init__(self, path: str | Path, *, results: str = "") -> None:
+        """`path` is the run's folder, `results` the store that it is of; StoreError where it cannot be read."""
+        self._entry = rundir.opened(Path(path))
+        self._results = results
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self._entry.path
+
+    @property
+    def id(self) -> str:
+        """When it began (UTC), and which point it is: sorts by time."""
+        return self._entry.run
+
+    @property
+    def manifest(self) -> Manifest:
+        """All that is known of it, as typed records (orchestrator/store/records.py)."""
+        return self._entry.manifest
+
+    @property
+    def experiment(self) -> str:
+        """The name of its experiment."""
+        return self.manifest.experiment
+
+    @property
+    def outcome(self) -> str:
+        """How it ended: completed, failed, interrupted, lost or running."""
+        return self._entry.outcome
+
+    @property
+    def error(self) -> str | None:
+        """Why it failed; None where it did not."""
+        return self.manifest.error
+
+    @property
+    def valid(self) -> bool:
+        """Whether it was completed and every required gate of every window passed."""
+        return self.manifest.valid
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is not valid: of the run, and of its windows by their names."""
+        of_windows = (f"{window.name}: {why}" for window in self.windows for why in window.reasons)
+        return (*self.manifest.reasons, *of_windows)
+
+    @property
+    def scale(self) -> int:
+        """By which rates and sizes were divided."""
+        return self.manifest.scale
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """Its measured windows, each with its gates, loads and iteration times."""
+        return self.manifest.windows
+
+    def table(self, name: str) -> pa.Table:
+        """A table of the run as it was written, warm-up included; empty where nothing was collected for it."""
+        found: pa.Table = self._run.table(name)
+        return found
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """The same as a DataFrame of pandas, which has to be installed."""
+        found: pd.DataFrame = self.table(name).to_pandas()
+        return found
+
+    def draw(self, figure: str) -> Drawing:
+        """A figure of its report by name, such as "iterations"; ConfigError lists the names there are."""
+        return _drawn([self._run], figure)
+
+    def report(self, output: str | Path | None = None) -> Path:
+        """Write its report, an HTML page with figures beside it; by default beside the run's folder."""
+        from orchestrator.report.run import html
+
+        remote.fetch(self._results, [self.path])
+        return html.render([self.path], Path(output or self.path.parent / f"report-{self.id}.html"))
+
+    @cached_property
+    def _run(self) -> Run:
+        """The run as reports read it, its tables fetched where the store is elsewhere."""
+        from orchestrator.report.runs import Run
+
+        remote.fetch(self._results, [self.path])
+        return Run(self.path)
+
+    def __repr__(self) -> str:
+        return f"<run {self.id} of {self.experiment}: {self.outcome}, {'valid' if self.valid else 'not valid'}>"
+
+    def __str__(self) -> str:
+        """What `orch show` prints."""
+        from orchestrator.experiment import runtext
+
+        return runtext.run_text(self._entry)
+
+
+class Store:
+    """A results folder, or the URL of a store elsewhere (`s3://bucket/results`, read through a cache)."""
+
+    def __init__(self, results: str | Path = "results") -> None:
+        self.results = str(results)
+
+    def __repr__(self) -> str:
+        return f"Store({self.results!r})"
+
+    def runs(
+        self,
+        *,
+        where: str | Sequence[str] = (),
+        experiment: str | None = None,
+        since: str | None = None,
+        valid: bool = False,
+    ) -> list[MeasuredRun]:
+        """Runs in order of time, selected as by `orch ls`: `where` takes conditions such as "load<=8gbit"."""
+        conditions = (where,) if isinstance(where, str) else tuple(where)
+        wanted = listing.Filter(where=conditions, experiment=experiment, since=since, valid=valid)
+        found = listing.select(index.entries(remote.mirrored(self.results)), wanted)
+        return [MeasuredRun(one.path, results=self.results) for one in sorted(found, key=lambda entry: entry.run)]
+
+    def run(self, wanted: str = "last") -> MeasuredRun:
+        """The run of this id, a unique beginning or end of it, or "last"; StoreError where there is none."""
+        return MeasuredRun(rundir.find(remote.mirrored(self.results), wanted).path, results=self.results)
+
+    def query(self, sql: str, *, runs: Sequence[MeasuredRun] | None = None) -> pa.Table:
+        """What a query over the tables of all runs, or of these, gives; `orch tables` lists tables and views.
+
+        ConfigError with the database's words where it takes no such query.
+        """
+        chosen = None if runs is None else {run.id for run in runs}
+        entries = index.entries(remote.mirrored(self.results))
+        return query.select(self.results, [one for one in entries if chosen is None or one.run in chosen], sql)
+
+    def frame(self, sql: str, *, runs: Sequence[MeasuredRun] | None = None) -> pd.DataFrame:
+        """The same as a DataFrame of pandas, which has to be installed."""
+        found: pd.DataFrame = self.query(sql, runs=runs).to_pandas()
+        return found
+
+    def compare(
+        self,
+        a: str,
+        b: str,
+        *,
+        margin: float = 0.02,
+        margin_p99: float = 0.1,
+        alpha: float = 0.05,
+        settings: bool = False,
+    ) -> Compared:
+        """Compare what two names stand for, point by point: runs, sweeps, experiments, baselines, NAME@DATE.
+
+        A median has to change by `margin`, a p99 by `margin_p99`; the chance that equal runs of one night are called
+        different is `alpha` over all points (shares of 1). `settings` compares although both were set differently.
+        """
+        from orchestrator.analysis.compare import comparing
+        from orchestrator.analysis.compare.regression import Rule
+
+        for name, value in {"margin": margin, "margin_p99": margin_p99, "alpha": alpha}.items():
+            if not 0 < value < 1:
+                raise ConfigError(f"{name}: {value} is not a share; accepted: more than 0 and less than 1")
+        rule = Rule(alpha=alpha, margin={"p50": margin, "p99": margin_p99})
+        return Compared(comparing.compare(self._folder(), a, b, rule=rule, settings=settings))
+
+    def history(self, name: str) -> tuple[History, ...]:
+        """The median of each point of a sweep or experiment night by night (seconds), and the steps in it."""
+        from orchestrator.analysis.compare import comparing, selection
+        from orchestrator.analysis.compare.regression import Rule
+
+        nights = selection.nights(self._folder(), name)
+        if not nights:
+            raise StoreError(f"{name}: no night of it in {self.results}", hint="Store.runs() lists what there is")
+        return comparing.histories(nights, rule=Rule(alpha=0.05, margin={"p50": 0.02}))
+
+    def draw(self, figure: str, runs: Sequence[MeasuredRun]) -> Drawing:
+        """A figure over several runs, as in a report of them: "iterations", "cdf", "over-load", ..."""
+        from orchestrator.report import runs as reported
+
+        remote.fetch(self.results, [run.path for run in runs])
+        return _drawn(reported.load([run.path for run in runs]), figure)
+
+    def _folder(self) -> Path:
+        if remote.is_elsewhere(self.results):
+            raise StoreError(f"{self.results}: comparisons read a folder", hint="copy the store here first")
+        return Path(self.results)
+
+
+def _drawn(runs: Sequence[Run], name: str) -> Drawing:
+    from orchestrator.report.run import figures
+
+    if name not in figures.OF_RUNS:
+        raise ConfigError(f"{name}: no such figure; accepted: {', '.join(figures.OF_RUNS)}")
+    drawn = figures.draw(runs, name)
+    if drawn is None:
+        raise StoreError(f"{name}: these runs have no data for it", hint="run.table(NAME) says what was collected")
+    return Drawing(title=figures.OF_RUNS[name][0], figure=drawn[0], caption=drawn[1])

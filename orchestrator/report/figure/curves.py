@@ -1,0 +1,126 @@
+"""One quantity over one axis: points of runs that were set alike, with the interval over runs."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.analysis.compare.selection import Chosen, natural
+from orchestrator.analysis.stats.levels import Level, level, one_a_run
+from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.core.errors import ConfigError
+from orchestrator.core.units import quantity as quantity_of
+from orchestrator.core.where import Condition
+from orchestrator.report.figure import windows
+from orchestrator.report.figure.quantity import Quantity
+from orchestrator.report.figure.windows import LOAD, Seen
+
+_UNITS = {"rate": (1e9, "Gbit/s"), "size": (1e6, "MB"), "duration": (1e-3, "ms"), "share": (0.01, "%")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A value of the axis, what runs measured there in the quantity's unit, and how many iterations that rests on.
+
+    `at` is where it is drawn: the value in the axis' unit, or the place among values that are no numbers.
+    """
+
+    text: str
+    at: float
+    level: Level
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Points with the same value of the axis `series`, in order."""
+
+    label: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """Everything that is drawn, and under which conditions it was measured.
+
+    `over` and `series` are paths of settings (`series` may be empty), `unit` that of the axis, empty where its values
+    are words.
+    """
+
+    quantity: Quantity
+    over: str
+    series: str
+    unit: str
+    curves: tuple[Curve, ...]
+    common: windows.Common
+
+    @property
+    def axis(self) -> str:
+        """The axis with its unit."""
+        name = "cross traffic, as requested" if self.over == LOAD else self.over
+        return f"{name} ({self.unit})" if self.unit else name
+
+
+def figure(
+    chosen: Chosen, quantity: Quantity, *, over: str, series: str = "", conditions: Sequence[Condition] = ()
+) -> Figure:
+    """The figure of these measurements; ConfigError where they cannot be in one, or have no such axis."""
+    seen = [one for one in windows.seen(chosen, conditions) if math.isfinite(quantity.of(one.row).value)]
+    if not seen:
+        raise ConfigError(f"{chosen.name}: {quantity.title} was not measured in any window")
+    path = windows.axis(seen, over)
+    by = windows.axis(seen, series) if series else ""
+    windows.refuse_mixed(seen, filter(None, (path, by)))
+    places, unit = _places(sorted({one.value(path) for one in seen}, key=natural))
+    return Figure(quantity=quantity, over=path, series=by, unit=unit, common=windows.common(seen, chosen),
+                  curves=_curves(seen, quantity, path, by, places))  # fmt: skip
+
+
+def _places(values: Sequence[str]) -> tuple[dict[str, float], str]:
+    """Where each value of the axis is drawn, and the unit; words, and numbers of several kinds, in their order."""
+    known = {value: quantity_of(value) or _plain(value) for value in values}
+    kinds = {found[0] if found else None for found in known.values()}
+    if len(kinds) != 1 or None in kinds:
+        return {value: float(place) for place, value in enumerate(values)}, ""
+    factor, unit = _UNITS.get(kinds.pop() or "", (1.0, "number"))
+    return {value: found[1] / factor for value, found in known.items() if found}, unit
+
+
+def _plain(text: str) -> tuple[str, float] | None:
+    try:
+        return "", float(text)
+    except ValueError:
+        return None
+
+
+def _curves(
+    seen: Sequence[Seen], quantity: Quantity, path: str, by: str, places: dict[str, float]
+) -> tuple[Curve, ...]:
+    # Over load, a window without cross traffic is a point of every curve that differs in its traffic alone.
+    shared = path == LOAD and windows.of_traffic(by) and any(one.loaded for one in seen)
+    labels = sorted({one.value(by) for one in seen if one.loaded or not shared}, key=natural) if by else [""]
+    found = []
+    for label in labels:
+        mine = [one for one in seen if not by or one.value(by) == label or (shared and not one.loaded)]
+        found.append(Curve(label=label, points=_points(mine, quantity, path, places)))
+    return tuple(found)
+
+
+def _points(seen: Sequence[Seen], quantity: Quantity, path: str, places: dict[str, float]) -> tuple[Point, ...]:
+    at: dict[str, list[Seen]] = defaultdict(list)
+    for one in seen:
+        at[one.value(path)].append(one)
+    return tuple(
+        Point(
+            text=text, at=places[text], iterations=sum(one.row.iterations for one in at[text]),
+            level=level(one_a_run((one.entry.run, _at_full_size(one, quantity)) for one in at[text])),
+        )
+        for text in sorted(at, key=lambda text: places[text])
+    )  # fmt: skip
+
+
+def _at_full_size(one: Seen, quantity: Quantity) -> Estimate:
+    found, factor = quantity.of(one.row), quantity.factor * (one.scale if quantity.scales else 1)
+    return Estimate(found.value * factor, found.low * factor, found.high * factor)

@@ -1,0 +1,160 @@
+"""The windows that a figure is made of, each with all that was set for it: what may be mixed, and what may not."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.analysis.compare import window_settings
+from orchestrator.analysis.compare.selection import Chosen, Measurement
+from orchestrator.analysis.compare.window_settings import WindowSetting
+from orchestrator.core.errors import ConfigError
+from orchestrator.core.where import Condition
+from orchestrator.store.rundir import Entry
+from orchestrator.store.window_records import Training, Window
+
+LOAD = "load"
+TRAFFIC = "traffic"  # its kind, such as websearch-burst
+NO_TRAFFIC = "none"
+NOT_SET = "not set"
+_SHOWN = 4  # values of a setting that an error lists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A job in a valid window of a run, and every setting of it by path; `load` is the requested one, at full size.
+
+    `least_rate_bps` is the lowest rate that a condition set for a link.
+    """
+
+    entry: Entry
+    window: Window
+    row: Training
+    settings: Mapping[str, str]
+    least_rate_bps: float
+
+    @property
+    def scale(self) -> int:
+        return self.entry.manifest.scale
+
+    @property
+    def loaded(self) -> bool:
+        """Whether there was cross traffic."""
+        return self.settings[TRAFFIC] != NO_TRAFFIC
+
+    def value(self, path: str) -> str:
+        """What was set at a path."""
+        return self.settings.get(path, NOT_SET)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """Under which conditions all of a figure was measured: settings that all windows share, and where they come from.
+
+    `left_out` says in sentences which windows do not count.
+    """
+
+    conditions: tuple[tuple[str, str], ...]
+    scales: tuple[int, ...]
+    commits: tuple[str, ...]
+    runs: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def common(windows: Sequence[Seen], chosen: Chosen) -> Common:
+    """The same of these windows."""
+    shared = {key: value for key, value in windows[0].settings.items() if all(w.value(key) == value for w in windows)}
+    return Common(
+        conditions=tuple(sorted(shared.items())), scales=tuple(sorted({one.scale for one in windows})),
+        commits=tuple(sorted({str(git.commit) for one in windows if (git := one.entry.manifest.git)})),
+        runs=tuple(sorted({one.entry.run for one in windows})), left_out=chosen.left_out,
+    )  # fmt: skip
+
+
+def seen(chosen: Chosen, conditions: Sequence[Condition] = ()) -> list[Seen]:
+    """Every valid window that meets the conditions; ConfigError where there is none."""
+    known: dict[Path, dict[str, WindowSetting]] = {}
+    found = []
+    for window in chosen.windows:
+        run = window.entry
+        if run.path not in known:
+            known[run.path] = window_settings.of_windows(run)
+        setting = known[run.path][window.record.name]
+        settings = _settings(window, setting)
+        if all(condition.holds(settings) for condition in conditions):
+            found += [
+                Seen(entry=run, window=window.record, row=row, settings=settings,
+                     least_rate_bps=setting.setting.least_rate_bps)
+                for row in window.record.training
+                if row.job == window.job
+            ]  # fmt: skip
+    if not found:
+        why = "none meets every --where" if chosen.windows else "; ".join(chosen.left_out[:2]) or "none was measured"
+        raise ConfigError(f"{chosen.name}: no valid window to draw: {why}")
+    return found
+
+
+def _settings(window: Measurement, setting: WindowSetting) -> dict[str, str]:
+    manifest = window.entry.manifest
+    requested = math.fsum(load.requested_bps for load in window.record.loads) * manifest.scale
+    facts = {"job": window.job, "hosts of": manifest.topology.kind, "MTU": str(manifest.topology.mtu)}
+    own = dict(setting.setting.traffic) if requested else {}
+    kind = setting.traffic if requested else NO_TRAFFIC
+    return {**dict(setting.setting.shared), **own, **facts, TRAFFIC: kind, LOAD: _load_text(requested)}
+
+
+def _load_text(bps: float) -> str:
+    return f"{bps / 1e9:.15g}gbit"
+
+
+def axis(windows: Sequence[Seen], wanted: str) -> str:
+    """The path of a setting by its end; ConfigError where none, or more than one, ends so."""
+    paths = {path for window in windows for path in window.settings}
+    found = sorted(path for path in paths if path == wanted or path.endswith(f".{wanted}"))
+    if wanted in found:
+        return wanted
+    if len(found) != 1:
+        raise ConfigError(
+            f"{wanted!r} names {len(found) or 'no'} settings of these runs; these differ among them: "
+            f"{', '.join(varying(windows)) or 'none'}"
+        )
+    return found[0]
+
+
+def varying(windows: Sequence[Seen]) -> list[str]:
+    """The settings in which these windows differ."""
+    paths = sorted({path for window in windows for path in window.settings})
+    return [path for path in paths if len({window.value(path) for window in windows}) > 1]
+
+
+def of_traffic(path: str) -> bool:
+    """Whether a setting is one of cross traffic."""
+    return path == TRAFFIC or path.startswith(f"{TRAFFIC}.")
+
+
+def refuse_mixed(windows: Sequence[Seen], axes: Iterable[str]) -> None:
+    """ConfigError where windows differ in more than these axes: a curve through them would be of no one thing.
+
+    Over load, a window without cross traffic differs from the others in having none; that is the axis itself. With a
+    curve for each kind of traffic, what only one kind has is that kind's.
+    """
+    drawn = set(axes)
+    loaded = [window for window in windows if window.loaded] or list(windows)
+    for path in varying(windows):
+        mixed = loaded if LOAD in drawn and of_traffic(path) else windows
+        kinds = {window.value(TRAFFIC) if TRAFFIC in drawn and of_traffic(path) else "" for window in mixed}
+        counts = max(
+            (Counter(w.value(path) for w in mixed if not kind or w.value(TRAFFIC) == kind) for kind in kinds), key=len
+        )
+        if path in drawn or len(counts) < 2:
+            continue
+        told = ", ".join(f"{value} in {count}" for value, count in counts.most_common(_SHOWN))
+        more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
+        value = counts.most_common(1)[0][0]
+        raise ConfigError(
+            f"these windows differ in {path} ({told}{more}) and cannot be in one curve; "
+            f"accepted: --series {path}, or --where '{path}={value}'"
+        )

@@ -1,0 +1,182 @@
+"""What the front page of a store shows, as plain data: runs, sweeps, studies, baselines and histories.
+
+Rates are bit/s at full size, times seconds, instants seconds since the epoch. A run is a list of values in the order of
+RUN, its windows and their jobs likewise: ten thousand of them are sent.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from orchestrator.analysis.compare import point_histories, selection
+from orchestrator.analysis.compare.point_histories import InBrief
+from orchestrator.core.errors import StoreError
+from orchestrator.report.site.pages import Reports, studies, verdict_of
+from orchestrator.store import baselines, index, sweeps
+from orchestrator.store.records import Job, Summary
+from orchestrator.store.rundir import Listed
+from orchestrator.store.sweeps import Sweep
+from orchestrator.store.window_records import Training, WindowSummary
+
+RUN = ("id", "name", "verdict", "began", "seconds", "scale", "commit", "sweep", "jobs", "why", "folder", "report",
+       "windows")  # fmt: skip
+WINDOW = ("label", "name", "valid", "why", "requested", "achieved", "jobs")
+JOB = ("job", "iterations", "mean", "p50", "low", "high", "p99")
+DIGITS = 5
+MOST_REASONS = 4  # of a run; `orch show` has all
+
+
+def of_store(results: Path) -> dict[str, Any]:
+    """Everything that the page shows of a store; what cannot be read is among its `problems`."""
+    listed = index.listing(results)
+    problems = list(listed.problems)
+    runs = sorted(listed.entries, key=lambda entry: (entry.manifest.began_ns, entry.run), reverse=True)
+    reports = Reports(results)
+    return {
+        "store": results.resolve().name,
+        "made": int(time.time()),
+        "fields": {"run": RUN, "window": WINDOW, "job": JOB},
+        "runs": [_run(entry, reports) for entry in runs],
+        "sweeps": _sweeps(results, listed.entries),
+        "studies": studies(results),
+        "baselines": _baselines(results, problems),
+        "histories": [_history(name, found) for name, found in point_histories.in_brief(listed.entries).items()],
+        "problems": problems,
+    }
+
+
+# Runs
+
+
+def _run(entry: Listed, reports: Reports) -> list[Any]:
+    manifest = entry.manifest
+    return [
+        entry.run,
+        entry.path.parent.name,
+        verdict(entry),
+        manifest.began_ns // 10**9,
+        None if manifest.ended_ns is None else (manifest.ended_ns - manifest.began_ns) // 10**9,
+        manifest.scale,
+        _commit(manifest),
+        manifest.sweep.id if manifest.sweep else "",
+        "; ".join(map(_job_text, manifest.jobs)),
+        _reasons(manifest),
+        f"{quote(entry.path.parent.name)}/{quote(entry.path.name)}/",
+        reports.of(entry),
+        [_window(entry, window) for window in manifest.windows],
+    ]
+
+
+def verdict(entry: Listed) -> str:
+    """`valid` or `invalid` of a run that was completed, else what became of it."""
+    if entry.outcome != "completed":
+        return entry.outcome
+    return "valid" if entry.manifest.valid else "invalid"
+
+
+def _commit(manifest: Summary) -> str:
+    git = manifest.git
+    if git is None or not git.commit:
+        return ""
+    return git.commit[:12] + ("+" if git.dirty else "")
+
+
+def _job_text(job: Job) -> str:
+    what = " ".join(filter(None, (job.workload, job.model)))
+    return ", ".join(filter(None, (what, f"{len(job.ranks)} ranks" if job.ranks else "", job.compute)))
+
+
+def _reasons(manifest: Summary) -> list[str]:
+    found = list(manifest.reasons)
+    if manifest.error:
+        found.insert(0, f"at stage {manifest.stage or '?'}: {manifest.error}")
+    more = len(found) - MOST_REASONS
+    return [*found[:MOST_REASONS], f"and {more} more"] if more > 0 else found
+
+
+def _window(entry: Listed, window: WindowSummary) -> list[Any]:
+    place = selection.place_of(entry, window.name)
+    scale, achieved = entry.manifest.scale, window.achieved_bps
+    return [
+        f"{window.name}, a check" if place is None else place.label,
+        window.name,
+        int(window.valid),
+        list(window.reasons[:MOST_REASONS]),
+        number(window.requested_bps * scale),
+        None if achieved is None else number(achieved * scale),
+        [_job(row) for row in window.training],
+    ]
+
+
+def _job(row: Training) -> list[Any]:
+    return [row.job, row.iterations, *map(number, (row.mean_s, row.p50_s, row.p50_low_s, row.p50_high_s, row.p99_s))]
+
+
+def number(value: float | None) -> float | None:
+    """A number to DIGITS digits; None for one that is not known."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
+
+
+# Sweeps, baselines, histories
+
+
+def _sweeps(results: Path, entries: Iterable[Listed]) -> list[dict[str, Any]]:
+    """Newest first."""
+    runs: dict[str, list[Listed]] = defaultdict(list)
+    for entry in entries:
+        if entry.manifest.sweep:
+            runs[entry.manifest.sweep.id].append(entry)
+    return [_sweep(results, sweep, runs[sweep.id]) for sweep in reversed(sweeps.sweeps(results))]
+
+
+def _sweep(results: Path, sweep: Sweep, runs: Sequence[Listed]) -> dict[str, Any]:
+    measured = [one for entry in runs if entry.sealed for one in sweeps.windows_of(entry.path, entry.manifest)]
+    planned = [key for key in sweep.planned() if not key[2]]
+    page = sweep.path / "verdict.html"
+    return {
+        "id": sweep.id,
+        "name": sweep.name,
+        "began": sweep.plan.began_ns // 10**9,
+        "mode": sweep.plan.mode,
+        "points": len(sweep.plan.points),
+        "repetitions": sweep.plan.repetitions,
+        "planned": len(planned),
+        "missing": len(sweeps.missing(sweep, measured)),
+        "runs": len(runs),
+        "verdict": verdict_of(sweep.path),
+        "page": quote(str(page.relative_to(results))) if page.is_file() else "",
+    }
+
+
+def _baselines(results: Path, problems: list[str]) -> list[dict[str, Any]]:
+    try:
+        found = baselines.every(results)
+    except StoreError as error:
+        problems.append(error.message)
+        return []
+    return [{"name": one.name, "set": one.set_ns // 10**9, "of": list(one.of), "runs": list(one.runs)} for one in found]
+
+
+def _history(name: str, found: InBrief) -> dict[str, Any]:
+    return {
+        "name": name,
+        "days": [point_histories.day_text(night.began_ns) for night in found.nights],
+        "folders": [list(night.folders) for night in found.nights],
+        "points": [
+            {
+                "label": point.label,
+                "p50": list(map(number, point.p50_s)),
+                "findable": number(point.findable),
+                "steps": [
+                    [step.night, number(step.before_s), number(step.after_s), number(step.p)] for step in point.steps
+                ],
+            }
+            for point in found.points
+        ],
+    }

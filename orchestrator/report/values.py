@@ -1,0 +1,135 @@
+"""The numbers that a figure draws, read back from it, so that a reader need not measure them with a ruler."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.container import BarContainer, ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator
+
+MOST_SHOWN = 40  # points of a series; of a longer one a page says what it lies between, and the file has all
+_HEAD = ("panel", "series", "x", "y", "low", "high")
+
+Row = tuple[str, str, str, str]
+Ticks = tuple[Mapping[float, str], Mapping[float, str]]  # texts at places of x and of y
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A line, points or bars of a panel: rows of x, y, and the ends of y's interval (empty where none is drawn).
+
+    `x` and `y` are what the axes are called, with their units.
+    """
+
+    panel: str
+    label: str
+    x: str
+    y: str
+    rows: tuple[Row, ...]
+
+    @property
+    def short(self) -> bool:
+        """Whether a page shows every row."""
+        return len(self.rows) <= MOST_SHOWN
+
+    @property
+    def intervals(self) -> bool:
+        """Whether any row has one."""
+        return any(low or high for *_, low, high in self.rows)
+
+
+def of_figure(drawing: Figure) -> tuple[Series, ...]:
+    """Every line, interval and bar of a figure, panel by panel."""
+    return tuple(one for panel in drawing.axes for one in _of_panel(panel) if one.rows)
+
+
+def csv_text(found: Sequence[Series]) -> str:
+    """All rows as CSV."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_HEAD)
+    writer.writerows((f"{one.y} over {one.x}", one.label, *row) for one in found for row in one.rows)
+    return out.getvalue()
+
+
+def _of_panel(panel: Any) -> Iterator[Series]:
+    names = {"panel": panel.get_title(loc="left"), "x": panel.get_xlabel() or _shared(panel), "y": panel.get_ylabel()}
+    ticks = _words(panel.xaxis), _words(panel.yaxis)
+    within: set[Any] = set()
+    for container in panel.containers:
+        if isinstance(container, ErrorbarContainer) and container.lines[0] is not None:
+            within |= {container.lines[0], *container.lines[1]}  # and the caps of its bars
+            rows = _rows(container.lines[0], ticks, _ends(container))
+            yield Series(label=_label(container), rows=rows, **names)
+        elif isinstance(container, BarContainer):
+            yield Series(label=_label(container), rows=_bars(container, ticks), **names)
+    for line in panel.get_lines():
+        if line not in within and line.get_transform() == panel.transData:  # others mark a place on one axis
+            yield Series(label=_label(line), rows=_rows(line, ticks, {}), **names)
+
+
+def _shared(panel: Any) -> str:
+    """What the axis of x is called below the last panel."""
+    return next((other.get_xlabel() for other in reversed(panel.figure.axes) if other.get_xlabel()), "")
+
+
+def _label(artist: Any) -> str:
+    label = str(artist.get_label() or "")
+    return "" if label.startswith("_") else label
+
+
+def _words(axis: Any) -> Mapping[float, str]:
+    """The texts that stand at places of an axis in the place of numbers."""
+    places = axis.get_major_locator()
+    if not isinstance(places, FixedLocator):
+        return {}
+    at = np.asarray(places(), np.float64).tolist()  # those that it was given
+    return dict(zip(at, axis.get_major_formatter().format_ticks(at), strict=True))
+
+
+def _rows(line: Any, ticks: Ticks, ends: Mapping[tuple[float, float], tuple[str, str]]) -> tuple[Row, ...]:
+    x, y = (np.asarray(values, np.float64) for values in line.get_data())
+    return tuple(
+        (_text(one, ticks[0]), _text(other, ticks[1]), *ends.get((one, other), ("", "")))
+        for one, other in zip(x.tolist(), y.tolist(), strict=True)
+        if np.isfinite(one) and np.isfinite(other)
+    )
+
+
+def _ends(container: ErrorbarContainer) -> dict[tuple[float, float], tuple[str, str]]:
+    """By point: low and high end of what an errorbar draws, along x or y; nothing where both are the point."""
+    x, y = (np.asarray(values, np.float64) for values in container.lines[0].get_data())
+    found = {}
+    for bars in container.lines[2]:
+        for at, segment in zip(zip(x.tolist(), y.tolist(), strict=True), bars.get_segments(), strict=False):
+            if len(segment):
+                axis = int(np.ptp(segment[:, 1]) > 0)
+                low, high = segment[:, axis].min(), segment[:, axis].max()
+                if high > low:
+                    found[at] = (_number(float(low)), _number(float(high)))
+    return found
+
+
+def _bars(container: BarContainer, ticks: Ticks) -> tuple[Row, ...]:
+    lying = container.orientation == "horizontal"
+    found = []
+    for bar in container.patches:
+        width, height = bar.get_width(), bar.get_height()
+        x = _number(width) if lying else _text(bar.get_x() + width / 2, ticks[0])
+        y = _text(bar.get_y() + height / 2, ticks[1]) if lying else _number(height)
+        found.append((x, y, "", ""))
+    return tuple(found)
+
+
+def _text(value: float, words: Mapping[float, str]) -> str:
+    return words.get(value) or _number(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:.5g}"

@@ -1,0 +1,36 @@
+"""Whether a store's front page, `index.html`, is to be written again whenever a run was sealed: `site.json` says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.core.errors import StoreError
+from orchestrator.store import atomic
+from orchestrator.store import manifest as manifests
+
+FILE = "site.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the file says."""
+
+    keep_fresh: bool = False
+
+
+def kept_fresh(results: Path) -> bool:
+    """Whether the page is kept fresh; not where the file is missing or says something else."""
+    try:
+        return manifests.decoded((results / FILE).read_bytes(), Settings).keep_fresh
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def keep_fresh(results: Path, *, yes: bool) -> None:
+    """Say whether it is from now on; StoreError where the store cannot be written."""
+    path = results / FILE
+    try:
+        atomic.write(path, manifests.encoded(Settings(keep_fresh=yes), indent=1) + b"\n")
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error

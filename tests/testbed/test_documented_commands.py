@@ -1,0 +1,50 @@
+"""Commands that pages mark `bash run on a testbed` succeed as they are written, in a folder with the page's files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from orch_runs import failed_gates
+
+from documentation import tried
+
+pytestmark = [pytest.mark.testbed, pytest.mark.variants]
+
+ROOT = Path(__file__).parents[2]
+PAGES = [page for page in tried.pages() if any(command.how == "testbed" for command in tried.commands(page))]
+OF_THE_MACHINE = {"processor", "drift"}  # gates that a busy machine fails
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """A shell in a reader's folder, which finds `orch`: runs a line, and gives its status and output."""
+    (tmp_path / "playbooks").symlink_to(ROOT / "playbooks")
+    orch = tmp_path / "bin/orch"
+    orch.parent.mkdir()
+    orch.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m orchestrator.cli.main "$@"\n')
+    orch.chmod(0o755)
+    env = {**os.environ, "PATH": f"{orch.parent}:{os.environ['PATH']}"}
+
+    def run(line):
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=420, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_succeed(page, shell, tmp_path):
+    for block in tried.yaml_blocks(page):
+        if block.name:
+            (tmp_path / block.name).write_text(block.text)
+    for command in tried.commands(page):
+        if command.how == "testbed":
+            status, said = shell(command.text)
+            spoilt = status == 3 and failed_gates(tmp_path / "results") <= OF_THE_MACHINE
+            assert status == 0 or spoilt, f"{command}: {said}"

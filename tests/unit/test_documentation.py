@@ -1,0 +1,92 @@
+"""Pages are read as a forge and the site read them: what is code, what is a link, what is to be run."""
+
+from __future__ import annotations
+
+import pytest
+
+from documentation import generated, markdown, tried
+
+PAGE = """\
+# A page
+
+Text with [a link](other.md#part) and `[none](here.md)`:
+
+    orch ls    every run
+    ls
+
+```bash run
+orch run a.yaml \\
+  --local  # for a start
+# a remark
+```
+
+- an item
+
+    with a paragraph, which is no code
+
+```yaml
+# a.yaml
+name: a
+```
+"""
+
+
+def test_blocks_are_fenced_or_indented():
+    found = list(markdown.blocks(PAGE))
+    assert [(block.language, block.marker, block.line) for block in found] == [
+        ("", "", 5), ("bash", "run", 9), ("yaml", "", 19),
+    ]  # fmt: skip
+    assert found[0].text == "orch ls    every run\nls"
+
+
+def test_an_open_fence_goes_to_the_end():
+    (block,) = markdown.blocks("```\na\nb")
+    assert block.text == "a\nb"
+
+
+def test_commands_are_lines_without_their_remarks(tmp_path, monkeypatch):
+    (tmp_path / "page.md").write_text(PAGE)
+    monkeypatch.setattr(tried, "ROOT", tmp_path)
+    found = list(tried.commands("page.md"))
+    assert [(one.text, one.line, one.how, one.explained) for one in found] == [
+        ("orch ls", 5, "parsed", False), ("orch run a.yaml   --local", 9, "run", True),
+    ]  # fmt: skip
+    (block,) = tried.yaml_blocks("page.md")
+    assert (block.name, block.only_read) == ("a.yaml", False)
+
+
+@pytest.mark.parametrize("marker", ["parsed: it takes hours", "run on a testbed"])
+def test_a_block_says_how_it_is_tried(tmp_path, monkeypatch, marker):
+    (tmp_path / "page.md").write_text(f"```bash {marker}\norch ls\n```\n")
+    monkeypatch.setattr(tried, "ROOT", tmp_path)
+    (found,) = tried.commands("page.md")
+    assert (found.how, found.explained) == ({"run on a testbed": "testbed"}.get(marker, "parsed"), True)
+
+
+def test_a_page_says_why_nothing_is_run(tmp_path, monkeypatch):
+    (tmp_path / "page.md").write_text("<!-- commands are parsed: they need a cluster -->\n\n    orch ls\n")
+    monkeypatch.setattr(tried, "ROOT", tmp_path)
+    assert [one.explained for one in tried.commands("page.md")] == [True]
+
+
+def test_links_are_changed_outside_of_code():
+    assert markdown.links(PAGE) == ["other.md"]
+    changed = markdown.relinked(PAGE, lambda path: f"moved/{path}")
+    assert "[a link](moved/other.md#part)" in changed
+    assert "`[none](here.md)`" in changed
+    assert markdown.links("[a](https://x.org) [b](#here) [c](mailto:x@y)") == []
+
+
+def test_links_are_resolved_from_their_page():
+    assert markdown.resolved("docs/a.md", "../README.md") == "README.md"
+    assert markdown.resolved("README.md", "docs/a.md") == "docs/a.md"
+
+
+def test_lists_that_the_site_would_show_as_text_are_found():
+    assert list(markdown.loose_lists("text\n- a\n- b\n\n- c\n# d\n- e\n")) == [2]
+    assert list(markdown.loose_lists("    - code\n    - code\n\ntext\n\n1. a\n2. b\n")) == []
+
+
+def test_a_part_that_nobody_makes_is_an_error():
+    with pytest.raises(KeyError, match="nothing"):
+        generated.expanded("<!-- generated: nothing -->\n")

@@ -1,0 +1,81 @@
+"""Figures by value: the numbers that a drawing shows, in the page and beside it, and long tables that fold."""
+
+from __future__ import annotations
+
+import csv
+import re
+
+import numpy as np
+import pytest
+from sealed_run import make_run
+
+from orchestrator.analysis.stats.statistics import Estimate
+from orchestrator.report import page, values
+from orchestrator.report.run import html
+from orchestrator.report.style import errorbars, figure, look, save
+
+
+def drawn(draw):
+    with look():
+        drawing, panels = figure(1, height_in=2)
+        draw(panels[0])
+        return drawing
+
+
+def test_points_with_intervals_are_read_back_with_both_ends():
+    estimates = [Estimate(2.0, 1.5, 2.75), Estimate(3.0, float("nan"), float("nan"))]
+
+    def draw(panel):
+        errorbars(panel, [0.0, 8.0], estimates, number=0, label="vgg16")
+        panel.set(xlabel="load (Gbit/s)", ylabel="time (s)")
+
+    (one,) = values.of_figure(drawn(draw))
+    assert (one.label, one.x, one.y) == ("vgg16", "load (Gbit/s)", "time (s)")
+    assert one.rows == (("0", "2", "1.5", "2.75"), ("8", "3", "", ""))
+
+
+def test_lines_bars_and_words_on_an_axis():
+    def draw(panel):
+        panel.barh([0, 1], [5.0, 7.5], label="measured")
+        panel.plot([4.0, np.nan], [0, 1], label="theory")
+        panel.set_yticks([0, 1], ["first", "second"])
+        panel.axvline(3)
+
+    bars, line = values.of_figure(drawn(draw))
+    assert bars.rows == (("5", "first", "", ""), ("7.5", "second", "", ""))
+    assert line.rows == (("4", "first", "", ""),)
+
+
+def test_a_figure_is_written_with_all_its_numbers(tmp_path):
+    drawing = drawn(lambda panel: panel.plot(np.arange(100), np.arange(100) ** 2, label="a.b"))
+    saved = save(drawing, tmp_path / "gpt-1.3b")
+    assert {path.name for path in tmp_path.iterdir()} == {f"gpt-1.3b.{end}" for end in ("svg", "pdf", "csv")}
+    rows = list(csv.DictReader((tmp_path / "gpt-1.3b.csv").open()))
+    assert len(rows) == 100
+    assert (rows[9]["x"], rows[9]["y"], rows[9]["series"]) == ("9", "81", "a.b")
+    assert not saved.values[0].short
+
+
+def test_a_report_shows_the_values_of_its_figures_as_text(tmp_path):
+    def named(manifest):
+        manifest["experiment"] = "<b>&"
+
+    run = make_run(tmp_path / "e", change=named)
+    text = html.render([run], tmp_path / "report.html").read_text()
+    assert text.count('<details class="values">') >= 3
+    assert "<b>&" not in text
+    folder = tmp_path / "report-figures"
+    linked = re.findall(r'href="report-figures/([^"]+\.csv)"', text)
+    assert linked
+    assert all((folder / name).stat().st_size for name in linked)
+
+
+@pytest.mark.parametrize(("rows", "folded"), [(20, False), (21, True)])
+def test_a_table_of_more_than_twenty_rows_folds(rows, folded):
+    text = page.environment().from_string(
+        '{% from "fold.html" import fold %}{% call fold(rows, "Loads") %}<table></table>{% endcall %}'
+    )
+    shown = text.render(rows=rows)
+    assert ("<details" in shown) is folded
+    assert (f"Loads: {rows} rows" in shown) is folded
+    assert "<table></table>" in shown
