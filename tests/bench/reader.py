@@ -113,7 +113,7 @@ def _peers(path: Path) -> dict[str, list[str]]:
 
 def _flows(path: Path, packets: int) -> None:
     one = capturesets.CaptureSet(name="generated", files=(path,))
-    read = capturesets.read_set(one, bin_ns=1_000_000)
+    read = capturesets.read_set(one, bin_ns=1_000_000, bin_budget=1 << 23)
     if (read.bins.packets.sum(), read.points[0].damage, len(read.flows)) != (packets, (), 2 * FLOWS):
         raise AssertionError(f"read {read.points}, {len(read.flows)} flows")
 

@@ -68,8 +68,8 @@ class Conversations:
     def add(self, piece: Piece) -> None:
         """Account for the packets of a piece."""
         words = self._words
-        words[program.A_FRAMES : program.A_BASE + 1] = (
-            piece.words[program.FRAMES], piece.words[program.HEADERS], piece.words[program.ROWS], 0, piece.packets,
+        words[program.A_MARKS : program.A_BASE + 1] = (
+            piece.words[program.MARKS], piece.words[program.HEADERS], piece.words[program.ROWS], 0, piece.packets,
             piece.base,
         )  # fmt: skip
         why = -1

@@ -25,7 +25,7 @@ from orchestrator.analysis.capture.stages import compiled, program
 
 MOST_CONVERSATIONS = 1 << 20  # that are told apart; all beyond count together
 MEMORY = 256 << 20  # bytes for tables of a capture, beyond which they go on on disk
-_PIECE_BYTES = 1 << 20  # of a piece where several threads look at pieces
+_PIECE_BYTES = 1 << 19  # of a piece where several threads look at pieces
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.capture.stages import compiled, framing, program
-from orchestrator.analysis.capture.stages.decoding import HEADER_WORDS
+from orchestrator.analysis.capture.stages.decoding import HEADER_WORDS, MARK_WORDS
 
 _SMALLEST_RECORD = 16  # bytes of a record or block that holds a packet
 
@@ -46,8 +46,10 @@ class Piece:
         self.frames = np.empty((rows, framing.FRAME_WORDS), np.int64)
         self.headers = np.empty((rows, HEADER_WORDS), np.int64)
         self.words = program.layout(program.PIECE_WORDS)
-        self.words[[program.DATA, program.FRAMES, program.ROWS, program.HEADERS]] = (
-            program.where(self.memory), program.where(self.frames), rows, program.where(self.headers)
+        self.words[program.DATA] = program.where(self.memory)
+        self._marks = np.empty((rows, MARK_WORDS), np.int64)
+        self.words[program.FRAMES : program.WHY] = (
+            program.where(self.frames), rows, program.where(self.headers), program.where(self._marks)
         )  # fmt: skip
         self.place = 0  # of its first byte in the file
         self.whole = True  # whether the file goes on behind it

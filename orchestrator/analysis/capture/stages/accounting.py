@@ -18,8 +18,11 @@ from orchestrator.analysis.capture.stages.decoding import (
     DST_LOW,
     DST_MAC,
     FLAGS,
+    HASH,
     IP_BYTES,
     LINK_BYTES,
+    MARKED_NS,
+    MARKED_WIRE,
     PAYLOAD,
     SEQUENCE,
     SRC_HIGH,
@@ -30,8 +33,6 @@ from orchestrator.analysis.capture.stages.decoding import (
     mixed,
     turned_word,
 )
-from orchestrator.analysis.capture.stages.framing import HASH, STAMP, TURNED
-from orchestrator.analysis.capture.stages.framing import WIRE as ON_WIRE
 from orchestrator.analysis.capture.stages.segments import (
     ACK,
     BASE,
@@ -116,7 +117,7 @@ def rehash(slots: Ints, keys: Ints, conversations: int) -> None:
     """Fill empty slots from the conversations that are known; of those with one identity the last one counts."""
     for row in range(1, conversations):
         key = keys[row]
-        code = mixed(key[0], key[1], key[2], key[3], key[4])
+        code = mixed(key[0], key[1], key[2], key[3], key[4]) >> 1
         slots[_slot(slots, keys, code, key[0], key[1], key[2], key[3], key[4])] = (code >> 32) << 32 | row
 
 
@@ -185,7 +186,7 @@ def _enter(slots: Ints, place: int, code: int, shared: Ints, directions: Ints, r
 
 @stage
 def account(
-    frames: Ints, headers: Ints, begin: int, found: int, base: int, shard: int, shards: int, bin_ns: int,
+    marks: Ints, headers: Ints, begin: int, found: int, base: int, shard: int, shards: int, bin_ns: int,
     segment: int, most: int, slots: Ints, keys: Ints, shared: Ints, directions: Ints, holes: Ints, active: Ints,
     state: Ints, out: Ints,
 ) -> tuple[int, int]:  # fmt: skip
@@ -198,7 +199,7 @@ def account(
     """
     conversations, bin_begin, why, number = state[CONVERSATIONS], state[BIN_BEGIN], DONE, begin
     while number < found:
-        stamp = frames[number, STAMP]
+        stamp = marks[number, MARKED_NS]
         # Other shards' packets close bins as well, so that rows of bins are the same for any number of shards.
         if stamp < bin_begin or stamp - bin_begin >= bin_ns:
             if state[ACTIVE] > 0:
@@ -209,11 +210,11 @@ def account(
             now = stamp // bin_ns * bin_ns
             state[BACK_BINS] += now < bin_begin
             bin_begin = now
-        code = frames[number, HASH]
+        code = marks[number, HASH]
         if shards > 1 and (code >> _SHARD_BITS) % shards != shard:
             number += 1
             continue
-        wire = frames[number, ON_WIRE]
+        wire = marks[number, MARKED_WIRE]
         if gaps.is_full(holes):
             why = HOLES_FULL
             break
@@ -222,11 +223,11 @@ def account(
             header[SRC_HIGH], header[SRC_LOW], header[DST_HIGH], header[DST_LOW], header[WORD],
         )  # fmt: skip
         payload = header[PAYLOAD]
-        turned = frames[number, TURNED]
+        turned = code & 1
         if turned:
             first, second, third, fourth = third, fourth, first, second
             word = turned_word(word)
-        place = _slot(slots, keys, code, first, second, third, fourth, word)
+        place = _slot(slots, keys, code >> 1, first, second, third, fourth, word)
         row = slots[place] & 0xFFFFFFFF
         flags = header[FLAGS]
         again_used = (
@@ -249,7 +250,7 @@ def account(
                 keys[row, 4] = word
                 shared[row, OPENER] = turned
                 shared[row, BORN] = base + number
-                _enter(slots, place, code, shared, directions, row)
+                _enter(slots, place, code >> 1, shared, directions, row)
             else:
                 why = TABLE_FULL
                 break

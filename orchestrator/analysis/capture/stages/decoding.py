@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.analysis.capture.stages.compiled import stage
-from orchestrator.analysis.capture.stages.framing import BEGIN, END, HASH, LINK, TURNED, WIRE
+from orchestrator.analysis.capture.stages.framing import BEGIN, END, LINK, STAMP, WIRE
 from orchestrator.analysis.capture.stages.loads import be16, be32, be64, le32
 
 Ints = npt.NDArray[np.int64]
@@ -26,6 +26,11 @@ Bytes = npt.NDArray[np.uint8]
 ) = range(16)  # fmt: skip
 HEADER_WORDS = 16
 SCOPE_V4, SCOPE_V6, SCOPE_LINK, SCOPE_RUNT = 4, 6, 2, 0
+
+# What every shard looks at of every packet, kept close together: its instant, a hash of its conversation, of which the
+# lowest bit says whether the conversation's higher end sent it, and its bytes on the wire.
+MARKED_NS, HASH, MARKED_WIRE = range(3)
+MARK_WORDS = 3
 
 # What decode() counts.
 UNDECODED, FRAGMENTS, ROCE = range(3)
@@ -243,8 +248,8 @@ def decode(data: Bytes, frames: Ints, found: int, headers: Ints, counts: Ints) -
 
 
 @stage
-def identify(frames: Ints, headers: Ints, found: int) -> None:
-    """Note of each packet the hash of its conversation, and whether the conversation's higher end sent it."""
+def identify(frames: Ints, headers: Ints, found: int, marks: Ints) -> None:
+    """Mark each packet with what tells whose it is."""
     for number in range(found):
         row = headers[number]
         first, second, third, fourth, word = row[SRC_HIGH], row[SRC_LOW], row[DST_HIGH], row[DST_LOW], row[WORD]
@@ -255,8 +260,9 @@ def identify(frames: Ints, headers: Ints, found: int) -> None:
         if turned:
             first, second, third, fourth = third, fourth, first, second
             word = turned_word(word)
-        frames[number, TURNED] = turned
-        frames[number, HASH] = mixed(first, second, third, fourth, word)
+        marks[number, MARKED_NS] = frames[number, STAMP]
+        marks[number, HASH] = mixed(first, second, third, fourth, word) >> 1 << 1 | turned
+        marks[number, MARKED_WIRE] = frames[number, WIRE]
 
 
 @stage

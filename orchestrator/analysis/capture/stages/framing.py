@@ -16,10 +16,9 @@ from orchestrator.analysis.capture.stages.loads import be16, be32, le16, le32
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-# One packet found: nanoseconds, where its bytes begin and end in the buffer, bytes on the wire, link type; and, filled
-# in once its headers are decoded, a hash of its conversation and whether it is from the conversation's higher end.
-STAMP, BEGIN, END, WIRE, LINK, HASH, TURNED = range(7)
-FRAME_WORDS = 7
+# One packet found: nanoseconds, where its bytes begin and end in the buffer, bytes on the wire, link type.
+STAMP, BEGIN, END, WIRE, LINK = range(5)
+FRAME_WORDS = 5
 
 # One interface of a pcapng section: link type, snap length, and how its stamps become nanoseconds:
 # stamp * MULTIPLY // DIVIDE, or binary fractions of SHIFT bits where that is not -1; plus OFFSET nanoseconds.

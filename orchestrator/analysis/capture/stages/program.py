@@ -22,15 +22,15 @@ CALLABLE = ("survey", "account", "close_bins", "rehash", "account_pairs", "rehas
 # packets. Out: why and where its walk ended, its packets, and what they add up to. Instants are nanoseconds.
 (
     DATA, HELD, AT, LIMIT, NG, BIG, NANOS, MOST, LINK, OFFSET_NS, INTERFACES, INTERFACE_ROWS, KNOWN, NEAR_S,
-    BEFORE_NS, FRAMES, ROWS, HEADERS,
+    BEFORE_NS, FRAMES, ROWS, HEADERS, MARKS,
     WHY, BEGIN, END, FOUND, SKIPPED, DAMAGED, UNDECODED, FRAGMENTS, ROCE,
     WIRE, KEPT, SNAPPED, BACKWARDS, OPENING_NS, CLOSING_NS, LEAST_NS, MOST_NS,
-) = range(35)  # fmt: skip
-PIECE_WORDS = 35
+) = range(36)  # fmt: skip
+PIECE_WORDS = 36
 
 # Of accounting. PLACE: of the first packet to look at, and of the one that it ended before.
 (
-    A_FRAMES, A_HEADERS, A_ROWS, A_PLACE, A_FOUND, A_BASE, A_SHARD, A_SHARDS, A_BIN_NS, A_SEGMENT, A_MOST, A_SLOTS,
+    A_MARKS, A_HEADERS, A_ROWS, A_PLACE, A_FOUND, A_BASE, A_SHARD, A_SHARDS, A_BIN_NS, A_SEGMENT, A_MOST, A_SLOTS,
     A_SLOT_COUNT, A_KEYS, A_SHARED, A_DIRECTIONS, A_CONVERSATIONS, A_HOLES, A_HOLE_WORDS, A_ACTIVE, A_STATE, A_OUT,
     A_OUT_ROWS,
 ) = range(23)  # fmt: skip
@@ -81,7 +81,7 @@ def survey(pointer: Any) -> int:
         return 0
     headers = table(p[HEADERS], p[ROWS], decoding.HEADER_WORDS)
     decoding.decode(data, frames, found, headers, p[UNDECODED : ROCE + 1])
-    decoding.identify(frames, headers, found)
+    decoding.identify(frames, headers, found, table(p[MARKS], p[ROWS], decoding.MARK_WORDS))
     _add_up(frames, found, p)
     return found
 
@@ -106,7 +106,7 @@ def account(pointer: Any) -> int:
     p = words(address(pointer), ACCOUNT_WORDS)
     rows = p[A_CONVERSATIONS]
     why, place = accounting.account(
-        table(p[A_FRAMES], p[A_ROWS], framing.FRAME_WORDS), table(p[A_HEADERS], p[A_ROWS], decoding.HEADER_WORDS),
+        table(p[A_MARKS], p[A_ROWS], decoding.MARK_WORDS), table(p[A_HEADERS], p[A_ROWS], decoding.HEADER_WORDS),
         p[A_PLACE], p[A_FOUND], p[A_BASE], p[A_SHARD], p[A_SHARDS], p[A_BIN_NS], p[A_SEGMENT], p[A_MOST],
         words(p[A_SLOTS], p[A_SLOT_COUNT]), table(p[A_KEYS], rows, accounting.KEY_WORDS),
         table(p[A_SHARED], rows, segments.CONVERSATION_WORDS),
