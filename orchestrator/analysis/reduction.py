@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def reduce(folder: Path, *, engine: Executor | None = None) -> Reduced:
     """Write the tables of a run and give what its manifest gains: windows with their verdicts, captures, notes.
 
     `engine` is what reads captures: files of a port in, its tables out (`captures.reduce`). By default these are
-    processes of this machine; another one may be anywhere where it finds the files.
+    processes of this machine; another one, which stays open, may be anywhere where it finds the files.
     """
     manifest = load(folder / FILE)
     outputs = list(launch_outputs.located(folder, manifest))
@@ -45,7 +46,7 @@ def reduce(folder: Path, *, engine: Executor | None = None) -> Reduced:
     notes: list[str] = []
     jobs = _jobs(outputs, manifest)
     # Forked before anything else starts a thread: the compiled capture reader is shared, not loaded again.
-    with engine or _processes() as pool:
+    with nullcontext(engine) if engine else _processes() as pool:
         pending = [(output, pool.submit(captures.reduce, job)) for output, job in jobs]
         with TableWriter(folder / "tables", run=manifest.run) as writer:
             for part, output in outputs:
@@ -71,8 +72,11 @@ def _jobs(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest) -> li
         for part, output in outputs
         if part == "collector.tcpdump" and (found := tcpdump.captured(output)) is not None
     ]
-    workers = max(1, (os.cpu_count() or 1) // max(1, len(begun)))
-    return [(output, _job(output, port, files, manifest, workers=workers)) for output, port, files in begun]
+    most = max(1, (os.cpu_count() or 1) // max(1, len(begun)))
+    return [
+        (output, _job(output, port, files, manifest, workers=flowtable.threads(files, most)))
+        for output, port, files in begun
+    ]
 
 
 def _job(output: LaunchOutput, port: str, files: Sequence[Path], manifest: Manifest, *, workers: int) -> captures.Job:

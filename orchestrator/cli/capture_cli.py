@@ -79,7 +79,7 @@ def capture(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _settings(arguments: argparse.Namespace) -> dict[str, int]:
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """How captures are to be read, where an option says so; ConfigError for what cannot be."""
     if arguments.top < 0 or (arguments.workers is not None and arguments.workers < 1):
         raise ConfigError("--top must not be negative, --workers at least 1")

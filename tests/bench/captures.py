@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.bench import packets
-from tests.bench.commands import CommandError, orch_argv
+from tests.bench.commands import ROOT, CommandError
 from tests.bench.figure import Figure, Settings
 
 OURS, NFPCAPD, CAPINFOS = "orch capture", "nfpcapd", "capinfos -c"
@@ -94,7 +95,14 @@ def _over_packets(settings: Settings, count: int, turns: int) -> Iterator[Figure
 def _ours(*paths: Path | str, workers: str | None = None) -> list[str]:
     files = [f"all={path}" for path in paths if isinstance(path, Path)]
     threads = workers or next((path for path in paths if isinstance(path, str)), None)
-    return orch_argv("capture", *files, *(["--workers", threads] if threads else []))
+    return [
+        sys.executable,
+        "-m",
+        "orchestrator.cli.main",
+        "capture",
+        *files,
+        *(["--workers", threads] if threads else []),
+    ]
 
 
 def _tables(path: Path) -> list[str]:
@@ -115,7 +123,7 @@ def _peers(path: Path) -> dict[str, list[str]]:
 def _taken(argv: Sequence[str]) -> tuple[float, int]:
     """Seconds and peak memory (bytes) of a whole process."""
     began = time.perf_counter()
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import random
 import struct
-from concurrent.futures import ThreadPoolExecutor
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
 
-from orchestrator.analysis.capture import captures, capturesets
+from orchestrator.analysis.capture import captures, capturesets, flowtable
 from orchestrator.analysis.capture.files import pcap
-from orchestrator.analysis.capture.stages import framing, program
+from orchestrator.analysis.capture.stages import compiled, framing, program
+from orchestrator.core.errors import CaptureError
 from tests.craft import ACK, FIN, RST, SYN, UDP, bth, enhanced, ethernet, interface, ip4, section, simple, tcp, udp
 from tests.craft import pcap as made
 
@@ -149,3 +153,25 @@ def test_what_is_known_ahead_is_used(tmp_path, kind):
         ahead = [piece.said(program.AT) < 0 for piece in reader.pieces()]
     assert len(ahead) > 10
     assert sum(ahead) >= len(ahead) - 3
+
+
+def test_another_engine_gives_the_same(tmp_path):
+    """What reads sets need not share memory with who asks: sets and tables are pickled on their way."""
+    sets = [capturesets.CaptureSet(name="x", files=kept(tmp_path, "rotated"))]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as engine:
+        found = capturesets.read(sets, workers=1, engine=engine)
+    assert plain(found) == plain(capturesets.read(sets, workers=1))
+
+
+def test_reading_needs_no_numba():
+    code = "import sys; from orchestrator.analysis.capture import flowtable; flowtable.warm()"
+    flowtable.warm()  # compiled, if it was not
+    subprocess.run([sys.executable, "-c", f"{code}; sys.exit('numba' in sys.modules)"], check=True, timeout=60)
+
+
+def test_where_the_package_is_not_to_be_written_the_cache_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "file").touch()
+    assert compiled._writable((tmp_path / "file", compiled._cache())) == tmp_path / "orch" / "compiled"
+    with pytest.raises(CaptureError, match="no place for the compiled"):
+        compiled._writable((tmp_path / "file",))

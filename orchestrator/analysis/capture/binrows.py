@@ -9,6 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from orchestrator.analysis.capture.stages import accounting
+from orchestrator.core.errors import CaptureError
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -30,15 +31,21 @@ class BinRows:
         self.count = 0
 
     def add(self, rows: Ints) -> None:
-        """Take rows, which may change afterwards."""
+        """Take rows, which may change afterwards; CaptureError where the disk has no room for them."""
         self.count += len(rows)
         if self._file is None and self._in_memory + len(rows) <= self._most:
             self._held.append(rows.copy())
             self._in_memory += len(rows)
             return
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="orch-bins-")  # noqa: SIM115 - as long as this lives
-        self._file.write(rows.data)
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="orch-bins-")  # noqa: SIM115 - as long as this lives
+            self._file.write(rows.data)
+        except OSError as error:
+            raise CaptureError(
+                f"bins cannot wait in {tempfile.gettempdir()}: {error.strerror}",
+                hint="set TMPDIR to a folder with room, or allow more --memory",
+            ) from error
 
     def parts(self) -> Iterator[Ints]:
         """All rows, in order, a part at a time; a part may change with the next one."""

@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from orchestrator.analysis.capture import binning, merging
 from orchestrator.analysis.capture.binning import BIN_BUDGET
 from orchestrator.analysis.capture.directions import Directions
 from orchestrator.analysis.capture.files.rotation import in_order
-from orchestrator.analysis.capture.flowtable import MEMORY, MOST_CONVERSATIONS, FlowTable
+from orchestrator.analysis.capture.flowtable import MEMORY, MOST_CONVERSATIONS, FlowTable, threads
 from orchestrator.analysis.capture.hostnames import HostNumbers, address_text
 from orchestrator.analysis.capture.queuepairtable import QueuePairTable
 from orchestrator.analysis.capture.stages import decoding, holes, queuepairs, segments
@@ -95,29 +95,47 @@ def read(
     workers: int | None = None,
     bin_budget: int = BIN_BUDGET,
     memory: int = MEMORY,
+    engine: Executor | None = None,
 ) -> Trace:
-    """Read capture sets with a thread a core into the tables of one trace: sets side by side, each by several threads.
+    """Read capture sets into the tables of one trace: sets side by side, large ones each by several threads.
 
     What is wrong with a file is told in its point's `damage`, and everything before it counts. CaptureError when not
     one file can be read. `bin_budget`: rows of bins that are kept over all sets; where that is too few, those of small
-    flows are summed. `memory`: bytes for tables while files are read, beyond which they go on on disk.
+    flows are summed. `memory`: bytes for tables while files are read, beyond which they go on on disk. `engine` reads
+    each set by itself (`read_set`), wherever it finds the files; by default these are threads here.
     """
     cores = len(os.sched_getaffinity(0)) if workers is None else workers
     beside = max(1, min(len(sets), cores))
-    stop = threading.Event()
     settings: dict[str, Any] = {
         "bin_ns": bin_ns, "bin_budget": max(1, bin_budget // max(1, len(sets))), "memory": memory // beside,
-        "workers": max(1, cores // beside), "stop": stop,
     }  # fmt: skip
-    with ThreadPoolExecutor(beside) as pool:
-        pending = [pool.submit(read_set, one, **settings) for one in sets]
-        try:
-            parts = [one.result() for one in pending]
-        finally:  # Ctrl-C comes to this thread alone
-            stop.set()
+    most = max(1, cores // beside)
+    sizes = [most if workers is not None else threads(one.files, most) for one in sets]
+    if engine is not None:
+        pending = [
+            engine.submit(read_set, one, workers=some, **settings) for one, some in zip(sets, sizes, strict=True)
+        ]
+        parts = [one.result() for one in pending]
+    else:
+        parts = _read_here(sets, sizes, beside, settings)
     if sets and not any(part.points[0].link_types or part.points[0].packets for part in parts):
         raise CaptureError("; ".join(problem for part in parts for problem in part.points[0].damage))
     return merging.merged(parts)
+
+
+def _read_here(
+    sets: Sequence[CaptureSet], workers: Sequence[int], beside: int, settings: Mapping[str, Any]
+) -> list[Trace]:
+    stop = threading.Event()
+    with ThreadPoolExecutor(beside) as pool:
+        pending = [
+            pool.submit(read_set, one, workers=some, stop=stop, **settings)
+            for one, some in zip(sets, workers, strict=True)
+        ]
+        try:
+            return [one.result() for one in pending]
+        finally:  # Ctrl-C comes to this thread alone
+            stop.set()
 
 
 def read_set(

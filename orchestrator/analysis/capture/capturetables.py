@@ -14,6 +14,7 @@ from orchestrator.core.errors import ConfigError
 Columns = Mapping[str, Any]
 
 _JSON_ROWS = 1 << 13
+_PARQUET_ROWS = 1 << 17  # more than there are queue pairs, whose lists have their types from all rows
 
 _FLOW_FIGURES = (
     "packets", "wire_bytes", "payload_bytes", "first_ns", "last_ns", "opens", "repeated", "repeated_bytes",
@@ -142,9 +143,17 @@ def write_parquet(trace: Trace, folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, columns in tables.items():
-            table = pa.table({key: pa.array(values) for key, values in columns.items()})
             metadata = {"bin_width_ns": str(trace.bins.width_ns)} if name == "bins" else {}
-            parquet.write_table(table.replace_schema_metadata(metadata), folder / f"{name}.parquet", compression="zstd")
+            count, writer = len(next(iter(columns.values()))), None
+            for begin in range(0, max(1, count), _PARQUET_ROWS):
+                part = pa.table(
+                    {key: pa.array(values[begin : begin + _PARQUET_ROWS]) for key, values in columns.items()}
+                )
+                part = part.replace_schema_metadata(metadata)
+                writer = writer or parquet.ParquetWriter(folder / f"{name}.parquet", part.schema, compression="zstd")
+                writer.write_table(part)
+            if writer is not None:
+                writer.close()
             written.append(folder / f"{name}.parquet")
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror or error}") from error

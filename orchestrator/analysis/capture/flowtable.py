@@ -25,6 +25,7 @@ from orchestrator.analysis.capture.stages import compiled, program
 
 MOST_CONVERSATIONS = 1 << 20  # that are told apart; all beyond count together
 MEMORY = 256 << 20  # bytes for tables of a capture, beyond which they go on on disk
+_BYTES_A_THREAD = 1 << 29
 _PIECE_BYTES = 1 << 19  # of a piece where several threads look at pieces
 
 
@@ -171,6 +172,12 @@ class FlowTable:
 def _each(work: Callable[[Piece], None], group: Sequence[Piece]) -> None:
     for piece in group:
         work(piece)
+
+
+def threads(files: Sequence[Path], most: int) -> int:
+    """How many threads are worth their start for these files."""
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    return max(1, min(most, size // _BYTES_A_THREAD))
 
 
 def warm() -> None:
