@@ -12,7 +12,7 @@ from pydantic import Field
 
 from cross_traffic import schedule
 from orchestrator.core.units import Model, rate_text
-from orchestrator.parts import named_hosts
+from orchestrator.parts import named_hosts, rails
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem, Source
 from orchestrator.parts.topology import Topology
@@ -28,6 +28,8 @@ START_WITHIN_S = 40.0
 class Sending(Model):
     """How flows are sent, whatever makes them."""
 
+    rail: int = Field(default=0, ge=0)
+    """Number of the rail that all of it crosses, from 0."""
     connections: Literal["new", "pool"] = "new"
     """A new TCP connection a flow, or idle ones again."""
     congestion: str | None = None
@@ -72,12 +74,15 @@ def host_problems(option: str, hosts: Sequence[str], topology: Topology) -> list
     return found
 
 
-def load_problem(load: float, hosts: Sequence[str], topology: Topology) -> list[Problem]:
-    """What is wrong with a load (layer-2 bit/s, unscaled) that crosses the links of these hosts together."""
-    if 0 < load <= sum(map(topology.carries_bps, hosts)):
+def load_problem(load: float, hosts: Sequence[str], topology: Topology, *, rail: int) -> list[Problem]:
+    """What is wrong with a load (layer-2 bit/s, unscaled) that crosses the links of these hosts' rail together."""
+    if found := rails.problems(rail, topology):
+        return found
+    if 0 < load <= sum(topology.carries_bps(host, rail) for host in hosts):
         return []
     message = f"{rate_text(load)} does not fit the links of {', '.join(hosts)}" if load else "is no traffic"
-    return [Problem(at=("load",), message=message, accepted=f"more than 0, at most {topology.carries_text(hosts)}")]
+    most = f"more than 0, at most {topology.carries_text(hosts, rail)}"
+    return [Problem(at=("load",), message=message, accepted=most)]
 
 
 def requirements(config: Sending, senders: Sequence[str], *, needed_by: str) -> list[Requirement]:
@@ -96,15 +101,16 @@ def launches(
 ) -> list[Launch]:
     """A sink on every host in `receiving` (the bit/s that it gets, scaled), then the senders, which start together."""
     name = f"{source.window}.{source.name}" if source.window else source.name
+    address = {host.name: host.addresses[config.rail] for host in topology.hosts}
     ports = {host: [source.port + i for i in range(processes(rate))] for host, rate in receiving.items()}
     first = senders[0].sinks[0]
     found = []
     for host in receiving:
         node = topology.node(host)
-        mine = [topology.node(sender.host).address for sender in senders if host in sender.sinks]
-        starting = [topology.node(sender.host).address for sender in senders] if host == first else []
+        mine = [address[sender.host] for sender in senders if host in sender.sinks]
+        starting = [address[sender.host] for sender in senders] if host == first else []
         spec = {
-            "address": node.address,
+            "address": address[host],
             "ports": ports[host],
             "senders": list(dict.fromkeys(mine + starting)),
             "starters": len(senders),
@@ -135,14 +141,16 @@ def _sender(
     first: str,
 ) -> Launch:
     node = topology.node(sender.host)
+    address = {host.name: host.addresses[config.rail] for host in topology.hosts}
     spec = {
-        "source": node.address,
-        "start": {"address": topology.node(first).address, "port": ports[first][0]},
-        "sinks": [{"address": topology.node(host).address, "ports": ports[host]} for host in sender.sinks],
+        "source": address[sender.host],
+        "start": {"address": address[first], "port": ports[first][0]},
+        "sinks": [{"address": address[host], "ports": ports[host]} for host in sender.sinks],
         "streams": [],
         "recorded": None,
         **sender.what,
         "mtu": topology.mtu,
+        "ip": topology.ip,
         "workers": processes(sender.rate),
         "most_open": config.most_open,
         "drain_s": DRAIN_S,
@@ -165,7 +173,7 @@ def _sender(
         privileged=config.realtime,
         flows=tuple(
             Flow(
-                kind="cross", name=source.name, src=node.address, dst=topology.node(host).address, port=port
+                kind="cross", name=source.name, src=address[sender.host], dst=address[host], port=port
             )
             for host in dict.fromkeys((*sender.sinks, first))
             for port in ports[host]

@@ -11,11 +11,11 @@ from pydantic import Field
 
 from orchestrator.core import packages
 from orchestrator.core.units import Model, Rate, Size, rate_text
-from orchestrator.parts import named_hosts
+from orchestrator.parts import named_hosts, rails
 from orchestrator.parts.launch import Flow, Launch, Line, Listening, Requirement, Stop
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
-from orchestrator.parts.topology import TCP_IPV4_HEADER_BYTES, Topology, wire_per_payload
+from orchestrator.parts.topology import Topology
 
 NAME = "iperf"
 
@@ -41,6 +41,8 @@ class Config(Model):
     """Host that receives."""
     load: Rate
     """What it puts on the wire, headers included (layer 2, without preamble and FCS), all streams together."""
+    rail: int = Field(default=0, ge=0)
+    """Number of the rail that it crosses, from 0."""
     streams: int = 4
     """TCP connections that share the load equally."""
     most_streams: int = 16
@@ -55,11 +57,12 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     found = named_hosts.problems([(("from",), config.src), (("to",), config.to)], topology)
     if not found and config.src == config.to:
         found.append(Problem(at=("to",), message=f"sends from {config.src!r} to itself", accepted="another host"))
+    found += rails.problems(config.rail, topology)
     if not found:
-        narrow = min((config.src, config.to), key=topology.carries_bps)
-        if not 0 < config.load <= topology.carries_bps(narrow):
+        narrow = min((config.src, config.to), key=lambda host: topology.carries_bps(host, config.rail))
+        if not 0 < config.load <= topology.carries_bps(narrow, config.rail):
             message = f"{rate_text(config.load)} does not fit the link of {narrow}" if config.load else "is no traffic"
-            most = f"more than 0, at most {topology.carries_text([narrow])}"
+            most = f"more than 0, at most {topology.carries_text([narrow], config.rail)}"
             found.append(Problem(at=("load",), message=message, accepted=most))
     if not 1 <= config.streams <= MOST_STREAMS:
         message = f"iperf3 cannot send {config.streams} streams"
@@ -81,7 +84,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:  # no
 
 
 def demands(config: Config) -> list[Demand]:
-    return [Demand(src=config.src, dst=config.to, rate=config.load)]
+    return [Demand(src=config.src, dst=config.to, rate=config.load, rail=config.rail)]
 
 
 def remarks(config: Config, topology: Topology) -> list[str]:  # noqa: ARG001 - it does what its configuration says
@@ -97,7 +100,7 @@ def escalate(config: Config) -> Escalation | None:
 
 def launches(config: Config, source: Source, topology: Topology) -> list[Launch]:
     """A server, then a client that is ready when it has reported its first half second of traffic."""
-    src, dst = topology.node(config.src).address, topology.node(config.to).address
+    src, dst = (topology.node(host).addresses[config.rail] for host in (config.src, config.to))
     rate = stream_rate(config, topology)
     name = f"{source.window}.{source.name}" if source.window else source.name
     # iperf3 answers a signal with its results and, depending on its version, with status 1.
@@ -137,14 +140,14 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
 
 def stream_rate(config: Config, topology: Topology) -> float:
     """Payload of one stream in bit/s, scaled: iperf3 counts payload, the load counts what is on the wire."""
-    return config.load / topology.scale / wire_per_payload(topology.mtu) / config.streams
+    return config.load / topology.scale / topology.wire_per_payload / config.streams
 
 
 def block_bytes(config: Config, topology: Topology) -> int:
     """Bytes of one write. In whole segments, so that no short segment adds headers that the rate does not allow for."""
     if config.block is not None:
         return int(config.block)
-    segment = topology.mtu - TCP_IPV4_HEADER_BYTES
+    segment = topology.mtu - topology.tcp_header_bytes
     wanted = min(max(SMALL_BLOCK, stream_rate(config, topology) / 8 * TICK_S), LARGE_BLOCK)
     return max(1, round(wanted / segment)) * segment
 

@@ -51,6 +51,7 @@ def spec(
     *,
     load_bps: float,
     mtu: int,
+    ip: Literal[4, 6] = 4,
     seed: int | str,
     factor: float = 1.0,
     arrivals: Arrivals = "poisson",
@@ -69,7 +70,8 @@ def spec(
         "factor": factor,
         "load_bps": load_bps,
         "mtu": mtu,
-        "flow_bytes": flow_schedule.SEGMENT_HEADER_BYTES if pool else flow_schedule.FLOW_WIRE_BYTES,
+        "ip": ip,
+        "flow_bytes": (flow_schedule.SEGMENT_HEADER_BYTES if pool else flow_schedule.FLOW_WIRE_BYTES)[ip],
         "arrivals": arrivals,
         "burst": None
         if burst is None
@@ -179,11 +181,10 @@ def _flow(cells: Mapping[str, str], at: str) -> FlowLine:
 class Tally:
     """What flows amount to, one at a time and in constant memory.
 
-    Layer-2 bytes towards the sink, as `flow_schedule.wire_bytes` counts them.
+    Layer-2 bytes towards the sink, as `framing` counts them.
     """
 
-    mtu: int
-    flow_bytes: int = flow_schedule.FLOW_WIRE_BYTES
+    framing: flow_schedule.Framing
     burst: BurstShape | None = None
     flows: int = 0
     payload: int = 0
@@ -197,7 +198,7 @@ class Tally:
     _ends_ns: list[int] = field(default_factory=list)
 
     def add(self, start_s: float, size: int) -> None:
-        wire = flow_schedule.wire_bytes(size, self.mtu, self.flow_bytes)
+        wire = self.framing.wire_bytes(size)
         self.flows += 1
         self.payload += flow_schedule.payload_bytes(size)
         self.wire += wire

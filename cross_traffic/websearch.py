@@ -115,7 +115,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
         if config.fan_in > len(others):
             message = f"{config.fan_in} senders at once, and {to} has only {len(others)}"
             return [Problem(at=("fan_in",), message=message, accepted=f"1 to {len(others)}")]
-    found = generator.load_problem(config.load, config.receivers, topology)
+    found = generator.load_problem(config.load, config.receivers, topology, rail=config.rail)
     try:
         if not found:
             _senders(config, topology, seed=0)
@@ -136,7 +136,7 @@ def demands(config: Config) -> list[Demand]:
         for sender in stream.senders:
             total[sender, stream.to] += stream.rate / len(stream.senders)
     over_s = flow_schedule.BLOCK_S * (COMPOUND_BLOCKS if config.arrivals == "compound-poisson" else 1)
-    return [Demand(src=src, dst=dst, rate=rate, over_s=over_s) for (src, dst), rate in total.items()]
+    return [Demand(src=src, dst=dst, rate=rate, over_s=over_s, rail=config.rail) for (src, dst), rate in total.items()]
 
 
 def remarks(config: Config, topology: Topology) -> list[str]:
@@ -197,6 +197,7 @@ def _sender(
             distribution,
             load_bps=stream.rate / len(stream.senders) / topology.scale,
             mtu=topology.mtu,
+            ip=topology.ip,
             seed=f"{seed}/{number}",  # the same at all senders of a stream: they start its flows together
             factor=1 / (topology.scale * len(stream.senders)),
             arrivals=config.arrivals,

@@ -105,7 +105,10 @@ class Fleet:
                 "work": "/run/orch/runs",
             },
             "hosts": {
-                name: {"ssh": name, "data": {"address": f"{node.address}/{node.prefix}", "device": node.device}}
+                name: {
+                    "ssh": name,
+                    "data": {"address": f"{node.address}/{node.first.prefix}", "device": node.first.device},
+                }
                 for name, node in nodes.items()
             },
         }

@@ -18,7 +18,7 @@ from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
-from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology, in_url
 from workloads.common import environments, launchers, shipping
 from workloads.common.launchers import Launcher
 from workloads.common.placement import WorkloadConfig, placement_problems
@@ -224,7 +224,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
 
 
 _NAMES = (
-    *("rank", "world", "local_rank", "local_world", "node", "address", "device", "gpu"),
+    *("rank", "world", "local_rank", "local_world", "node", "address", "device", "devices", "gpu"),
     *("master", "port", "hosts", "slots", "python"),
 )
 
@@ -235,12 +235,13 @@ def _values(job: Job, rank: Rank, topology: Topology) -> dict[str, str]:
     counts = Counter(other.node for other in job.ranks)
     addresses = {name: topology.node(name).address for name in job.nodes}
     values = (
-        *(rank.rank, len(job.ranks), rank.local_rank, counts[rank.node], node.name, node.address, node.device),
+        *(rank.rank, len(job.ranks), rank.local_rank, counts[rank.node], node.name, node.address),
+        *(node.first.device, ",".join(node.devices)),
         rank.device.partition(":")[2],
         addresses[job.nodes[0]],
         RENDEZVOUS_PORT + job.index,
         ",".join(addresses.values()),
-        ",".join(f"{address}:{counts[name]}" for name, address in addresses.items()),
+        ",".join(f"{in_url(address)}:{counts[name]}" for name, address in addresses.items()),
         node.python,
     )
     return dict(zip(_NAMES, map(str, values), strict=True))
@@ -254,8 +255,8 @@ def _env(values: Mapping[str, str]) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": values["local_world"],
         "MASTER_ADDR": values["master"],
         "MASTER_PORT": values["port"],
-        "GLOO_SOCKET_IFNAME": values["device"],
-        "NCCL_SOCKET_IFNAME": values["device"],
+        "GLOO_SOCKET_IFNAME": values["devices"],
+        "NCCL_SOCKET_IFNAME": f"={values['devices']}",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
@@ -277,7 +278,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
         if not program.startswith("{") and (program.startswith("/") or "/" not in program):
             remedy = f"install {program} on {name}, or give its whole path"
             needed.append(Requirement(node=name, kind="program", what=program, remedy=remedy, needed_by=NAME))
-        needed.append(environments.device_requirement(topology.node(name), needed_by=NAME))
+        needed += environments.device_requirements(topology.node(name), needed_by=NAME)
     if config.launcher is not None:
         given = config.launcher_program
         needed += launchers.requirements(config.launcher, job, topology, program=given, by=NAME)

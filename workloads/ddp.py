@@ -100,7 +100,8 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:
     if crossing < count:
         rest = f", {crossing} of {count} ring edges between hosts{rest}"
     source = f"ring all-reduce, 2 (N-1)/N x parameters x {size} bytes (Salamy, eq. 3.1){rest}"
-    return between.theory(job, between.ring(count, edge), parameters=moved, source=source)
+    spread = torch_ranks.spread(config, job, traced=config.trace and config.compute == "emulated")
+    return between.theory(job, between.ring(count, edge), parameters=moved, source=source, spread=spread)
 
 
 def work(config: Config, job: Job, topology: Topology) -> Replicated | str:

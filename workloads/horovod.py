@@ -223,10 +223,9 @@ def _env(config: Config, job: Job, rank: Rank, topology: Topology) -> dict[str, 
         env |= {"HOROVOD_TIMELINE": TIMELINE, "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
     env |= environments.QUIET_TENSORFLOW if config.framework == "tensorflow" else environments.TORCH_FILES
     if config.operations == "nccl":
-        device = topology.node(rank.node).device
         env |= {
             "HOROVOD_HIERARCHICAL_ALLREDUCE": str(int(config.hierarchical)),
-            **torch_ranks.nccl(config.transport, config.rdma_device, device=device),
+            **torch_ranks.nccl(config.transport, config.rdma_device, node=topology.node(rank.node)),
         }
     return env | config.env
 

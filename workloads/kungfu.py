@@ -13,7 +13,7 @@ from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
-from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology
+from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology, in_url
 from workloads.common import between, emulated_training, environments, modelled, shipping
 from workloads.common.emulated_training import EmulatedConfig
 from workloads.rank.external.command import Settings as CommandSettings
@@ -54,7 +54,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[Launch]:
     """A `kungfu-run` for each rank, under our program that opens at the gate and reads the worker's log."""
     settings = emulated_training.settings(config, topology, seed=seed)
-    workers = ",".join(f"{topology.node(rank.node).address}:1" for rank in job.ranks)
+    workers = ",".join(f"{in_url(topology.node(rank.node).address)}:1" for rank in job.ranks)
     addresses = between.flows(job, topology, port=KUNGFU_PORT)[1:]
     runners = Flow(kind="control", name=job.name, port=KUNGFU_PORT)
     started = []
@@ -62,7 +62,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
         node = topology.node(rank.node)
         command: CommandSettings = {
             "argv": [
-                *(config.launcher, "-np", str(len(job.ranks)), "-H", workers, "-nic", node.device),
+                *(config.launcher, "-np", str(len(job.ranks)), "-H", workers, "-nic", node.first.device),
                 *("-strategy", config.strategy, *shipping.argv(config.python or node.python, _PROGRAM)),
             ],
             "cwd": None,
@@ -120,7 +120,7 @@ def requirements(config: Config, job: Job, topology: Topology) -> list[Requireme
                 node=name, kind="module", what="torch", python=python, remedy="pip install torch==2.13.0",
                 needed_by=NAME,
             ),
-            environments.device_requirement(node, needed_by=NAME),
+            *environments.device_requirements(node, needed_by=NAME),
         ]  # fmt: skip
     return needed
 

@@ -143,7 +143,7 @@ def _env(benchmark: Benchmark, job: Job, rank: Rank, topology: Topology) -> dict
         "NCCL_TESTS_DEVICE": rank.device.partition(":")[2],
         "PYTHONDONTWRITEBYTECODE": "1",
         **mpi_ranks.rank_env(benchmark.mpi, job, rank, topology),
-        **torch_ranks.nccl(benchmark.transport, benchmark.rdma_device, device=topology.node(rank.node).device),
+        **torch_ranks.nccl(benchmark.transport, benchmark.rdma_device, node=topology.node(rank.node)),
         **benchmark.env,
     }
 
@@ -154,6 +154,6 @@ def requirements(benchmark: Benchmark, job: Job, topology: Topology, *, needed_b
     for name in job.nodes:
         needed += [
             Requirement(node=name, kind="program", what=benchmark.program, remedy=_BUILD, needed_by=needed_by),
-            environments.device_requirement(topology.node(name), needed_by=needed_by),
+            *environments.device_requirements(topology.node(name), needed_by=needed_by),
         ]
     return [*needed, *mpi_ranks.requirements(benchmark.mpi, job, remedy=_OPEN_MPI, needed_by=needed_by)]

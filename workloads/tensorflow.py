@@ -16,7 +16,7 @@ from orchestrator.parts.launch import Launch, Line, Listening, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
-from orchestrator.parts.topology import TASK_PORT, Job, Topology
+from orchestrator.parts.topology import TASK_PORT, Job, Topology, in_url
 from workloads.common import between, emulated_training, environments, modelled, real_training, shipping
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.real_training import RealConfig
@@ -214,7 +214,7 @@ def _cluster(job: Job, servers: list[str], topology: Topology) -> dict[str, list
     def address(node: str) -> str:
         port = TASK_PORT + 100 * job.index + seen[node]
         seen[node] += 1
-        return f"{topology.node(node).address}:{port}"
+        return f"{in_url(topology.node(node).address)}:{port}"
 
     of_servers = [address(name) for name in servers]
     workers = [address(rank.node) for rank in job.ranks]

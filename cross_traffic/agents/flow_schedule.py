@@ -27,8 +27,10 @@ if MYPY:
     Event = tuple[int, int, int]  # nanoseconds since the start, bytes, number of the sink
 
 HEADER_BYTES = 16  # identity and length, at the head of every flow and part of it
-SEGMENT_HEADER_BYTES = 66  # Ethernet 14 (no FCS), IPv4 20, TCP 20 and 12 of timestamps
-FLOW_WIRE_BYTES = 74 + 3 * 66  # towards the sink: SYN, its ACK, the ACK of the acknowledgement, RST
+ETHERNET_BYTES = 14  # of a frame's header, without FCS
+SEGMENT_HEADER_BYTES = {4: 66, 6: 86}  # by version of IP: Ethernet 14, IP 20 or 40, TCP 20 and 12 of timestamps
+# Towards the sink: SYN, which has 8 bytes more of options, its ACK, the ACK of the acknowledgement, RST.
+FLOW_WIRE_BYTES = {version: 4 * header + 8 for version, header in SEGMENT_HEADER_BYTES.items()}
 
 BLOCK_S = 2.0
 BLOCK_SHARE = 0.004
@@ -47,22 +49,33 @@ def payload_bytes(size: int) -> int:
     return max(size, HEADER_BYTES)
 
 
-def wire_bytes(size: int, mtu: int, flow_bytes: int = FLOW_WIRE_BYTES) -> int:
-    """Layer-2 bytes towards the sink of one flow: payload, the headers of its segments, opening and closing."""
-    payload = payload_bytes(size)
-    return payload + SEGMENT_HEADER_BYTES * -(-payload // segment_bytes(mtu)) + flow_bytes
+class Framing:
+    """What the segments of flows are on the wire: MTU, version of IP, and what a flow adds beside its segments.
+
+    `flow_bytes` are those of opening and closing a connection when they are not given.
+    """
+
+    def __init__(self, mtu: int, ip: int = 4, flow_bytes: int | None = None) -> None:
+        self.mtu = mtu
+        self.header = SEGMENT_HEADER_BYTES[ip]
+        self.flow_bytes = FLOW_WIRE_BYTES[ip] if flow_bytes is None else flow_bytes
+        self.segment = mtu + ETHERNET_BYTES - self.header  # payload of a full one
+
+    def wire_bytes(self, size: int) -> int:
+        """Layer-2 bytes towards the sink of one flow: payload, the headers of its segments, opening and closing."""
+        payload = payload_bytes(size)
+        return payload + self.header * -(-payload // self.segment) + self.flow_bytes
+
+    def size_on_wire(self, wire: float) -> int:
+        """The flow that makes so many bytes on the wire, at least the smallest."""
+        rest = max(1.0, wire - self.flow_bytes)
+        segments = math.ceil(rest / (self.segment + self.header))
+        return payload_bytes(round(rest - self.header * segments))
 
 
-def segment_bytes(mtu: int) -> int:
-    """Payload of a full segment."""
-    return mtu - 52
-
-
-def size_on_wire(wire: float, mtu: int, flow_bytes: int = FLOW_WIRE_BYTES) -> int:
-    """The flow that makes so many bytes on the wire, at least the smallest."""
-    rest = max(1.0, wire - flow_bytes)
-    segments = math.ceil(rest / (segment_bytes(mtu) + SEGMENT_HEADER_BYTES))
-    return payload_bytes(round(rest - SEGMENT_HEADER_BYTES * segments))
+def framing(spec: Mapping[str, Any]) -> Framing:
+    """That of a spec; those that were written before there were others are of IPv4."""
+    return Framing(spec["mtu"], spec.get("ip", 4), spec["flow_bytes"])
 
 
 class Sizes:
@@ -104,12 +117,11 @@ class Sizes:
         squares = math.fsum(s * (low * low + low * high + high * high) / 3 for low, high, s in self._pieces())
         return max(0.0, squares - self.mean() ** 2)
 
-    def mean_wire(self, mtu: int, flow_bytes: int = FLOW_WIRE_BYTES) -> float:
+    def mean_wire(self, framing: Framing) -> float:
         """Layer-2 bytes towards the sink of a flow, on average."""
-        segment = segment_bytes(mtu)
         payload = math.fsum(share * _mean_at_least(low, high, HEADER_BYTES) for low, high, share in self._pieces())
-        segments = math.fsum(share * _mean_segments(low, high, segment) for low, high, share in self._pieces())
-        return payload + SEGMENT_HEADER_BYTES * segments + flow_bytes
+        segments = math.fsum(share * _mean_segments(low, high, framing.segment) for low, high, share in self._pieces())
+        return payload + framing.header * segments + framing.flow_bytes
 
 
 def _mean_at_least(low: float, high: float, least: float) -> float:
@@ -167,11 +179,11 @@ class Consistent:
     """
 
     def __init__(self, spec: Mapping[str, Any], sizes: Sizes) -> None:
-        self._mtu, self._flow_bytes = spec["mtu"], spec["flow_bytes"]
+        self._framing = framing(spec)
         self.sizes = sizes
         self._regular = spec["arrivals"] == "poisson-gaps"
         self._steered = spec["arrivals"] != "compound-poisson"
-        wire = sizes.mean_wire(self._mtu, self._flow_bytes)
+        wire = sizes.mean_wire(self._framing)
         self.bytes_per_s = spec["load_bps"] / 8
         self.flows_per_s = self.bytes_per_s / wire
         spread = 1.0 + sizes.variance() / wire**2  # of a compound Poisson process, relative to one flow
@@ -194,7 +206,7 @@ class Consistent:
             count = len(fixed) if fixed is not None else poisson(random_, self.flows_per_s * length_s)
             return [self.sizes.at(random_.random()) for _ in range(count)]
 
-        sizes, wire = closest(draw, wanted, self._mtu, self._flow_bytes, most=MOST_DRAWS if self._steered else 1)
+        sizes, wire = closest(draw, wanted, self._framing, most=MOST_DRAWS if self._steered else 1)
         times = fixed if fixed is not None else sorted(random_.random() * length_s for _ in sizes)
         return list(zip(times, sizes)), wire
 
@@ -218,14 +230,14 @@ class Burst:
 
     def __init__(self, spec: Mapping[str, Any], sizes: Sizes) -> None:
         burst = spec["burst"]
-        self._mtu, self._flow_bytes = spec["mtu"], spec["flow_bytes"]
+        self._framing = framing(spec)
         self._regular = spec["arrivals"] == "poisson-gaps"
         self._width_s, self._period_s = burst["width_s"], burst["period_s"]
         self.bytes_per_s = spec["load_bps"] / 8
         period_bytes = self.bytes_per_s * self._period_s
         self._burst_bytes = period_bytes * min(1.0, burst["height"] * self._width_s / self._period_s)
         rest = period_bytes - self._burst_bytes
-        smallest = wire_bytes(0, self._mtu, self._flow_bytes)
+        smallest = self._framing.wire_bytes(0)
         if self._burst_bytes < BURST_FLOWS * smallest or 0 < rest < FEWEST_BETWEEN * smallest:
             least = max(
                 BURST_FLOWS * smallest * period_bytes / max(self._burst_bytes, 1e-9),
@@ -239,7 +251,7 @@ class Burst:
         self.between_factor = 1.0
         self._sizes = sizes
         if rest > 0:
-            mean = sizes.mean_wire(self._mtu, self._flow_bytes)
+            mean = sizes.mean_wire(self._framing)
             self.between = max(FEWEST_BETWEEN, math.ceil(rest / mean))
             self.between_factor = self._factor(sizes, rest / self.between)
             self._sizes = Sizes(list(zip(sizes.bytes, sizes.cdf)), self.between_factor)
@@ -248,7 +260,7 @@ class Burst:
 
     def largest_bytes(self) -> int:
         """The largest flow: most that one of a burst may have of it, or the largest between bursts."""
-        largest = size_on_wire(MOST_OF_BURST * self._burst_bytes, self._mtu, self._flow_bytes)
+        largest = self._framing.size_on_wire(MOST_OF_BURST * self._burst_bytes)
         return max(largest, int(self._sizes.bytes[-1])) if self.between else largest
 
     def _factor(self, sizes: Sizes, wanted: float) -> float:
@@ -257,7 +269,7 @@ class Burst:
         low, high = 0.0, 1.0
         for _ in range(60):
             middle = (low + high) / 2
-            below = Sizes(points, middle).mean_wire(self._mtu, self._flow_bytes) < wanted
+            below = Sizes(points, middle).mean_wire(self._framing) < wanted
             low, high = (middle, high) if below else (low, middle)
         return high
 
@@ -278,12 +290,12 @@ class Burst:
         flows: list[tuple[float, int]] = []
         for period in range(periods):
             flows += self._one_burst(random_, period * self._period_s)
-        wire = float(sum(wire_bytes(size, self._mtu, self._flow_bytes) for _, size in flows))
+        wire = float(sum(self._framing.wire_bytes(size) for _, size in flows))
         if self.between:
             count = self.between * periods
             sizes, more = closest(
                 lambda: [self._sizes.at(random_.random()) for _ in range(count)],
-                wanted - wire, self._mtu, self._flow_bytes,
+                wanted - wire, self._framing,
             )  # fmt: skip
             wire += more
             for period in range(periods):
@@ -299,7 +311,7 @@ class Burst:
         inside = -math.expm1(-self._width_s / mean_s)
         times = [at_s - mean_s * math.log1p(-random_.random() * inside) for _ in range(BURST_FLOWS)]
         parts = (share * self._burst_bytes, (1 - share) * self._burst_bytes)
-        return [(time, size_on_wire(part, self._mtu, self._flow_bytes)) for time, part in zip(times, parts)]
+        return [(time, self._framing.size_on_wire(part)) for time, part in zip(times, parts)]
 
     def _between_times(self, random_: random.Random, at_s: float) -> list[float]:
         begin, rest = at_s + self._width_s, self._period_s - self._width_s
@@ -312,15 +324,15 @@ class Burst:
         return times
 
 
-def closest(draw: Any, wanted: float, mtu: int, flow_bytes: int, most: int = MOST_DRAWS) -> tuple[list[int], float]:
+def closest(draw: Any, wanted: float, framing: Framing, most: int = MOST_DRAWS) -> tuple[list[int], float]:
     """The first draw of sizes within BLOCK_SHARE of the wanted bytes on the wire, else the closest of `most`."""
-    segment, best, best_wire = segment_bytes(mtu), [], math.inf
+    segment, best, best_wire = framing.segment, [], math.inf
     for _ in range(most):
         sizes = draw()
         wire = float(
             sum(size if size >= HEADER_BYTES else HEADER_BYTES for size in sizes)
-            + SEGMENT_HEADER_BYTES * sum((size + segment - 1) // segment for size in sizes)
-            + flow_bytes * len(sizes)
+            + framing.header * sum((size + segment - 1) // segment for size in sizes)
+            + framing.flow_bytes * len(sizes)
         )
         if abs(wire - wanted) < abs(best_wire - wanted):
             best, best_wire = sizes, wire
@@ -332,7 +344,7 @@ def closest(draw: Any, wanted: float, mtu: int, flow_bytes: int, most: int = MOS
 def process(spec: Mapping[str, Any]) -> Consistent | Burst:
     """The random process of a spec; ValueError, with a sentence for people, when it cannot be.
 
-    `points`: of the distribution. `factor`: times its sizes. `load_bps`: layer-2 bit/s towards the sink. `mtu`.
+    `points`: of the distribution. `factor`: times its sizes. `load_bps`: layer-2 bit/s towards the sink. `mtu`, `ip`.
     `flow_bytes`: what a flow adds on the wire beside its segments. `arrivals`: "poisson", "poisson-gaps" or
     "compound-poisson". `burst`: None, or width_s, period_s and height. `seed`. `duration_s`: None for no end. `sink`:
     number of the sink.

@@ -45,6 +45,8 @@ EVENT = struct.Struct("<qqqq")  # number, planned, size, sink
 HEADER = struct.Struct("<QQ")
 START = (1 << 64) - 1
 
+HEADERS = {socket.AF_INET: 52, socket.AF_INET6: 72}  # of a segment: IP, TCP and its timestamps
+
 # Errors beyond the kernel's numbers.
 SHED, UNFINISHED, CLOSED, STARVED = 1000, 1001, 1002, 1003
 
@@ -105,6 +107,7 @@ class Worker:
 
     def __init__(self, spec: dict[str, Any], number: int, pipe: int) -> None:
         self.spec = spec
+        self.family = socket.AF_INET6 if spec.get("ip", 4) == 6 else socket.AF_INET
         self.number = number
         self.pipe = pipe
         self.pending: collections.deque[tuple[int, int, int, int]] = collections.deque()
@@ -114,7 +117,7 @@ class Worker:
         self.fresh: collections.deque[Flow] = collections.deque()  # nothing sent yet: they go first
         self.busy: collections.deque[Flow] = collections.deque()
         self.epoll = select.epoll()
-        segment = spec["mtu"] - 52
+        segment = spec["mtu"] - HEADERS[self.family]
         # Whole segments, so that no flow has more headers than its length makes it have.
         self.quantum = max(1, QUANTUM_BYTES // segment) * segment
         self.zeros = memoryview(bytes(self.quantum))
@@ -252,13 +255,16 @@ class Worker:
 
     def open(self, size: int) -> socket.socket:
         spec = self.spec
-        connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        connection = socket.socket(self.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         setopt = connection.setsockopt
         setopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if size > LOWAT_BYTES or spec["pool"]:
             setopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, LOWAT_BYTES)
         if spec["dscp"]:
-            setopt(socket.IPPROTO_IP, socket.IP_TOS, spec["dscp"] << 2)
+            if self.family == socket.AF_INET6:
+                setopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, spec["dscp"] << 2)
+            else:
+                setopt(socket.IPPROTO_IP, socket.IP_TOS, spec["dscp"] << 2)
         if spec["congestion"]:
             setopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, spec["congestion"].encode())
         if spec["source"]:

@@ -23,7 +23,7 @@ ALWAYS = (HOME, "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")
 # Pages that other branches bring; each entry goes when its page has come.
 COMING = frozenset(
     f"{name}.md"
-    for name in ("slurm", "images", "launchers", "rails-and-rdma", "store", "own-parts", "files", "site")
+    for name in ("rails-and-rdma",)
 )  # fmt: skip
 
 _MARKED = re.compile(r"^( *(?:`{3,}|~{3,}) *[\w+-]+) [^`]*$")
@@ -59,9 +59,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             if linked not in seen and not linked.startswith(f"{DOCS}/") and (ROOT / linked).is_file():
                 seen.add(linked)
                 wanted.append(linked)
-    for path in sorted((ROOT / DOCS).glob("*/*.ipynb")):
-        uri = uri_of(path.relative_to(ROOT).as_posix())
-        files.append(File.generated(config, uri, content=notebooks.page(path)))
+    for notebook in sorted((ROOT / DOCS).glob("*/*.ipynb")):
+        uri = uri_of(notebook.relative_to(ROOT).as_posix())
+        files.append(File.generated(config, uri, content=notebooks.page(notebook)))
     return files
 
 
@@ -69,7 +69,9 @@ def _page_of(path: str, config: MkDocsConfig) -> File:
     """A file of the repository as a page of the site."""
     text = (ROOT / path).read_text(encoding="utf-8")
     if not path.endswith(".md"):
-        text = f"# {path}\n\n````{_language(path)}\n{text}````\n"
+        text = f"---\nsearch: {{exclude: true}}\n---\n# {path}\n\n````{_language(path)}\n{text}````\n"
+    elif path == "CHANGELOG.md":
+        text = f"---\nsearch: {{boost: 0.2}}\n---\n{text}"
     inclusion = InclusionLevel.INCLUDED if path in ALWAYS else InclusionLevel.NOT_IN_NAV
     return File.generated(config, uri_of(path), content=text, inclusion=inclusion)
 

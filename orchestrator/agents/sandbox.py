@@ -5,9 +5,10 @@ One file, since it is started as a program by its path, with Python isolated fro
 Started inside fresh user (without root), network, mount, PID, UTS and IPC namespaces with one argument: the number of
 a descriptor, one end of a SOCK_SEQPACKET pair whose other end only the owner holds. One JSON object a message.
 
-    owner:   {"files": {path: text}, "bind": [[source, target]], "limit_s": seconds, "neighbours": {address: mac},
+    owner:   {"files": {path: text}, "bind": [[source, target]], "limit_s": seconds, "ip": version of IP,
+              "neighbours": {device: {address: mac}},
               "switch": {"ip": [line], "tc": [line], "plain": [device]},
-              "nodes": [{"name", "device", "folder", "work", "links": [line], "ip": [line], "tc": [line],
+              "nodes": [{"name", "folder", "work", "links": [line], "ip": [line], "tc": [line],
                          "plain": [device], "sysctls": {name: value}, "files": {path: [mode, text]}, "sshd": [word],
                          "joins": whether it is a container's}]}
              and for each node that is a container's its network and its mount namespace as ancillary data
@@ -44,6 +45,8 @@ MS_REC, CONTROL_GROUPS = 16384, "/sys/fs/cgroup"
 SIOCETHTOOL = 0x8946
 ETHTOOL_GSTRINGS, ETHTOOL_GSSET_INFO, ETHTOOL_SFEATURES, ETH_SS_FEATURES, STRING_BYTES = 0x1B, 0x37, 0x3B, 4, 32
 MESSAGE_BYTES, MOST_DESCRIPTORS = 4 << 20, 253  # the kernel passes on no more of them at once
+# addr_gen_mode 1: no address of the link's own; who has none asks for no router.
+QUIET_IPV6 = {"disable_ipv6": 0, "accept_ra": 0, "autoconf": 0, "dad_transmits": 0, "addr_gen_mode": 1}
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -167,11 +170,21 @@ def open_settings(mounts: int) -> None:
         raise Failed("cannot open the network's settings to the container", step="containers")
 
 
-def no_router_chatter() -> None:
-    """Devices made from here on carry no IPv6, whose own packets would be in every capture."""
-    path = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
-    if path.exists():
-        path.write_text("1\n")
+def no_router_chatter(version: int) -> None:
+    """Devices made from here on carry no IPv6, whose own packets would be in every capture.
+
+    Where the data plane is of IPv6 they carry it with the addresses that they are given, and ask nobody for more.
+    """
+    conf = Path("/proc/sys/net/ipv6/conf")
+    if version == 4:
+        if conf.exists():
+            (conf / "default/disable_ipv6").write_text("1\n")
+        return
+    if not conf.exists():
+        raise Failed("this kernel has no IPv6", step="addresses")
+    for name, value in QUIET_IPV6.items():
+        (conf / "default" / name).write_text("%d\n" % value)
+    (conf / "all/disable_ipv6").write_text("0\n")
 
 
 def private_files(files: Dict[str, str], binds: Sequence[Sequence[str]]) -> None:
@@ -217,18 +230,20 @@ def node_files(node: Dict[str, Any]) -> None:
         os.close(groups)
 
 
-def known(node: Dict[str, Any], neighbours: Dict[str, str]) -> List[str]:
+def known(node: Dict[str, Any], neighbours: Dict[str, Dict[str, str]]) -> List[str]:
     """Commands of ip by which a node knows all hosts for good, itself too: nobody has to ask for their MACs."""
     line = "neigh replace %s lladdr %s dev %s nud permanent"
-    return [line % (address, mac, node["device"]) for address, mac in neighbours.items()] if node["links"] else []
+    rails = neighbours.items() if node["links"] else ()
+    return [line % (address, mac, device) for device, hosts in rails for address, mac in hosts.items()]
 
 
-def node_init(node: Dict[str, Any], go: int, report: int, waiting: socket.socket) -> None:
+def node_init(node: Dict[str, Any], version: int, go: int, report: int, waiting: socket.socket) -> None:
     """Become PID 1 of the node: set it up, wait for its link, then turn into sshd, which reaps what it inherits."""
     try:
         socket.sethostname(node["name"])
         node_files(node)
-        no_router_chatter()
+        if node["links"]:
+            no_router_chatter(version)
         waiting.send(b"waiting")
         if not os.read(go, 1):
             return
@@ -245,13 +260,13 @@ def node_init(node: Dict[str, Any], go: int, report: int, waiting: socket.socket
     os.write(report, json.dumps(told).encode())
 
 
-def fork_node(node: Dict[str, Any], log: int, joined: "Optional[Joined]") -> Dict[str, Any]:
+def fork_node(node: Dict[str, Any], version: int, log: int, joined: "Optional[Joined]") -> Dict[str, Any]:
     """Start a node, in a container's network where it has joined one.
 
     Returns its PID, the descriptor that lets it go on, and the one that tells of a failure.
     """
     separate = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID
-    if node["device"] and joined is None:
+    if node["links"] and joined is None:
         separate |= CLONE_NEWNET
     wait_go, go = os.pipe()
     report, tell = os.pipe()
@@ -270,7 +285,7 @@ def fork_node(node: Dict[str, Any], log: int, joined: "Optional[Joined]") -> Dic
             child = os.fork()
             if child == 0:
                 os.setsid()
-                node_init(node, wait_go, tell, telling)
+                node_init(node, version, wait_go, tell, telling)
             else:
                 telling.send(b"%d" % child)
                 status = 0
@@ -331,13 +346,15 @@ def wait_listening(name: str, pid: int, *, log: int, until: float) -> None:
 def build(document: Dict[str, Any], logs: Dict[str, int], joined: "Dict[str, Joined]") -> Dict[str, int]:
     """Everything from an empty sandbox to hosts that answer. Returns the PID of every node."""
     private_files(document["files"], document["bind"])
-    no_router_chatter()
+    no_router_chatter(4)  # of the switch, whose ports have no addresses
     for container in joined.values():
         open_settings(container.mounts)
     per_node = document["nodes"]
     for node in per_node:
         node["ip"] += known(node, document["neighbours"])
-    starts = {node["name"]: fork_node(node, logs[node["name"]], joined.get(node["name"])) for node in per_node}
+    starts = {
+        node["name"]: fork_node(node, document["ip"], logs[node["name"]], joined.get(node["name"])) for node in per_node
+    }
     pids = {name: hear_pid(start) for name, start in starts.items()}
     batch("ip", document["switch"]["ip"], step="switch")
     links = [line.format(pid=pids[node["name"]]) for node in per_node for line in node["links"]]

@@ -1,6 +1,6 @@
-"""The kernel's view of TCP connections from one local address, for the sampler.
+"""The kernel's view of TCP connections from some local addresses, for the sampler.
 
-Arguments: seconds between samples, then the local address.
+Arguments: seconds between samples, then the local addresses.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ class Sockets:
         "unacked_segments",
     )  # fmt: skip
 
-    def __init__(self, address: str, every_s: float) -> None:
+    def __init__(self, addresses: list[str], every_s: float) -> None:
         self.every_s = every_s
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        packed = socket.inet_pton(family, address)
-        self.local = {family: packed}
-        if family == socket.AF_INET:
-            self.local[socket.AF_INET6] = bytes(10) + b"\xff\xff" + packed
+        self.local: dict[int, tuple[bytes, ...]] = {}
+        for address in addresses:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            packed = socket.inet_pton(family, address)
+            self.local[family] = (*self.local.get(family, ()), packed)
+            if family == socket.AF_INET:
+                mapped = bytes(10) + b"\xff\xff" + packed
+                self.local[socket.AF_INET6] = (*self.local.get(socket.AF_INET6, ()), mapped)
         self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG)
         self.socket.settimeout(1.0)
 
@@ -46,7 +49,7 @@ class Sockets:
                 pass
         return rows
 
-    def take(self, rows: list[tuple[object, ...]], local: bytes, data: bytes) -> bool:
+    def take(self, rows: list[tuple[object, ...]], local: tuple[bytes, ...], data: bytes) -> bool:
         """Add the sockets in one part of the dump; False when it was the last."""
         at = 0
         while at + 16 <= len(data):
@@ -56,7 +59,7 @@ class Sockets:
             if kind == NLMSG_ERROR:
                 code = -struct.unpack_from("=i", data, at + 16)[0]
                 raise OSError(code, os.strerror(code))
-            if data[at + 24 : at + 24 + len(local)] == local:
+            if data[at + 24 : at + 24 + len(local[0])] in local:
                 rows.append(parse(data[at : at + length]))
             at += (length + 3) & ~3
         return True
@@ -88,4 +91,4 @@ def parse(message: bytes) -> tuple[object, ...]:
 
 
 def open_streams(arguments: list[str]) -> list[object]:
-    return [Sockets(arguments[1], float(arguments[0]))]
+    return [Sockets(arguments[1:], float(arguments[0]))]

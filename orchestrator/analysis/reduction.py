@@ -80,13 +80,7 @@ def _jobs(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest) -> li
 
 
 def _job(output: LaunchOutput, port: str, files: Sequence[Path], manifest: Manifest, *, workers: int) -> captures.Job:
-    topology = manifest.topology
-    address = topology.node(output.node).address
-    peers = [
-        topology.node(link.host).address
-        for link in topology.links
-        if (link.switch, link.switch_port) == (output.node, port)
-    ]
+    addresses, peers = _ends(manifest, output.node, port)
     flows = [flow for launch in manifest.launches for flow in launch.flows]
     flows.sort(key=lambda flow: flow.port is None)  # a training names hosts alone, and cross traffic may join the same
     generated = [
@@ -94,17 +88,17 @@ def _job(output: LaunchOutput, port: str, files: Sequence[Path], manifest: Manif
         for launch in manifest.launches
         if launch.part in GENERATORS
         for flow in launch.flows
-        if address and address in (flow.src, flow.dst)
+        if {flow.src, flow.dst} & set(addresses)
     ]
     return captures.Job(
         files=tuple(files),
         port=port,
-        addresses=(address,) if address else (),
+        addresses=tuple(addresses),
         peers=tuple(peers),
         flows=tuple(flows),
         generated=tuple(generated),
         offset_ns=output.offset_ns,
-        segment=topology.mtu,
+        segment=manifest.topology.mtu,
         workers=workers,
     )
 
@@ -124,7 +118,7 @@ def _add_captures(
     writer: TableWriter, pending: Sequence[tuple[LaunchOutput, Future[captures.Tables]]], manifest: Manifest
 ) -> list[str]:
     """Write what was read of captures; gives what was wrong with them."""
-    problems, seen = [], {}
+    problems, seen = [], []
     for output, result in pending:
         try:
             found = result.result()
@@ -138,10 +132,20 @@ def _add_captures(
             *(["cross_packets"] if len(found.cross_packets["port"]) else []),
         ):
             writer.add(table, getattr(found, table), node=output.node, launch=output.launch)
-        seen[output.node] = found.sightings
+        seen.append((output.node, found.sightings))
         problems += [f"{output.node}: {problem}" for problem in found.problems]
-    writer.add("one_way", oneway.one_way(seen, {node.name: node.address for node in manifest.topology.nodes}))
+    writer.add("one_way", oneway.one_way(seen, {node.name: node.addresses for node in manifest.topology.nodes}))
     return problems
+
+
+def _ends(manifest: Manifest, node: str, port: str) -> tuple[list[str], list[str]]:
+    """The addresses of a node at a port, and at a switch's port those of the host behind it."""
+    topology = manifest.topology
+    own = [rail.address for rail in topology.node(node).rails if rail.address and rail.device in ("", port)]
+    behind = [link for link in topology.links if (link.switch, link.switch_port) == (node, port)]
+    return own, [
+        rail.address for link in behind for rail in topology.node(link.host).rails if rail.device in ("", link.device)
+    ]
 
 
 def _tolerances(manifest: Manifest) -> dict[str, Tolerances]:
@@ -156,6 +160,7 @@ def _tolerances(manifest: Manifest) -> dict[str, Tolerances]:
             clock_s=limits.clock,
             drift=_share(limits.drift, usual.drift),
             processor=_share(limits.processor, usual.processor),
+            congestion=limits.congestion == "invalid",
             launch_late_s=usual.launch_late_s if limits.launch_late is None else limits.launch_late,
         )
         for window in manifest.windows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.api.shown import Compared, Drawing
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.store import index, listing, query, remote, rundir
+from orchestrator.store import listing, query, rundir, stores
 from orchestrator.store.records import Manifest
 from orchestrator.store.window_records import Window
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from orchestrator.analysis.compare.comparing import History
+    from orchestrator.analysis.compare.point_histories import History
     from orchestrator.report.runs import Run
 
 
@@ -28,15 +28,18 @@ class MeasuredRun:
     multiplies the latter two to full size. Units of each column: `orch tables`, docs/tables.md.
     """
 
-    def __init__(self, path: str | Path, *, results: str = "") -> None:
-        """`path` is the run's folder, `results` the store that it is of; StoreError where it cannot be read."""
-        self._entry = rundir.opened(Path(path))
-        self._results = results
+    def __init__(self, run: str | Path, *, store: stores.Store | None = None) -> None:
+        """`run` is the run's folder, or, of a `store`, its id, a unique part of it, or "last".
 
-    @property
+        StoreError where there is none, or it cannot be read.
+        """
+        self._entry = rundir.opened(Path(run)) if store is None else store.find(str(run))
+        self._store = store or stores.opened(str(self._entry.path.parents[1]))
+
+    @cached_property
     def path(self) -> Path:
-        """Its folder."""
-        return self._entry.path
+        """Its folder on this machine, to which its tables are copied where the store is elsewhere."""
+        return self._store.brought(self._entry)
 
     @property
     def id(self) -> str:
@@ -102,7 +105,6 @@ class MeasuredRun:
         """Write its report, an HTML page with figures beside it; by default beside the run's folder."""
         from orchestrator.report.run import html
 
-        remote.fetch(self._results, [self.path])
         return html.render([self.path], Path(output or self.path.parent / f"report-{self.id}.html"))
 
     @cached_property
@@ -110,7 +112,6 @@ class MeasuredRun:
         """The run as reports read it, its tables fetched where the store is elsewhere."""
         from orchestrator.report.runs import Run
 
-        remote.fetch(self._results, [self.path])
         return Run(self.path)
 
     def __repr__(self) -> str:
@@ -128,6 +129,7 @@ class Store:
 
     def __init__(self, results: str | Path = "results") -> None:
         self.results = str(results)
+        self._store: stores.Store = stores.opened(self.results)
 
     def __repr__(self) -> str:
         return f"Store({self.results!r})"
@@ -143,21 +145,23 @@ class Store:
         """Runs in order of time, selected as by `orch ls`: `where` takes conditions such as "load<=8gbit"."""
         conditions = (where,) if isinstance(where, str) else tuple(where)
         wanted = listing.Filter(where=conditions, experiment=experiment, since=since, valid=valid)
-        found = listing.select(index.entries(remote.mirrored(self.results)), wanted)
-        return [MeasuredRun(one.path, results=self.results) for one in sorted(found, key=lambda entry: entry.run)]
+        found = listing.select(self._store.listing().entries, wanted)
+        return [MeasuredRun(one.run, store=self._store) for one in sorted(found, key=lambda entry: entry.run)]
 
     def run(self, wanted: str = "last") -> MeasuredRun:
         """The run of this id, a unique beginning or end of it, or "last"; StoreError where there is none."""
-        return MeasuredRun(rundir.find(remote.mirrored(self.results), wanted).path, results=self.results)
+        return MeasuredRun(wanted, store=self._store)
 
     def query(self, sql: str, *, runs: Sequence[MeasuredRun] | None = None) -> pa.Table:
         """What a query over the tables of all runs, or of these, gives; `orch tables` lists tables and views.
 
         ConfigError with the database's words where it takes no such query.
         """
-        chosen = None if runs is None else {run.id for run in runs}
-        entries = index.entries(remote.mirrored(self.results))
-        return query.select(self.results, [one for one in entries if chosen is None or one.run in chosen], sql)
+        if runs is None:
+            return query.table(self._store, self._store.every(), sql)
+        chosen = {run.id for run in runs}
+        entries = [one for one in self._store.listing().entries if one.run in chosen]
+        return query.table(self._store, stores.of_entries(entries), sql)
 
     def frame(self, sql: str, *, runs: Sequence[MeasuredRun] | None = None) -> pd.DataFrame:
         """The same as a DataFrame of pandas, which has to be installed."""
@@ -202,11 +206,10 @@ class Store:
         """A figure over several runs, as in a report of them: "iterations", "cdf", "over-load", ..."""
         from orchestrator.report import runs as reported
 
-        remote.fetch(self.results, [run.path for run in runs])
         return _drawn(reported.load([run.path for run in runs]), figure)
 
     def _folder(self) -> Path:
-        if remote.is_elsewhere(self.results):
+        if stores.is_elsewhere(self.results):
             raise StoreError(f"{self.results}: comparisons read a folder", hint="copy the store here first")
         return Path(self.results)
 

@@ -30,6 +30,7 @@ class Group:
         """
         parser = self._parsers.add_parser(
             name,
+            help=summary,
             description=f"{summary[0].upper()}{summary[1:]}." + (f"\n\n{more}" if more else ""),
             epilog=f"example:\n  {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -54,6 +55,7 @@ class Commands:
     """All groups of a parser."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self.parser = parser
         self._parsers = parser.add_subparsers(
             dest="command", metavar="COMMAND", prog=parser.prog, help=argparse.SUPPRESS
         )

@@ -13,7 +13,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="quickstart",
         metavar="KIND",
-        help="quickstart, cluster, nightly or study (quickstart)",
+        help="quickstart, cluster, nightly, slurm or study (quickstart)",
     )
     parser.add_argument("folder", nargs="?", type=Path, default=Path(), metavar="FOLDER", help="where to (.)")
 

@@ -1,10 +1,10 @@
-"""The commands that look after results: `orch export`, `prune` and `recover`."""
+"""The commands that look after results: `orch export`, `store`, `prune` and `recover`."""
 
 from __future__ import annotations
 
 import argparse
 
-from orchestrator.cli import options, prune_cli, query_cli, site_cli
+from orchestrator.cli import options, prune_cli, query_cli, site_cli, store_cli
 from orchestrator.cli.commands import Commands
 
 
@@ -12,6 +12,7 @@ def register(commands: Commands) -> None:
     """Add the commands of this group."""
     group = commands.group("keep")
     query_cli.register_export(group)
+    store_cli.register(group)
     prune = group.add(
         "prune",
         "compress or delete packet captures of old runs; tables and all else stay",

@@ -61,9 +61,9 @@ def register(commands: Commands) -> None:
 
 def _ls(arguments: argparse.Namespace) -> int:
     from orchestrator.experiment import describe
-    from orchestrator.store import index, listing, remote
+    from orchestrator.store import listing, stores
 
-    store = index.listing(remote.mirrored(arguments.results))
+    store = stores.opened(arguments.results).listing()
     found = listing.select(store.entries, options.filter_of(arguments))
     for problem in store.problems:
         print(f"orch: left out: {problem}", file=sys.stderr)
@@ -78,9 +78,9 @@ def _ls(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace) -> int:
     from orchestrator.core import layout
     from orchestrator.experiment import runtext
-    from orchestrator.store import manifest, remote, rundir
+    from orchestrator.store import manifest, stores
 
-    entry = rundir.find(remote.mirrored(arguments.results), arguments.run)
+    entry = stores.opened(arguments.results).find(arguments.run)
     if arguments.json:
         print(manifest.text(entry.manifest).decode(), end="")
     else:
@@ -90,16 +90,16 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace) -> int:
     from orchestrator.report.run import html
-    from orchestrator.store import remote, rundir
+    from orchestrator.store import stores
 
-    results = remote.mirrored(arguments.results)
-    entries = [rundir.find(results, wanted) for wanted in arguments.runs]
-    remote.fetch(arguments.results, [entry.path for entry in entries])
-    beside = entries[0].path.parent if not remote.is_elsewhere(arguments.results) else Path()
+    store = stores.opened(arguments.results)
+    entries = [store.find(wanted) for wanted in arguments.runs]
+    folders = [store.brought(entry) for entry in entries]
+    beside = Path() if stores.is_elsewhere(arguments.results) else folders[0].parent
     output = arguments.output or beside / f"report-{entries[0].run}.html"
-    print(html.render([entry.path for entry in entries], output))
-    if not remote.is_elsewhere(arguments.results):
-        site_cli.refresh(results)
+    print(html.render(folders, output))
+    if not stores.is_elsewhere(arguments.results):
+        site_cli.refresh(Path(arguments.results))
     return 0
 
 

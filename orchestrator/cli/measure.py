@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 from orchestrator.cli import compare_cli, options, predict_cli, study_cli, sweep_cli
 from orchestrator.cli.commands import Commands
@@ -43,6 +44,12 @@ def register(commands: Commands) -> None:
     options.experiment(run, "an experiment file")
     _measuring(run)
     run.add_argument("--no-report", action="store_true", help="seal the results without a report")
+    run.add_argument(
+        "--sbatch",
+        nargs=argparse.REMAINDER,
+        metavar="OPTION",
+        help="submit this to Slurm as a batch job instead; all that follows are options of sbatch, such as --nodes 4",
+    )
 
     sweep = group.add(
         "sweep",
@@ -84,11 +91,13 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     if sweepfile.is_sweep(arguments.file):
         return sweep_cli.plan(arguments)
-    experiment, _ = loading.checked(arguments.file, arguments.overrides, local=arguments.local)
+    experiment, document = loading.checked(arguments.file, arguments.overrides, local=arguments.local)
     runs = plan.build(experiment)
     if arguments.json:
-        print(json.dumps({"runs": [plandata.plan_data(run) for run in runs]}, indent=1))
+        told = plandata.variables_data(document.variables)
+        print(json.dumps({"variables": told, "runs": [plandata.plan_data(run) for run in runs]}, indent=1))
     else:
+        print(plantext.variables_text(document.variables, width=layout.columns()), end="")
         print(plantext.plan_text(runs, verbose=arguments.verbose, width=layout.columns()))
     if arguments.detect:
         from orchestrator.sweep import detecting
@@ -102,6 +111,8 @@ def _plan(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from orchestrator.run import execute
 
+    if arguments.sbatch is not None:
+        return _submit(arguments)
     with options.observed(arguments) as observer:
         return execute.run_file(
             arguments.file,
@@ -114,3 +125,19 @@ def _run(arguments: argparse.Namespace) -> int:
             force=arguments.force,
             observer=observer,
         )
+
+
+def _submit(arguments: argparse.Namespace) -> int:
+    """Hand this command to sbatch, once its file is seen to be right as far as that shows without hosts."""
+    from orchestrator.core.errors import ConfigError
+    from orchestrator.experiment import config
+    from orchestrator.testbed.slurm import submitting
+
+    experiment, document = config.load_experiment(arguments.file, arguments.overrides)
+    if experiment.testbed.slurm is None:
+        told = "its hosts are not those of an allocation; accepted: `testbed: {slurm: {network: 10.0.0.0/16}}`"
+        raise ConfigError(f"{document.place(('testbed',))}: testbed: --sbatch: {told}")
+    words = sys.argv[1 : next(place for place, word in enumerate(sys.argv) if word.startswith("--sb"))]
+    job = submitting.submit(words, arguments.sbatch, name=f"orch-{experiment.name}")
+    print(f"submitted as job {job.id}; its output: {job.output}")
+    return job.status

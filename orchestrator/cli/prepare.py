@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from orchestrator.cli import init_cli, options, prepare_cli, traffic_cli
+from orchestrator.cli import init_cli, options, prepare_cli, shell_cli, traffic_cli
 from orchestrator.cli.commands import Commands
 
 
@@ -73,15 +72,23 @@ def register(commands: Commands) -> None:
 
     schema = group.add(
         "schema",
-        "print the JSON Schema of experiment files, for editors",
-        action=_schema,
+        "print the JSON Schema of experiment files or other kinds, for editors",
+        action=shell_cli.schema,
         example="orch schema > experiment.schema.json",
     )
-    schema.add_argument("--sweep", action="store_true", help="print that of sweep files")
+    shell_cli.add_schema_options(schema)
+
+    completion = group.add(
+        "completion",
+        "print what completes commands, options and files in a shell",
+        action=shell_cli.completion(commands.parser),
+        example="orch completion bash > ~/.local/share/bash-completion/completions/orch",
+    )
+    shell_cli.add_completion_options(completion)
 
 
 def _testbed_options(testbed: argparse.ArgumentParser) -> None:
-    testbed.add_argument("--hosts", type=int, default=3, metavar="N", help="number of hosts (3)")
+    testbed.add_argument("--hosts", type=int, metavar="N", help="number of hosts (3; of Slurm 4)")
     testbed.add_argument("--link", default="1gbit", metavar="RATE", help="rate of every link, both ways (1gbit)")
     testbed.add_argument(
         "--runtime",
@@ -91,6 +98,9 @@ def _testbed_options(testbed: argparse.ArgumentParser) -> None:
     )
     testbed.add_argument("--image", metavar="NAME", help="image of hosts that are containers (default: ours)")
     testbed.add_argument("--python", metavar="PROGRAM", help="the image's interpreter (python3)")
+    testbed.add_argument(
+        "--slurm", action="store_true", help="make the hosts nodes of a cluster of Slurm, and print commands to try"
+    )
     options.wait(testbed)
 
 
@@ -108,16 +118,11 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 
 def _testbed(arguments: argparse.Namespace) -> int:
-    from orchestrator.run import execute
+    from orchestrator.core.errors import ConfigError
+    from orchestrator.run import holding
 
-    asked = {key: getattr(arguments, key) for key in ("hosts", "link", "runtime", "image", "python")}
-    return execute.hold_testbed(asked, wait=arguments.wait)
-
-
-def _schema(arguments: argparse.Namespace) -> int:
-    from orchestrator.experiment import experiment, sweepfile
-
-    model = sweepfile.SweepFile if arguments.sweep else experiment.model()
-    schema = model.model_json_schema(by_alias=True)
-    print(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1))
-    return 0
+    if arguments.slurm and arguments.runtime != "namespaces":
+        raise ConfigError("--runtime: hosts of Slurm are namespaces of this machine; accepted: to leave it out")
+    asked = {key: getattr(arguments, key) for key in ("link", "runtime", "image", "python")}
+    asked["hosts"] = arguments.hosts or (4 if arguments.slurm else 3)
+    return holding.hold_testbed(asked, slurm=arguments.slurm, wait=arguments.wait)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import options
 from orchestrator.cli.commands import Group
 from orchestrator.core import layout, terminal
+
+if TYPE_CHECKING:
+    from orchestrator.store.query import Answer
 
 _TRACES = ("chakra", "kineto")
 
@@ -74,10 +77,10 @@ def register_export(group: Group) -> None:
 
 
 def _query(arguments: argparse.Namespace) -> int:
-    from orchestrator.store import listing, query
+    from orchestrator.store import query, stores
 
-    entries = listing.select(query.chosen(arguments.results, []), options.filter_of(arguments))
-    found = query.select(arguments.results, entries, arguments.sql)
+    store = stores.opened(arguments.results)
+    found = query.select(store, stores.picked(store, [], options.filter_of(arguments)), arguments.sql)
     if arguments.csv:
         _print_csv(found)
     elif arguments.json:
@@ -88,38 +91,36 @@ def _query(arguments: argparse.Namespace) -> int:
 
 
 def _tables(arguments: argparse.Namespace) -> int:
-    from orchestrator.store import catalogue
+    from orchestrator.store import table_texts
 
     if arguments.markdown:
-        print(catalogue.page(), end="")
+        print(table_texts.page(), end="")
     elif arguments.table:
-        print(catalogue.table_text(arguments.table, layout.columns()))
+        print(table_texts.table_text(arguments.table, layout.columns()))
     else:
-        print(catalogue.tables_text(layout.columns()))
+        print(table_texts.tables_text(layout.columns()))
     return 0
 
 
-def _print_csv(found: Any) -> None:
+def _print_csv(found: Answer) -> None:
     import csv
 
     plain = terminal.plain(sys.stdout)
     writer = csv.writer(sys.stdout if plain.isatty() else plain, lineterminator="\n")
-    writer.writerow(found.column_names)
-    for batch in found.to_batches():
-        writer.writerows(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    writer.writerow(found.columns)
+    writer.writerows(found.rows)
 
 
-def _print_json(found: Any) -> None:
+def _print_json(found: Answer) -> None:
     import json
 
-    for batch in found.to_batches():
-        for row in batch.to_pylist():
-            print(json.dumps(row, default=str))
+    for row in found.rows:
+        print(json.dumps(dict(zip(found.columns, row, strict=True)), default=str))
 
 
-def _print_text(found: Any) -> None:
-    rows = [["" if value is None else _cell(value) for value in row.values()] for row in found.to_pylist()]
-    print(layout.table(found.column_names, rows))
+def _print_text(found: Answer) -> None:
+    rows = [["" if value is None else _cell(value) for value in row] for row in found.rows]
+    print(layout.table(found.columns, rows))
 
 
 def _cell(value: Any) -> str:
@@ -128,28 +129,28 @@ def _cell(value: Any) -> str:
 
 def _export(arguments: argparse.Namespace) -> int:
     from orchestrator.core.errors import ConfigError
-    from orchestrator.store import listing, query
+    from orchestrator.store import listing, query, stores
 
-    entries = listing.select(query.chosen(arguments.results, arguments.runs), options.filter_of(arguments))
-    if arguments.what in ("zip", *_TRACES) and len(entries) != 1:
+    store = stores.opened(arguments.results)
+    if arguments.what not in ("zip", *_TRACES):
+        picked = stores.picked(store, arguments.runs, options.filter_of(arguments))
+        rows = query.export(store, picked, arguments.what, arguments.output)
+        print(f"{arguments.output}: {rows} rows of {len(picked.sealed) + len(picked.unsealed)} runs")
+        return 0
+    entries = listing.select(stores.named(store, arguments.runs), options.filter_of(arguments))
+    if len(entries) != 1:
         raise ConfigError(f"{arguments.what}: {len(entries)} runs are selected; accepted: one")
     if arguments.what in _TRACES:
-        return _export_traces(arguments, entries[0].path)
-    if arguments.what == "zip":
-        count = query.zipped(arguments.results, entries[0], arguments.output)
-        print(f"{arguments.output}: {count} files of {entries[0].run}")
-        return 0
-    rows = query.export(arguments.results, entries, arguments.what, arguments.output)
-    print(f"{arguments.output}: {rows} rows of {len(entries)} runs")
+        return _export_traces(arguments, store.brought(entries[0]))
+    count = query.zipped(store, entries[0], arguments.output)
+    print(f"{arguments.output}: {count} files of {entries[0].run}")
     return 0
 
 
 def _export_traces(arguments: argparse.Namespace, run: Path) -> int:
     from orchestrator.report.runs import Run
     from orchestrator.report.traces import chakra, kineto
-    from orchestrator.store import remote
 
-    remote.fetch(arguments.results, [run])
     written = {"chakra": chakra.write, "kineto": kineto.write}[arguments.what](Run(run), arguments.output)
     print(f"{arguments.output}: traces of {len(written)} ranks")
     return 0

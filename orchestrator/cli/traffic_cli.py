@@ -130,7 +130,7 @@ def _schedule(arguments: argparse.Namespace) -> int:
 
     made = _spec(arguments)
     burst = schedule.BurstShape(**made["burst"]) if made["burst"] else None
-    tally = schedule.Tally(mtu=made["mtu"], flow_bytes=made["flow_bytes"], burst=burst)
+    tally = schedule.Tally(framing=flow_schedule.framing(made), burst=burst)
 
     def lines() -> Iterator[schedule.FlowLine]:
         for at, size, _ in flow_schedule.drawn(made):

@@ -11,12 +11,13 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.core import lookup
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import documents, nodesets
+from orchestrator.experiment import documents, filevars, includes, nodesets
 from orchestrator.experiment.documents import Document, Keys
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.mistakes import explained
 from orchestrator.testbed.inventory import Inventory
+from orchestrator.testbed.slurm import job as slurm_job
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -37,13 +38,18 @@ def validate(document: Document, model: type[M], *, folders: Sequence[Path] | No
 
 def load_experiment(path: Path, options: Sequence[str] = ()) -> tuple[Experiment, Document]:
     """Read an experiment file with its `--set` options, and the inventory file that it names."""
-    return experiment_of(documents.load(path, needs=EXPERIMENT_NEEDS), [path.parent], options)
+    document = includes.load(path, needs=EXPERIMENT_NEEDS)
+    return experiment_of(document, document.folders, options)
 
 
 def experiment_of(
     document: Document, folders: Sequence[Path], options: Sequence[str] = ()
 ) -> tuple[Experiment, Document]:
-    """The experiment in a document that was read from files of these folders; files that it names are beside them."""
+    """The experiment in a document that was read from files of these folders; files that it names are beside them.
+
+    Of a Slurm allocation it says what was learned of it before, if anything: see `with_allocation`.
+    """
+    document, options = filevars.filled(document, options)
     document = documents.with_overrides(document, options)
     testbed = document.data.get("testbed")
     named = testbed.get("inventory") if isinstance(testbed, dict) else None
@@ -59,13 +65,27 @@ def experiment_of(
 
 
 def load_inventory(path: Path) -> Document:
-    """An inventory file with its node sets spelled out."""
-    return spelled_out(documents.load(path, needs=INVENTORY_NEEDS), path)
+    """Read an inventory file: its includes, the defaults of its variables, and its node sets spelled out."""
+    return spelled_out(filevars.filled(includes.load(path, needs=INVENTORY_NEEDS))[0])
 
 
-def spelled_out(document: Document, path: Path) -> Document:
-    """The same of a file that has been read."""
-    return replace(document, data=nodesets.expanded(document.data, [path.parent], where=str(path)))
+def spelled_out(document: Document) -> Document:
+    """An inventory that has been read, with its node sets spelled out."""
+    return replace(document, data=nodesets.expanded(document.data, document.folders, where=document.name))
+
+
+def with_allocation(experiment: Experiment) -> Experiment:
+    """An experiment on hosts of Slurm with what those of the allocation that this process is in say of themselves.
+
+    Outside of one it keeps what was learned before. TestbedError where the hosts cannot be asked.
+    """
+    spec = experiment.testbed.slurm
+    if spec is None or not (slurm_job.id_here() or spec.allocation is None):
+        return experiment
+    from orchestrator.testbed.slurm import survey
+
+    learned = spec.model_copy(update={"allocation": survey.learn(spec)})
+    return experiment.model_copy(update={"testbed": experiment.testbed.model_copy(update={"slurm": learned})})
 
 
 def named_by(document: Document, at: Keys, folders: Sequence[Path]) -> Path:

@@ -19,6 +19,17 @@ Keys = tuple[str | int, ...]  # the way to a value: keys of mappings and places 
 MOST_BYTES = 1 << 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """A variable of a file: its value, and whether that is the default or was set."""
+
+    name: str
+    value: Any
+    type: str
+    origin: str
+    help: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """A YAML file: its data, and where each of its values stands."""
@@ -30,6 +41,20 @@ class Document:
         default_factory=dict
     )  # path -> where what stands there came from ("--set key=value")
     parts: Mapping[Keys, Document] = field(default_factory=dict)  # path -> the file whose data stands there
+    layers: tuple[Document, ...] = ()  # the files that were merged into this one, itself among them, the highest first
+    variables: tuple[Variable, ...] = ()  # whose values are in the data
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The folders of the files that it is made of, the highest first."""
+        return tuple(dict.fromkeys(Path(layer.name).parent for layer in self.layers or (self,)))
+
+    def below(self, key: str) -> Document:
+        """What stands at a key, as a document of its own."""
+        pairs = self.root.value if isinstance(self.root, yaml.MappingNode) else []
+        root = next((value for name, value in pairs if name.value == key), None)
+        layers = tuple(layer.below(key) for layer in self.layers if isinstance(layer.data.get(key), dict))
+        return replace(self, data=self.data[key], root=root, layers=layers)
 
     def value(self, at: Sequence[str | int]) -> Any:
         """What stands at a path that is there."""
@@ -60,7 +85,19 @@ class Document:
                 return self.parts[head].found(at[length:])
             if head in self.overrides:
                 return self.overrides[head], None
-        return self, _mark(self.root, at)
+        owner = max(self.layers, key=lambda layer: _depth(layer.data, at), default=self)  # of equal ones the highest
+        return owner, _mark(owner.root, at)
+
+
+def _depth(data: Any, at: Sequence[str | int]) -> int:
+    """How far a path leads into data; all the way where it ends in what no lower file is merged with."""
+    for depth, step in enumerate(at):
+        if not isinstance(data, dict):
+            return len(at)
+        if step not in data:
+            return depth
+        data = data[step]
+    return len(at)
 
 
 def _mark(root: yaml.Node | None, at: Sequence[str | int]) -> yaml.Mark | None:

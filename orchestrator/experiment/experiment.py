@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -22,6 +23,7 @@ from orchestrator.core.units import Duration, Mistake, Model, Share, rate_text
 from orchestrator.experiment.choice import Choice, choice_of
 from orchestrator.testbed.inventory import Inventory
 from orchestrator.testbed.local_testbed import Folder, ImageName, LocalTestbed, Program, RuntimeName
+from orchestrator.testbed.slurm.spec import SlurmSpec
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -53,7 +55,7 @@ def _or_path(schema: dict[str, Any]) -> None:
 
 
 class TestbedChoice(Model):
-    """Where the experiment runs: containers on this machine, or the hosts of an inventory."""
+    """Where the experiment runs: containers on this machine, hosts of an inventory, or those of a Slurm allocation."""
 
     __test__ = False
 
@@ -61,18 +63,22 @@ class TestbedChoice(Model):
     """Containers on this machine."""
     inventory: Inventory | None = Field(default=None, json_schema_extra=_or_path)
     """Real hosts: the path of an inventory file, or what would stand in one."""
+    slurm: SlurmSpec | None = None
+    """The hosts of the Slurm allocation that the command runs in."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> TestbedChoice:
-        if (self.local is None) == (self.inventory is None):
-            told = "nothing" if self.local is None else "2"
-            raise Mistake(f"holds {told}", accepted="exactly one of local, inventory")
+        count = sum(one is not None for one in (self.local, self.inventory, self.slurm))
+        if count != 1:
+            raise Mistake(f"holds {count or 'nothing'}", accepted="exactly one of local, inventory, slurm")
         return self
 
 
 class LocalRun(Model):
     """How a run with `--local` differs from the real one."""
 
+    hosts: int | None = Field(default=None, ge=2, le=64)
+    """How many hosts, for an experiment in an allocation of Slurm, whose hosts no file names."""
     scale: int | None = Field(default=None, ge=1, le=1_000_000)
     """Scale of the local testbed; default: the smallest that keeps every link at 250 Mbit/s or less."""
     runtime: RuntimeName | None = None
@@ -130,6 +136,8 @@ class Validity(Model):
     """Largest trend of the iteration time from a window's beginning to its end; "ignore" only tells it."""
     processor: Share | Literal["ignore"] = 0.05
     """Largest share of a window for which other work may keep a job from processors; "ignore" only tells it."""
+    congestion: Literal["warn", "invalid"] = "warn"
+    """What becomes of a window in which RDMA lost packets or the network paused a host: a remark, or it is invalid."""
     launch_late: Duration = 0.01
     """Latest that flows of generated cross traffic may start (99th percentile)."""
 
@@ -241,7 +249,11 @@ def on_this_machine(experiment: Experiment) -> Experiment:
     """The same experiment on containers of this machine, with the inventory's host names and link rates."""
     inventory = experiment.testbed.inventory
     asked = experiment.local_run.model_dump(mode="json", exclude_none=True)
-    if inventory is None:
+    if experiment.testbed.slurm is not None:
+        data = {**_of_slurm(experiment.testbed.slurm, asked), **asked}
+    elif "hosts" in asked:
+        raise ConfigError("local_run.hosts: the testbed names its hosts; accepted: to leave it out")
+    elif inventory is None:
         local = experiment.testbed.local
         if local is None or not asked:
             return experiment
@@ -264,4 +276,15 @@ def on_this_machine(experiment: Experiment) -> Experiment:
             f"--local: the hosts cannot be containers of this machine: {'; '.join(told)}",
             hint="local_run: {scale: N} sets the scale; names, rates and MTU are those of the inventory",
         ) from None
-    return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=swapped, inventory=None)})
+    return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=swapped)})
+
+
+def _of_slurm(spec: SlurmSpec, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands for hosts that only an allocation will name: as many as `local_run` says, at the declared rate."""
+    if "hosts" not in asked or spec.link is None:
+        raise ConfigError(
+            "--local: hosts and links of an experiment on Slurm are known in its allocation alone",
+            hint="say `local_run: {hosts: 4}` and `testbed: {slurm: {link: 25gbit}}`",
+        )
+    scale = max(1, math.ceil(spec.link / LOCAL_LINK_LIMIT))
+    return {"link": rate_text(spec.link), "scale": scale}

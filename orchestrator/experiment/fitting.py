@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.experiment import overloads, testbeds
 from orchestrator.experiment.choice import Choice
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts import registry
-from orchestrator.parts.protocols import Problem
+from orchestrator.parts.protocols import Collector, Condition, Problem, Traffic
 from orchestrator.parts.topology import Topology
 from workloads.common import container_config
 
 Located = tuple[tuple[str | int, ...], Problem]
+
+_NEEDY: Mapping[registry.Kind, Callable[[str], Collector | Condition | Traffic]] = {
+    "collector": registry.collector, "condition": registry.condition, "traffic": registry.traffic,
+}  # fmt: skip
 
 
 def topology_of(experiment: Experiment) -> Topology:
@@ -27,7 +31,8 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
 
     def ask(kind: registry.Kind, choice: Choice, *path: str | int) -> None:
         part = registry.parts_of(kind)[choice.name]
-        found.extend(((*path, choice.name, *p.at), p) for p in part.problems(choice.config, topology))
+        wrong = part.problems(choice.config, topology) or withheld(kind, choice, topology)
+        found.extend(((*path, choice.name, *p.at), p) for p in wrong)
 
     for i, choice in enumerate(experiment.conditions):
         ask("condition", choice, "conditions", i)
@@ -56,6 +61,20 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
 def _in_containers(workload: Choice, at: tuple[str | int, ...], topology: Topology) -> Iterator[Located]:
     for problem in container_config.problems(workload.config.container, topology):
         yield (*at, workload.name, "container", *problem.at), problem
+
+
+def withheld(kind: registry.Kind, choice: Choice, topology: Topology) -> Iterator[Problem]:
+    """That a part needs a right which the hosts, as is known beforehand, grant nobody.
+
+    Workloads need none: their ranks are programs of the user's.
+    """
+    if topology.rights is None or kind not in _NEEDY:
+        return
+    for need in _NEEDY[kind](choice.name).requirements(choice.config, topology):
+        if need.kind == "privilege" and need.what not in topology.rights:
+            message = f"needs {need.what.partition(' ')[0]} on {need.node}, which a job of Slurm without root has not"
+            yield Problem(at=(), message=message, accepted="an experiment without it; docs/slurm.md says what is left")
+            return
 
 
 def is_silent(choice: Choice) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, documents, fitting, plan, renamed, sweepfile
+from orchestrator.experiment import config, documents, filevars, fitting, includes, renamed, resolved, sweepfile
 from orchestrator.experiment.documents import Document
 from orchestrator.experiment.experiment import Experiment, on_this_machine
 from orchestrator.testbed.inventory import Inventory
@@ -29,21 +29,20 @@ def checked(path: Path, overrides: Sequence[str], *, local: bool) -> tuple[Exper
     if sweepfile.is_sweep(path):
         raise ConfigError(f"{path}: is a sweep, not an experiment", hint=f"orch sweep {path}")
     experiment, document = config.load_experiment(path, overrides)
-    if local:
-        experiment = on_this_machine(experiment)
+    experiment = on_this_machine(experiment) if local else config.with_allocation(experiment)
     fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
     return experiment, document
 
 
 def resolved_text(experiment: Experiment) -> str:
     """The experiment as YAML with every default spelled out: run again, it is the same experiment."""
-    return yaml.safe_dump(plan.resolved_data(experiment), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(resolved.recorded_data(experiment), sort_keys=False, allow_unicode=True)
 
 
 def inventory_or_experiment(path: Path) -> Inventory | Experiment:
     """What a file is that may be either: an experiment has a `testbed`."""
     needs = f"{config.INVENTORY_NEEDS} (an inventory), or {config.EXPERIMENT_NEEDS} (an experiment)"
-    document = documents.load(path, needs=needs)
+    document = includes.load(path, needs=needs)
     if "testbed" in document.data:
-        return config.experiment_of(document, [path.parent])[0]
-    return config.validate(config.spelled_out(document, path), Inventory)
+        return config.with_allocation(config.experiment_of(document, document.folders)[0])
+    return config.validate(config.spelled_out(filevars.filled(document)[0]), Inventory)

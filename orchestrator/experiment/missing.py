@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,7 @@ from orchestrator.parts.topology import Topology
 from orchestrator.testbed import containers, netns_needs, runtimes
 from orchestrator.testbed.places import InImage, Place, ThisMachine
 
+_ROOT = "run with sudo, or give the testbed itself `runtime: podman` and the image"
 PROBE_S = 30.0  # for an interpreter to say which modules it has
 
 
@@ -51,7 +53,9 @@ def on(topology: Topology, requirements: Iterable[Requirement]) -> list[Lack]:
 
 def _images(requirements: Iterable[Requirement]) -> list[Lack]:
     """What keeps launches from containers of images that are here; what is in them their hosts will say."""
-    names = dict.fromkeys((need.container.runtime, need.what) for need in requirements if need.container)
+    names = dict.fromkeys((one.runtime, one.image) for need in requirements if (one := need.container) is not None)
+    if names and os.geteuid() != 0:
+        return [Lack(what="a container on a host of this machine takes root", remedy=_ROOT)]
     found = []
     for name, image in names:
         problems = runtimes.problems(name)

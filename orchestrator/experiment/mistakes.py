@@ -16,6 +16,7 @@ from orchestrator.core.errors import shortened
 from orchestrator.core.units import Mistake
 from orchestrator.experiment import renamed
 from orchestrator.experiment.documents import Document, Keys, dotted, kind_text
+from orchestrator.parts import registry
 
 _BOUNDS = {  # kind of error: what is said of the value, and what would do, with pydantic's context
     "greater_than_equal": (" too small", "{ge} or more"),
@@ -156,6 +157,9 @@ def _words_on_keys(model: type[BaseModel], at: Keys, kind: str, value: Any) -> t
         new = renamed.key_now(at)
         if new in known:
             return f"is called {new} now", new
+        broken = next((one for one in registry.unusable() if one.name == at[-1]), None)
+        if broken is not None and len(at) > 1:
+            return f"is the {broken}", "one of " + ", ".join(known)
         return "unknown key" + _similar(str(at[-1]), known), ", ".join(known)
     known = _keys_at(model, at)
     return f"holds {kind_text(value)}", "a mapping" + (f" of {', '.join(known)}" if known else "")

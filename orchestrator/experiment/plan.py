@@ -12,6 +12,7 @@ from typing import Any
 from orchestrator.experiment import fitting
 from orchestrator.experiment.choice import Choice
 from orchestrator.experiment.experiment import Experiment, Measure, Validity
+from orchestrator.experiment.resolved import resolved_data
 from orchestrator.parts import contained, registry
 from orchestrator.parts.collectors import processor
 from orchestrator.parts.launch import Change, Container, Launch, Requirement
@@ -108,27 +109,18 @@ class RunPlan:
 def build(experiment: Experiment) -> tuple[RunPlan, ...]:
     """The runs of an experiment that has no problems."""
     topology = fitting.topology_of(experiment)
-    resolved = json.dumps(resolved_data(experiment), sort_keys=True)
-    return tuple(_run(experiment, topology, number, resolved) for number in range(1, experiment.repetitions + 1))
+    text = json.dumps(resolved_data(experiment), sort_keys=True)
+    return tuple(_run(experiment, topology, number, text) for number in range(1, experiment.repetitions + 1))
 
 
 def single(experiment: Experiment, repetition: int) -> RunPlan:
     """The run of an experiment that has this number, from 1, whatever `repetitions` says."""
-    resolved = json.dumps(resolved_data(experiment), sort_keys=True)
-    return _run(experiment, fitting.topology_of(experiment), repetition, resolved)
+    text = json.dumps(resolved_data(experiment), sort_keys=True)
+    return _run(experiment, fitting.topology_of(experiment), repetition, text)
 
 
-def resolved_data(experiment: Experiment) -> dict[str, Any]:
-    """The experiment as data, defaults spelled out: run again, it is the same experiment."""
-    data = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
-    for key in ("conditions", "jobs", "traffic", "windows", "collect"):
-        if not data[key]:
-            del data[key]
-    return data
-
-
-def _run(experiment: Experiment, topology: Topology, repetition: int, resolved: str) -> RunPlan:
-    digest = hashlib.sha256(f"{repetition}\n{resolved}".encode()).hexdigest()
+def _run(experiment: Experiment, topology: Topology, repetition: int, text: str) -> RunPlan:
+    digest = hashlib.sha256(f"{repetition}\n{text}".encode()).hexdigest()
     seed = int.from_bytes(hashlib.sha256(f"{experiment.seed}/{repetition}".encode()).digest()[:4], "big")
     jobs = tuple(_jobs(experiment, topology, seed))
     windows = tuple(_windows(experiment, topology, seed))
@@ -189,13 +181,13 @@ def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[Pla
         module = registry.workload(spec.workload.name)
         job = Job(name=spec.name, index=index, ranks=placement.ranks(config.hosts, topology))
         inside = _containers(config, job)
-        seen = _seen(topology, inside)
+        seen, secrets = contained.topology_of(topology, inside), config.env_from or {}
         yield PlannedJob(
             job=job,
             workload=spec.workload.name,
             config=config,
             launches=tuple(
-                _in_container(_with_secrets(_owned(launch, "workload", spec.workload), config.env_from or {}), inside)
+                contained.wrapped(_with_secrets(_owned(launch, "workload", spec.workload), secrets), inside)
                 for launch in module.launches(config, job, seen, seed + index)
             ),
             theory=module.theory(config, job, topology),
@@ -204,17 +196,6 @@ def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[Pla
 
 def _containers(config: Any, job: Job) -> dict[str, Container]:
     return {} if config.container is None else container_config.containers(config.container, job)
-
-
-def _seen(topology: Topology, inside: Mapping[str, Container]) -> Topology:
-    """The testbed as processes in these containers find it."""
-    return contained.topology_of(topology, next(iter(inside.values()))) if inside else topology
-
-
-def _in_container(launch: Launch, inside: Mapping[str, Container]) -> Launch:
-    # A server of the job may be on a node that has no rank.
-    given = inside.get(launch.node) or next((replace(other, gpus=False) for other in inside.values()), None)
-    return contained.wrapped(launch, given) if given else launch
 
 
 def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedWindow]:
@@ -269,7 +250,7 @@ def _escalations(choice: Choice, source: Source, topology: Topology) -> Iterator
 
 def _requirements(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> tuple[Requirement, ...]:
     needed = dict.fromkeys(_of_parts(experiment, topology, jobs))
-    if topology.kind == "inventory":
+    if topology.kind != "local":
         hosts = dict.fromkeys(requirement.node for requirement in needed)
         needed |= dict.fromkeys(inventory_testbed.requirements(topology, hosts))
     return tuple(needed)
@@ -279,7 +260,7 @@ def _of_parts(experiment: Experiment, topology: Topology, jobs: Sequence[Planned
     for planned in jobs:
         module = registry.workload(planned.workload)
         inside = {launch.node: launch.container for launch in planned.launches if launch.container is not None}
-        needed = module.requirements(planned.config, planned.job, _seen(topology, inside))
+        needed = module.requirements(planned.config, planned.job, contained.topology_of(topology, inside))
         yield from contained.requirements(needed, inside, by=planned.workload)
     for window in experiment.all_windows():
         for choice in window.traffic:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.parts.launch import Launch
 from orchestrator.store import records
@@ -60,6 +61,11 @@ def plan_data(plan: RunPlan) -> dict[str, Any]:
         ],
         "requirements": [dataclasses.asdict(requirement) for requirement in plan.requirements],
     }
+
+
+def variables_data(variables: Iterable[Variable]) -> dict[str, Any]:
+    """Variables as JSON data, by name."""
+    return {one.name: {"value": one.value, "type": one.type, "origin": one.origin} for one in variables}
 
 
 def _launches(launches: Iterable[Launch]) -> list[dict[str, Any]]:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.core import alike, layout
 from orchestrator.core.units import bytes_text, duration_text, rate_text
+from orchestrator.core.where import text_of
+from orchestrator.experiment.documents import Variable
 from orchestrator.experiment.plan import PlannedJob, PlannedSource, PlannedWindow, RunPlan
 from orchestrator.parts.launch import Change, Container, Launch
 from orchestrator.parts.topology import Topology
@@ -53,6 +55,12 @@ def plan_text(runs: Sequence[RunPlan], *, verbose: bool = False, width: int | No
     return "\n".join(text.lines)
 
 
+def variables_text(variables: Sequence[Variable], *, width: int | None = None) -> str:
+    """The variables of the files that a plan was made from, each with its value; empty where there are none."""
+    told = [f"{one.name} = {text_of(one.value)}" + (" (--set)" if one.origin == "--set" else "") for one in variables]
+    return layout.hanging(f"variables: {', '.join(told)}", width, indent="", rest=_STEP * 2) + "\n" if told else ""
+
+
 def _testbed(text: _Text, run: RunPlan, count: int) -> None:
     topology = run.topology
     scale = topology.scale
@@ -66,7 +74,10 @@ def _testbed(text: _Text, run: RunPlan, count: int) -> None:
 
 def _hosts(topology: Topology) -> str:
     """Every host with its address, as two ranges where both are numbered on side by side."""
-    names, addresses = [host.name for host in topology.hosts], [host.address for host in topology.hosts]
+    names = [host.name for host in topology.hosts]
+    if topology.rails > 1:
+        return ", ".join(f"{host.name} ({', '.join(host.addresses)})" for host in topology.hosts)
+    addresses = [host.address for host in topology.hosts]
     spans = [alike.names(names), alike.names(addresses)]
     if spans == [f"{names[0]}..{names[-1]}", f"{addresses[0]}..{addresses[-1]}"]:
         return f"{spans[0]} ({spans[1]})"

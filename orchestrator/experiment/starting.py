@@ -37,6 +37,14 @@ KINDS: Mapping[str, Start] = MappingProxyType(
             "a sweep that is measured every night and compared with a baseline, with systemd units and a crontab",
             ("orch plan nightly.yaml", "orch sweep nightly.yaml --new", "orch baseline set main nightly"),
         ),
+        "slurm": Start(
+            "an experiment on the nodes of a Slurm allocation",
+            (
+                "orch plan exp.yaml --local",
+                "orch run exp.yaml --local",
+                "orch run exp.yaml --sbatch --nodes 4 --time 10",
+            ),
+        ),
         "study": Start(
             "sweeps whose results stand beside what a paper printed",
             ("orch study salamy --file study.yaml --what", "orch study salamy --file study.yaml --quick --local"),

@@ -11,7 +11,7 @@ from pydantic import Field
 from orchestrator.core import playbooks
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import Duration, Model
-from orchestrator.experiment import config, documents, sweepfile
+from orchestrator.experiment import config, documents, filevars, includes, sweepfile
 from orchestrator.experiment.experiment import Name
 from orchestrator.experiment.sweepfile import NO_TIMES, Definition
 
@@ -119,7 +119,7 @@ def find(name: str) -> Path:
 
 def read(path: Path) -> StudyFile:
     """A study file by itself, without its sweeps."""
-    return config.validate(documents.load(path, needs=NEEDS), StudyFile)
+    return config.validate(filevars.filled(includes.load(path, needs=NEEDS))[0], StudyFile)
 
 
 def load(
@@ -134,12 +134,12 @@ def load(
 
     `compute_s` are compute times by model, for points whose compute is emulated and that have no time of their own.
     """
-    document = documents.load(path, needs=NEEDS)
+    document, overrides = filevars.filled(includes.load(path, needs=NEEDS), overrides)
     file = config.validate(document, StudyFile)
     version = "quick" if quick else "full"
     found = tuple(
         sweepfile.load(
-            config.named_by(document, (version, number), [path.parent]), overrides, local=local, compute_s=compute_s
+            config.named_by(document, (version, number), document.folders), overrides, local=local, compute_s=compute_s
         )
         for number in range(len(document.value((version,))))
     )
@@ -148,7 +148,7 @@ def load(
         raise ConfigError(f"{path}: two sweeps of one name; accepted: {', '.join(names)}, each once")
     covers, takes_s = (file.covers.quick, file.takes.quick) if quick else (file.covers.full, file.takes.full)
     name = f"{file.name}-quick" if quick else file.name
-    calibration = None if file.calibrate is None else _calibration(document, file.calibrate, path, overrides, found)
+    calibration = None if file.calibrate is None else _calibration(document, file.calibrate, overrides, found)
     return Study(
         name=name, paper=file.paper, covers=" ".join(covers.split()), takes_s=takes_s, sweeps=found,
         calibration=calibration,
@@ -158,7 +158,6 @@ def load(
 def _calibration(
     document: documents.Document,
     asked: Calibrate,
-    path: Path,
     overrides: Sequence[str],
     sweeps: Sequence[Definition],
 ) -> Calibration | None:
@@ -168,6 +167,6 @@ def _calibration(
     if not wanted:
         return None
     return Calibration(
-        experiment=config.named_by(document, ("calibrate", "experiment"), [path.parent]),
+        experiment=config.named_by(document, ("calibrate", "experiment"), document.folders),
         overrides=tuple(option for option in overrides if option.startswith(OF_ALL)), iteration_s=wanted,
     )  # fmt: skip

@@ -10,16 +10,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field, model_validator
 
 from orchestrator.core import secret_looks, units, where
 from orchestrator.core.errors import ConfigError, shortened
 from orchestrator.core.units import Mistake, Model
-from orchestrator.experiment import config, documents, fitting, matrix, plan
+from orchestrator.experiment import config, documents, filevars, fitting, includes, matrix
 from orchestrator.experiment.axis import Axis
-from orchestrator.experiment.documents import Document, Keys
+from orchestrator.experiment.documents import Document, Keys, Variable
 from orchestrator.experiment.experiment import Experiment, Name, on_this_machine
+from orchestrator.experiment.resolved import resolved_data
 
 NEEDS = "name, experiment and axes"
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
@@ -99,6 +99,7 @@ class Definition:
     points: tuple[Point, ...]
     repetitions: int
     digest: str
+    variables: tuple[Variable, ...] = ()  # whose values are in the points
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -129,7 +130,7 @@ def _is_load(path: str) -> bool:
 def is_sweep(path: Path) -> bool:
     """Whether a file is a sweep's and not an experiment's; what cannot be read is left to who reads it in earnest."""
     try:
-        data = documents.load(path, needs=NEEDS).data
+        data = includes.load(path, needs=NEEDS).data
     except ConfigError:
         return False
     return "experiment" in data and "workload" not in data
@@ -144,11 +145,14 @@ def load(
 
     ConfigError tells every mistake of the file, or all of the first point that has any.
     """
-    document = documents.load(path, needs=NEEDS)
+    document = includes.load(path, needs=NEEDS)
     if "experiment" not in document.data and "testbed" in document.data:
         raise ConfigError(f"{path}: is an experiment, not a sweep", hint="name it under `experiment` of a sweep file")
+    _refuse_nested(document)
+    document, overrides = filevars.filled(document, overrides)
     file = config.validate(document, SweepFile)
-    base, folders = _base(document, file, path)
+    base, folders = _base(document, file)
+    base, overrides = filevars.filled(base, overrides)
     base = replace(base, data={**base.data, "name": file.name})
     base = documents.with_overrides(base, overrides)
     points = tuple(
@@ -168,12 +172,15 @@ def load(
         _refuse_windows(points, path)
     repetitions = file.repetitions or points[0].experiment.repetitions
     points = tuple(_once(point) for point in points)
-    return Definition(file=file, points=points, repetitions=repetitions, digest=_digest(file, points, repetitions))
+    return Definition(
+        file=file, points=points, repetitions=repetitions, digest=_digest(file, points, repetitions),
+        variables=base.variables,
+    )  # fmt: skip
 
 
 def _once(point: Point) -> Point:
     experiment = point.experiment.model_copy(update={"repetitions": 1})
-    return replace(point, experiment=experiment, resolved=plan.resolved_data(experiment))
+    return replace(point, experiment=experiment, resolved=resolved_data(experiment))
 
 
 def label(values: Mapping[str, Any]) -> str:
@@ -181,23 +188,29 @@ def label(values: Mapping[str, Any]) -> str:
     return ", ".join(secret_looks.masked(f"{path}={where.text_of(value)}") for path, value in values.items())
 
 
-def _base(document: Document, file: SweepFile, path: Path) -> tuple[Document, list[Path]]:
+def _refuse_nested(document: Document) -> None:
+    """An experiment that stands in a sweep has the includes and variables of that file."""
+    named = document.data.get("experiment")
+    for key in (includes.KEY, filevars.KEY):
+        if isinstance(named, dict) and key in named:
+            where = f"{document.place(('experiment', key))}: experiment.{key}"
+            raise ConfigError(f"{where}: is a file's; accepted: {key} at the top of the sweep, or an experiment file")
+
+
+def _base(document: Document, file: SweepFile) -> tuple[Document, Sequence[Path]]:
     """The experiment of a sweep, and the folders of the files that it is written in."""
     named = file.experiment
     if isinstance(named, str):
-        found = config.named_by(document, ("experiment",), [path.parent])
-        return documents.load(found, needs=config.EXPERIMENT_NEEDS), [found.parent, path.parent]
+        found = includes.load(
+            config.named_by(document, ("experiment",), document.folders), needs=config.EXPERIMENT_NEEDS
+        )
+        return replace(found, variables=document.variables), tuple(dict.fromkeys([*found.folders, *document.folders]))
     if not isinstance(named, dict):
         raise ConfigError(
             f"{document.place(('experiment',))}: experiment: holds {documents.kind_text(named)}; accepted: the path of "
             "an experiment file, or what would stand in one"
         )
-    return replace(document, data=named, root=_below(document.root, "experiment")), [path.parent]
-
-
-def _below(root: yaml.Node | None, key: str) -> yaml.Node | None:
-    pairs = root.value if isinstance(root, yaml.MappingNode) else []
-    return next((value for name, value in pairs if name.value == key), None)
+    return document.below("experiment"), document.folders
 
 
 def _point(
@@ -224,10 +237,9 @@ def _point(
             fitted = units.duration_text(compute_s[given["model"]])
             document = documents.with_value(document, ("workload", kind, "compute_time"), fitted, origin="calibration")
     experiment, document = config.experiment_of(document, folders)
-    if local:
-        experiment = on_this_machine(experiment)
+    experiment = on_this_machine(experiment) if local else config.with_allocation(experiment)
     fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
-    resolved = plan.resolved_data(experiment)
+    resolved = resolved_data(experiment)
     told = {
         axis: name if name is not values[axis] else matrix.value_at(resolved, ways[axis], name)
         for axis, name in names.items()

@@ -1,4 +1,4 @@
-"""Which testbed an experiment names: hosts of this machine, or those of an inventory. Nobody else asks which."""
+"""Which testbed an experiment names: hosts of this machine, of an inventory, or of an allocation. Nobody else asks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from orchestrator.core.errors import TestbedError
 from orchestrator.experiment.experiment import TestbedChoice
 from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
 from orchestrator.testbed import inventory, netns
 from orchestrator.testbed.inventory import InventoryTestbed
+from orchestrator.testbed.local_spec import Containers
 from orchestrator.testbed.local_testbed import NAMESPACES, LocalTestbed
 from orchestrator.testbed.netns import NetnsTestbed
-from orchestrator.testbed.netns_setup import Containers
+from orchestrator.testbed.slurm import job
+from orchestrator.testbed.slurm import spec as slurm
+from orchestrator.testbed.slurm.testbed import SlurmTestbed
 
 LOCAL_RETRY_S = 1.0
 REMOTE_RETRY_S = 10.0  # each try starts an agent on every host
@@ -37,10 +41,23 @@ def place(choice: TestbedChoice) -> Place:
     if choice.local is not None:
         spec = local_spec(choice.local)
         return Place(topology=netns.topology(spec), made=partial(NetnsTestbed, spec), retry_s=LOCAL_RETRY_S)
+    if choice.slurm is not None:
+        return _allocated(choice.slurm)
     if choice.inventory is None:
-        raise AssertionError("the model lets one of both through")
+        raise AssertionError("the model lets one of them through")
     hosts = choice.inventory
     return Place(topology=inventory.topology(hosts), made=lambda _run: InventoryTestbed(hosts), retry_s=REMOTE_RETRY_S)
+
+
+def _allocated(spec: slurm.SlurmSpec) -> Place:
+    """The hosts of an allocation, of which everything has been learned by now."""
+    allocation = spec.allocation
+    if allocation is None:
+        raise TestbedError("this is not inside an allocation of Slurm", hint=job.OUTSIDE)
+    return Place(
+        topology=slurm.topology(spec, allocation), made=lambda _run: SlurmTestbed(spec, allocation),
+        retry_s=REMOTE_RETRY_S,
+    )  # fmt: skip
 
 
 def local_spec(local: LocalTestbed) -> netns.LocalSpec:
@@ -48,6 +65,8 @@ def local_spec(local: LocalTestbed) -> netns.LocalSpec:
     return netns.LocalSpec(
         hosts=local.names,
         rates={name: local.rate_of(name) for name in local.names},
+        rails=local.rails,
+        ip=local.ip,
         scale=local.scale,
         mtu=local.mtu,
         offloads=local.offloads,

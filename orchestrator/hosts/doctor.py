@@ -17,6 +17,7 @@ from orchestrator.experiment import beforehand, capacity, loading, plan, testbed
 from orchestrator.experiment.experiment import Experiment, on_this_machine
 from orchestrator.experiment.plan import RunPlan
 from orchestrator.hosts import taken
+from orchestrator.parts import registry
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
@@ -49,7 +50,9 @@ class Answer:
 
 
 def examine(target: str | None, *, local: bool) -> int:
-    """Print what is there and what is missing; 0 when nothing is."""
+    """Print what is there and what is missing; 0 when nothing is. Parts that cannot be used are warned of."""
+    for broken in registry.unusable():
+        print(f"warning  the {broken}\n         remedy: another version of that package, or none")
     if target is None:
         return _this_machine()
     found = loading.inventory_or_experiment(Path(target))
@@ -109,12 +112,13 @@ def usual(topology: Topology) -> tuple[Requirement, ...]:
             Requirement(node=host.name, kind="privilege", what=what, remedy=RIGHTS, needed_by=by)
             for what, by in (("CAP_NET_RAW of tcpdump", "captures"), ("CAP_NET_ADMIN", "conditions"))
         ]
-        wanted.append(
+        wanted += [
             Requirement(
-                node=host.name, kind="device", what=host.device, needed_by="the data plane",
+                node=host.name, kind="device", what=device, needed_by="the data plane",
                 remedy="correct `data.device` in the inventory",
             )
-        )  # fmt: skip
+            for device in host.devices
+        ]  # fmt: skip
     return (*wanted, *inventory_requirements(topology, [host.name for host in topology.hosts]))
 
 
@@ -152,7 +156,7 @@ def _hosts(
             print(f"{host}: {error.message}\n    remedy: {error.hint}")
         if answer.warning:
             print(f"{host}: warning: {answer.warning}")
-    if run is not None and topology.kind == "inventory":
+    if run is not None and topology.kind != "local":
         bad += _room(run, {host: answer.machine for host, answer in results.items() if answer.machine is not None})
     return Exit.FAILED if bad else Exit.OK
 
@@ -206,7 +210,7 @@ def _answer(
     client: AgentClient, topology: Topology, requirements: Sequence[Requirement], talks: Mapping[str, Sequence[str]],
     deadline: Deadline,
 ) -> Answer:  # fmt: skip
-    warning = _warning(client, deadline) if topology.kind == "inventory" else ""
+    warning = _warning(client, deadline) if topology.kind != "local" else ""
     storage = images.storage(topology, requirements)
     findings = tuple(client.check(requirements, deadline, storage=storage))
     able = all(finding.found for finding in findings if finding.requirement.what == "ip")

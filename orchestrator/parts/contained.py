@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from orchestrator.core import packages
 from orchestrator.parts.launch import Container, Launch, Requirement
 from orchestrator.parts.topology import Topology
 
@@ -16,15 +17,25 @@ _EXECUTE = b'exec "$@"\n'  # in the place of an image's entry point, which enroo
 _IN_IMAGES = ("program", "module")
 
 
-def wrapped(launch: Launch, container: Container) -> Launch:
-    """A launch in a container; its folder is the container's, too."""
+def wrapped(launch: Launch, containers: Mapping[str, Container]) -> Launch:
+    """A launch in the container of its node, whose folder is the container's, too; as it is where there are none.
+
+    A server of a job may be on a node that has no rank, and so no container of its own: it gets one without GPUs.
+    """
+    other = next((replace(one, gpus=False) for one in containers.values()), None)
+    container = containers.get(launch.node, other)
+    if container is None:
+        return launch
     script = {_COMMAND_SCRIPT: _EXECUTE} if container.runtime == "enroot" else {}
     files = {**launch.files, _PROGRAM: _AGENTS / _PROGRAM, **script}
     return replace(launch, container=container, files=files)
 
 
-def topology_of(topology: Topology, container: Container) -> Topology:
+def topology_of(topology: Topology, containers: Mapping[str, Container]) -> Topology:
     """The testbed as who plans launches for the image sees it: its Python is on every node, this machine's is not."""
+    container = next(iter(containers.values()), None)
+    if container is None:
+        return topology
     nodes = tuple(replace(node, python=container.python) for node in topology.nodes)
     return replace(topology, nodes=nodes, image=container.image)
 
@@ -32,8 +43,9 @@ def topology_of(topology: Topology, container: Container) -> Topology:
 def requirements(needed: Iterable[Requirement], containers: dict[str, Container], *, by: str) -> Iterator[Requirement]:
     """What launches need whose nodes have these containers: the image, and in it programs and modules."""
     for node, container in containers.items():
-        told = "see docs/images.md for what a host needs"
-        yield Requirement(node=node, kind="program", what=_client(container), remedy=told, needed_by=by)
+        client = _client(container)
+        remedy = packages.remedy(client) if client in packages.NAMES else f"install {client} on {node}"
+        yield Requirement(node=node, kind="program", what=client, remedy=remedy, needed_by=by)
         yield Requirement(
             node=node, kind="image", what=container.image, container=container, remedy=_remedy(container), needed_by=by
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+PRIVILEGES = ("root", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_NET_RAW of tcpdump", "CAP_SYS_NICE")  # that parts ask for
 Role = Literal["collector", "traffic", "rank", "condition"]
 
 

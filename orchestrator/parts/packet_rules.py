@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
-from orchestrator.parts import named_hosts, offload_change
+from orchestrator.parts import named_hosts, offload_change, rails
 from orchestrator.parts.launch import Change, Count, Requirement, Sign
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import Topology
@@ -31,7 +31,7 @@ class PacketRule:
 
     kind: str
     host: str  # which receives them
-    where: str  # "nic" or "switch-port"
+    where: rails.Where
     share: float
     match: str  # of nftables, before the share is taken; every packet when empty
     verdict: str  # of nftables
@@ -56,14 +56,18 @@ def problems(rule: PacketRule, topology: Topology) -> list[Problem]:
 
 def requirements(rule: PacketRule, topology: Topology) -> list[Requirement]:
     """Nft at the place, ethtool and the right to change devices on every host."""
-    node, device = _place(rule, topology)
+    places = rails.ends(rule.host, rule.where, topology)
+    node = places[0][0]
     by = f"condition {rule.kind}"
     needed = [need for host in topology.hosts for need in offload_change.requirements(host.name, by)]
     if rule.share == 0:
         return needed
     found = [
         Requirement(node=node, kind="program", what="nft", remedy=packages.remedy("nft"), needed_by=by),
-        Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by),
+        *(
+            Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by)
+            for _, device in places
+        ),
     ]
     if topology.node(node).kind == "switch":
         found.append(Requirement(node=node, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by))
@@ -71,17 +75,13 @@ def requirements(rule: PacketRule, topology: Topology) -> list[Requirement]:
 
 
 def changes(rule: PacketRule, topology: Topology) -> list[Change]:
-    """Offloads that make one packet of many off on every host, then the rule; a share of 0 is none."""
-    node, device = _place(rule, topology)
-    switched = [offload_change.off(rule.kind, host.name, host.device) for host in topology.hosts]
+    """Offloads that make one packet of many off on every host, then the rule at each rail; a share of 0 is none."""
+    switched = [offload_change.off(rule.kind, host.name, device) for host in topology.hosts for device in host.devices]
     if rule.share == 0:
         return switched
-    return [*switched, _rule(rule, node, device, [host.address for host in topology.hosts])]
-
-
-def _place(rule: PacketRule, topology: Topology) -> tuple[str, str]:
-    link = topology.link(rule.host)
-    return (link.switch, link.switch_port) if rule.where == "switch-port" else (link.host, link.device)
+    addresses = [address for host in topology.hosts for address in host.addresses]
+    places = rails.ends(rule.host, rule.where, topology)
+    return [*switched, *(_rule(rule, node, device, addresses) for node, device in places)]
 
 
 def _rule(rule: PacketRule, node: str, device: str, addresses: Sequence[str]) -> Change:

@@ -41,15 +41,26 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """Cross traffic asked for from one host to another: layer-2 bits a second (no FCS, no preamble), unscaled.
+    """Cross traffic asked for from one host to another over a rail: layer-2 bits a second (no FCS, no preamble).
 
-    `over_s`: the least time over which its mean is the rate.
+    Unscaled. `over_s`: the least time over which its mean is the rate.
     """
 
     src: str
     dst: str
     rate: float
     over_s: float = 1.0
+    rail: int = 0
+
+    @property
+    def end(self) -> str:
+        """Where it arrives, for people: the host, and the rail where it is not the first."""
+        return end_name(self.dst, self.rail)
+
+
+def end_name(host: str, rail: int) -> str:
+    """A host's end of a rail: "h1", "h1 rail 1"."""
+    return f"{host} rail {rail}" if rail else host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""Finds the parts: every module of a part folder that has a NAME and a Config is a key that a YAML file may use."""
+"""Finds the parts: every module of a part folder that has a NAME and a Config is a key that a YAML file may use.
+
+So is every part that another package offers by an entry point (`outside`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
+from orchestrator.parts import outside
+from orchestrator.parts.outside import Unusable
 from orchestrator.parts.protocols import Collector, Condition, Part, Traffic, Workload
 
 Kind = Literal["workload", "traffic", "collector", "condition"]
@@ -26,6 +31,20 @@ FOLDERS: Mapping[Kind, str] = MappingProxyType(
 @cache
 def parts_of(kind: Kind) -> Mapping[str, Part]:
     """The parts of a kind by their names in YAML, in alphabetical order."""
+    own = own_parts(kind)
+    others = cast("dict[str, Part]", outside.offered(kind, own)[0])
+    return MappingProxyType(dict(sorted({**own, **others}.items())))
+
+
+@cache
+def unusable() -> tuple[Unusable, ...]:
+    """The parts that other packages offer and that cannot be used."""
+    return tuple(one for kind in FOLDERS for one in outside.offered(kind, own_parts(kind))[1])
+
+
+@cache
+def own_parts(kind: Kind) -> Mapping[str, Part]:
+    """Those of this project."""
     folder = importlib.import_module(FOLDERS[kind])
     modules = (
         importlib.import_module(f"{FOLDERS[kind]}.{entry.name}")
@@ -33,7 +52,7 @@ def parts_of(kind: Kind) -> Mapping[str, Part]:
         if not entry.ispkg
     )
     parts = {module.NAME: cast("Part", module) for module in modules if hasattr(module, "NAME")}
-    return MappingProxyType(dict(sorted(parts.items())))
+    return MappingProxyType(parts)
 
 
 def workload(name: str) -> Workload:
@@ -53,6 +72,9 @@ def condition(name: str) -> Condition:
 
 
 def by_label(label: str) -> Any:
-    """The part that `label` ("traffic.iperf", as in a manifest) names."""
+    """The part that `label` ("traffic.iperf", as in a manifest) names; LookupError where it is not installed."""
     kind, _, name = label.partition(".")
-    return parts_of(cast("Kind", kind))[name]
+    found = parts_of(cast("Kind", kind)).get(name)
+    if found is None:
+        raise LookupError(f"no {kind} {name} is installed; the manifest's `versions` name the packages that had parts")
+    return found

@@ -31,7 +31,7 @@ def ports(topology: Topology, hosts: Sequence[str] | None) -> dict[str, tuple[st
 
     A switch's devices are the switch ends of its links.
     """
-    chosen: dict[str, tuple[str, ...]] = {host.name: (host.device,) for host in topology.hosts}
+    chosen: dict[str, tuple[str, ...]] = {host.name: host.devices for host in topology.hosts}
     for link in topology.links:
         if link.switch_port:
             chosen[link.switch] = (*chosen.get(link.switch, ()), link.switch_port)
@@ -65,15 +65,20 @@ def interval_problems(option: str, every_s: float) -> list[Problem]:
     return [Problem(at=(option,), message=f"cannot sample every {duration_text(every_s)}", accepted=accepted)]
 
 
-def sampler_launch(name: str, node: Node, arguments: Sequence[str], *, required: bool) -> Launch:
-    """A sampler of the source `name` on a node; its arguments are those of that source."""
-    source = f"{name}_source"
+def sampler_launch(
+    name: str, node: Node, arguments: Sequence[str], *, required: bool, source: Path | None = None
+) -> Launch:
+    """A sampler on a node for the collector `name`; `arguments` are those of its source.
+
+    `source` is the module that says what is sampled (orchestrator/agents/sampler.py says how), by default that of ours.
+    """
+    source = source or AGENTS / f"{name}_source.py"
     return Launch(
         name=f"{name}.{node.name}",
         node=node.name,
         role="collector",
-        argv=(node.python, "-I", "-S", "-B", "sampler.py", source, *arguments),
-        files={"sampler.py": AGENTS / "sampler.py", f"{source}.py": AGENTS / f"{source}.py"},
+        argv=(node.python, "-I", "-S", "-B", "sampler.py", source.stem, *arguments),
+        files={"sampler.py": AGENTS / "sampler.py", source.name: source},
         ready=Line(pattern="^sampling$"),
         stop=Stop(signals=((signal.SIGTERM, 5.0),), ok=(0,)),
         required=required,

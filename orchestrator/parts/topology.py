@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from orchestrator.core.units import rate_text
@@ -15,21 +16,64 @@ ETHERNET_BYTES = 14  # of a frame's header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rail:
+    """A host's end of one network of the data plane: a device, and its address (IPv4 or IPv6) with its prefix.
+
+    Rails of the same number are in the same network on every host; different ones need not reach each other. `rdma` is
+    the RDMA device behind the network device, with its port ("mlx5_0:1"), where the file says so.
+    """
+
+    device: str = ""
+    address: str = ""
+    prefix: int = 24
+    rdma: str = ""
+
+    @property
+    def network(self) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+        return ipaddress.ip_interface(f"{self.address}/{self.prefix}").network
+
+
+_NOWHERE = Rail()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A host, or a switch that can run an agent.
 
-    `address` and `device` are those of the data plane; a switch has neither (its ports are the links' switch ends).
+    `rails` are its ends of the data plane; a switch has none (its ports are the links' switch ends).
     """
 
     name: str
     kind: Literal["host", "switch"] = "host"
-    address: str = ""
-    prefix: int = 24
-    device: str = ""
+    rails: tuple[Rail, ...] = ()
     python: str = "python3"
     gpus: int = 0
     slots: int = 1  # ranks of a workload that names no hosts
     work: str = WORK  # absolute folder on the node under which a run makes its own; {uid} is the user's there
+
+    @property
+    def first(self) -> Rail:
+        """Where a program takes one address alone, such as that of a rendezvous; an empty one of a switch."""
+        return self.rails[0] if self.rails else _NOWHERE
+
+    @property
+    def address(self) -> str:
+        """The address of the first rail; empty of a switch."""
+        return self.first.address
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(rail.address for rail in self.rails if rail.address)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(rail.device for rail in self.rails if rail.device)
+
+    @property
+    def rdma(self) -> tuple[str, ...]:
+        """The RDMA devices of its rails; none where one is not known."""
+        known = tuple(rail.rdma for rail in self.rails)
+        return known if all(known) else ()
 
     def folder(self, run: str) -> str:
         """A run's folder on this node, by a name that no other node's has where nodes share a file system."""
@@ -55,16 +99,18 @@ class Topology:
     """The testbed as the plan sees it.
 
     `scale` divides every rate and size (never a duration): a `rate` of 25e9 at scale 100 is set up as 250e6.
-    Hosts of a local testbed may be containers: of `runtime`, and of an `image` that is not ours.
+    Hosts of a local testbed may be containers: of `runtime`, and of an `image` that is not ours. `rights` are those of
+    `parts.launch.PRIVILEGES` that every host grants; None where that is not known before the hosts are asked.
     """
 
-    kind: Literal["local", "inventory"]
+    kind: Literal["local", "inventory", "slurm"]
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
     scale: int = 1
     mtu: int = 1500
     runtime: str = ""
     image: str = ""
+    rights: tuple[str, ...] | None = None
 
     @property
     def shares_files(self) -> bool:
@@ -92,31 +138,64 @@ class Topology:
                 return node
         raise KeyError(name)
 
-    def link(self, host: str) -> Link:
-        for link in self.links:
-            if link.host == host:
+    @property
+    def rails(self) -> int:
+        """How many rails every host has."""
+        return max((len(host.rails) for host in self.hosts), default=0)
+
+    @property
+    def ip(self) -> Literal[4, 6]:
+        """The version of IP of the data plane, the same on all of it."""
+        return 6 if any(":" in host.address for host in self.hosts) else 4
+
+    @property
+    def tcp_header_bytes(self) -> int:
+        """Of a full segment of TCP on the data plane, without that of Ethernet."""
+        return TCP_HEADER_BYTES[self.ip]
+
+    @property
+    def wire_per_payload(self) -> float:
+        """Layer-2 bytes on the wire for a byte of TCP payload in full segments (timestamps on, no FCS)."""
+        return (self.mtu + WIRE_HEADER_BYTES) / (self.mtu - self.tcp_header_bytes)
+
+    def on_wire(self, counted: float, packets: float) -> float:
+        """Layer-2 bytes of the frames of TCP that a device counted: more than it says where it counts them joined."""
+        payload = counted - packets * (WIRE_HEADER_BYTES + self.tcp_header_bytes)
+        return max(counted, payload * self.wire_per_payload)
+
+    def link(self, host: str, rail: int = 0) -> Link:
+        """The link of a host's rail."""
+        for link in (link for link in self.links if link.host == host):
+            if rail == 0:
                 return link
+            rail -= 1
         raise KeyError(host)
 
-    def carries_bps(self, host: str) -> float:
-        """What the link of a host carries, in the unit of loads: layer-2 bit/s, unscaled, to a whole Mbit/s.
+    def links_of(self, host: str) -> tuple[Link, ...]:
+        """The links of all of a host's rails, in their order."""
+        return tuple(link for link in self.links if link.host == host)
+
+    def rail_of(self, node: str, device: str) -> int:
+        """The number of the rail that a device of a host, or a port of a switch, is an end of; KeyError if of none."""
+        for link in self.links:
+            if (node, device) in ((link.host, link.device), (link.switch, link.switch_port)):
+                return self.links_of(link.host).index(link)
+        raise KeyError(f"{node}:{device}")
+
+    def carries_bps(self, host: str, rail: int = 0) -> float:
+        """What the link of a host's rail carries, in the unit of loads: layer-2 bit/s, unscaled, to a whole Mbit/s.
 
         The rate of a real link counts what stands between frames; the buckets of a local testbed count frames.
         """
-        rate = self.link(host).rate
+        rate = self.link(host, rail).rate
         return rate if self.kind == "local" else carried_bps(rate, mtu=self.mtu) // 1e6 * 1e6
 
-    def carries_text(self, hosts: Sequence[str]) -> str:
+    def carries_text(self, hosts: Sequence[str], rail: int = 0) -> str:
         """The same of these hosts' links together for people, with its cause where it is less than their rates."""
-        rate, carried = sum(self.link(host).rate for host in hosts), sum(map(self.carries_bps, hosts))
+        rate = sum(self.link(host, rail).rate for host in hosts)
+        carried = sum(self.carries_bps(host, rail) for host in hosts)
         why = f" (layer 2, which is what {rate_text(rate)} carry at an MTU of {self.mtu})" if carried < rate else ""
         return rate_text(carried) + why
-
-    @property
-    def network(self) -> str:
-        """The smallest data-plane network, in CIDR notation, that the first host's own prefix gives."""
-        first = self.hosts[0]
-        return str(ipaddress.ip_interface(f"{first.address}/{first.prefix}").network)
 
 
 def carried_bps(rate: float, *, mtu: int) -> float:
@@ -170,9 +249,9 @@ KNOWN_PORTS = (
 )
 
 WIRE_HEADER_BYTES = 14  # Ethernet without FCS and preamble: what a capture, a qdisc and the kernel's counters see
-TCP_IPV4_HEADER_BYTES = 52  # 20 + 20 + 12 of timestamps
+TCP_HEADER_BYTES = MappingProxyType({4: 20 + 20 + 12, 6: 40 + 20 + 12})  # of IP, TCP and timestamps, by version of IP
 
 
-def wire_per_payload(mtu: int) -> float:
-    """Layer-2 bytes on the wire for a byte of TCP payload in full segments (IPv4, timestamps on, no FCS)."""
-    return (mtu + WIRE_HEADER_BYTES) / (mtu - TCP_IPV4_HEADER_BYTES)
+def in_url(address: str) -> str:
+    """An address as it stands before a port: one of IPv6 in brackets (RFC 3986, section 3.2.2)."""
+    return f"[{address}]" if ":" in address else address

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.core.errors import StoreError
-from orchestrator.parts.topology import Topology, wire_per_payload
+from orchestrator.parts.topology import Topology
 from orchestrator.predict.network_costs import Costs, Network, Quantity, assumed
 from workloads.common import between
 from workloads.common.between import Pairs
@@ -37,7 +37,7 @@ class Timed:
 
 def usual(topology: Topology) -> Costs:
     """Inputs of a testbed on which nothing was measured: wide intervals, and what they rest on."""
-    headers = wire_per_payload(topology.mtu) + _ACKNOWLEDGED
+    headers = topology.wire_per_payload + _ACKNOWLEDGED
     link = assumed(headers, low=headers - _ACKNOWLEDGED, high=1.25 * headers, source="headers and acknowledgements")
     if topology.kind == "local":
         return Costs(

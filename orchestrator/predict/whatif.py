@@ -172,9 +172,9 @@ def with_link(experiment: Experiment, text: str) -> Experiment:
     testbed = experiment.testbed
     if testbed.local is not None:
         local = testbed.local.model_copy(update={"link": rate, "links": {}})
-        return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=local, inventory=None)})
+        return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=local)})
     if testbed.inventory is None:
         raise AssertionError("the model lets one of both through")
     hosts = {name: host.model_copy(update={"link": None}) for name, host in testbed.inventory.hosts.items()}
     inventory = testbed.inventory.model_copy(update={"link": rate, "hosts": hosts})
-    return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=None, inventory=inventory)})
+    return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(inventory=inventory)})

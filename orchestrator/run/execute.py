@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
-from orchestrator.core import console, exitcodes, lock
-from orchestrator.core.deadline import Deadline
+from orchestrator.core import console, exitcodes
 from orchestrator.core.errors import ConfigError, Interrupted, LockedError, last_lines
 from orchestrator.core.exitcodes import Exit
-from orchestrator.core.interrupts import Interrupts
-from orchestrator.core.units import Duration, Mistake
+from orchestrator.core.units import Duration
 from orchestrator.experiment import beforehand, describe, loading, plan, testbeds
 from orchestrator.experiment.experiment import Experiment
-from orchestrator.run import phases, runner, session
+from orchestrator.run import runner
 from orchestrator.run.observers.observing import Observer
 from orchestrator.run.observers.progress import Progress
 from orchestrator.store import front_page
 from orchestrator.store.records import OfSweep
-from orchestrator.testbed.local_testbed import LocalTestbed
-from orchestrator.testbed.netns import NetnsTestbed
 
 T = TypeVar("T")
 
@@ -130,7 +124,7 @@ def run_planned(
             observer=observer,
         )
 
-    outcome = _patiently(attempt, wait_s=wait_s, retry_s=testbeds.place(experiment.testbed).retry_s, progress=progress)
+    outcome = patiently(attempt, wait_s=wait_s, retry_s=testbeds.place(experiment.testbed).retry_s, progress=progress)
     refresh_front_page(results, progress)
     return outcome
 
@@ -147,7 +141,7 @@ def refresh_front_page(results: Path, progress: Progress) -> None:
             progress.say(f"  no front page: {last_lines(done.stderr)}")
 
 
-def _patiently(attempt: Callable[[], T], *, wait_s: float, retry_s: float, progress: Progress) -> T:
+def patiently(attempt: Callable[[], T], *, wait_s: float, retry_s: float, progress: Progress) -> T:
     """Try again while somebody else holds the testbed, for so long."""
     give_up = time.monotonic() + wait_s
     told = False
@@ -197,39 +191,3 @@ def patience(text: str | None) -> float:
         return float(TypeAdapter(Duration).validate_python(text))
     except ValidationError as error:
         raise ConfigError(f"--wait {text}: {error.errors()[0]['ctx']['error']}") from None
-
-
-def hold_testbed(asked: Mapping[str, Any], *, wait: str | None) -> Exit:
-    """Keep a local testbed, as an experiment would ask for it, up until Ctrl-C and say how to reach its hosts."""
-    wait_s = patience(wait)
-    try:
-        local = LocalTestbed.model_validate(dict(asked))
-    except ValidationError as error:
-        raise ConfigError("\n".join(dict.fromkeys(map(_option_told, error.errors())))) from None
-    _patiently(lambda: _hold(local), wait_s=wait_s, retry_s=testbeds.LOCAL_RETRY_S, progress=Progress())
-    return Exit.OK
-
-
-def _option_told(item: ErrorDetails) -> str:
-    """A mistake of the testbed's model as one of the option that the value came from."""
-    mistake = item.get("ctx", {}).get("error")
-    at = item["loc"] or (mistake.at if isinstance(mistake, Mistake) else ())
-    return f"--{at[0]}: {item['msg'].removeprefix('Value error, ')}"
-
-
-def _hold(local: LocalTestbed) -> None:
-    run_id = f"testbed-{time.time_ns()}"
-    testbed = NetnsTestbed(testbeds.local_spec(local), run_id)
-    with Interrupts(), lock.machine(lock.local_testbed(), session.holder(run_id)):
-        try:
-            folder = testbed.ssh_proxy().folder  # it goes when this process does, or when the next one comes
-            testbed.open(folder / "nodes", Deadline.after(phases.OPEN_S))
-            for host in testbed.topology.hosts:
-                print(f"{host.name}  {host.address}  ssh -F {folder}/ssh_config {host.name}")
-            print("up; Ctrl-C puts it down", flush=True)
-            while True:
-                signal.pause()
-        except Interrupted:
-            return
-        finally:
-            testbed.close()

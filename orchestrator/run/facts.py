@@ -41,17 +41,23 @@ def commands(node: Node) -> Mapping[str, tuple[str, ...]]:
     common: dict[str, tuple[str, ...]] = {
         "addresses": ("ip", "-j", "address", "show"),
         "routes": ("ip", "-j", "route", "show", "table", "main"),
+        "routes6": ("ip", "-6", "-j", "route", "show", "table", "main"),
+        "rules": ("ip", "-j", "rule", "show"),
         "qdiscs": ("tc", "-j", "qdisc", "show"),
     }
     if node.kind == "host":
         common |= {
             "tcpdump": ("tcpdump", "--version"),
             "iperf3": ("iperf3", "--version"),
-            "driver": ("ethtool", "-i", node.device),
-            "offloads": ("ethtool", "-k", node.device),
             "clock": ("chronyc", "-c", "tracking"),
             "ptp": ("pmc", "-u", "-b", "0", "GET CURRENT_DATA_SET"),
         }
+        for device in node.devices:  # of rails after the first one under names of their own
+            of_rail = "" if device == node.devices[0] else f" {device}"
+            common |= {
+                f"driver{of_rail}": ("ethtool", "-i", device),
+                f"offloads{of_rail}": ("ethtool", "-k", device),
+            }
     if node.gpus:
         common["gpus"] = ("nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,temperature.gpu", "--format=csv")
     return common

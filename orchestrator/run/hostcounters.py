@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from orchestrator.core.deadline import Deadline
@@ -16,18 +17,19 @@ _SNMP = "/proc/net/snmp"
 
 
 def sample(session: Session) -> dict[str, HostSample]:
-    """One sample of every host that has a data-plane device; those that cannot say are left out."""
+    """One sample of every host that has data-plane devices, of all of them together; who cannot say is left out."""
     topology = session.testbed.topology
-    devices = {host.name: host.device for host in topology.hosts if host.device}
+    devices = {host.name: host.devices for host in topology.hosts if host.devices}
 
     def ask(client: AgentClient) -> HostSample | None:
-        folder = f"/sys/class/net/{devices[client.node.name]}/statistics"
-        paths = [f"{folder}/{name}" for name in _DEVICE]
-        found = client.read([*paths, _SNMP], Deadline.after(READ_S))
-        texts = [found.texts[path] for path in paths]
-        if any(text is None for text in texts):
+        mine = devices[client.node.name]
+        paths = {name: [f"/sys/class/net/{device}/statistics/{name}" for device in mine] for name in _DEVICE}
+        found = client.read([*itertools.chain(*paths.values()), _SNMP], Deadline.after(READ_S))
+        if any(found.texts[path] is None for path in itertools.chain(*paths.values())):
             return None
-        received, sent, received_dropped, sent_dropped = (int(text or 0) for text in texts)
+        received, sent, received_dropped, sent_dropped = (
+            sum(int(found.texts[path] or 0) for path in paths[name]) for name in _DEVICE
+        )
         return HostSample(
             node=client.node.name,
             wall_ns=found.wall_ns,
@@ -35,7 +37,7 @@ def sample(session: Session) -> dict[str, HostSample]:
             sent_bytes=sent,
             received_dropped=received_dropped,
             sent_dropped=sent_dropped,
-            queue_dropped=_queue_dropped(client, devices[client.node.name]),
+            queue_dropped=sum(_queue_dropped(client, device) for device in mine),
             retransmits=retransmits(found.texts[_SNMP] or ""),
         )
 

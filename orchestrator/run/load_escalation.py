@@ -39,7 +39,7 @@ class LoadEscalation:
         """The receivers of sources that can be escalated further."""
         sources = zip(self.window.sources, self.steps, strict=True)
         return frozenset(
-            demand.dst for source, step in sources if step < len(source.escalations) for demand in source.demands
+            demand.end for source, step in sources if step < len(source.escalations) for demand in source.demands
         )
 
     def escalated(self, short: Collection[str]) -> LoadEscalation | None:
@@ -90,4 +90,4 @@ def preflight_of(window: PlannedWindow) -> str:
 
 
 def _reaches(source: PlannedSource, receivers: Collection[str]) -> bool:
-    return any(demand.dst in receivers for demand in source.demands)
+    return any(demand.end in receivers for demand in source.demands)

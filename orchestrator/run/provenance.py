@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestrator.core import secret_looks
 from orchestrator.experiment.plan import PlannedJob, RunPlan
 from orchestrator.experiment.plandata import launch_record
+from orchestrator.parts import outside
 from orchestrator.store.records import Git, Job, Manifest, OfSweep, Rank, Validity
 from orchestrator.store.rundir import controller
 
@@ -71,14 +72,14 @@ def _text(value: object) -> str | None:
 
 
 def versions() -> dict[str, str | None]:
-    """Of this controller: Python, the kernel, and the packages that matter."""
+    """Of this controller: Python, the kernel, the packages that matter, and those that offer parts."""
     found: dict[str, str | None] = {"python": platform.python_version(), "kernel": platform.release()}
     for package in PACKAGES:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             found[package] = None
-    return found
+    return {**found, **outside.packages()}
 
 
 def git_state(folder: Path) -> Git | None:

@@ -9,7 +9,6 @@ from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
 from orchestrator.parts.protocols import Demand
-from orchestrator.parts.topology import TCP_IPV4_HEADER_BYTES, WIRE_HEADER_BYTES, wire_per_payload
 from orchestrator.run.session import Session
 
 STEADY_OVER_S = 1.0
@@ -17,30 +16,24 @@ READ_S = 10.0
 _Sample = tuple[int, int, int]  # instant in nanoseconds of the host's clock, bytes, packets
 
 
-def on_wire(counted: float, packets: float, mtu: int) -> float:
-    """Layer-2 bytes of the frames of TCP that a device counted: more than it says where it counts them joined."""
-    payload = counted - packets * (WIRE_HEADER_BYTES + TCP_IPV4_HEADER_BYTES)
-    return max(counted, payload * wire_per_payload(mtu))
-
-
 class Receivers:
-    """The NIC counters of the hosts that are to receive cross traffic."""
+    """The NIC counters of where cross traffic is to arrive, by the name of each end: a host, or a rail of it."""
 
     def __init__(self, session: Session, demands: Sequence[Demand]) -> None:
         self._session = session
         self.wanted: dict[str, float] = {}
-        topology = session.testbed.topology
+        self._topology = topology = session.testbed.topology
         for demand in demands:
-            self.wanted[demand.dst] = self.wanted.get(demand.dst, 0.0) + demand.rate / topology.scale
+            self.wanted[demand.end] = self.wanted.get(demand.end, 0.0) + demand.rate / topology.scale
+        self._ends = {demand.end: (demand.dst, topology.node(demand.dst).rails[demand.rail]) for demand in demands}
         self.over_s = max([STEADY_OVER_S, *(demand.over_s for demand in demands)])
-        self._mtu = topology.mtu
-        self._samples: dict[str, deque[_Sample]] = {host: deque() for host in self.wanted}
+        self._samples: dict[str, deque[_Sample]] = {end: deque() for end in self.wanted}
 
     def sample(self) -> None:
         """Read every receiver's counters once, all at the same time."""
         taken = fanout.each(self.wanted, self._read, deadline=Deadline.after(READ_S), what="reading counters")
-        for host, sample in taken.items():
-            samples = self._samples[host]
+        for end, sample in taken.items():
+            samples = self._samples[end]
             samples.append(sample)
             while samples[-1][0] - samples[0][0] > (self.over_s + STEADY_OVER_S / 2) * 1e9 and len(samples) > 2:
                 samples.popleft()
@@ -48,16 +41,17 @@ class Receivers:
     def rates(self) -> dict[str, float | None]:
         """Bits a second over about the last `over_s` seconds, scaled; None before they have passed."""
         rates: dict[str, float | None] = {}
-        for host, samples in self._samples.items():
+        for end, samples in self._samples.items():
             span_ns = samples[-1][0] - samples[0][0] if samples else 0
-            rates[host] = None
+            rates[end] = None
             if span_ns >= self.over_s * 1e9:
                 counted, packets = (samples[-1][figure] - samples[0][figure] for figure in (1, 2))
-                rates[host] = on_wire(counted, packets, self._mtu) * 8e9 / span_ns
+                rates[end] = self._topology.on_wire(counted, packets) * 8e9 / span_ns
         return rates
 
-    def _read(self, host: str) -> _Sample:
-        folder = f"/sys/class/net/{self._session.testbed.topology.node(host).device}/statistics"
+    def _read(self, end: str) -> _Sample:
+        host, rail = self._ends[end]
+        folder = f"/sys/class/net/{rail.device}/statistics"
         paths = [f"{folder}/{counter}" for counter in ("rx_bytes", "rx_packets")]
         reading = self._session.clients[host].read(paths, Deadline.after(READ_S))
         counted, packets = (reading.texts[path] for path in paths)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
 from orchestrator.experiment.plan import RunPlan
-from orchestrator.parts.topology import Node, Topology
+from orchestrator.parts.topology import Node, Rail, Topology
 from orchestrator.remote.agent_client import AgentClient
 
 _FAILED = re.compile(r"^Command failed .*:(\d+)$", re.MULTILINE)
@@ -55,9 +55,17 @@ def wrong(
 
 
 def question(node: Node, others: Sequence[Node]) -> tuple[tuple[str, ...], bytes]:
-    """A command, and its standard input, that asks the kernel of a node for its routes to others."""
-    lines = "".join(f"route get {other.address} from {node.address}\n" for other in others)
+    """A command, and its standard input, that asks the kernel of a node for its routes to others.
+
+    They are those of packets with each rail's own address as their source, to the others' ends of the same rail.
+    """
+    lines = "".join(f"route get {there.address} from {here.address}\n" for here, _, there in _ways(node, others))
     return ("ip", "-oneline", "-force", "-batch", "-"), lines.encode()
+
+
+def _ways(node: Node, others: Sequence[Node]) -> list[tuple[Rail, Node, Rail]]:
+    """A node's end of each rail, and each other node with its end there."""
+    return [(here, other, there) for other in others for here, there in zip(node.rails, other.rails, strict=True)]
 
 
 def verdict(node: Node, others: Sequence[Node], stdout: str, stderr: str) -> list[TestbedError]:
@@ -65,24 +73,33 @@ def verdict(node: Node, others: Sequence[Node], stdout: str, stderr: str) -> lis
     failed = {int(line) - 1 for line in _FAILED.findall(stderr)}
     answers = iter(stdout.splitlines())
     errors = []
-    for place, other in enumerate(others):
+    for place, (here, other, there) in enumerate(_ways(node, others)):
         if place in failed:
             errors.append(
                 TestbedError(
-                    f"no route from {node.address} to {other.address} ({other.name})",
+                    f"no route from {here.address} to {there.address} ({other.name})",
                     node=node.name,
-                    hint=f"bring up {node.device} with its address and a route to {other.address}",
+                    hint=f"bring up {here.device} with its address and a route to {there.address}",
                 )
             )
             continue
         answer = next(answers, "")
         device = _DEVICE.search(answer)
-        if device is None or device[1] != node.device:
+        if device is None or device[1] != here.device:
             errors.append(
                 TestbedError(
-                    f"traffic to {other.address} ({other.name}) would not leave by {node.device}: {answer.strip()}",
+                    f"traffic to {there.address} ({other.name}) would not leave by {here.device}: {answer.strip()}",
                     node=node.name,
-                    hint=f"correct data.device, or add a route to {other.address} by {node.device}",
+                    hint=f"correct data.device, or {_remedy(node, here, there)}",
                 )
             )
     return errors
+
+
+def _remedy(node: Node, here: Rail, there: Rail) -> str:
+    """A route by destination; where several rails may share a network, one by source (a table of the rail's own)."""
+    if len(node.rails) == 1:
+        return f"add a route to {there.address} by {here.device}"
+    table = 100 + node.rails.index(here)
+    route = f"ip route add {here.network} dev {here.device} src {here.address} table {table}"
+    return f"have packets from {here.address} leave by it: {route}; ip rule add from {here.address} table {table}"

@@ -37,7 +37,11 @@ def unjudged(plan: RunPlan, measured: Sequence[Window]) -> tuple[window_records.
 def _window(plan: RunPlan, planned: PlannedWindow, measured: Window) -> window_records.Window:
     loads = [
         window_records.Load(
-            source=source.name, src=demand.src, dst=demand.dst, requested_bps=demand.rate / plan.topology.scale
+            source=source.name,
+            src=demand.src,
+            dst=demand.dst,
+            rail=demand.rail,
+            requested_bps=demand.rate / plan.topology.scale,
         )
         for source in planned.sources
         for demand in source.demands

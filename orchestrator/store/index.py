@@ -19,14 +19,13 @@ from pathlib import Path
 
 from orchestrator.core.errors import StoreError
 from orchestrator.store import manifest as manifests
+from orchestrator.store.compact.catalogue import Stamp
 from orchestrator.store.records import Summary
 from orchestrator.store.rundir import MANIFEST, PARTIAL, Listed
 
 FILE = ".index.json"
 FORMAT = 3
 READERS = 8  # a store on a network answers several at once
-
-Stamp = tuple[int, int, int]  # of a manifest: when it was changed (ns), its bytes and its inode
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def entries(results: Path) -> list[Listed]:
 def listing(results: Path) -> Listing:
     """Every run of the store, with the brief form of its manifest."""
     known = _read(results)
-    found = dict(_stamps(results))
+    found = dict(stamps(results))
     stale = [path for path, stamp in found.items() if path not in known or known[path].stamp != stamp]
     with ThreadPoolExecutor(READERS) as pool:
         fresh = dict(zip(stale, pool.map(lambda path: _brief(results / path, found[path]), stale), strict=True))
@@ -80,7 +79,7 @@ def _brief(folder: Path, stamp: Stamp) -> Kept:
         return Kept(stamp, None, error.message)
 
 
-def _stamps(results: Path) -> Iterator[tuple[str, Stamp]]:
+def stamps(results: Path) -> Iterator[tuple[str, Stamp]]:
     """Every folder with a manifest, from the store's folder, and what tells its manifest from another one."""
     for experiment in _folders(results):
         for run in _folders(results / experiment):

@@ -7,7 +7,7 @@ and field.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,11 +29,38 @@ class Renamed:
     path: tuple[str, ...]
     name: str
 
+    def bring_up(self, found: Any) -> None:
+        *above, old = self.path
+        for holder in _holders(found, above):
+            if old in holder:
+                holder[self.name] = holder.pop(old)
 
-RENAMED = (
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Fields of what stands at `path` up to a format: later they are those of the first record of a list, `name`.
+
+    `least` are the fields of which one must say something: without, there was no such record.
+    """
+
+    until: int
+    path: tuple[str, ...]
+    fields: tuple[str, ...]
+    least: tuple[str, ...]
+    name: str
+
+    def bring_up(self, found: Any) -> None:
+        for holder in _holders(found, self.path):
+            first = {field: holder.pop(field) for field in self.fields if field in holder}
+            if any(first.get(field) for field in self.least):
+                holder[self.name] = [first]
+
+
+CHANGED: tuple[Renamed | Gathered, ...] = (
     Renamed(1, ("windows", "*", "processors", "*", "kept_share"), "others_wait_share"),
     Renamed(2, ("windows", "*", "window"), "name"),
     Renamed(2, ("sweep", "points", "*", "fresh"), "recheck"),
+    Gathered(3, ("topology", "nodes", "*"), ("address", "prefix", "device"), ("address", "device"), "rails"),
 )
 
 S = TypeVar("S", bound=Summary)
@@ -48,6 +75,11 @@ def load(path: Path) -> Manifest:
 def summary(path: Path) -> Summary:
     """The same, as far as listings need it: quicker, and what else the file says is not looked at."""
     return _checked(path, Summary)
+
+
+def brief(data: bytes) -> Summary:
+    """A manifest in brief from JSON that `encoded` made of one; ValueError, with the field, where it is none."""
+    return decoded_as_now(data, Summary, FORMAT, CHANGED)
 
 
 def save(path: Path, manifest: Manifest) -> None:
@@ -66,20 +98,25 @@ def encoded(value: object, *, indent: int = 0) -> bytes:
     return msgspec.json.format(plain, indent=indent) if indent else plain
 
 
+def raw(value: object) -> msgspec.Raw:
+    """The same as a part of other records that is read only where it is needed."""
+    return msgspec.Raw(encoded(value))
+
+
 def decoded(data: bytes, kind: type[T]) -> T:
     """Records from JSON; ValueError, with the field, where they are none."""
     return msgspec.json.decode(data, type=kind)
 
 
-def decoded_as_now(data: bytes, kind: type[T], newest: int, renamed: Sequence[Renamed]) -> T:
-    """The same where an older format called fields otherwise; what is written again is of the `newest` format."""
+def decoded_as_now(data: bytes, kind: type[T], newest: int, changed: Sequence[Renamed | Gathered]) -> T:
+    """The same where fields of an older format stood elsewhere; what is written again is of the `newest` format."""
     version = _format(data)
     if version == newest or not isinstance(version, int):
         return decoded(data, kind)
     found = msgspec.json.decode(data)
-    for field in renamed:
-        if version <= field.until:
-            _rename(found, field.path, field.name)
+    for change in changed:
+        if version <= change.until:
+            change.bring_up(found)
     return msgspec.convert({**found, "format": newest}, kind)
 
 
@@ -95,7 +132,7 @@ def _checked(path: Path, kind: type[S]) -> S:
             hint="use the version of orch that made it, or a later one",
         )
     try:
-        found = decoded_as_now(data, kind, FORMAT, RENAMED)
+        found = decoded_as_now(data, kind, FORMAT, CHANGED)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path}: {_explained(error)}", hint=_DAMAGED) from None
     return found
@@ -115,16 +152,18 @@ def _format(data: bytes) -> object:
         return FORMAT
 
 
-def _rename(value: Any, path: Sequence[str], name: str) -> None:
+def _holders(value: Any, path: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Each object at a path of keys ("*": every key or entry); what is no such thing is left to the decoder."""
+    if not path:
+        if isinstance(value, dict):
+            yield value
+        return
     key, *below = path
     if key == "*":
         for entry in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-            _rename(entry, below, name)
+            yield from _holders(entry, below)
     elif isinstance(value, dict) and key in value:
-        if below:
-            _rename(value[key], below, name)
-        else:
-            value[name] = value.pop(key)
+        yield from _holders(value[key], below)
 
 
 def _explained(error: Exception) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.parts.schema.column import Column, Table
+from orchestrator.parts.topology import Rail
 from orchestrator.store.rundir import Listed, entry_at
 from orchestrator.store.window_records import WindowSummary
 
@@ -75,11 +76,12 @@ WINDOWS = Table(
     },
 )
 HOSTS = Table(
-    "a host or switch of a run",
+    "a host or switch of a run, and each rail of a host",
     {
         "run": Column("string", "id of the run"),
         "host": Column("string", "its name"),
         "kind": Column("string", "host or switch"),
+        "rail": Column("int64", "number of the rail, from 0"),
         "address": Column("string", "address in the data plane; empty for a switch"),
         "device": Column("string", "network device of the data plane"),
     },
@@ -160,10 +162,14 @@ def _window(entry: Listed, window: WindowSummary) -> list[dict[str, Any]]:
 
 
 def hosts_table(entries: Sequence[Listed]) -> pa.Table:
-    """A row a node of each run's testbed, which only the whole manifest has."""
+    """A row a rail of each node of each run's testbed, which only the whole manifest has; a switch has one row."""
     rows = [
-        {"run": entry.run, "host": node.name, "kind": node.kind, "address": node.address, "device": node.device}
+        {
+            "run": entry.run, "host": node.name, "kind": node.kind, "rail": number, "address": rail.address,
+            "device": rail.device,
+        }
         for entry in filter(None, (entry_at(one.path) for one in entries))
         for node in entry.manifest.topology.nodes
-    ]
+        for number, rail in enumerate(node.rails or (Rail(),))
+    ]  # fmt: skip
     return arrow_table(rows, HOSTS)

@@ -22,7 +22,7 @@ from orchestrator.store.bounded import Count, Real, Whole
 from orchestrator.store.host_records import Clock, Hits, Image, Kernels
 from orchestrator.store.window_records import Window, WindowSummary
 
-FORMAT = 3  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
+FORMAT = 4  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
 
 Outcome = Literal["running", "completed", "failed", "interrupted", "lost"]
 
@@ -120,6 +120,7 @@ class Validity:
     clock: Real = 0.001
     drift: Real | str | None = None
     processor: Real | str | None = None
+    congestion: Literal["warn", "invalid"] | None = None
     launch_late: Real | None = None
 
 

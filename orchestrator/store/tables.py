@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # What the controller works out for a run as a whole; every other table holds what launches brought home.
-OF_THE_RUN = frozenset({"windows", "loads", "generated", "training", "variation", "one_way"})
+OF_THE_RUN = frozenset({"windows", "loads", "generated", "training", "variation", "one_way", "rails", "congestion"})
 # Of the columns' names, kept in the metadata of each file as `orch.tables`; a file without it is of version 1. Readers
 # and queries see the names of today, whatever the version of a file.
 VERSION = 2
@@ -70,12 +70,28 @@ def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
     try:
         if pq.read_schema(path).names == expected.names:
             return pq.read_table(path, partitioning=None, filters=where)
-        with pq.ParquetFile(path) as file:
-            groups = (_current(file.read_row_group(group), expected) for group in range(file.num_row_groups))
-            kept = (rows if where is None else rows.filter(where) for rows in groups)
-            return pa.concat_tables([expected.empty_table(), *kept])
     except (pa.ArrowException, OSError) as error:
-        raise StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?") from error
+        raise _unreadable(path, error) from error
+    kept = (rows if where is None else rows.filter(where) for rows in groups(folder, name))
+    return pa.concat_tables([expected.empty_table(), *kept])
+
+
+def groups(folder: Path, name: str) -> Iterator[pa.Table]:
+    """The row groups of a table's file in the columns of today, one after the other; StoreError for a damaged file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path, expected = folder / f"{name}.parquet", schema(name)
+    try:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                yield _current(file.read_row_group(group), expected)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> StoreError:
+    return StoreError(f"cannot read {path}: {error}", hint="was the results folder copied whole?")
 
 
 def _current(rows: pa.Table, expected: pa.Schema) -> pa.Table:

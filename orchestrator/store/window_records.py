@@ -20,11 +20,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Cross traffic of a source from one host to another in a window."""
+    """Cross traffic of a source from one host to another over a rail in a window."""
 
     source: str
     src: str
     dst: str
+    rail: Whole = 0
     requested_bps: Real
     achieved_bps: Real | None = None
 

@@ -9,6 +9,7 @@ from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.units import duration_text
 from orchestrator.experiment import loading, plan
 from orchestrator.experiment.experiment import Experiment
+from orchestrator.experiment.resolved import resolved_data
 from orchestrator.experiment.studyfile import Calibration
 from orchestrator.run import execute
 from orchestrator.run.observers.progress import Progress
@@ -70,7 +71,7 @@ def _scale(experiment: Experiment) -> int:
 def _experiment(calibration: Calibration, model: str, compute_s: float, times: int) -> Experiment:
     """The calibration's experiment with a model and its compute time, at so many times its scale."""
     base, _ = loading.checked(calibration.experiment, calibration.overrides, local=False)
-    kinds = list(plan.resolved_data(base).get("workload") or ())
+    kinds = list(resolved_data(base).get("workload") or ())
     if len(kinds) != 1 or base.traffic or base.windows:
         raise ConfigError(f"{calibration.experiment}: accepted: one workload and one window, without cross traffic")
     (kind,) = kinds

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from orchestrator.core import safepath
 from orchestrator.core.errors import StoreError
-from orchestrator.experiment import loading, plan
+from orchestrator.experiment import loading
+from orchestrator.experiment.resolved import resolved_data
 from orchestrator.experiment.studyfile import Calibration
 from orchestrator.study.compute_fit import Fitted
 
@@ -33,7 +34,7 @@ def machine() -> dict[str, str | int]:
 def path_of(calibration: Calibration) -> Path:
     """Where the times of this machine and this experiment lie; another scale is another experiment."""
     experiment, _ = loading.checked(calibration.experiment, calibration.overrides, local=False)
-    asked = {"machine": machine(), "experiment": plan.resolved_data(experiment)}
+    asked = {"machine": machine(), "experiment": resolved_data(experiment)}
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
     return cache / "orch" / "calibration" / f"{digest}.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.core import layout, where
-from orchestrator.experiment import describe
+from orchestrator.experiment import describe, plandata, plantext
 from orchestrator.experiment.sweepfile import Definition
 from orchestrator.store import sweeps
 from orchestrator.store.bounded import known
@@ -70,7 +70,9 @@ def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate
     file = definition.file
     measurements = sum(len(batch.windows) for batch in found)
     rechecks = sum(key[2] for batch in found for key in batch.windows.values())
+    told = plantext.variables_text(definition.variables)
     lines = [
+        *told.splitlines(),
         f"sweep {file.name}: {len(definition.points)} points, {_times(definition.repetitions)} each"
         + (f", and {rechecks} again in fresh runs" if file.recheck else ""),
         f"  {measurements} measurements in {len(found)} runs ({file.mode} mode, {file.order} order, seed {file.seed}); "
@@ -98,6 +100,7 @@ def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate
     return {
         "sweep": definition.file.name,
         "definition": definition.digest,
+        "variables": plandata.variables_data(definition.variables),
         "points": [{"point": point.point, "values": point.values} for point in definition.points],
         "repetitions": definition.repetitions,
         "runs": [{"repetition": batch.repetition, "windows": _points_data(batch)} for batch in found],

@@ -13,7 +13,7 @@ from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, TestbedError
 from orchestrator.testbed import host_image, runtimes
-from orchestrator.testbed.netns_setup import WORK, Containers
+from orchestrator.testbed.local_spec import WORK, Containers
 from orchestrator.testbed.private_folder import PrivateFolder
 from orchestrator.testbed.runtimes import LABEL, Runtime
 from orchestrator.testbed.tree import digest

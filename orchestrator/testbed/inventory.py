@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from orchestrator.core import packages
 from orchestrator.core.deadline import Deadline
@@ -16,63 +15,25 @@ from orchestrator.core.units import Mistake, Model, Rate
 from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Channel
-from orchestrator.parts.topology import WORK, Link, Node, Topology
+from orchestrator.parts.topology import WORK, Link, Node, Rail, Topology
+from orchestrator.testbed.spellings import (
+    Absolute,
+    Device,
+    Jump,
+    Name,
+    RdmaDevice,
+    SshHost,
+    SshUser,
+    interface,
+    program,
+)
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")  # longer ones would find no room in names of sockets
-_DEVICE = re.compile(r"[^\s/]{1,15}\Z")
-# What a shell gives a meaning to has no place in them: a ProxyCommand is a line for a shell with host and user in it.
-_HOST = re.compile(r"[\w:\[][\w.:%\[\]-]*\Z")
-_USER = re.compile(r"\w[\w.@+-]*\Z")
-_JUMP = re.compile(r"(?:\w[\w.@+-]*@)?[\w:\[][\w.:%\[\]-]*(?:,(?:\w[\w.@+-]*@)?[\w:\[][\w.:%\[\]-]*)*\Z")
-
-
-def _matching(pattern: re.Pattern[str], what: str, accepted: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if not pattern.match(value):
-            raise Mistake(f"not {what}", accepted=accepted)
-        return value
-
-    return AfterValidator(check)
+MOST_RAILS = 16
 
 
-def _interface(value: str) -> str:
-    try:
-        interface = ipaddress.IPv4Interface(value)
-    except ValueError:
-        raise Mistake("not an IPv4 address", accepted="one with its prefix, such as 10.0.0.1/24") from None
-    if "/" not in value:
-        raise Mistake(f"{value!r} needs its prefix", accepted=f"such as {value}/24")
-    return str(interface)
-
-
-def _absolute(value: str) -> str:
-    if not PurePosixPath(value).is_absolute() or len(PurePosixPath(value).parts) < 3:
-        raise Mistake("not a folder of its own", accepted="an absolute path such as /var/tmp/orch-{uid}")
-    return value
-
-
-def _program(value: str) -> str:
-    if not PurePosixPath(value).is_absolute():
-        raise Mistake("not a program's path", accepted="true, false, or a path such as /usr/local/sbin/orch-agent")
-    return value
-
-
-Name = Annotated[str, _matching(_NAME, "a name", "at most 63 letters, digits, '.', '-' and '_'")]
-Device = Annotated[str, _matching(_DEVICE, "a network device's name", "one such as ens1f0")]
-SshHost = Annotated[
-    str,
-    _matching(
-        _HOST,
-        "a host name",
-        "a name, an address or an alias of the SSH configuration, of letters, digits and . - _ : % [ ]",
-    ),
-]
-SshUser = Annotated[
-    str, _matching(_USER, "a user's name", "letters, digits, '.', '-', '_', '+' and '@', not '-' at its beginning")
-]
-Jump = Annotated[
-    str, _matching(_JUMP, "hosts to jump through", "[USER@]HOST[:PORT], several with commas between, as for ssh -J")
-]
+def _listed(value: Any) -> Any:
+    """One rail need not stand in a list."""
+    return (value,) if isinstance(value, (dict, Data)) else value
 
 
 class Reach(Model):
@@ -96,27 +57,33 @@ class Reach(Model):
     python: str | None = Field(default=None, min_length=1)
     """Python interpreter on the host, 3.8 or later: a name or a path; python3 when left out."""
 
-    work: Annotated[str, AfterValidator(_absolute)] | None = None
+    work: Absolute | None = None
     """Absolute folder on the host under which runs make theirs, each user another; `{uid}` in it is the user's number
     there. /var/tmp/orch-{uid} when left out."""
 
     gpus: int | None = Field(default=None, ge=0)
     """GPUs of the host; 0 when left out."""
 
-    sudo: bool | Annotated[str, AfterValidator(_program)] | None = None
+    sudo: bool | Annotated[str, AfterValidator(program)] | None = None
     """How captures and changed links get the rights that they need. true: the user may run python with `sudo -n`, and
     the agent is root; a path: the user may run that program so, such as /usr/local/sbin/orch-agent, which starts the
     agent as the user with two of root's rights. False when left out."""
 
 
 class Data(Model):
-    """A host's end of the data plane."""
+    """A host's end of the data plane, or of one rail of it."""
 
-    address: Annotated[str, AfterValidator(_interface)]
-    """IPv4 address and prefix in the network that is measured, such as 10.0.0.1/24."""
+    address: Annotated[str, AfterValidator(interface)]
+    """Address and prefix in the network that is measured, such as 10.0.0.1/24 or fd00::1/64."""
 
     device: Device
     """Network device that carries it."""
+
+    rdma: RdmaDevice | None = None
+    """The RDMA device behind it, such as mlx5_0 or mlx5_0:1; nccl then uses those of the rails and no others."""
+
+
+_ONE_OR_SEVERAL = BeforeValidator(_listed, json_schema_input_type=Data | tuple[Data, ...])
 
 
 class Host(Reach):
@@ -125,8 +92,9 @@ class Host(Reach):
     ssh: SshHost
     """Host name, address or alias at which its SSH server answers: best on a network that is not measured."""
 
-    data: Data
-    """Its end of the data plane."""
+    data: Annotated[tuple[Data, ...], Field(min_length=1, max_length=MOST_RAILS), _ONE_OR_SEVERAL]
+    """Its end of the data plane; of a host with several NICs a list of them, one a rail, in the same order on every
+    host: those of the same place must reach each other."""
 
     link: Rate | None = None
     """Rate of its link, when it differs from the others'."""
@@ -166,19 +134,40 @@ class Inventory(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Inventory:
-        owners: dict[str, str] = {}
-        for name, host in self.hosts.items():
-            address = host.data.address.partition("/")[0]
-            if address in owners:
-                told = f"hosts {owners[address]} and {name} have the same data address {address}"
-                raise Mistake(told, accepted="an address of its own", at=("hosts", name, "data", "address"))
-            owners[address] = name
+        self._check_addresses()
+        self._check_rails()
         for name in self.switch.ports if self.switch else ():
             if name not in self.hosts:
                 raise Mistake(
                     named_hosts.absent(name), accepted=named_hosts.one_of(self.hosts), at=("switch", "ports", name)
                 )
         return self
+
+    def _check_addresses(self) -> None:
+        """An address belongs to one rail of one host."""
+        owners: dict[str, str] = {}
+        for name, host in self.hosts.items():
+            for rail in host.data:
+                address = rail.address.partition("/")[0]
+                if address in owners:
+                    told = f"hosts {owners[address]} and {name} have the same data address {address}"
+                    raise Mistake(told, accepted="an address of its own", at=("hosts", name, "data", "address"))
+                owners[address] = name
+
+    def _check_rails(self) -> None:
+        """Every host has as many rails, each by a device of its own, and all addresses are of one version of IP."""
+        first, *_ = self.hosts
+        count, version = len(self.hosts[first].data), ipaddress.ip_interface(self.hosts[first].data[0].address).version
+        for name, host in self.hosts.items():
+            at = ("hosts", name, "data")
+            if len(host.data) != count:
+                told = f"{name} has {len(host.data)} rails and {first} has {count}"
+                raise Mistake(told, accepted="as many on every host, in the same order", at=at)
+            if len({rail.device for rail in host.data}) < count:
+                raise Mistake(f"rails of {name} share a device", accepted="a device a rail", at=at)
+            if any(ipaddress.ip_interface(rail.address).version != version for rail in host.data):
+                told = f"addresses of {first} are of IPv{version}, and one of {name} is not"
+                raise Mistake(told, accepted="one version of IP on all rails of all hosts", at=at)
 
     def value(self, host: str, key: str, otherwise: Any = None) -> Any:
         """A `Reach` value of a host: its own, else the common one, else `otherwise`."""
@@ -195,28 +184,30 @@ def requirements(topology: Topology, names: Iterable[str]) -> Iterator[Requireme
     """
     by = "the data plane"
     for name in names:
-        device = topology.node(name).device
-        speed = round(topology.link(name).rate / 1e6)
         yield Requirement(node=name, kind="program", what="ip", remedy=packages.remedy("ip"), needed_by=by)
-        remedy = f"sudo ip link set dev {device} up; where it is up, see its cable and the port behind it"
-        yield Requirement(node=name, kind="link", what=device, remedy=remedy, needed_by=by)
-        remedy = f"correct `mtu` in the testbed file, or: sudo ip link set dev {device} mtu {topology.mtu}"
-        yield Requirement(node=name, kind="mtu", what=f"{topology.mtu} on {device}", remedy=remedy, needed_by=by)
-        remedy = f"correct the `link` of {name} in the testbed file"
-        yield Requirement(node=name, kind="speed", what=f"{speed} Mbit/s on {device}", remedy=remedy, needed_by=by)
+        for device in topology.node(name).devices:
+            yield from _device_requirements(topology, name, device)
+
+
+def _device_requirements(topology: Topology, name: str, device: str) -> Iterator[Requirement]:
+    by = "the data plane"
+    speed = round(topology.link(name, topology.rail_of(name, device)).rate / 1e6)
+    remedy = f"sudo ip link set dev {device} up; where it is up, see its cable and the port behind it"
+    yield Requirement(node=name, kind="link", what=device, remedy=remedy, needed_by=by)
+    remedy = f"correct `mtu` in the testbed file, or: sudo ip link set dev {device} mtu {topology.mtu}"
+    yield Requirement(node=name, kind="mtu", what=f"{topology.mtu} on {device}", remedy=remedy, needed_by=by)
+    remedy = f"correct the `link` of {name} in the testbed file"
+    yield Requirement(node=name, kind="speed", what=f"{speed} Mbit/s on {device}", remedy=remedy, needed_by=by)
 
 
 def topology(inventory: Inventory) -> Topology:
     """The testbed as the plan sees it; the switch has a name but no port, as no agent runs on it."""
     nodes = []
     for name, host in inventory.hosts.items():
-        data = ipaddress.IPv4Interface(host.data.address)
         nodes.append(
             Node(
                 name=name,
-                address=str(data.ip),
-                prefix=data.network.prefixlen,
-                device=host.data.device,
+                rails=tuple(map(rail_of, host.data)),
                 python=inventory.value(name, "python", "python3"),
                 gpus=inventory.value(name, "gpus", 0),
                 slots=host.slots,
@@ -225,10 +216,20 @@ def topology(inventory: Inventory) -> Topology:
         )
     switch = inventory.switch.name if inventory.switch else ""
     links = tuple(
-        Link(host=name, device=host.data.device, switch=switch, rate=host.link or inventory.link)
+        Link(host=name, device=rail.device, switch=switch, rate=host.link or inventory.link)
         for name, host in inventory.hosts.items()
+        for rail in host.data
     )
     return Topology(kind="inventory", nodes=tuple(nodes), links=links, mtu=inventory.mtu)
+
+
+def rail_of(data: Data) -> Rail:
+    """The rail that a file describes; an RDMA device without a port is its first."""
+    interface = ipaddress.ip_interface(data.address)
+    rdma = data.rdma if data.rdma is None or ":" in data.rdma else f"{data.rdma}:1"
+    return Rail(
+        device=data.device, address=str(interface.ip), prefix=interface.network.prefixlen, rdma=rdma or ""
+    )  # fmt: skip
 
 
 class InventoryTestbed:

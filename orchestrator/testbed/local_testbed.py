@@ -63,6 +63,10 @@ class LocalTestbed(Model):
     """Capacity of both ends of every host's link."""
     links: dict[HostName, Rate] = Field(default_factory=dict)
     """Capacity of single hosts' links where it differs."""
+    rails: int = Field(default=1, ge=1, le=8)
+    """How many links each host has, each of that capacity and on a switch of its own, as hosts with several NICs."""
+    ip: Literal[4, 6] = 4
+    """Version of IP of the data plane."""
     scale: int = Field(default=1, ge=1, le=1_000_000)
     """Divides every rate and size of the experiment; durations stay."""
     mtu: int = Field(default=1500, ge=1280, le=9000)

@@ -19,9 +19,10 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, TestbedError
 from orchestrator.testbed import netns_needs, runtimes
 from orchestrator.testbed.containers import ContainerHosts
+from orchestrator.testbed.local_spec import LocalSpec, topology
 from orchestrator.testbed.local_testbed import NAMESPACES
 from orchestrator.testbed.netns_needs import requirements_problems
-from orchestrator.testbed.netns_setup import LocalSpec, new_keys, setup_document, topology
+from orchestrator.testbed.netns_setup import new_keys, setup_document
 from orchestrator.testbed.ssh_proxy import SshProxy, ssh_config_text
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tests.bench.figure import Settings
 BENCHMARKS = (
     "start", "reader", "captures", "testbed", "samplers", "transport", "overhead", "load", "payload", "variants",
     "collectors", "logs", "flow_generator", "overload", "nights", "validity", "store", "site", "sweep", "size",
-    "predict", "containers",
+    "predict", "containers", "slurm",
 )  # fmt: skip
 
 

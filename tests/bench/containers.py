@@ -25,7 +25,7 @@ def own_container() -> dict[str, Any]:
 
 def measure(settings: Settings) -> Iterator[Figure]:
     """Four ranks of a small model with emulated compute on four hosts, in interleaved pairs of runs."""
-    training = {"model": "mobilenet_v2", "compute_time": "60ms"}
+    training = {"model": "mobilenet_v2", "compute_time": "40ms"}
     yield from paired.compared(
         settings,
         name="containers",

@@ -194,7 +194,7 @@ def _unlimited(settings: Settings, between: Pair, seconds: float) -> Iterator[Fi
     for realtime in (True, False):
         done = send(between, websearch(25e9, seconds), workers=2, realtime=realtime)
         yield from _late(f"25 Gbit/s, {'real-time' if realtime else 'normal'} priority", done)
-    wire = flow_schedule.wire_bytes(100, 1500)
+    wire = flow_schedule.Framing(1500).wire_bytes(100)
     many = settings.times(40, 4)
     stream = schedule.spec(SMALL, load_bps=25_000 * wire * 8.0, mtu=1500, seed=5, duration_s=float(many))
     done = send(between, [stream], workers=2, sinks=2)

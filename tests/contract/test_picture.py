@@ -37,6 +37,11 @@ TWINS = {  # on purpose
     "registry": "where parts are listed, and where papers are",
     "page": "what every page is made of, and that of a study",
     "images": "what a host says of an image, and whether all hosts agree",
+    "content": "of a study's page, and of the front page",
+    "curves": "iteration time over load, and any quantity over any axis in `orch figure`",
+    "learning": "of a training that learns, and of what hosts of Slurm say of themselves",
+    "tables": "of a run's folder, and of a figure",
+    "windows": "as judged, and as `orch figure` draws them",
     "comparison": "the page of a comparison of runs, and what a study's measured values are held against",
 }
 

@@ -9,19 +9,20 @@ from typing import NamedTuple
 
 import pytest
 from started import programs, skip_reasons
-from test_parts import ALL, TOPOLOGIES, made
+from test_parts import ALL, made
 
 from orchestrator.core import packages
+from orchestrator.testing import TOPOLOGIES
 from tests import skipping
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "playbooks/hosts/packages.txt"
 RUNTIMES = ("podman", "docker")
-SETS = ("run", "tests", "frameworks", *RUNTIMES)
+SETS = ("run", "tests", "frameworks", *RUNTIMES, "slurm")
 
 # What every system has that is no more than a shell, coreutils and what installs packages.
-ALWAYS = {"bash", "cat", "chown", "cp", "echo", "env", "false", "grep", "head", "id", "ls", "printf", "python3",
-          "rm", "sh", "wc", "sleep", "touch", "true"}  # fmt: skip
+ALWAYS = {"bash", "cat", "chown", "cp", "dd", "echo", "env", "false", "grep", "head", "id", "ls", "mkdir", "printenv",
+          "printf", "python3", "rm", "sh", "wc", "sleep", "touch", "true"}  # fmt: skip
 # Programs of hosts that have what no package set of ours brings, and why.
 OF_HOSTS = {
     "nvidia-smi": "comes with NVIDIA's driver",
@@ -88,7 +89,7 @@ def _ours(name: str) -> bool:
 def test_what_the_sources_start_is_installed_for_a_run(folder):
     started = programs(ROOT / folder)
     lacking = {name for name in started if not _ours(name)} - ALWAYS - OF_HOSTS.keys()
-    known = listed("run", *RUNTIMES)  # hosts that are containers are asked for by name
+    known = listed("run", *RUNTIMES, "slurm")  # hosts of other kinds are asked for by name
     assert lacking <= known, {name: started[name] for name in lacking - known}
 
 

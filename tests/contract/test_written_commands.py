@@ -20,7 +20,7 @@ import documented_store
 import pytest
 import yaml
 
-from documentation import markdown, tried
+from documentation import commands, markdown, tried
 from orchestrator.cli.main import build_parser, main
 from orchestrator.experiment import experiment, nodesets, studyfile
 from orchestrator.testbed.inventory import Inventory
@@ -78,8 +78,10 @@ def test_a_written_command_is_one_that_there_is(command):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_command_within_a_sentence_is_one_that_there_is(page):
+    named = dict(commands.commands(build_parser()))
     for command in tried.inline(page):
-        parse(shlex.split(command))
+        if command not in named:
+            parse(shlex.split(command))
 
 
 @pytest.mark.parametrize("page", PAGES)

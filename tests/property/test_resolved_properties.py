@@ -19,7 +19,9 @@ from orchestrator.experiment import config, documents, loading, plan
 from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.experiment import on_this_machine
 from orchestrator.experiment.plandata import plan_data
+from orchestrator.experiment.resolved import resolved_data
 from orchestrator.parts.registry import FOLDERS, parts_of
+from tests import allocations
 
 ROOT = Path(__file__).parents[2]
 PLAYBOOKS = sorted((ROOT / "playbooks/experiments").rglob("*.yaml"))
@@ -105,12 +107,13 @@ def test_resolved_and_read_again_it_plans_the_same(data, spread):
     assert loading.resolved_text(again) == text
     assert [plan_data(run) for run in plan.build(again)] == [plan_data(run) for run in plan.build(first)]
     assert not list(schema().iter_errors(data))
-    assert not list(schema().iter_errors(plan.resolved_data(first)))
+    assert not list(schema().iter_errors(resolved_data(first)))
 
 
 @pytest.mark.parametrize("path", PLAYBOOKS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("local", [False, True])
-def test_playbooks_resolve_plan_and_keep_to_the_schema(path, local):
+def test_playbooks_resolve_plan_and_keep_to_the_schema(path, local, monkeypatch):
+    allocations.entered(monkeypatch)
     experiment, document = loading.checked(path, [], local=local)
     schema().validate(document.data)
     again = read(loading.resolved_text(experiment))
@@ -118,7 +121,8 @@ def test_playbooks_resolve_plan_and_keep_to_the_schema(path, local):
 
 
 @pytest.mark.parametrize("path", PLAYBOOKS, ids=lambda path: path.stem)
-def test_the_schema_refuses_a_key_that_nobody_knows_anywhere(path):
+def test_the_schema_refuses_a_key_that_nobody_knows_anywhere(path, monkeypatch):
+    allocations.entered(monkeypatch)
     _, document = loading.checked(path, [], local=False)
 
     def with_stray(data):

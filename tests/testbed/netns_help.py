@@ -8,7 +8,6 @@ from pathlib import Path
 import paramiko
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.parts.topology import wire_per_payload
 from orchestrator.testbed.netns_setup import as_paramiko
 
 TRIES = 4
@@ -52,7 +51,7 @@ def carries(on, testbed, src, dst, *, line_bps):
 
     A busy machine can only slow a transfer down, so one of a few has to come close and none may be faster.
     """
-    payload_bps = line_bps / wire_per_payload(1500)
+    payload_bps = line_bps / testbed.topology.wire_per_payload
     tried = []
     for _ in range(TRIES):
         tried.append(goodput(on, testbed, src, dst))

@@ -16,7 +16,7 @@ from warm import Warm
 from orchestrator.core.deadline import Deadline
 from orchestrator.parts.launch import Launch
 from orchestrator.parts.rows import LaunchOutput
-from orchestrator.parts.topology import RENDEZVOUS_PORT, TASK_PORT, Job, Link, Node, Topology
+from orchestrator.parts.topology import RENDEZVOUS_PORT, TASK_PORT, Job, Link, Node, Rail, Topology
 from tests import machine
 from workloads.common.placement import ranks
 
@@ -26,7 +26,7 @@ SEED = 7
 
 def topology(scale: int) -> Topology:
     """This machine alone."""
-    host = Node(name="h1", address="127.0.0.1", prefix=8, device="lo", python=sys.executable)
+    host = Node(name="h1", rails=(Rail(address="127.0.0.1", prefix=8, device="lo"),), python=sys.executable)
     return Topology(kind="local", nodes=(host,), links=(Link(host="h1", device="lo", rate=25e9),), scale=scale)
 
 

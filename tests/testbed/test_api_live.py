@@ -1,4 +1,4 @@
-"""An experiment that a program measures."""
+"""An experiment that a program measures, and the notebooks of the documentation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 from orch_runs import light, nothing_is_left, write
 
 from orchestrator import Store, load, run
+from tests import notebooks
 
 pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 
@@ -30,4 +31,13 @@ def test_a_run_that_fails_is_among_the_runs_with_its_error(tmp_path):
                                          "hosts": ["h1", "h2"]}})  # fmt: skip
     (measured,) = run(write(tmp_path, broken), results=tmp_path / "results", wait="5min", quiet=True)
     assert (measured.outcome, measured.valid) == ("failed", False)
-    assert "false" in (measured.error or "")
+    assert "the command ended with status 1" in (measured.error or "")
+
+
+@pytest.mark.parametrize("path", sorted(notebooks.FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_can_be_carried_out_and_shows_something_in_every_cell(path, tmp_path):
+    notebooks.store(tmp_path / "results")
+    done = notebooks.carried_out(path, tmp_path)
+    cells = [cell for cell in done.cells if cell.cell_type == "code"]
+    assert len(cells) >= 5
+    assert all(cell.outputs for cell in cells)

@@ -20,7 +20,7 @@ from orchestrator.parts.collectors import nic, qdisc, tcp, tcpdump
 from orchestrator.parts.launch import Launch, Line
 from orchestrator.parts.protocols import Source
 from orchestrator.parts.rows import LaunchOutput
-from orchestrator.parts.topology import Link, Node, Topology
+from orchestrator.parts.topology import Link, Node, Rail, Topology
 
 pytestmark = [
     pytest.mark.testbed,
@@ -30,8 +30,8 @@ pytestmark = [
 TOPOLOGY = Topology(
     kind="local",
     nodes=(
-        Node(name="h1", address="10.77.0.1", device="ea"),
-        Node(name="h2", address="10.77.0.2", device="eb"),
+        Node(name="h1", rails=(Rail(address="10.77.0.1", device="ea"),)),
+        Node(name="h2", rails=(Rail(address="10.77.0.2", device="eb"),)),
     ),
     links=(Link(host="h1", device="ea", rate=25e9), Link(host="h2", device="eb", rate=25e9)),
     scale=100,

@@ -21,8 +21,8 @@ from orchestrator.core.errors import TestbedError
 from orchestrator.core.machine import own_kernel
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.testbed import host_image, leftovers, runtimes
+from orchestrator.testbed.local_spec import Containers
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
-from orchestrator.testbed.netns_setup import Containers
 
 __all__ = ["nothing_left", "runtime", "stores"]
 
@@ -104,7 +104,7 @@ import sys
 from pathlib import Path
 from orchestrator.core.deadline import Deadline
 from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
-from orchestrator.testbed.netns_setup import Containers
+from orchestrator.testbed.local_spec import Containers
 spec = LocalSpec(hosts=("h1", "h2"), rates={"h1": 1e8, "h2": 1e8}, containers=Containers(runtime=sys.argv[1]))
 NetnsTestbed(spec, sys.argv[2]).open(Path(sys.argv[3]), Deadline.after(120))
 print("open", flush=True)

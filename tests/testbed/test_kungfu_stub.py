@@ -8,7 +8,7 @@ import sys
 import pytest
 from rank_processes import running
 
-from orchestrator.parts.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import kungfu
 from workloads.common.placement import ranks
 
@@ -38,7 +38,8 @@ def test_a_worker_is_launched_as_kungfu_takes_it_and_its_iterations_are_logged(t
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     nodes = tuple(
-        Node(name=f"h{i}", address=f"127.0.0.{i}", prefix=8, device="lo", python=sys.executable) for i in (1, 2)
+        Node(name=f"h{i}", rails=(Rail(address=f"127.0.0.{i}", prefix=8, device="lo"),), python=sys.executable)
+        for i in (1, 2)
     )
     where = Topology(kind="local", nodes=nodes, links=tuple(Link(host=n.name, device="lo", rate=1e9) for n in nodes))
     config = kungfu.Config.model_validate(

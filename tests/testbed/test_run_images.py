@@ -6,12 +6,16 @@ import json
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from container_help import PYTHON, import_image, own_store, python_image
+from container_help import PYTHON, import_image, own_store, python_image, soon
 from orch_runs import in_its_window, light, measured, nothing_is_left, orch, parent_of, processes, wait_for, write
+from test_run_launchers import TORCH, as_each_rank_says, experiment
+
+from orchestrator.testbed import containers, host_image, runtimes
 
 pytestmark = [
     pytest.mark.testbed,
@@ -36,6 +40,13 @@ def contained(image, **changes):
     experiment = light(traffic=None, conditions=None, collect=["tcpdump", "nic"], **changes)
     command = {**experiment["workload"]["command"], "container": {"image": image, "python": PYTHON}}
     return {**experiment, "workload": {"command": command}}
+
+
+def test_torchrun_and_its_ranks_are_in_containers_of_an_image_with_this_machines_torch(image, tmp_path):
+    own = containers.ensure_image(runtimes.able("podman"), soon())
+    mounts = [*host_image.programs(), *host_image.environments([])]
+    container = {"image": own, "python": sys.executable, "mounts": mounts}
+    as_each_rank_says(tmp_path, experiment(tmp_path, TORCH, "torchrun", container=container))
 
 
 def firsts(run):
@@ -73,6 +84,7 @@ def test_ranks_in_containers_are_measured_as_they_are_without(image, tmp_path):
     assert stopped[0]["max_rss_bytes"] > 5e6
     nothing_is_left(run["run"])
     assert monitors() == []
+    assert not [path for path in folder.rglob("*") if path.name in (".containers", "container.socket")]
 
 
 def test_a_rank_in_a_container_has_its_hosts_network_and_its_images_files(image, tmp_path):

@@ -1,24 +1,65 @@
-"""The quickstart from a wheel, in an empty folder outside of the checkout."""
+"""What is installed from wheels in an empty folder outside of the checkout: the quickstart, and a package of parts."""
 
 from __future__ import annotations
+
+import json
+import shutil
 
 import pytest
 from orch_runs import nothing_is_left
 
+from orchestrator import Store
 from tests import wheel
 
+EXAMPLE = wheel.ROOT / "tests/example_package"
 pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 
 
-def test_the_quickstart_of_a_wheel_is_measured_and_reported(tmp_path):
-    installed = wheel.environment(tmp_path, wheel.build(tmp_path / "build"))
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("example")
+    example = wheel.build(folder / "example", EXAMPLE, ("pyproject.toml", "orch_example"))
+    return wheel.environment(folder, wheel.build(folder / "orch"), example)
+
+
+def test_the_quickstart_of_a_wheel_is_measured_and_reported(installed):
     assert installed.orch("init", "quickstart").returncode == 0
     smaller = ("--set", "repetitions=1", "--set", "measure.iterations=20", "--set", "measure.warmup=2")
     borne = ("--set", "validity={processor: ignore, drift: ignore}")
     done = installed.orch("run", "quickstart.yaml", "--local", "--wait", "5min", *smaller, *borne, within_s=420)
     assert done.returncode == 0, done.stdout + done.stderr
-    (run,) = (
-        path for path in (installed.folder / "results/quickstart").iterdir() if (path / "manifest.json").is_file()
-    )
-    assert list(installed.folder.glob("results/quickstart/report-*.html"))
-    nothing_is_left(run.name)
+    (run,) = Store(installed.folder / "results").runs(experiment="quickstart")
+    assert list(run.path.parent.glob("report-*.html"))
+    nothing_is_left(run.id)
+
+
+def test_the_example_package_keeps_the_contract(installed):
+    shutil.copytree(EXAMPLE / "tests", installed.folder / "tests")
+    done = installed.run(str(installed.path / "bin/python"), "-m", "pytest", "-q", "tests")
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert int(done.stdout.split(" passed")[0].split()[-1]) > 20
+
+
+def test_its_parts_stand_in_the_plan_and_the_schema(installed):
+    planned = installed.orch("plan", str(EXAMPLE / "experiment.yaml"), "--json")
+    (run,) = json.loads(planned.stdout)["runs"]
+    (job,) = run["jobs"]
+    assert job["workload"] == "ping-pong"
+    assert {launch["part"] for launch in run["collectors"]} >= {"collector.load-average", "collector.tcpdump"}
+    assert "ping-pong" in installed.orch("schema").stdout
+    mistaken = installed.orch("plan", str(EXAMPLE / "experiment.yaml"), "--set", "workload.ping-pong.hosts=[h1, h9]")
+    assert mistaken.returncode == 2
+    assert "workload.ping-pong.hosts.1: the testbed has no host 'h9'" in mistaken.stderr
+
+
+def test_its_parts_are_measured(installed):
+    """Its ranks' iterations and its counters are in the tables, its version in the manifest."""
+    done = installed.orch("run", str(EXAMPLE / "experiment.yaml"), "--wait", "5min", "--no-report", within_s=420)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = Store(installed.folder / "results").runs(experiment="example")
+    nothing_is_left(run.id)
+    (window,) = run.windows
+    assert window.valid
+    assert {row["rank"] for row in run.table("iterations").to_pylist()} == {0, 1}
+    assert "load.running" in set(run.table("counters")["counter"].to_pylist())
+    assert run.manifest.versions["orch-example-parts"] == "1.0"

@@ -12,7 +12,8 @@ import yaml
 
 from orchestrator.core.errors import ConfigError, OrchError, StoreError
 from orchestrator.core.units import quantity
-from orchestrator.experiment import plan, studyfile
+from orchestrator.experiment import studyfile
+from orchestrator.experiment.resolved import resolved_data
 from orchestrator.study import calibrating, calibrations, compute_fit, studytext
 from orchestrator.study.compute_fit import Fitted, TooSlow
 
@@ -33,7 +34,7 @@ class Machine:
         return level * (1 + self.noise * self.random.standard_normal())
 
     def run(self, experiment, _label):
-        data = plan.resolved_data(experiment)
+        data = resolved_data(experiment)
         compute_s = quantity(data["workload"]["ddp"]["compute_time"])[1]
         return self.iteration(compute_s, data["testbed"]["local"]["scale"] // 100)
 

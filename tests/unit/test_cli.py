@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, orch
 
-from orchestrator.cli import main, prepare
+from orchestrator.cli import main, shell_cli
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = tuple(
@@ -134,7 +134,7 @@ def test_a_bug_of_ours_is_not_dressed_up(monkeypatch):
     def broken(_arguments):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(prepare, "_schema", broken)
+    monkeypatch.setattr(shell_cli, "schema", broken)
     with pytest.raises(ZeroDivisionError):
         orch("schema")
 
@@ -143,5 +143,5 @@ def test_an_interrupted_command_says_so_by_its_status(monkeypatch):
     def interrupted(_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare, "_schema", interrupted)
+    monkeypatch.setattr(shell_cli, "schema", interrupted)
     assert orch("schema")[0] == 130

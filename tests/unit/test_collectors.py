@@ -12,15 +12,15 @@ from orchestrator.parts import samplers
 from orchestrator.parts.collectors import cpu, nic, qdisc, tcp, tcpdump
 from orchestrator.parts.launch import Line
 from orchestrator.parts.rows import TABLES, LaunchOutput
-from orchestrator.parts.topology import Link, Node, Topology
+from orchestrator.parts.topology import Link, Node, Rail, Topology
 
 DATA = Path(__file__).parent.parent / "data"
 PARTS = (cpu, nic, qdisc, tcp, tcpdump)
 TOPOLOGY = Topology(
     kind="local",
     nodes=(
-        Node(name="h1", address="10.0.0.1", device="eth0", python="/opt/py/bin/python3"),
-        Node(name="h2", address="10.0.0.2", device="eth1"),
+        Node(name="h1", rails=(Rail(address="10.0.0.1", device="eth0"),), python="/opt/py/bin/python3"),
+        Node(name="h2", rails=(Rail(address="10.0.0.2", device="eth1"),)),
         Node(name="sw", kind="switch"),
     ),
     links=(

@@ -17,13 +17,15 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator.parts.rows import LaunchOutput
-from orchestrator.parts.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import command
 from workloads.common.placement import ranks
 
-NODES = tuple(Node(name=f"h{i}", address=f"10.0.0.{i}", device=f"eth{i}", python=sys.executable) for i in (1, 2))
+NODES = tuple(
+    Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device=f"eth{i}"),), python=sys.executable) for i in (1, 2)
+)
 WHERE = Topology(
-    kind="inventory", nodes=NODES, links=tuple(Link(host=n.name, device=n.device, rate=1e9) for n in NODES)
+    kind="inventory", nodes=NODES, links=tuple(Link(host=n.name, device=n.first.device, rate=1e9) for n in NODES)
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.parts.conditions import congestion_control, delay, rate
-from orchestrator.parts.topology import Link, Node, Topology
+from orchestrator.parts.topology import Link, Node, Rail, Topology
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -18,7 +18,7 @@ def sample(name):
 
 
 def topology(**more):
-    nodes = tuple(Node(name=f"h{i}", address=f"198.18.0.{i}", device="eth0") for i in (1, 2))
+    nodes = tuple(Node(name=f"h{i}", rails=(Rail(address=f"198.18.0.{i}", device="eth0"),)) for i in (1, 2))
     links = tuple(
         Link(host=n.name, device="eth0", switch="switch", switch_port=f"p-{n.name}", rate=25e9) for n in nodes
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -19,7 +20,7 @@ from orchestrator.parts import contained
 from orchestrator.parts.launch import Container, Launch, Line, Requirement, Stop
 
 STUB = """#!{python}
-import os, sys
+import os, resource, sys
 if "inspect" in sys.argv:
     print("sha256:" + "7" * 64)
 elif sys.argv[1] == "--version":
@@ -36,6 +37,10 @@ elif "run" in sys.argv:
     at = words.index("--entrypoint")
     if {broken!r}:
         sys.exit("Error: no space left on device")
+    # As a daemon far from the agent would have it.
+    os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    os.umask(0o777)
     os.execv(words[at + 1], [words[at + 1], *words[at + 3:]])
 else:
     with open({log!r}, "a") as log:
@@ -86,7 +91,7 @@ def rank(client, **changes):
         gate=True, env={"MINE": "a b\nc"}, stop=Stop(signals=((signal.SIGTERM, 30.0),), ok=(7,)),
         ready_within_s=60.0, **changes,
     )  # fmt: skip
-    return contained.wrapped(launch, CONTAINER)
+    return contained.wrapped(launch, {client.node.name: CONTAINER})
 
 
 def output(client, name="stdout"):
@@ -101,7 +106,9 @@ def test_a_rank_gets_its_streams_its_environment_and_its_signals_and_its_end_is_
     assert told["env"]["MINE"] == "a b\nc"
     assert told["env"]["ORCH_LAUNCH"] == "rank0"
     assert told["cwd"].endswith("/rank0")
-    assert "python" in Path(f"/proc/{running.pid}/comm").read_text()
+    assert told["limit"] == list(resource.getrlimit(resource.RLIMIT_CORE))
+    assert os.sched_getaffinity(running.pid) == os.sched_getaffinity(0)
+    assert "Umask:\t0022" in Path(f"/proc/{running.pid}/status").read_text()
     assert "MINE" not in Path(f"/proc/{parent(running.pid)}/environ").read_text(), "of the runtime's client"
     client.go("rank0", soon())
     until(lambda: "went" in output(client))

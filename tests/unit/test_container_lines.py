@@ -9,13 +9,16 @@ from experiments import LOCAL, WORKLOAD, changed, orch
 
 from orchestrator.agents.agent.container_lines import Host, line, spec_of
 from orchestrator.core.errors import TestbedError
+from orchestrator.experiment import missing
 from orchestrator.parts.launch import Container, Mount, Requirement
+from orchestrator.parts.topology import Topology
 from orchestrator.remote.answers import Finding, ImageFound
 from orchestrator.remote.launch_request import container as as_sent
 from orchestrator.run import images
 
 ROOT = Host(uid=0, gid=0, groups=(0,), infiniband=True, runc="/usr/sbin/runc", limits=(("nofile", 20000),), node="n7")
 USER = ROOT._replace(uid=1000, gid=1000, groups=(1000, 44), infiniband=False, runc="")
+TOPOLOGY = Topology(kind="local", nodes=(), links=())
 MOUNTS = (Mount(source="/data", target="/data"), Mount(source="/scratch/me", target="/scratch", writable=True))
 
 
@@ -130,6 +133,16 @@ def test_the_plan_says_what_ranks_run_in_and_what_images_must_have(tmp_path):
     (torch,) = [need for need in needs if need["what"] == "torch" and need["node"] == "h1"]
     assert torch["container"]["image"] == "lab/t:3"
     assert torch["python"] == "/opt/conda/bin/python"
+
+
+def test_without_root_hosts_of_this_machine_run_no_containers(monkeypatch):
+    need = Requirement(
+        node="h1", kind="image", what="x", container=Container(runtime="podman", image="x"), remedy="", needed_by="ddp"
+    )
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    (lack,) = missing.on(TOPOLOGY, [need])
+    assert "takes root" in lack.what
+    assert "sudo" in lack.remedy
 
 
 def test_images_that_differ_between_hosts_are_an_error_that_names_both():

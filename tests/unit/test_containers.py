@@ -18,7 +18,8 @@ from orchestrator.core.errors import ConfigError, TestbedError
 from orchestrator.experiment import loading, testbeds
 from orchestrator.experiment.experiment import on_this_machine
 from orchestrator.testbed import containers, netns_needs, private_folder, runtimes
-from orchestrator.testbed.netns_setup import Containers, LocalSpec, new_keys, setup_document, topology
+from orchestrator.testbed.local_spec import Containers, LocalSpec, topology
+from orchestrator.testbed.netns_setup import new_keys, setup_document
 from orchestrator.testbed.private_folder import PrivateFolder
 from orchestrator.testbed.tree import Tree, digest
 from workloads.common import environments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 
 from orchestrator.parts.launch import Flow, Line
 from orchestrator.parts.rows import TABLES, LaunchOutput
-from orchestrator.parts.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import ddp, p2p
 from workloads.common.placement import ranks
 
@@ -19,11 +20,11 @@ SAMPLE = Path(__file__).parent.parent / "data" / "ddp" / "iterations.jsonl"
 
 def topology(*, scale: int = 100, hosts: int = 4, gpus: int = 0) -> Topology:
     nodes = tuple(
-        Node(name=f"h{i}", address=f"10.0.0.{i}", device=f"eth{i}", python="/opt/py", gpus=gpus)
+        Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device=f"eth{i}"),), python="/opt/py", gpus=gpus)
         for i in range(1, hosts + 1)
     )
     switch = Node(name="tor", kind="switch")
-    links = tuple(Link(host=node.name, device=node.device, rate=25e9) for node in nodes)
+    links = tuple(Link(host=node.name, device=node.first.device, rate=25e9) for node in nodes)
     return Topology(kind="inventory", nodes=(*nodes, switch), links=links, scale=scale)
 
 
@@ -131,9 +132,9 @@ def test_the_transport_is_told_to_nccl(options: dict[str, object], expected: dic
     settings, where = config(hosts=["h1", "h2"], **options), topology(gpus=1, scale=1)
     assert ddp.problems(settings, where) == []
     for launch in ddp.launches(settings, job(settings, where), where, 1):
-        device = where.node(launch.node).device
+        device = where.node(launch.node).first.device
         env = {name: value for name, value in launch.env.items() if name.startswith("NCCL_")}
-        assert env == {"NCCL_SOCKET_IFNAME": device, **expected}
+        assert env == {"NCCL_SOCKET_IFNAME": f"={device}", **expected}
 
 
 def test_a_transport_that_nothing_can_use_is_a_problem() -> None:
@@ -296,3 +297,28 @@ def test_damaged_times_are_left_out_and_an_overflowed_loss_is_kept(tmp_path: Pat
 def test_without_a_log_there_are_no_rows(tmp_path: Path) -> None:
     table = ddp.read(output(tmp_path))["iterations"]
     assert {name: list(column) for name, column in table.items()} == {name: [] for name in TABLES["iterations"]}
+
+
+def test_ranks_are_told_all_rails_of_their_host() -> None:
+    where = topology(hosts=2, gpus=1)
+    nodes = tuple(
+        dataclasses.replace(
+            node,
+            rails=tuple(
+                Rail(device=f"ens{rail}", address=f"10.0.{rail}.{number}", rdma=f"mlx5_{rail}:1") for rail in (0, 1)
+            ),
+        )
+        for number, node in enumerate(where.hosts, 1)
+    )
+    where = dataclasses.replace(where, nodes=nodes)
+    config = ddp.Config(model="resnet50")
+    first, _ = ddp.launches(config, job(config, where), where, 1)
+    assert first.env["GLOO_SOCKET_IFNAME"] == "ens0,ens1"
+    assert first.env["NCCL_SOCKET_IFNAME"] == "=ens0,ens1"
+    assert first.env["NCCL_IB_HCA"] == "=mlx5_0:1,mlx5_1:1"
+    assert first.env["NCCL_CROSS_NIC"] == "0"
+    pairs = {(flow.src, flow.dst) for flow in first.flows if flow.kind == "training"}
+    assert pairs == {("10.0.0.1", "10.0.0.2"), ("10.0.1.1", "10.0.1.2")}
+    theory = ddp.theory(config, job(config, where), where)
+    assert theory is not None
+    assert theory.spread == "even"

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orchestrator.parts.rows import LaunchOutput
-from orchestrator.parts.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import deepspeed
 from workloads.common import deepspeed_stages
 from workloads.common.placement import ranks
@@ -23,7 +23,7 @@ RESNET = 25_557_032
 
 def topology(*, hosts: int = 4, gpus: int = 0, scale: int = 1, kind: str = "inventory") -> Topology:
     nodes = tuple(
-        Node(name=f"h{i}", address=f"10.0.0.{i}", device="eth0", gpus=gpus, python="/opt/py")
+        Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device="eth0"),), gpus=gpus, python="/opt/py")
         for i in range(1, hosts + 1)
     )
     links = tuple(Link(host=node.name, device="eth0", rate=25e9) for node in nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.hosts import doctor
-from orchestrator.parts.topology import Link, Node, Topology
+from orchestrator.parts.topology import Link, Node, Rail, Topology
 from orchestrator.remote.transport.local import LocalChannel
 from orchestrator.run import routes
 from orchestrator.testbed import inventory
@@ -34,10 +34,10 @@ def examined(tmp_path, monkeypatch, capsys):
 
     def examine(*ends, needs=()):
         nodes = tuple(
-            Node(name=f"h{i}", address=address, device=device, work=str(tmp_path / "work"))
+            Node(name=f"h{i}", rails=(Rail(address=address, device=device),), work=str(tmp_path / "work"))
             for i, (address, device) in enumerate(ends, 1)
         )
-        links = tuple(Link(host=node.name, device=node.device, rate=1e9) for node in nodes)
+        links = tuple(Link(host=node.name, device=node.first.device, rate=1e9) for node in nodes)
         topology = Topology(kind="inventory", nodes=nodes, links=links, mtu=65536)
         required = tuple(
             need for need in inventory.requirements(topology, [n.name for n in nodes]) if need.kind in needs
@@ -76,6 +76,6 @@ def test_a_device_that_is_not_there_has_no_link(examined):
 
 
 def test_everybody_talks_to_all_others_where_no_experiment_says_more():
-    nodes = tuple(Node(name=name, address="10.0.0.1") for name in "abc")
+    nodes = tuple(Node(name=name, rails=(Rail(address="10.0.0.1"),)) for name in "abc")
     found = routes.everybody(Topology(kind="inventory", nodes=nodes, links=()))
     assert found == {"a": ["b", "c"], "b": ["a", "c"], "c": ["a", "b"]}

@@ -159,7 +159,8 @@ def test_files_carry_conditions_scale_and_n(tmp_path, capsys):
     latex = Path(written[3]).read_text()
     assert "1:100" in latex
     assert "n = 3 runs" in latex
-    assert r"\begin{tabular}{lrrrrr}" in latex
+    assert r"\begin{tabular}{lrrrr}" in latex
+    assert rf" & {float(row['low']):.5g} to {float(row['high']):.5g} \\" in latex
 
 
 def test_latex_shows_every_character_of_a_name():

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from orchestrator.parts import packet_rules
 from orchestrator.parts.conditions import firewall
-from orchestrator.parts.topology import KNOWN_PORTS, Link, Node, Topology
+from orchestrator.parts.topology import KNOWN_PORTS, Link, Node, Rail, Topology
 
 DATA = Path(__file__).parents[1] / "data/firewall"
 ADDRESSES = ("198.18.0.1", "198.18.0.2", "198.18.0.3", "fd00::4")  # those of the sample
@@ -17,8 +17,10 @@ PORTS = (7000, "11001-11500")
 
 
 def topology(addresses=ADDRESSES):
-    nodes = tuple(Node(name=f"h{i}", address=address, device="eth0") for i, address in enumerate(addresses, 1))
-    links = tuple(Link(host=node.name, device=node.device, rate=25e9) for node in nodes)
+    nodes = tuple(
+        Node(name=f"h{i}", rails=(Rail(address=address, device="eth0"),)) for i, address in enumerate(addresses, 1)
+    )
+    links = tuple(Link(host=node.name, device=node.first.device, rate=25e9) for node in nodes)
     return Topology(kind="inventory", nodes=nodes, links=links)
 
 

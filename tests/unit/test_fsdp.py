@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.parts.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import fsdp
 from workloads.common.placement import ranks
 
@@ -12,7 +12,9 @@ VGG = 138_357_544
 
 
 def theory(hosts: int, *, gpus: int = 0, scale: int = 1, **options: object):
-    nodes = tuple(Node(name=f"h{i}", address=f"10.0.0.{i}", device="eth0", gpus=gpus) for i in range(1, hosts + 1))
+    nodes = tuple(
+        Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device="eth0"),), gpus=gpus) for i in range(1, hosts + 1)
+    )
     links = tuple(Link(host=node.name, device="eth0", rate=25e9) for node in nodes)
     where = Topology(kind="local", nodes=nodes, links=links, scale=scale)
     config = fsdp.Config.model_validate({"model": "vgg16", **options})
@@ -37,6 +39,8 @@ def test_a_shard_is_an_equal_part_of_each_parameter() -> None:
 
 
 def test_a_model_without_a_time_is_refused() -> None:
-    where = Topology(kind="local", nodes=tuple(Node(name=f"h{i}", address=f"10.0.0.{i}") for i in (1, 2)), links=())
+    where = Topology(
+        kind="local", nodes=tuple(Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}"),)) for i in (1, 2)), links=()
+    )
     (problem,) = fsdp.problems(fsdp.Config.model_validate({"model": "gpt2"}), where)
     assert problem.at == ("compute_time",)

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.parts.collectors import gpu
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.samplers import AGENTS
-from orchestrator.parts.topology import Link, Node, Topology
+from orchestrator.parts.topology import Link, Node, Rail, Topology
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,9 @@ def test_a_counter_that_rolls_over_goes_on_growing():
 
 
 def topology(gpus):
-    nodes = tuple(Node(name=f"h{i}", address=f"10.0.0.{i}", device="eth0", gpus=n) for i, n in enumerate(gpus, 1))
+    nodes = tuple(
+        Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device="eth0"),), gpus=n) for i, n in enumerate(gpus, 1)
+    )
     links = tuple(Link(host=node.name, device="eth0", rate=1e9) for node in nodes)
     return Topology(kind="inventory", nodes=nodes, links=links)
 

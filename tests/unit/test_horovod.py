@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 from orchestrator.parts.launch import Listening
-from orchestrator.parts.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import horovod
 from workloads.common import environments
 from workloads.common.placement import ranks
 
 
 def topology(*, scale: int = 100, kind: str = "inventory") -> Topology:
-    nodes = tuple(Node(name=f"h{i}", address=f"10.0.0.{i}", device=f"eth{i}", python="/opt/py") for i in (1, 2, 3))
-    links = tuple(Link(host=node.name, device=node.device, rate=25e9) for node in nodes)
+    nodes = tuple(
+        Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device=f"eth{i}"),), python="/opt/py") for i in (1, 2, 3)
+    )
+    links = tuple(Link(host=node.name, device=node.first.device, rate=25e9) for node in nodes)
     return replace(Topology(kind="inventory", nodes=nodes, links=links, scale=scale), kind=kind)
 
 
@@ -127,7 +129,7 @@ def test_ranks_on_gpus_are_told_of_nccl_its_transport_and_how_hosts_sum_up() -> 
     assert json.loads(launch.files["config.json"])["device"] == "cuda"
     told = {name: launch.env[name] for name in launch.env if name.startswith("NCCL_") or "HIERARCHICAL" in name}
     assert told == {
-        "NCCL_SOCKET_IFNAME": "eth2", "NCCL_IB_DISABLE": "0", "NCCL_NET": "IB", "NCCL_IB_HCA": "mlx5_0:1",
+        "NCCL_SOCKET_IFNAME": "=eth2", "NCCL_IB_DISABLE": "0", "NCCL_NET": "IB", "NCCL_IB_HCA": "mlx5_0:1",
         "HOROVOD_HIERARCHICAL_ALLREDUCE": "1",
     }  # fmt: skip
     assert (launch.env["HOROVOD_CONTROLLER"], launch.env["UCX_NET_DEVICES"]) == ("mpi", "mlx5_0:1")

@@ -104,6 +104,18 @@ def test_each_family_has_its_own_names_and_what_has_none_is_only_told(machine: M
     assert "prometheus is missing, and this system has no package of it" in done.stdout
 
 
+def test_ubuntu_is_not_asked_for_what_only_debian_has(machine: Machine, tmp_path: Path) -> None:
+    machine.has("apt-get").lacks("chromium-headless-shell")
+    release = tmp_path / "os-release"
+    release.write_text('NAME="Ubuntu"\nID=ubuntu\nID_LIKE=debian\n')
+    done = machine.install("--print", "run", "tests", ORCH_OS_RELEASE=str(release))
+    assert "chromium-headless-shell is missing, and this system has no package of it" in done.stdout
+    assert "install -y --no-install-recommends nftables\n" in done.stdout
+    release.write_text("ID=debian\n")
+    done = machine.install("--print", "run", "tests", ORCH_OS_RELEASE=str(release))
+    assert "--no-install-recommends nftables chromium-headless-shell\n" in done.stdout
+
+
 def test_only_the_sets_asked_for_are_looked_at(machine: Machine) -> None:
     machine.has("apt-get", "nft").lacks("tshark", "cmake")
     assert machine.install("run").returncode == 0
@@ -185,4 +197,4 @@ def test_for_an_interpreter_that_does_not_run_nothing_is_installed(machine: Mach
 def test_an_unknown_set_is_a_mistake(machine: Machine) -> None:
     done = machine.install("everything")
     assert done.returncode == 2
-    assert "there are run, tests, frameworks, podman and docker" in done.stderr
+    assert "there are run, tests, frameworks, podman, docker and slurm" in done.stderr

@@ -9,13 +9,19 @@ import yaml
 from pydantic import ValidationError
 
 from orchestrator.cli.main import main
-from orchestrator.testbed.inventory import Inventory, topology
+from orchestrator.testbed.inventory import Inventory, requirements, topology
 
 EXAMPLE = Path(__file__).parents[2] / "playbooks/testbeds/example-rack.yaml"
 
 
 def host(address: str = "10.0.0.1/24", **more) -> dict:
     return {"ssh": "h.example", "data": {"address": address, "device": "eth1"}, **more}
+
+
+def rails(*addresses: str) -> list[dict]:
+    return [
+        {"address": address, "device": f"ens{rail}f0", "rdma": f"mlx5_{rail}"} for rail, address in enumerate(addresses)
+    ]
 
 
 def inventory(**more) -> Inventory:
@@ -29,7 +35,7 @@ def test_the_example_is_what_it_says():
     assert seen.mtu == 9000
     assert seen.link("h1").rate == 25e9
     assert seen.link("h4").rate == 10e9
-    assert (seen.node("h4").device, seen.node("h1").address, seen.network) == ("ens2f1", "10.0.0.1", "10.0.0.0/24")
+    assert (seen.node("h4").first.device, seen.node("h1").address) == ("ens2f1", "10.0.0.1")
     assert {(link.switch, link.switch_port) for link in seen.links} == {("tor1", "")}
     assert read.value("h2", "sudo") is True
 
@@ -43,6 +49,19 @@ def test_a_host_overrides_what_holds_for_all():
     assert (first.work, second.work) == ("/scratch/orch", "/scratch/orch")
 
 
+def test_a_host_with_several_nics_has_a_rail_each():
+    hosts = {f"h{i}": host(data=rails(f"fd00:0:0:1::{i}/64", f"fd00:0:0:2::{i}/64")) for i in (1, 2)}
+    seen = topology(inventory(hosts=hosts))
+    one = seen.node("h2")
+    assert (seen.rails, seen.ip) == (2, 6)
+    assert one.addresses == ("fd00:0:0:1::2", "fd00:0:0:2::2")
+    assert (one.devices, one.rdma) == (("ens0f0", "ens1f0"), ("mlx5_0:1", "mlx5_1:1"))
+    assert [link.device for link in seen.links_of("h1")] == ["ens0f0", "ens1f0"]
+    needed = [(need.kind, need.what) for need in requirements(seen, ["h1"])]
+    assert ("speed", "25000 Mbit/s on ens1f0") in needed
+    assert ("link", "ens0f0") in needed
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -51,7 +70,7 @@ def test_a_host_overrides_what_holds_for_all():
         ({"hosts": {"h 1": host()}}, "not a name"),
         ({"hosts": {"../h": host()}}, "not a name"),
         ({"hosts": {"h1": host("10.0.0.1")}}, "needs its prefix"),
-        ({"hosts": {"h1": host("10.0.0.999/24")}}, "not an IPv4 address"),
+        ({"hosts": {"h1": host("10.0.0.999/24")}}, "not an IP address"),
         ({"hosts": {"h1": host(), "h2": host()}}, "same data address 10.0.0.1"),
         ({"hosts": {"h1": host(ssh="-oProxyCommand=x")}}, "not a host name"),
         ({"hosts": {"h1": host(jump="-oProxyCommand=x")}}, "not hosts to jump"),
@@ -63,6 +82,15 @@ def test_a_host_overrides_what_holds_for_all():
         ({"hosts": {"h1": host(colour="red")}}, "Extra inputs"),
         ({"switch": {"name": "s", "ports": {"h9": "swp1"}}}, "no host 'h9'"),
         ({"mtu": 100}, "greater than"),
+        ({"hosts": {"h1": host("fe80::1/64")}}, "of one link alone"),
+        ({"hosts": {"h1": host(), "h2": host("fd00::2/64")}}, "addresses of h1 are of IPv4"),
+        (
+            {"hosts": {"h1": host(), "h2": host(data=rails("10.0.0.2/24", "10.0.1.2/24"))}},
+            "h2 has 2 rails and h1 has 1",
+        ),
+        ({"hosts": {"h1": host(data=[*rails("10.0.0.1/24"), *rails("10.0.1.1/24")])}}, "share a device"),
+        ({"hosts": {"h1": host(data=[])}}, "at least 1"),
+        ({"hosts": {"h1": host(data=rails("10.0.0.1/24", "10.0.0.1/24"))}}, "same data address 10.0.0.1"),
     ],
 )
 def test_mistakes_are_told(wrong, said):

@@ -12,7 +12,7 @@ from cross_traffic import iperf, websearch
 from orchestrator.parts.launch import Flow, Line, Listening
 from orchestrator.parts.protocols import Demand, Source
 from orchestrator.parts.rows import TABLES, LaunchOutput
-from orchestrator.parts.topology import Link, Node, Topology, wire_per_payload
+from orchestrator.parts.topology import Link, Node, Rail, Topology
 
 DATA = Path(__file__).parent.parent / "data/iperf"
 SOURCE = Source(name="iperf0", window="w1", port=15203, duration_s=100.5, seed=1)
@@ -21,7 +21,10 @@ SOURCE = Source(name="iperf0", window="w1", port=15203, duration_s=100.5, seed=1
 def topology(mtu: int = 1500, scale: int = 100) -> Topology:
     return Topology(
         kind="local",
-        nodes=(Node(name="h1", address="10.0.0.1", device="eth0"), Node(name="h2", address="10.0.0.2", device="eth0")),
+        nodes=(
+            Node(name="h1", rails=(Rail(address="10.0.0.1", device="eth0"),)),
+            Node(name="h2", rails=(Rail(address="10.0.0.2", device="eth0"),)),
+        ),
         links=(Link(host="h1", device="eth0", rate=25e9), Link(host="h2", device="eth0", rate=10e9)),
         scale=scale,
         mtu=mtu,
@@ -168,7 +171,7 @@ def test_mistakes_are_named_with_what_would_do(options, at, words):
 def test_a_right_configuration_has_no_problems():
     assert iperf.problems(config(load="10gbit"), topology()) == []
     assert {need.node for need in iperf.requirements(config(), topology())} == {"h1", "h2"}
-    assert wire_per_payload(1500) == pytest.approx(1514 / 1448)
+    assert topology().wire_per_payload == pytest.approx(1514 / 1448)
 
 
 @pytest.mark.parametrize(

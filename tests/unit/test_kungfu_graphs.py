@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.parts.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import p2p
 from workloads.common.placement import ranks
 from workloads.rank.torch.exchange import asked, asking_share, schedule
@@ -80,7 +80,7 @@ def test_pair_averaging_asks_whom_kungfu_asks() -> None:
 
 @pytest.mark.parametrize("peers", ["random", "uniform", "round-robin"])
 def test_theory_of_pair_averaging_follows_who_is_asked(peers: str) -> None:
-    nodes = tuple(Node(name=f"h{i}", address=f"10.0.0.{i}", device="eth0") for i in range(1, 5))
+    nodes = tuple(Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device="eth0"),)) for i in range(1, 5))
     where = Topology(kind="local", nodes=nodes, links=tuple(Link(host=n.name, device="eth0", rate=1e9) for n in nodes))
     config = p2p.Config.model_validate({"model": "mobilenet_v2", "strategy": "pair-averaging", "peers": peers})
     found = p2p.theory(config, Job(name="j", index=0, ranks=ranks(None, where)), where)

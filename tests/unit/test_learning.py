@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.experiment import sweepfile
 from orchestrator.parts.rows import LaunchOutput
-from orchestrator.parts.topology import Link, Node, Topology
+from orchestrator.parts.topology import Link, Node, Rail, Topology
 from workloads import ddp, horovod, p2p, tensorflow
 from workloads.models import catalog
 from workloads.rank.compute import epochs, pictures, small_cnn
@@ -148,7 +148,7 @@ MIRRORED = {"strategy": "multi-worker-mirrored"}
     ],
 )
 def test_what_cannot_be_learned_is_refused(workload, options: dict[str, object], at: str) -> None:
-    nodes = tuple(Node(name=f"h{i}", address=f"10.0.0.{i}", device="eth0") for i in range(1, 4))
+    nodes = tuple(Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device="eth0"),)) for i in range(1, 4))
     where = Topology(kind="local", nodes=nodes, links=tuple(Link(host=n.name, device="eth0", rate=1e9) for n in nodes))
     config = workload.Config.model_validate(options)
     assert [problem.at for problem in workload.problems(config, where)] == [(at,)]

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.parts.rows import LaunchOutput
-from orchestrator.parts.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import moe
 from workloads.common.placement import ranks
 
 
 def topology(hosts: int = 4, *, scale: int = 1) -> Topology:
-    nodes = tuple(Node(name=f"h{i}", address=f"10.0.0.{i}", device="eth0") for i in range(1, hosts + 1))
+    nodes = tuple(Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device="eth0"),)) for i in range(1, hosts + 1))
     links = tuple(Link(host=node.name, device="eth0", rate=25e9) for node in nodes)
     return Topology(kind="local", nodes=nodes, links=links, scale=scale)
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from orchestrator.parts.launch import Line
-from orchestrator.parts.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from tests.machine import PATIENCE_S, free_port
 from workloads import collective, horovod
 from workloads.common import mpi_ranks
@@ -35,8 +35,10 @@ SOURCES = Path(__file__).parents[2]
 
 
 def topology(*, kind: str = "inventory") -> Topology:
-    nodes = tuple(Node(name=f"h{i}", address=f"10.0.{i}.7", device=f"eth{i}", python=f"/py{i}") for i in (1, 2, 3))
-    links = tuple(Link(host=node.name, device=node.device, rate=25e9) for node in nodes)
+    nodes = tuple(
+        Node(name=f"h{i}", rails=(Rail(address=f"10.0.{i}.7", device=f"eth{i}"),), python=f"/py{i}") for i in (1, 2, 3)
+    )
+    links = tuple(Link(host=node.name, device=node.first.device, rate=25e9) for node in nodes)
     return replace(Topology(kind="inventory", nodes=nodes, links=links, scale=1), kind=kind)
 
 
@@ -81,7 +83,7 @@ def test_each_process_is_told_the_network_that_its_own_host_sees() -> None:
 def test_a_host_that_is_alone_in_its_network_is_told_its_device() -> None:
     """Of 10.0.1.7/32 Open MPI makes any network, the loopback's too."""
     where = topology()
-    where = replace(where, nodes=tuple(replace(node, prefix=32) for node in where.nodes))
+    where = replace(where, nodes=tuple(replace(node, rails=(replace(node.first, prefix=32),)) for node in where.nodes))
     assert launched(horovod, where)["job0-rank2"].env["OMPI_MCA_btl_tcp_if_include"] == "eth3"
 
 

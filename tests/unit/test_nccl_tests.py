@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from orchestrator.parts.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import collective, nccl_tests
 from workloads.common.placement import ranks
 from workloads.rank.external.nccl_tests import Passes, row_of
@@ -25,9 +25,10 @@ TOLD = {"operation": "all-reduce", "sizes": [1024, 4096], "repeats": 3, "world":
 
 def topology(*, gpus: int = 4, scale: int = 1) -> Topology:
     nodes = tuple(
-        Node(name=f"h{i}", address=f"10.0.0.{i}", device=f"eth{i}", python=f"/py{i}", gpus=gpus) for i in (1, 2)
+        Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device=f"eth{i}"),), python=f"/py{i}", gpus=gpus)
+        for i in (1, 2)
     )
-    links = tuple(Link(host=node.name, device=node.device, rate=i * 25e9) for i, node in enumerate(nodes, 1))
+    links = tuple(Link(host=node.name, device=node.first.device, rate=i * 25e9) for i, node in enumerate(nodes, 1))
     return Topology(kind="inventory", nodes=nodes, links=links, scale=scale)
 
 
@@ -51,7 +52,7 @@ def test_each_rank_starts_the_program_on_its_gpu_with_what_it_shall_send_over() 
     assert [found[f"job0-rank{rank}"].env["NCCL_TESTS_DEVICE"] for rank in range(3)] == ["0", "1", "0"]
     assert [found[f"job0-rank{rank}"].follow for rank in range(3)] == ["iterations.jsonl", None, None]
     env = found["job0-rank2"].env
-    assert (env["NCCL_SOCKET_IFNAME"], env["NCCL_NET"], env["NCCL_IB_HCA"]) == ("eth2", "IB", "=mlx5_0:1")
+    assert (env["NCCL_SOCKET_IFNAME"], env["NCCL_NET"], env["NCCL_IB_HCA"]) == ("=eth2", "IB", "=mlx5_0:1")
     assert env["OMPI_MCA_pml"] == "ob1", "ranks meet over TCP whatever NCCL sends over"
 
 

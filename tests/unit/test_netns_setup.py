@@ -8,9 +8,10 @@ import pytest
 
 from orchestrator.core import packages
 from orchestrator.core.errors import ConfigError
-from orchestrator.testbed import netns_needs, netns_setup
+from orchestrator.testbed import local_spec, netns_needs
+from orchestrator.testbed.local_spec import port_name
 from orchestrator.testbed.netns import LocalSpec, topology
-from orchestrator.testbed.netns_setup import new_keys, port_name, setup_document
+from orchestrator.testbed.netns_setup import new_keys, setup_document
 
 
 def spec(hosts=("h1", "h2", "h3"), rate=25e9, **more):
@@ -25,7 +26,7 @@ def document(local):
 def test_the_topology_is_known_without_a_network():
     plan = topology(spec(scale=100, mtu=9000))
     assert [host.address for host in plan.hosts] == ["198.18.0.1", "198.18.0.2", "198.18.0.3"]
-    assert plan.network == "198.18.0.0/24"
+    assert str(plan.hosts[0].first.network) == "198.18.0.0/24"
     assert plan.link("h2").switch_port == "p-h2"
     assert plan.node("switch").kind == "switch"
     assert (plan.kind, plan.scale, plan.mtu, plan.link("h1").rate) == ("local", 100, 9000, 25e9)
@@ -58,10 +59,39 @@ def test_both_ends_of_a_link_get_its_scaled_rate():
 
 def test_every_host_can_be_known_by_its_mac():
     told = document(spec())
-    assert list(told["neighbours"]) == ["198.18.0.1", "198.18.0.2", "198.18.0.3"]
-    for node, (address, mac) in zip(told["nodes"], told["neighbours"].items(), strict=False):
+    assert list(told["neighbours"]["eth0"]) == ["198.18.0.1", "198.18.0.2", "198.18.0.3"]
+    for node, (address, mac) in zip(told["nodes"], told["neighbours"]["eth0"].items(), strict=False):
         assert f"address {mac} " in node["links"][0]
         assert f"addr add {address}/24 dev eth0" in node["ip"]
+
+
+def test_each_rail_has_devices_networks_and_a_switch_of_its_own():
+    local = spec(rails=2, scale=100)
+    plan, told = topology(local), document(local)
+    assert plan.rails == 2
+    assert plan.node("h2").addresses == ("198.18.0.2", "198.18.1.2")
+    assert plan.node("h2").devices == ("eth0", "eth1")
+    assert [link.switch_port for link in plan.links_of("h2")] == ["p-h2", "r1p-h2"]
+    assert (plan.rail_of("h2", "eth1"), plan.rail_of("switch", "r1p-h3")) == (1, 1)
+    assert told["nodes"][0]["links"][2].startswith("link add r1p-h1 mtu 1500 type veth peer name eth1 ")
+    assert told["nodes"][0]["links"][1::2] == ["link set p-h1 master br0 up", "link set r1p-h1 master br1 up"]
+    assert "addr add 198.18.1.1/24 dev eth1" in told["nodes"][0]["ip"]
+    assert len(told["nodes"][0]["tc"]) == 2
+    macs = [mac for hosts in told["neighbours"].values() for mac in hosts.values()]
+    assert len(set(macs)) == 6
+    ports = {port_name(i, f"a-rather-long-host-name-{i}", rail) for i in range(1, 65) for rail in range(8)}
+    assert len(ports) == 64 * 8
+    assert max(map(len, ports)) <= 15
+
+
+def test_a_data_plane_of_ipv6_has_its_own_benchmark_addresses():
+    local = spec(rails=2, ip=6, congestion="cubic")
+    plan, told = topology(local), document(local)
+    assert plan.node("h2").addresses == ("2001:2::2", "2001:2:0:1::2")
+    assert [str(rail.network) for rail in plan.node("h2").rails] == ["2001:2::/64", "2001:2:0:1::/64"]
+    assert (plan.ip, topology(spec()).ip, told["ip"]) == (6, 4, 6)
+    assert "addr add 2001:2:0:1::2/64 dev eth1 nodad" in told["nodes"][1]["ip"]
+    assert "route replace 2001:2::/64 dev eth0 proto kernel metric 256 congctl cubic" in told["nodes"][1]["ip"]
 
 
 def test_offloads_stay_only_where_asked_for():
@@ -95,7 +125,7 @@ def test_connections_between_hosts_use_cubic_where_the_kernel_has_it(tmp_path, m
     ]
     assert not [line for node in document(spec(congestion=None))["nodes"] for line in node["ip"] if "route" in line]
     known = tmp_path / "available"
-    monkeypatch.setattr(netns_setup, "CONGESTIONS", known)
+    monkeypatch.setattr(local_spec, "CONGESTIONS", known)
     assert spec().congestion is None
     known.write_text("reno bbr cubic\n")
     assert spec().congestion == "cubic"

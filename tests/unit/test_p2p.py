@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.parts.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import p2p
 from workloads.common.placement import ranks
 from workloads.rank.torch.exchange import parents, pulling, schedule
@@ -72,7 +72,7 @@ def test_trees_are_those_of_kungfu() -> None:
 
 
 def theory(strategy: str, **options: object):
-    nodes = tuple(Node(name=f"h{i}", address=f"10.0.0.{i}", device="eth0") for i in range(1, 5))
+    nodes = tuple(Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device="eth0"),)) for i in range(1, 5))
     links = tuple(Link(host=node.name, device="eth0", rate=25e9) for node in nodes)
     where = Topology(kind="local", nodes=nodes, links=links, scale=1)
     config = p2p.Config.model_validate({"model": "vgg16", "strategy": strategy, **options})
@@ -101,7 +101,7 @@ def test_a_servers_link_carries_most() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    nodes = tuple(Node(name=f"h{i}", address=f"10.0.0.{i}", device="eth0", gpus=1) for i in range(1, 3))
+    nodes = tuple(Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device="eth0"),), gpus=1) for i in range(1, 3))
     where = Topology(kind="local", nodes=nodes, links=(), scale=1)
     for options, at in (({"servers": 2, "strategy": "parameter-server"}, "servers"), ({"backend": "nccl"}, "backend"),
                         ({"order": "layer"}, "order")):  # fmt: skip

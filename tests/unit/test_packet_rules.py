@@ -9,7 +9,7 @@ from orchestrator.analysis.windows.conditions import Hits
 from orchestrator.analysis.windows.gates import Evidence, Tolerances
 from orchestrator.parts import packet_rules
 from orchestrator.parts.conditions import ecn, loss, offloads
-from orchestrator.parts.topology import Link, Node, Topology
+from orchestrator.parts.topology import Link, Node, Rail, Topology
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -19,7 +19,9 @@ def sample(name):
 
 
 def topology(*, port="p-{}", addresses=("198.18.0.1", "198.18.0.2")):
-    nodes = tuple(Node(name=f"h{i}", address=address, device="eth0") for i, address in enumerate(addresses, 1))
+    nodes = tuple(
+        Node(name=f"h{i}", rails=(Rail(address=address, device="eth0"),)) for i, address in enumerate(addresses, 1)
+    )
     links = tuple(
         Link(host=node.name, device="eth0", switch="switch", switch_port=port.format(node.name), rate=25e9)
         for node in nodes

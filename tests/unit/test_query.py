@@ -1,4 +1,4 @@
-"""Runs are picked, asked in SQL, exported and zipped; from a folder, or from where fsspec reaches."""
+"""Runs are picked, asked in SQL, exported and zipped."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import zipfile
 from pathlib import Path
 
 import duckdb
-import fsspec
 import pytest
 from experiments import orch
 from sealed_run import loose, make_run
 from sweep_files import leave, window
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.store import index, listing, remote, tables
+from orchestrator.store import listing, tables
 
 
 @pytest.fixture(scope="module")
@@ -162,69 +161,6 @@ def test_a_run_is_zipped_whole(results, tmp_path):
 def test_a_time_that_is_none_is_said(text):
     with pytest.raises(ConfigError, match="not a time; accepted: 2026-11-20"):
         listing.began_since(text)
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def file_url(results, cache):
-    return f"file://{results}"
-
-
-@pytest.fixture
-def memory_url(results, cache):
-    """The same store where only fsspec reaches it."""
-    memory = fsspec.filesystem("memory")
-    memory.put(str(results), "/bucket/results", recursive=True)
-    yield "memory://bucket/results"
-    memory.rm("/bucket", recursive=True)
-
-
-@pytest.mark.parametrize("kind", ["file", "memory"])
-def test_a_store_elsewhere_is_read_like_one_here(results, kind, tmp_path, request):
-    url = request.getfixturevalue(f"{kind}_url")
-    there = sorted(json.loads(line)["run"] for line in ask(url, "ls", "--json").splitlines())
-    assert there == sorted(entry.run for entry in index.entries(results))
-    assert "resnet-load" in ask(url, "show", "abc2")
-    assert rows(url, "select count(*) as n from all_iterations", "--valid") == [{"n": 360}]
-    page = tmp_path / "page.html"
-    ask(url, "report", "abc1", "-o", str(page))
-    assert "resnet-load" in page.read_text()
-    ask(url, "export", "zip", "abc1", "-o", str(tmp_path / "run.zip"))
-    with zipfile.ZipFile(tmp_path / "run.zip") as archive:
-        assert len(archive.namelist()) == len([p for p in (results / "resnet-load").glob("*abc1/**/*") if p.is_file()])
-
-
-def test_what_was_seen_is_not_asked_for_again_and_what_is_gone_goes(memory_url, monkeypatch):
-    mirror = remote.mirrored(memory_url)
-    memory = fsspec.filesystem("memory")
-    (run,) = mirror.glob("*/*abc3")
-    memory.rm(f"/bucket/results/{run.relative_to(mirror)}", recursive=True)
-    asked = []
-    cat = type(memory).cat
-    monkeypatch.setattr(
-        type(memory), "cat", lambda self, paths, **more: asked.extend(paths) or cat(self, paths, **more)
-    )
-    assert len(index.entries(remote.mirrored(memory_url))) == 3
-    assert len(asked) == 1, "the run that is under way"
-
-
-@pytest.mark.parametrize(
-    ("url", "told"), [("nothing://a/b", "Protocol not known"), ("file:///no/such/store", "cannot be read")]
-)
-def test_a_store_that_cannot_be_reached_is_said(url, told, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    status, _, err = orch("ls", "--results", url)
-    assert status == 1
-    assert told in err
-
-
-def test_nothing_is_measured_into_a_store_elsewhere(capsys):
-    with pytest.raises(SystemExit):
-        orch("run", "e.yaml", "--results", "s3://bucket/results")
 
 
 def test_windows_of_a_sweep_carry_their_point(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from sealed_run import loose, make_run
 
 from orchestrator.core.errors import StoreError
+from orchestrator.parts.topology import Node, Rail
 from orchestrator.report.run import drawn_from, origin
 from orchestrator.report.run.html import render
 from orchestrator.report.runs import load
@@ -161,14 +162,21 @@ def test_the_page_is_the_same_each_time_but_for_when_it_was_made(tmp_path):
     assert re.sub(stamp, "", first) == re.sub(stamp, "", second)
 
 
+def host(address: str) -> Node:
+    return Node(name="h1", rails=(Rail(device="eth0", address=address),))
+
+
 def test_the_congestion_control_is_that_of_the_route():
     connected = {"dst": "10.0.0.0/24", "dev": "eth0", "prefsrc": "10.0.0.1", "metrics": [{"congestion": "cubic"}]}
     other = {"dst": "10.1.0.0/24", "dev": "eth1", "prefsrc": "10.1.0.1", "metrics": [{"congestion": "reno"}]}
     facts = {"/proc/sys/net/ipv4/tcp_congestion_control": "bbr", "routes": [other, connected]}
-    assert origin._congestion(facts, "10.0.0.1") == "cubic"
-    assert origin._congestion(facts, "10.9.0.1") == "bbr"
-    assert origin._congestion({**facts, "routes": "not JSON"}, "10.0.0.1") == "bbr"
-    assert origin._congestion({}, "10.0.0.1") == ""
+    assert origin._congestion(facts, host("10.0.0.1")) == "cubic"
+    assert origin._congestion(facts, host("10.9.0.1")) == "bbr"
+    of_ipv6 = {"dst": "fd00::/64", "dev": "eth0", "metrics": [{"congestion": "reno"}]}
+    six = Node(name="h1", rails=(Rail(device="eth0", address="fd00::1", prefix=64),))
+    assert origin._congestion({**facts, "routes6": [of_ipv6]}, six) == "reno"
+    assert origin._congestion({**facts, "routes": "not JSON"}, host("10.0.0.1")) == "bbr"
+    assert origin._congestion({}, host("10.0.0.1")) == ""
 
 
 def test_what_generated_traffic_was_drawn_from_is_told():

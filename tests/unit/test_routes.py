@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.experiment import loading, plan
-from orchestrator.parts.topology import Node
+from orchestrator.parts.topology import Node, Rail
 from orchestrator.run import routes
 
 DATA = Path(__file__).parents[1] / "data/routes"
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def node(name, address, device="data0"):
-    return Node(name=name, address=address, device=device)
+    return Node(name=name, rails=(Rail(address=address, device=device),))
 
 
 def verdict(me, others, name):
@@ -70,3 +70,18 @@ def test_who_talks_to_whom_follows_from_the_plan():
         "h4": ["h1", "h2", "h3"],
         "h5": ["h1"],
     }
+
+
+def test_each_rail_is_asked_for_and_one_that_leaves_by_another_is_told_with_its_own_table():
+    """Both rails in one network, as the kernel has it without rules: all that is sent leaves by the first."""
+    here, there = (
+        Node(name=f"h{i}", rails=tuple(Rail(device=f"ens{r}", address=f"10.0.{r}.{i}", prefix=16) for r in (0, 1)))
+        for i in (1, 2)
+    )
+    _, lines = routes.question(here, [there])
+    assert lines == b"route get 10.0.0.2 from 10.0.0.1\nroute get 10.0.1.2 from 10.0.1.1\n"
+    answers = "10.0.0.2 from 10.0.0.1 dev ens0 uid 0\n10.0.1.2 from 10.0.1.1 dev ens0 uid 0\n"
+    (wrong,) = routes.verdict(here, [there], answers, "")
+    assert "10.0.1.2 (h2) would not leave by ens1" in wrong.message
+    assert "ip rule add from 10.0.1.1 table 101" in wrong.hint
+    assert routes.verdict(here, [there], answers.replace("10.0.1.1 dev ens0", "10.0.1.1 dev ens1"), "") == []

@@ -114,7 +114,9 @@ def test_the_least_load_that_a_burst_error_names_is_enough():
 def test_bursts_are_as_published():
     """Salamy, section 3.3.2: of a mean of 6 Gbit/s 18 in the first millisecond (2.25 MB, two flows), then 4.7."""
     made = spec(load_bps=6e9, burst=BurstShape(width_s=0.001, period_s=0.01, height=3), duration_s=2.0)
-    tally = schedule.Tally(mtu=1500, burst=BurstShape(width_s=0.001, period_s=0.01, height=3))
+    tally = schedule.Tally(
+        framing=flow_schedule.Framing(1500), burst=BurstShape(width_s=0.001, period_s=0.01, height=3)
+    )
     first = []
     for at, size, _ in flow_schedule.drawn(made):
         tally.add(at / 1e9, size)
@@ -137,7 +139,7 @@ def test_a_profile_has_the_burst_by_itself_and_conserves_what_is_sent(width_s, p
     assert (edges[0], edges[1], edges[-1]) == (0, round(width_s * 1e9), round(period_s * 1e9))
     assert len(edges) == phases + 1
     assert min(b - a for a, b in itertools.pairwise(edges)) >= min(edges[1], edges[-1] - edges[1]) - 1
-    tally = schedule.Tally(mtu=1500, burst=burst)
+    tally = schedule.Tally(framing=flow_schedule.Framing(1500), burst=burst)
     for number in range(30):  # each begins where a period does, and none is taken for the end of the one before
         tally.add(number * period_s, 10_000)
     assert tally.profile() == pytest.approx([period_s / width_s, *[0.0] * (phases - 1)])
@@ -155,16 +157,16 @@ def test_regular_gaps_are_nearly_regular_and_exponential_ones_are_not():
 
 
 def test_headers_of_small_flows_are_counted():
-    smallest = flow_schedule.wire_bytes(1, 1500)
+    smallest = flow_schedule.Framing(1500).wire_bytes(1)
     assert smallest == 16 + 66 + 74 + 3 * 66
-    assert flow_schedule.wire_bytes(1448, 1500) == 1514 + 272
-    assert flow_schedule.wire_bytes(1449, 1500) == 1514 + 67 + 272
+    assert flow_schedule.Framing(1500).wire_bytes(1448) == 1514 + 272
+    assert flow_schedule.Framing(1500).wire_bytes(1449) == 1514 + 67 + 272
 
 
 @pytest.mark.parametrize("wire", [400, 1786, 1787, 1900, 5000, 123_456])
 def test_a_flow_of_a_wanted_length_on_the_wire_has_it(wire):
-    size = flow_schedule.size_on_wire(wire, 1500)
-    assert abs(flow_schedule.wire_bytes(size, 1500) - wire) <= 66
+    size = flow_schedule.Framing(1500).size_on_wire(wire)
+    assert abs(flow_schedule.Framing(1500).wire_bytes(size) - wire) <= 66
 
 
 def test_a_schedule_without_end_is_drawn_in_constant_memory():

@@ -35,7 +35,9 @@ def seen(folder, name, packets):
 
 
 def rows(seen_at, addresses=ADDRESSES):
-    columns = oneway.one_way(seen_at, addresses)
+    columns = oneway.one_way(
+        seen_at.items(), {node: (address,) if address else () for node, address in addresses.items()}
+    )
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import json
 import math
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import manifests
 import pytest
@@ -27,19 +25,9 @@ from orchestrator.run import execute
 from orchestrator.run.observers.progress import Progress
 from orchestrator.store import baselines, front_page, index, sweeps
 from orchestrator.store import manifest as records
+from tests.front_page import runs_of, shown
 
 NASTY = "</script><img src=x onerror=alert(1)>"
-
-
-def shown(results: Path) -> dict:
-    """What the page of a store holds, as the page's own script reads it."""
-    text = (results / page.FILE).read_text()
-    (packed,) = re.findall(r'<script type="application/octet-stream" id="data">([^<]*)</script>', text)
-    return json.loads(gzip.decompress(base64.b64decode(packed)))
-
-
-def runs_of(data: dict) -> dict[str, dict]:
-    return {run["id"]: run for run in (dict(zip(data["fields"]["run"], row, strict=True)) for row in data["runs"])}
 
 
 def windows_of(data: dict, run: dict) -> list[dict]:

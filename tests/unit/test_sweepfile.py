@@ -215,7 +215,7 @@ def test_orch_sweep_of_an_experiment_says_that_it_is_one(tmp_path):
 
 
 def test_the_schema_takes_what_is_taken_and_nothing_else(tmp_path):
-    schema = json.loads(orch("schema", "--sweep")[1])
+    schema = json.loads(orch("schema", "sweep")[1])
     taken = yaml.safe_load(SWEEP)
     jsonschema.validate(taken, schema)
     with pytest.raises(jsonschema.ValidationError, match="mood"):

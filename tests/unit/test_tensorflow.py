@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.parts.launch import Launch, Listening
-from orchestrator.parts.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import tensorflow
 from workloads.common import modelled
 from workloads.common.placement import ranks
@@ -20,8 +20,10 @@ SERVED = {"strategy": "parameter-server", "hosts": ["h3", "h4"], "servers": ["h1
 
 
 def topology(*, scale: int = 1) -> Topology:
-    nodes = tuple(Node(name=name, address=f"10.0.0.{name[1]}", device="eth0", python="/opt/py") for name in HOSTS)
-    links = tuple(Link(host=node.name, device=node.device, rate=25e9) for node in nodes)
+    nodes = tuple(
+        Node(name=name, rails=(Rail(address=f"10.0.0.{name[1]}", device="eth0"),), python="/opt/py") for name in HOSTS
+    )
+    links = tuple(Link(host=node.name, device=node.first.device, rate=25e9) for node in nodes)
     return Topology(kind="inventory", nodes=nodes, links=links, scale=scale)
 
 

@@ -7,11 +7,11 @@ from made_traffic import BEGAN_NS, BYTES_A_MS, ITERATION_MS, MS, SENDS_MS, made
 
 from orchestrator.analysis.traffic import bottleneck, flowshape, traffic, view
 from orchestrator.parts.rows import TABLES
-from orchestrator.parts.topology import Node
+from orchestrator.parts.topology import Node, Rail
 
 NODES = [
-    Node(name="h1", address="10.0.0.1"),
-    Node(name="h2", address="10.0.0.2"),
+    Node(name="h1", rails=(Rail(address="10.0.0.1"),)),
+    Node(name="h2", rails=(Rail(address="10.0.0.2"),)),
     Node(name="switch", kind="switch"),
 ]
 

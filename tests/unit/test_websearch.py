@@ -16,13 +16,15 @@ from orchestrator.core.errors import StoreError
 from orchestrator.parts.launch import Line
 from orchestrator.parts.protocols import Source
 from orchestrator.parts.rows import LaunchOutput
-from orchestrator.parts.topology import Link, Node, Topology
+from orchestrator.parts.topology import Link, Node, Rail, Topology
 
 HOSTS = ("h1", "h2", "h3", "h4")
 SOURCE = Source(name="websearch0", window="w1", port=15217, duration_s=100.0, seed=3)
 TOPOLOGY = Topology(
     kind="local",
-    nodes=tuple(Node(name=host, address=f"10.0.0.{i}", device="eth0") for i, host in enumerate(HOSTS, start=1)),
+    nodes=tuple(
+        Node(name=host, rails=(Rail(address=f"10.0.0.{i}", device="eth0"),)) for i, host in enumerate(HOSTS, start=1)
+    ),
     links=tuple(Link(host=host, device="eth0", rate=25e9) for host in HOSTS),
     scale=100,
 )
@@ -202,8 +204,8 @@ def test_what_flows_weigh_on_the_wire_is_counted_alike_on_both_sides():
     from cross_traffic.agents import flow_schedule
 
     sizes = np.array([1, 16, 1448, 1449, 123_456])
-    ours = generated.wire_bytes(sizes, mtu=1500, flow_bytes=flow_schedule.FLOW_WIRE_BYTES)
-    assert ours.tolist() == [flow_schedule.wire_bytes(int(size), 1500) for size in sizes]
+    ours = generated.wire_bytes(sizes, flow_schedule.Framing(1500))
+    assert ours.tolist() == [flow_schedule.Framing(1500).wire_bytes(int(size)) for size in sizes]
 
 
 GOOD = Generated(

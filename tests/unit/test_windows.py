@@ -230,7 +230,7 @@ def test_ranks_that_share_a_node_share_what_its_port_sent():
         "name": ["a"] * 2, "bin_ns": [0, 0], "wire_bytes": [0, 0], "payload_bytes": [4000, 2100],
         "repeated_bytes": [0, 100],
     })  # fmt: skip
-    ask = {"job": "a", "ports": {"h1": "eth0", "h2": "eth0"}, "span_ns": (0, 10**7)}
+    ask = {"job": "a", "ports": {"h1": ("eth0",), "h2": ("eth0",)}, "span_ns": (0, 10**7)}
     found = throughput.sent_bytes(packets, nodes=["h1", "h1", "h2", "h2"], iterations=[10.0] * 4, **ask)
     assert found == pytest.approx((150, 1.0))
     found = throughput.sent_bytes(packets, nodes=["h2", "h3"], iterations=[10.0, 99.0], **ask)

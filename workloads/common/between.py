@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from orchestrator.parts.launch import Flow
-from orchestrator.parts.theory import Theory
+from orchestrator.parts.theory import Spread, Theory
 from orchestrator.parts.topology import Job, Topology
 
 Pairs = Mapping[tuple[int, int], float]  # (sending rank, receiving rank) -> bytes in an iteration
@@ -19,9 +19,13 @@ def flows(job: Job, topology: Topology, *, port: int) -> tuple[Flow, ...]:
 
 
 def training_flows(job: Job, topology: Topology, *, others: Iterable[str] = ()) -> tuple[Flow, ...]:
-    """What each two hosts of the job, those of its ranks and `others`, send each other."""
-    addresses = [topology.node(name).address for name in dict.fromkeys((*job.nodes, *others))]
-    return tuple(Flow(kind="training", name=job.name, src=src, dst=dst) for src, dst in combinations(addresses, 2))
+    """What each two hosts of the job, those of its ranks and `others`, send each other, by each rail."""
+    hosts = [topology.node(name) for name in dict.fromkeys((*job.nodes, *others))]
+    return tuple(
+        Flow(kind="training", name=job.name, src=src, dst=dst)
+        for one, other in combinations(hosts, 2)
+        for src, dst in zip(one.addresses, other.addresses, strict=True)
+    )
 
 
 def between_nodes(job: Job, pairs: Pairs) -> tuple[tuple[str, str, float], ...]:
@@ -34,11 +38,11 @@ def between_nodes(job: Job, pairs: Pairs) -> tuple[tuple[str, str, float], ...]:
     return tuple((*way, size) for way, size in found.items())
 
 
-def theory(job: Job, pairs: Pairs, *, parameters: int, source: str) -> Theory:
+def theory(job: Job, pairs: Pairs, *, parameters: int, source: str, spread: Spread = "") -> Theory:
     """What ranks that send each other these bytes send over the network: the mean over ranks, as it is measured."""
     between = between_nodes(job, pairs)
     mean = sum(size for _, _, size in between) / len(job.ranks)
-    return Theory(bytes_per_iteration=mean, parameters=parameters, source=source, pairs=between)
+    return Theory(bytes_per_iteration=mean, parameters=parameters, source=source, pairs=between, spread=spread)
 
 
 def ring(world: int, size: float) -> Pairs:

@@ -58,11 +58,14 @@ def requirements(
             Requirement(node=name, kind="module", what=module, python=python, remedy=step, needed_by=needed_by)
             for module in modules
         ]
-        needed.append(device_requirement(node, needed_by=needed_by))
+        needed += device_requirements(node, needed_by=needed_by)
     return needed
 
 
-def device_requirement(node: Node, *, needed_by: str) -> Requirement:
-    """The data-plane device of a node."""
-    remedy = f"name the data-plane device of {node.name} in the testbed file"
-    return Requirement(node=node.name, kind="device", what=node.device, remedy=remedy, needed_by=needed_by)
+def device_requirements(node: Node, *, needed_by: str) -> list[Requirement]:
+    """The data-plane devices of a node."""
+    remedy = f"name the data-plane devices of {node.name} in the testbed file"
+    return [
+        Requirement(node=node.name, kind="device", what=device, remedy=remedy, needed_by=needed_by)
+        for device in node.devices
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology, in_url
 
 _TIMEOUT_S = 900  # published iterations under burst traffic last up to 183 s
 
@@ -21,8 +21,8 @@ def rank_env(job: Job, rank: Rank, topology: Topology) -> dict[str, str]:
         "HOROVOD_CROSS_SIZE": str(len(across)),
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": topology.node(job.ranks[0].node).address,
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": in_url(topology.node(job.ranks[0].node).address),
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(RENDEZVOUS_PORT + job.index),
-        "HOROVOD_GLOO_IFACE": node.device,
+        "HOROVOD_GLOO_IFACE": node.first.device,  # it takes one alone
         "HOROVOD_TIMEOUT_SECONDS": str(_TIMEOUT_S),
     }

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import ip_interface
 from pathlib import PurePosixPath
 from typing import Literal
 
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.topology import MPI_PORT, Job, Node, Rank, Topology
+from orchestrator.parts.topology import MPI_PORT, Job, Node, Rail, Rank, Topology
 from workloads.common import between, shipping
 from workloads.common.between import Pairs
 
@@ -94,7 +93,7 @@ def _helper(mpi: Mpi, job: Job, node: Node, name: str, command: tuple[str, ...])
             "MPI_RANK": rank_name(job, ""),
             "MPI_MEET_S": f"{MEET_S:g}",
             "MPI_DAEMON_PORT": str(_port(job) + _COMMAND_AT),
-            "OMPI_MCA_oob_tcp_if_include": _network(node),
+            "OMPI_MCA_oob_tcp_if_include": _network(node.first),
             "PYTHONDONTWRITEBYTECODE": "1",
             **mpi.env,
         },
@@ -133,7 +132,8 @@ def rank_env(mpi: Mpi, job: Job, rank: Rank, topology: Topology) -> dict[str, st
     if topology.kind == "local":
         settings["mpi_yield_when_idle"] = "1"  # ranks that wait would keep others from the processors they share
     if mpi.transport == "rdma":
-        device = {} if mpi.rdma_device is None else {"UCX_NET_DEVICES": mpi.rdma_device}
+        devices = mpi.rdma_device or ",".join(node.rdma)
+        device = {"UCX_NET_DEVICES": devices} if devices else {}
         env = {"UCX_TLS": "rc,sm,self", **device}
         settings |= {"pml": "ucx", "osc": "ucx", "btl": "^openib"}
     else:
@@ -141,7 +141,7 @@ def rank_env(mpi: Mpi, job: Job, rank: Rank, topology: Topology) -> dict[str, st
         settings |= {
             "pml": "ob1",
             "btl": "self,tcp",
-            "btl_tcp_if_include": _network(node),
+            "btl_tcp_if_include": ",".join(map(_network, node.rails)),
             # It listens by both, whatever it is told to connect by.
             **{f"btl_tcp_port_min_v{version}": str(_port(job)) for version in (4, 6)},
             **{f"btl_tcp_port_range_v{version}": str(_tensor_ports(job)) for version in (4, 6)},
@@ -151,10 +151,13 @@ def rank_env(mpi: Mpi, job: Job, rank: Rank, topology: Topology) -> dict[str, st
     )
 
 
-def _network(node: Node) -> str:
-    """The data-plane network as this node sees it, or its device: a network of one address Open MPI takes for any."""
-    network = ip_interface(f"{node.address}/{node.prefix}").network
-    return node.device if network.num_addresses == 1 else str(network)
+def _network(rail: Rail) -> str:
+    """The network of a rail as its host sees it, or the device there.
+
+    A network of one address Open MPI takes for any, and of IPv6 it knows none.
+    """
+    network = rail.network
+    return rail.device if network.version == 6 or network.num_addresses == 1 else str(network)
 
 
 def _port(job: Job) -> int:

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from orchestrator.parts.launch import Footprint, Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
+from orchestrator.parts.theory import Spread
+from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Node, Rank, Topology
 from workloads.common import environments, shipping
 from workloads.common.between import flows
 from workloads.common.placement import WorkloadConfig, ranks
@@ -32,7 +33,8 @@ class TorchConfig(WorkloadConfig):
     what it finds best (`auto`). Gloo knows TCP alone."""
 
     rdma_device: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.^=:,-]+$")
-    """RDMA devices that nccl may use, as NCCL_IB_HCA names them, such as `=mlx5_0:1`. Default: those it finds."""
+    """RDMA devices that nccl may use, as NCCL_IB_HCA names them, such as `=mlx5_0:1`. Default: those of the rails where
+    the inventory names them, else those it finds."""
 
     threads: int = Field(default=1, ge=1)
     """CPU threads that each rank may compute with."""
@@ -82,6 +84,13 @@ def backend_of(config: TorchConfig, placed: tuple[Rank, ...]) -> Literal["gloo",
     return "gloo" if any(rank.device == "cpu" for rank in placed) else "nccl"
 
 
+def spread(config: TorchConfig, job: Job, *, traced: bool) -> Spread:
+    """How the collectives of a job's one process group share rails; gloo's turns are known where each was `traced`."""
+    if backend_of(config, job.ranks) == "nccl":
+        return "even"
+    return "turns" if traced else ""
+
+
 def settings(config: TorchConfig, job: Job, *, seed: int, on_gpu: bool | None = None) -> Settings:
     """What programs of all such workloads are given; `on_gpu` where nccl alone computing on the GPU is wrong."""
     backend = backend_of(config, job.ranks)
@@ -113,8 +122,8 @@ def launches(
             "OMP_NUM_THREADS": str(config.threads),
             "PYTHONDONTWRITEBYTECODE": "1",
             **environments.TORCH_FILES,
-            "GLOO_SOCKET_IFNAME": node.device,
-            **(nccl(config.transport, config.rdma_device, device=node.device) if settings["backend"] == "nccl" else {}),
+            "GLOO_SOCKET_IFNAME": ",".join(node.devices),
+            **(nccl(config.transport, config.rdma_device, node=node) if settings["backend"] == "nccl" else {}),
             **config.env,
         }
         started.append(
@@ -138,15 +147,21 @@ def launches(
     return started
 
 
-def nccl(transport: Literal["auto", "tcp", "rdma"], rdma_device: str | None, *, device: str) -> dict[str, str]:
-    """What tells NCCL its transport; the socket interface is that of its own rendezvous whatever carries tensors."""
-    env = {"NCCL_SOCKET_IFNAME": device}
+def nccl(transport: Literal["auto", "tcp", "rdma"], rdma_device: str | None, *, node: Node) -> dict[str, str]:
+    """What tells NCCL its transport and the rails of a node, by their exact names ("=").
+
+    The socket interfaces are those of its own rendezvous whatever carries tensors. Of several rails a ring keeps to one
+    (NCCL_CROSS_NIC), since different ones need not reach each other.
+    """
+    env = {"NCCL_SOCKET_IFNAME": f"={','.join(node.devices)}"}
+    if len(node.rails) > 1:
+        env["NCCL_CROSS_NIC"] = "0"
     if transport == "tcp":
         return env | {"NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
-    if transport == "rdma":
-        devices = {} if rdma_device is None else {"NCCL_IB_HCA": rdma_device}
-        return env | {"NCCL_IB_DISABLE": "0", "NCCL_NET": "IB", **devices}
-    return env
+    devices = rdma_device or (f"={','.join(node.rdma)}" if node.rdma else None)
+    if devices is not None:
+        env["NCCL_IB_HCA"] = devices
+    return env | {"NCCL_IB_DISABLE": "0", "NCCL_NET": "IB"} if transport == "rdma" else env
 
 
 def requirements(
@@ -161,5 +176,5 @@ def requirements(
             Requirement(node=name, kind="module", what=module, python=node.python, remedy=remedy, needed_by=needed_by)
             for module, remedy in wanted.items()
         ]
-        needed.append(environments.device_requirement(node, needed_by=needed_by))
+        needed += environments.device_requirements(node, needed_by=needed_by)
     return needed

@@ -27,12 +27,16 @@ from .steps import Refusal, Steps
 
 LEAVE_S = 5.0  # for a runtime to forget a container whose first process has ended, until its client is killed
 LOOK_S = 0.02
-# Removes the container whose id is in a file; one that is not there any more is no error. Where podman makes control
-# groups itself (cgroupfs) it leaves empty ones whose last process has not quite ended.
+# Removes the container whose id is in a file; one that is not there any more is no error, and one that docker's daemon
+# is about to remove is waited for. Where podman makes control groups itself (cgroupfs) it leaves empty ones whose last
+# process has not quite ended.
 REMOVE = """
 [ -s "$0" ] || exit 0
 id=$(cat "$0")
-said=$("$@" rm --force "$id" 2>&1) && said=
+for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
+    said=$("$@" rm --force "$id" 2>&1) && said=
+    case $said in *"already in progress"*) sleep 0.1;; *) break;; esac
+done
 for try in 1 2 3 4 5; do
     groups=$(find /sys/fs/cgroup -depth -type d -path "*/libpod-$id*" 2>/dev/null)
     [ "$groups" ] || break
@@ -213,4 +217,11 @@ class Containers:
                     os.unlink(inside.name + ending, dir_fd=place.fd)
         inside.cleared = True
         self.all.remove(inside)
+        self.tidy()
         self.loop.woken = True
+
+    def tidy(self) -> None:
+        """Remove the folder of what tells of containers, unless one is about to write there."""
+        if not self.all:
+            with contextlib.suppress(OSError):
+                os.rmdir(CONTAINERS, dir_fd=self.run_folder.folder.fd)

@@ -15,6 +15,7 @@ from .steps import Refusal, Steps
 
 LOOK_S = 15.0
 PROBE_S = 60.0  # for the first container of an image, whose files may have to be read from a disk
+STORAGE = "/run/orch-podman/storage.conf"
 SUPERBLOCK = 96  # bytes of a squashfs: when it was made, and how large each of its tables is
 PROBE = """
 import importlib.util, json, os, shutil, sys
@@ -51,14 +52,15 @@ class Images:
         """Resolve an image, and start a container of it, as a launch would be, that says what it has.
 
         So what keeps launches from starting shows here: no such image, no such Python, a user who may not.
-        `storage` is what podman's storage.conf is to say.
+        `storage` is what podman's storage.conf is to say on a host of a local testbed, whose /run is its own.
         """
         spec = spec_of(container)
+        if storage is not None:
+            os.makedirs(os.path.dirname(STORAGE), mode=0o700, exist_ok=True)
+            with open(STORAGE, "w") as file:
+                file.write(storage)
+            self.run_folder.storage = STORAGE
         with self.run_folder.below(CONTAINERS, self.run_folder.whose) as place:
-            if storage is not None:
-                with open(place.replace("storage.conf", 0o644, self.run_folder.whose), "w") as file:
-                    file.write(storage)
-                self.run_folder.storage = place.path_of("storage.conf")
             host = host_of(self.run_folder.whose, self.run_folder.user)
             number = yield from self.identify(spec, client(spec, host))
             meant = spec._replace(image=number) if spec.runtime in ("podman", "docker") else spec
@@ -83,6 +85,7 @@ class Images:
                 raise Refusal("image", told % (spec.runtime, name))
         version = yield from self.version(spec)
         self.containers.ids[spec] = number
+        self.containers.tidy()
         return dict(found, image=number, version=version)
 
     def identify(self, spec: Spec, words: List[str]) -> Steps[str]:

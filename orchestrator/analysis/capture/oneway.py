@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
@@ -54,14 +54,15 @@ class Sightings:
         self._rows[: len(kept)] = kept
 
 
-def one_way(seen: Mapping[str, Ints], addresses: Mapping[str, str]) -> Columns:
-    """Columns of `one_way`: what captures at both ends say of how long packets took; `addresses` of nodes.
+def one_way(seen: Iterable[tuple[str, Ints]], addresses: Mapping[str, Sequence[str]]) -> Columns:
+    """Columns of `one_way`: what captures at both ends say of how long packets took; `addresses` of each node.
 
-    A key that one end has several times is a packet that was sent again, and is left out.
+    `seen` has rows a capture, of which a node may have several. A key that one end has several times is a packet that
+    was sent again, and is left out.
     """
-    place = {_low_word(address): number for number, address in enumerate(addresses.values()) if address}
+    place = {_low_word(address): number for number, some in enumerate(addresses.values()) for address in some}
     names = list(addresses)
-    parts = [np.column_stack((rows, np.full(len(rows), names.index(node)))) for node, rows in seen.items()]
+    parts = [np.column_stack((rows, np.full(len(rows), names.index(node)))) for node, rows in seen]
     rows = np.concatenate(parts) if parts else np.zeros((0, WORDS + 1), np.int64)
     source, target = (np.array([place.get(int(word), -1) for word in rows[:, column]]) for column in (SRC, DST))
     sent, came = (_once(rows[rows[:, WORDS] == end]) for end in (source, target))

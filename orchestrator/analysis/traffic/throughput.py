@@ -152,24 +152,25 @@ def _shares(flows: Any, match: Match, begin_ns: int, end_ns: int) -> dict[str, f
 
 
 def sent_bytes(
-    packets: Any, *, job: str, nodes: Sequence[str], ports: Mapping[str, str], span_ns: tuple[int, int],
+    packets: Any, *, job: str, nodes: Sequence[str], ports: Mapping[str, Sequence[str]], span_ns: tuple[int, int],
     iterations: Sequence[float],
 ) -> tuple[float, float]:  # fmt: skip
     """TCP payload that a rank of the job sends in an iteration, mean over all of all ranks, retransmissions left out.
 
     `nodes` holds the node of every rank, so that one with several ranks stands there as often, and `iterations` how
-    many each rank carried out in the span; nodes without a capture are left out with their ranks. What ranks of one
-    node say to each other does not cross its port and is not counted.
-    Second comes the share of it that may fall on either side of the span's ends: a node's fullest bin.
+    many each rank carried out in the span; nodes of which one of their `ports` was not captured are left out with their
+    ranks. What ranks of one node say to each other does not cross its ports and is not counted.
+    Second comes the share of it that may fall on either side of the span's ends: a port's fullest bin.
     NaN, and no share, when no node was captured.
     """
-    known = {node for node in nodes if captured(packets, node=node, port=ports.get(node))}
+    of_node: Mapping[str, Sequence[str | None]] = {node: ports.get(node) or (None,) for node in nodes}
+    known = {node for node, mine in of_node.items() if all(captured(packets, node=node, port=port) for port in mine)}
     carried_out = sum(count for node, count in zip(nodes, iterations, strict=True) if node in known)
     if carried_out <= 0:
         return math.nan, 0.0
     total = edges = 0.0
-    for node in sorted(known):
-        match: Match = {"node": node, "port": ports.get(node), "direction": "out", "kind": "training", "name": job}
+    for node, port in [(one, port) for one in sorted(known) for port in of_node[one]]:
+        match: Match = {"node": node, "port": port, "direction": "out", "kind": "training", "name": job}
         payload = bins(packets, match, column="payload_bytes")
         total += payload.within(*span_ns)
         edges += payload.busiest(*span_ns)

@@ -130,7 +130,7 @@ def from_tables(capture_flows: Any, flow_packets: Any, *, nodes: Sequence[Node])
     """
     if not flow_packets.num_rows:
         return None
-    names = {node.address: node.name for node in nodes if node.address}
+    names = {address: node.name for node in nodes for address in node.addresses}
     rows = capture_flows.to_pydict()
     origin = [(node, launch) for node, launch in zip(rows["node"], rows["launch"], strict=True)]
     keep = _one_place(rows, origin, names)

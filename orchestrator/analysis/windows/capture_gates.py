@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from orchestrator.analysis.traffic import trust
 from orchestrator.analysis.windows.judgement import gate
-from orchestrator.store.window_records import Gate
+from orchestrator.store.records import Manifest
+from orchestrator.store.window_records import Gate, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,22 @@ class Capture:
     dropped: int | None
     gap: str = ""
     needed: bool = False
+
+
+def captures(planned: Iterable[trust.Planned], manifest: Manifest, window: Window) -> tuple[Capture, ...]:
+    """Every capture that a run was to make, as its gates look at it."""
+    measured_at = {node for job in manifest.jobs for node in job.nodes} | {load.dst for load in window.loads}
+    found = []
+    for one in planned:
+        counts = one.counts or {}
+        found.append(
+            Capture(
+                node=one.node, port=one.port, captured=counts.get("captured"), received=counts.get("received"),
+                dropped=counts.get("dropped"), gap="" if one.state == "complete" else f"{one.state} ({one.why})",
+                needed=one.state == "ended early" and one.node in measured_at,
+            )
+        )  # fmt: skip
+    return tuple(found)
 
 
 def judge_captures(captures: Sequence[Capture], most_dropped: float) -> Iterator[Gate]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from orchestrator.analysis.traffic import throughput
 from orchestrator.analysis.windows.judgement import gate
+from orchestrator.parts.protocols import end_name
 from orchestrator.parts.topology import Topology
 from orchestrator.store.window_records import Gate, Window
 
@@ -88,26 +89,21 @@ def _longest_s(planned: Schedule | None, length_s: float) -> float:
 
 
 def courses(
-    packets: throughput.Kept, topology: Topology, window: Window, *,
-    whole: Callable[[str, str | None], bool], schedules: Mapping[tuple[str, str], Schedule], iteration_s: float,
+    topology: Topology, window: Window, *, arrived: Callable[[str, str, int], throughput.Bins | None],
+    schedules: Mapping[tuple[str, str], Schedule], iteration_s: float,
 ) -> tuple[Course, ...]:  # fmt: skip
-    """The course of every source at every receiver of a window whose capture is `whole`.
+    """The course of every source at every receiver of a window of which `arrived` says what came there over time.
 
     `schedules` are by source and receiver's address; `iteration_s` is the mean time of the slowest job.
     """
     found = []
-    for source, dst in dict.fromkeys((load.source, load.dst) for load in window.loads):
-        node = topology.node(dst)
-        port = node.device or None
-        if not whole(dst, port) or not throughput.captured(packets, node=dst, port=port):
+    for source, dst, rail in dict.fromkeys((load.source, load.dst, load.rail) for load in window.loads):
+        bins = arrived(source, dst, rail)
+        if bins is None:
             continue  # the gate of its load says so
-        match = {"node": dst, "port": port, "direction": "in", "kind": "cross", "name": source}
-        schedule = schedules.get((source, node.address))
-        found.append(
-            course(
-                source, dst, throughput.bins(packets, match), window.span_ns, iteration_s=iteration_s, schedule=schedule
-            )
-        )  # fmt: skip
+        schedule = schedules.get((source, topology.node(dst).rails[rail].address))
+        end = end_name(dst, rail)
+        found.append(course(source, end, bins, window.span_ns, iteration_s=iteration_s, schedule=schedule))
     return tuple(found)
 
 

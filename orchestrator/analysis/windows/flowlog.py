@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cross_traffic import flow_records, schedule
+from cross_traffic.agents import flow_schedule
 from orchestrator.analysis.windows import generated
 from orchestrator.core.errors import StoreError
 
@@ -63,7 +64,9 @@ def check(folder: Path) -> FlowLog:
     late = np.maximum(rows["start"] - rows["planned"], 0) / 1e9
     took = (rows["acked"] - rows["start"])[done] / 1e9
     each = streams[0]["flow_bytes"] if streams else 0
-    wire = generated.wire_bytes(rows["size"].astype(np.int64), mtu=spec["mtu"], flow_bytes=each)
+    wire = generated.wire_bytes(
+        rows["size"].astype(np.int64), flow_schedule.Framing(spec["mtu"], spec.get("ip", 4), each)
+    )
     points = schedule.size_points(streams[0]) if streams and not streams[0]["burst"] else []
     burst = schedule.BurstShape(**streams[0]["burst"]) if streams and streams[0]["burst"] else None
 

@@ -10,9 +10,12 @@ from orchestrator.analysis.windows import portbytes
 from orchestrator.analysis.windows.capture_gates import Capture, judge_captures
 from orchestrator.analysis.windows.clock_gates import Clock, OneWay, judge_clocks, judge_order
 from orchestrator.analysis.windows.conditions import Held, Hits, judge_held, judge_hits
+from orchestrator.analysis.windows.congested import Congestion, judge_congestion
 from orchestrator.analysis.windows.course import Course, judge_courses
 from orchestrator.analysis.windows.judgement import gate
+from orchestrator.analysis.windows.load_gates import Load, judge_loads
 from orchestrator.analysis.windows.portbytes import PortBytes
+from orchestrator.analysis.windows.railbytes import Carried, judge_rails
 from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
 from orchestrator.analysis.windows.waiting import Processors, Waiting, judge_waiting
 from orchestrator.core.units import span_text
@@ -32,24 +35,13 @@ class Tolerances:
     clock_s: float = 0.001  # largest uncertainty of a node's clock against the controller's
     gap_s: float | None = 1.0  # longest time without any received cross traffic of a load
     free_disk_bytes: float = 256e6  # least free space on a node
+    congestion: bool = False  # whether losses and pauses of RDMA make a window invalid; else they are remarked upon
     launch_late_s: float = 0.01  # largest 99th percentile of how late a generated flow starts
     lost_flows: float = 0.001  # largest share of generated flows that fail; none may be shed
     theory: float = 0.02  # largest |sent / theory - 1| of a training's bytes that is not remarked upon
     drift: float | None = 0.05  # largest trend of the iteration time over the window, a share of it; None: only told
     processor: float | None = 0.05  # largest share of a window that a job is kept from processors; None: only told
     gap_distance: float = 0.1  # largest Kolmogorov-Smirnov distance of the gaps between flows from the planned ones
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """Cross traffic of one source from one host to another, layer-2 bit/s; NaN when no whole capture at `dst`."""
-
-    source: str
-    src: str
-    dst: str
-    requested_bps: float
-    achieved_bps: float
-    longest_gap_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +106,8 @@ class Evidence:
     hits: tuple[Hits, ...] = ()
     held: tuple[Held, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    congestion: tuple[Congestion, ...] = ()
+    rails: tuple[Carried, ...] = ()
     processors: tuple[Processors, ...] = ()
 
 
@@ -123,7 +117,7 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
         *_iterations(evidence.jobs, tolerances),
         *judge_steadiness(evidence.drifts, tolerances.drift),
         *_sent(evidence, tolerances),
-        *_loads(evidence.loads, tolerances),
+        *judge_loads(evidence.loads, tolerances.load, tolerances.gap_s),
         *judge_courses(evidence.courses, tolerances.load_course),
         *_generated(evidence.generated, tolerances),
         *judge_captures(evidence.captures, tolerances.capture_drops),
@@ -134,6 +128,8 @@ def judge(evidence: Evidence, tolerances: Tolerances) -> list[Gate]:
         *_collectors(evidence),
         *judge_hits(evidence.hits),
         *judge_held(evidence.held),
+        *judge_congestion(evidence.congestion, required=tolerances.congestion),
+        *judge_rails(evidence.rails, tolerances.theory),
         *judge_waiting(evidence.waiting, evidence.processors, tolerances.processor),
     ]
     order = {False: 0, None: 1, True: 2}
@@ -177,31 +173,6 @@ def _sent(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
         text = f"job {job.name}: a rank sent {job.sent_bytes / 1e6:.5g} MB an iteration, {off:+.1%} of theory"
         text += "" if abs(off) <= limit else f": off by more than {limit:.3g} of it"
         yield gate("theory", abs(off) <= limit, text, measured=off, limit=limit, required=False)
-
-
-def _loads(loads: Iterable[Load], tolerances: Tolerances) -> Iterator[Gate]:
-    for load in loads:
-        name = f"{load.source} from {load.src} to {load.dst}"
-        if math.isnan(load.achieved_bps):
-            text = f"{name}: there is no whole capture at {load.dst}, so the load that arrived is not known"
-            yield gate(
-                "load", None, text, measured=math.nan, limit=tolerances.load, required=tolerances.load is not None
-            )
-            continue
-        off = load.achieved_bps / load.requested_bps - 1 if load.requested_bps > 0 else math.inf
-        asked = tolerances.load
-        passed = asked is None or abs(off) <= asked
-        text = f"{name}: {load.achieved_bps / 1e6:.5g} of {load.requested_bps / 1e6:.5g} Mbit/s arrived ({off:+.1%})"
-        if asked is None:
-            text += "; taken as achieved"
-        elif not passed:
-            text += f", off by more than {asked:.3g} of it"
-        yield gate("load", passed, text, measured=off, limit=asked, required=asked is not None)
-        if tolerances.gap_s is not None:
-            steady = load.longest_gap_s <= tolerances.gap_s
-            text = f"{name}: longest pause {load.longest_gap_s:.3g} s"
-            text += "" if steady else f", above {tolerances.gap_s:.3g} s: it did not run throughout the window"
-            yield gate("gap", steady, text, measured=load.longest_gap_s, limit=tolerances.gap_s)
 
 
 def _generated(generators: Iterable[Generated], tolerances: Tolerances) -> Iterator[Gate]:

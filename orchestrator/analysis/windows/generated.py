@@ -11,8 +11,10 @@ import numpy.typing as npt
 
 from cross_traffic import flow_records
 from cross_traffic.agents import flow_sender
+from cross_traffic.agents.flow_schedule import Framing
 from orchestrator.analysis.windows import gates
 from orchestrator.analysis.windows.course import Schedule
+from orchestrator.parts.topology import Topology
 from orchestrator.store import tables
 from orchestrator.store.records import Manifest
 from orchestrator.store.window_records import Window
@@ -23,7 +25,6 @@ Ints = npt.NDArray[np.int64]
 SHED, UNFINISHED = "shed", "unfinished"  # how the errors of such flows begin
 STARVED = flow_records.error_text(flow_sender.STARVED)
 SMALLEST_BYTES = 16  # of a flow: its header
-SEGMENT_HEADER_BYTES = 66
 SIGNIFICANCE = 1.95  # of a Kolmogorov-Smirnov distance times the root of the sample: one in a thousand exceeds it
 GAP_SLACK = 0.05
 SIZE_SLACK = 0.01  # whole bytes, and draws that were chosen for their sum
@@ -41,7 +42,6 @@ def measured(folder: Path, manifest: Manifest, window: Window) -> tuple[gates.Ge
     counters = tables.read(
         folder, "counters", where=pc.match_substring_regex(pc.field("counter"), r"\.received_bytes$")
     )
-    mtu = manifest.topology.mtu
     found = []
     for source in sorted(set(flows["source"].to_pylist())):
         rows = flows.filter(pc.equal(flows["source"], source))
@@ -50,7 +50,9 @@ def measured(folder: Path, manifest: Manifest, window: Window) -> tuple[gates.Ge
             folder, "sizes", where=(pc.field("source") == source) & (pc.field("window_name") == window.name)
         )
         received = counters.filter(pc.equal(counters["launch"], f"{window.name}.{source}.sink"))
-        found.append(_one(source, rows, plan=plan, sizes=sizes, received=received, window=window, mtu=mtu))
+        found.append(
+            _one(source, rows, plan=plan, sizes=sizes, received=received, window=window, topology=manifest.topology)
+        )
     return tuple(found)
 
 
@@ -78,19 +80,22 @@ def schedules(folder: Path, manifest: Manifest, window: Window) -> dict[tuple[st
     for pair in flows.group_by(["source", "dst"], use_threads=False).aggregate([]).to_pylist():
         source, dst = pair["source"], pair["dst"]
         rows = flows.filter(pc.and_(pc.equal(flows["source"], source), pc.equal(flows["dst"], dst)))
-        wire = wire_bytes(_ints(rows["planned_bytes"]), mtu=manifest.topology.mtu, flow_bytes=int(each.get(source, 0)))
+        framing = Framing(manifest.topology.mtu, manifest.topology.ip, int(each.get(source, 0)))
+        wire = wire_bytes(_ints(rows["planned_bytes"]), framing)
         found[source, dst] = Schedule(start_ns=_ints(rows["planned_start_ns"]), wire_bytes=wire)
     return found
 
 
-def _one(source: str, flows: Any, *, plan: Any, sizes: Any, received: Any, window: Window, mtu: int) -> gates.Generated:
+def _one(
+    source: str, flows: Any, *, plan: Any, sizes: Any, received: Any, window: Window, topology: Topology
+) -> gates.Generated:
     begin, end = window.span_ns
     seconds = max((end - begin) / 1e9, 1e-9)
     planned, started = _ints(flows["planned_start_ns"]), _ints(flows["start_ns"])
     inside = (planned >= begin) & (planned < end)
     errors = np.asarray(flows["error"].to_pylist(), dtype=object)[inside].tolist()
     each = int(plan["flow_bytes"][0].as_py()) if plan.num_rows else 0
-    wire = wire_bytes(_ints(flows["planned_bytes"]), mtu=mtu, flow_bytes=each)
+    wire = wire_bytes(_ints(flows["planned_bytes"]), Framing(topology.mtu, topology.ip, each))
     ended = flows["end_ns"].to_numpy(zero_copy_only=False).astype(np.float64)  # NaN: never
     acknowledged = (ended >= begin) & (ended < end)
     late = np.maximum(started[inside] - planned[inside], 0) / 1e9
@@ -118,11 +123,11 @@ def _one(source: str, flows: Any, *, plan: Any, sizes: Any, received: Any, windo
     )
 
 
-def wire_bytes(sizes: Ints, *, mtu: int, flow_bytes: int) -> Floats:
+def wire_bytes(sizes: Ints, framing: Framing) -> Floats:
     """Layer-2 bytes towards the receiver of flows of these sizes: payload, headers, opening and closing."""
     payload = np.maximum(sizes, SMALLEST_BYTES)
-    segments = -(-payload // (mtu - 52))
-    total: Floats = (payload + SEGMENT_HEADER_BYTES * segments + flow_bytes).astype(np.float64)
+    segments = -(-payload // framing.segment)
+    total: Floats = (payload + framing.header * segments + framing.flow_bytes).astype(np.float64)
     return total
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,21 @@ from orchestrator.analysis.windows import (
     capture_gates,
     clock_gates,
     conditions,
+    congested,
     course,
     gates,
     generated,
     hostevents,
     portcounts,
+    railbytes,
     recorded,
     serving,
     steadiness,
     variation,
 )
+from orchestrator.analysis.windows.arrivals import Arrivals
 from orchestrator.analysis.windows.gates import Evidence, Tolerances
+from orchestrator.analysis.windows.load_gates import Load
 from orchestrator.parts.rows import TABLES, Columns
 from orchestrator.store import tables, window_records
 from orchestrator.store.records import Manifest
@@ -55,10 +61,17 @@ class _Tables:
     delays: Any
     one_way: Sequence[Mapping[str, Any]]
     served: serving.Samples
+    spans: Any
 
     def partial(self, node: str, device: str | None) -> bool:
         """Whether a capture there was to be made (at any device: None) and is not whole."""
         return any(one.node == node and device in (None, one.port) for one in self.planned if one.state != "complete")
+
+    def lacks(self, manifest: Manifest, job: str) -> bool:
+        """Whether one of the captures at a job's rails is not whole."""
+        devices = {host.name: host.devices for host in manifest.topology.hosts}
+        nodes = manifest.job(job).nodes
+        return any(self.partial(node, device) for node in nodes for device in devices.get(node) or (None,))
 
 
 def measure(
@@ -72,7 +85,8 @@ def measure(
     import pyarrow.compute as pc
 
     iterations = tables.read(folder, "iterations")
-    needed = pc.field("counter").isin([*portcounts.NEEDED, *hostevents.SWAP, *hostevents.THROTTLES, *serving.NEEDED])
+    named = (portcounts.NEEDED, hostevents.SWAP, hostevents.THROTTLES, serving.NEEDED)
+    needed = pc.field("counter").isin([*chain(*named, railbytes.NEEDED, congested.NEEDED)])
     packets = tables.read(folder, "packets")
     counters = throughput.Kept(tables.read(folder, "counters", where=needed))
     data = _Tables(
@@ -84,33 +98,42 @@ def measure(
         tables.read(folder, "delays"),
         tables.read(folder, "one_way").to_pylist(),
         serving.samples(counters, tables.read(folder, "tasks"), manifest),
+        tables.read(folder, "spans"),
     )  # fmt: skip
     logged = recorded.logged(folder, iterations)
+    arrived = Arrivals(
+        manifest=manifest, packets=data.packets, capture_flows=data.capture_flows, counters=counters,
+        partial=data.partial,
+    )  # fmt: skip
     measured: list[Window] = []
-    sent_by: list[Mapping[str, Any]] = []  # rows of `generated`
+    more: dict[str, list[Mapping[str, Any]]] = {"generated": [], "rails": [], "congestion": []}  # rows of these tables
     for window in manifest.windows:
-        loads = _loads(data, manifest, window, generated.sent(folder, window))
+        loads = arrived.loads(window, generated.sent(folder, window))
         made = generated.measured(folder, manifest, window)
-        sent_by += [{"window_name": window.name, **asdict(one)} for one in made]
+        more["generated"] += [{"window_name": window.name, **asdict(one)} for one in made]
         within = {job: _within(data.jobs[job], window) for job in data.jobs}
         sizes = {job: _sent(data, manifest, job, part) for job, part in within.items()}
         drifts = {job: drift(part.seconds) for job, part in within.items()}
         jobs = tuple(_job(manifest, part, sizes[job]) for job, part in within.items())
         courses = course.courses(
-            data.packets, manifest.topology, window, whole=lambda node, port: not data.partial(node, port),
+            manifest.topology, window, arrived=partial(arrived.course, window),
             schedules=generated.schedules(folder, manifest, window),
             iteration_s=max((float(np.mean(part.seconds)) for part in within.values() if len(part.seconds)), default=0),
         )  # fmt: skip
         served = data.served.window(window)
+        carried = tuple(rail for part in within.values() for rail in _carried(data, manifest, part, window))
+        more["rails"] += railbytes.rows(carried, window.name)
+        congestion = congested.found(data.counters, manifest.topology, window.span_ns)
+        more["congestion"] += [{"window_name": window.name, **one.row} for one in congestion]
         evidence = _evidence(
             data, manifest, window, loads=loads, courses=courses, made=made, jobs=jobs, drifts=drifts, served=served,
-            problems=problems,
+            carried=carried, congestion=congestion, problems=problems,
         )  # fmt: skip
         judged = gates.judge(evidence, tolerances[window.name])
         measured.append(
             replace(
                 window,
-                loads=tuple(_load(load) for load in loads),
+                loads=_loads(window, loads),
                 training=tuple(
                     _training(manifest, window, part, sent=sizes[job][0], trend=drifts[job])
                     for job, part in within.items()
@@ -122,10 +145,10 @@ def measure(
                 reasons=tuple(gates.reasons(judged)),
             )
         )
-    return Outcome(windows=tuple(measured), tables=_columns(measured, sent_by))
+    return Outcome(windows=tuple(measured), tables=_columns(measured, more))
 
 
-def _columns(measured: Sequence[Window], sent_by: Sequence[Mapping[str, Any]]) -> dict[str, Columns]:
+def _columns(measured: Sequence[Window], more: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Columns]:
     """The columns of the tables that say what windows amount to."""
     rows: dict[str, list[Mapping[str, Any]]] = {
         "windows": [
@@ -135,7 +158,7 @@ def _columns(measured: Sequence[Window], sent_by: Sequence[Mapping[str, Any]]) -
             }
             for window in measured
         ],
-        "generated": list(sent_by),
+        **more,
     }  # fmt: skip
     for name in ("loads", "training", "variation", "processors"):
         rows[name] = [
@@ -149,54 +172,35 @@ def _within(whole: JobSeries, window: Window) -> JobSeries:
     return whole.within(span.first, span.last) if span else whole.within(0, -1)
 
 
-def _loads(
-    data: _Tables, manifest: Manifest, window: Window, sent: Mapping[tuple[str, str], Mapping[str, float]]
-) -> tuple[gates.Load, ...]:
-    nodes = {node.name: node for node in manifest.topology.nodes}
-    begin, end = window.span_ns
-    found = []
-    for load in window.loads:
-        source, src, dst = load.source, load.src, load.dst
-        port = nodes[dst].device or None
-        achieved = throughput.achieved_bps(
-            data.packets, data.capture_flows, source=source, dst=dst, port=port,
-            src_address=nodes[src].address, begin_ns=begin, end_ns=end,
-            sent=sent.get((source, nodes[dst].address)),
-        )  # fmt: skip
-        if data.partial(dst, port):
-            achieved = math.nan
-        arrived = throughput.bins(
-            data.packets, {"node": dst, "port": port, "direction": "in", "kind": "cross", "name": source}
-        )
-        found.append(
-            gates.Load(
-                source=source, src=src, dst=dst, requested_bps=load.requested_bps, achieved_bps=achieved,
-                longest_gap_s=arrived.longest_gap_s(begin, end),
-            )
-        )  # fmt: skip
-    return tuple(found)
-
-
-def _load(load: gates.Load) -> window_records.Load:
-    return window_records.Load(
-        source=load.source, src=load.src, dst=load.dst, requested_bps=load.requested_bps,
-        achieved_bps=load.achieved_bps,
-    )  # fmt: skip
+def _loads(window: Window, found: Sequence[Load]) -> tuple[window_records.Load, ...]:
+    """The loads that a window asks for with what arrived of each; NaN of one that was seen together with others."""
+    achieved = {(load.source, load.src, load.dst, load.rail): load.achieved_bps for load in found}
+    return tuple(
+        replace(load, achieved_bps=achieved.get((load.source, load.src, load.dst, load.rail), math.nan))
+        for load in window.loads
+    )
 
 
 def _sent(data: _Tables, manifest: Manifest, name: str, part: JobSeries) -> tuple[float, float]:
     """What a rank sent in an iteration, and the share of it that the window's ends leave open; NaN when not known."""
     job = manifest.job(name)
-    devices = {node.name: node.device for node in manifest.topology.nodes if node.device}
+    devices = {node.name: node.devices for node in manifest.topology.hosts}
     span = part.span_ns
     mixed = any(name in pair for *pair, _ in trust.shared_hosts(manifest.jobs))
-    if span is None or mixed or any(data.partial(node, devices.get(node)) for node in job.nodes):
+    if span is None or mixed or data.lacks(manifest, name):
         return math.nan, 0.0
     done = spent(data.iterations, name, span)
     usual = sum(done.values()) / len(done)  # of ranks that do not log
     return throughput.sent_bytes(
         data.packets, job=name, nodes=job.nodes, ports=devices, span_ns=span,
         iterations=[done.get(rank.rank, usual) for rank in job.ranks],
+    )  # fmt: skip
+
+
+def _carried(data: _Tables, manifest: Manifest, part: JobSeries, window: Window) -> tuple[railbytes.Carried, ...]:
+    return railbytes.carried(
+        data.packets, data.counters, spans=data.spans, iterations=data.iterations, manifest=manifest, part=part,
+        window=window.name, whole=not data.lacks(manifest, part.job),
     )  # fmt: skip
 
 
@@ -224,9 +228,10 @@ def _training(manifest: Manifest, window: Window, part: JobSeries, *, sent: floa
 
 
 def _evidence(
-    data: _Tables, manifest: Manifest, window: Window, *, loads: tuple[gates.Load, ...],
+    data: _Tables, manifest: Manifest, window: Window, *, loads: tuple[Load, ...],
     courses: tuple[course.Course, ...], made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...],
-    drifts: Mapping[str, Drift], served: serving.Served, problems: Sequence[str],
+    drifts: Mapping[str, Drift], served: serving.Served, carried: tuple[railbytes.Carried, ...],
+    congestion: tuple[congested.Congestion, ...], problems: Sequence[str],
 ) -> Evidence:  # fmt: skip
     span = window.span_ns
     return Evidence(
@@ -234,7 +239,7 @@ def _evidence(
         loads=loads,
         courses=courses,
         generated=made,
-        captures=_captures(data, manifest, window),
+        captures=capture_gates.captures(data.planned, manifest, window),
         port_bytes=portcounts.ports(data.packets, data.counters, data.planned, span),
         jobs=jobs,
         drifts=tuple(steadiness.found(window, job, trend) for job, trend in drifts.items()),
@@ -260,21 +265,8 @@ def _evidence(
             )
             for row in data.delays.to_pylist()
         ),
+        rails=carried,
+        congestion=congestion,
         waiting=served.waiting,
         processors=served.processors,
     )  # fmt: skip
-
-
-def _captures(data: _Tables, manifest: Manifest, window: Window) -> tuple[capture_gates.Capture, ...]:
-    measured_at = {node for job in manifest.jobs for node in job.nodes} | {load.dst for load in window.loads}
-    found = []
-    for one in data.planned:
-        counts = one.counts or {}
-        found.append(
-            capture_gates.Capture(
-                node=one.node, port=one.port, captured=counts.get("captured"), received=counts.get("received"),
-                dropped=counts.get("dropped"), gap="" if one.state == "complete" else f"{one.state} ({one.why})",
-                needed=one.state == "ended early" and one.node in measured_at,
-            )
-        )  # fmt: skip
-    return tuple(found)

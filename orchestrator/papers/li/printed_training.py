@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.parts.topology import Job, Link, Node, Topology
+from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from orchestrator.predict.network_costs import network
 from orchestrator.predict.predicting import Subject
 from workloads import ptd
@@ -16,7 +16,10 @@ def subject(*, tensor: int = 2, data: int = 4, mapping: str = "default") -> Subj
     names = [f"h{number}" for number in range(1, MACHINES + 1)]
     topology = Topology(
         kind="inventory",
-        nodes=tuple(Node(name=name, address=f"10.0.0.{place}", device="eth0") for place, name in enumerate(names, 1)),
+        nodes=tuple(
+            Node(name=name, rails=(Rail(address=f"10.0.0.{place}", device="eth0"),))
+            for place, name in enumerate(names, 1)
+        ),
         links=tuple(Link(host=name, device="eth0", rate=100e9) for name in names),
     )
     config = ptd.Config.model_validate(

@@ -41,7 +41,7 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:  # no
 
 def launches(config: Config, topology: Topology) -> list[Launch]:
     return [
-        samplers.sampler_launch(NAME, host, (f"{config.every:.9g}", host.address), required=config.required)
+        samplers.sampler_launch(NAME, host, (f"{config.every:.9g}", *host.addresses), required=config.required)
         for host in samplers.chosen_hosts(topology, config.hosts)
     ]
 

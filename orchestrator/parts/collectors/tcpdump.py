@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
@@ -23,7 +24,8 @@ FILE = "capture.pcap"
 # second and offers no option for; what is still in the ring at the signal is lost. Immediate mode needs no such wait,
 # and cost 18 times the processor time at 50,000 packets a second.
 DRAIN_S = 1.2
-HEADERS = 94  # Ethernet, IPv4 and TCP with all the options that TCP can carry
+HEADERS = MappingProxyType({4: 94, 6: 114})  # Ethernet, IP and TCP with all the options that TCP can carry
+SPARE_BYTES = 2  # of the usual snaplen beyond them
 ROTATE_UNIT = 1_000_000
 RING_S = 2.0
 SMALLEST_RING, LARGEST_RING = 1 << 22, 1 << 26
@@ -47,8 +49,8 @@ class Config(Model):
     """Only these devices of the chosen hosts and switches; all of them when left out."""
     required: bool = False
     """Whether the run fails when this collector does."""
-    snaplen: int = 96
-    """Bytes kept of each packet."""
+    snaplen: int | None = None
+    """Bytes kept of each packet; 96 when left out, and 116 where the data plane is of IPv6."""
     buffer: Size | None = None
     """The kernel's ring of packets that tcpdump has not read yet; by default what a busy link brings in two seconds, at
     most 64 MiB."""
@@ -67,11 +69,10 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
             found.append(
                 Problem(at=("ports", place), message=message, accepted="one of " + ", ".join(sorted(set(devices))))
             )
-    if not HEADERS <= config.snaplen <= 262_144:
-        message = (
-            f"{config.snaplen} bytes of a packet cannot hold its headers" if config.snaplen < HEADERS else "is too much"
-        )
-        found.append(Problem(at=("snaplen",), message=message, accepted=f"{HEADERS} to 262144 bytes"))
+    kept, headers = _snaplen(config, topology), HEADERS[topology.ip]
+    if not headers <= kept <= 262_144:
+        message = f"{kept} bytes of a packet cannot hold its headers" if kept < headers else "is too much"
+        found.append(Problem(at=("snaplen",), message=message, accepted=f"{headers} to 262144 bytes"))
     if config.buffer is not None and not 1 << 20 <= config.buffer <= 1 << 31:
         message = f"{size_text(config.buffer)} is no usable ring"
         found.append(Problem(at=("buffer",), message=message, accepted="1mib to 2gib"))
@@ -97,7 +98,8 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
             config,
             node,
             device,
-            name=f"{NAME}.{node}" if topology.node(node).kind == "host" else f"{NAME}.{node}.{device}",
+            name=f"{NAME}.{node}" if topology.node(node).devices == (device,) else f"{NAME}.{node}.{device}",
+            snaplen=_snaplen(config, topology),
             ring=int(_ring(config, topology, node, device) if config.buffer is None else config.buffer),
         )
         for node, devices in _chosen(config, topology).items()
@@ -166,10 +168,14 @@ def _ring(config: Config, topology: Topology, node: str, device: str) -> float:
     if not ends:
         return LARGEST_RING
     packets = 2 * ends[0].rate / topology.scale / 8 / FULL_FRAME
-    return min(max(RING_S * packets * (config.snaplen + RING_HEADER), SMALLEST_RING), LARGEST_RING)
+    return min(max(RING_S * packets * (_snaplen(config, topology) + RING_HEADER), SMALLEST_RING), LARGEST_RING)
 
 
-def _launch(config: Config, node: str, device: str, *, name: str, ring: int) -> Launch:
+def _snaplen(config: Config, topology: Topology) -> int:
+    return HEADERS[topology.ip] + SPARE_BYTES if config.snaplen is None else config.snaplen
+
+
+def _launch(config: Config, node: str, device: str, *, name: str, snaplen: int, ring: int) -> Launch:
     # -Z root: without it tcpdump gives up root after opening its first file and cannot open the next one.
     # -p: what is not for this device is no part of it, and the device keeps its state.
     argv = [
@@ -181,7 +187,7 @@ def _launch(config: Config, node: str, device: str, *, name: str, ring: int) -> 
         "-p",
         "-n",
         "-s",
-        str(config.snaplen),
+        str(snaplen),
         "-B",
         str(ring // 1024),
     ]

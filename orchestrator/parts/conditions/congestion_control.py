@@ -1,7 +1,8 @@
-"""TCP's congestion control on the data plane: an attribute of two routes of a host, so nothing else changes.
+"""TCP's congestion control on the data plane: an attribute of two routes a rail, so nothing else changes.
 
-One is the connected route, by which it reaches other hosts, the other one that to its own address in the table `local`:
-ranks of one host meet by it.
+One is the connected route of a rail, by which it reaches other hosts, the other one that to its own address there, in
+the table `local`: ranks of one host meet by it. In IPv6 the latter has a metric of 0, which only the kernel can give,
+and stays as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from orchestrator.core.units import OrWord
 from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Change, Requirement, Sign
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.topology import Node, Topology
+from orchestrator.parts.topology import Node, Rail, Topology
 
 NAME = "congestion-control"
 
@@ -28,6 +29,7 @@ _PAIRS = frozenset(
     {
         *("proto", "scope", "src", "metric", "mtu", "advmss", "window", "rtt", "rttvar", "rto_min", "cwnd", "initcwnd"),
         *("initrwnd", "ssthresh", "reordering", "hoplimit", "quickack", "features", "fastopen_no_cookie", "congctl"),
+        "pref",
     }
 )
 _STATUS = frozenset({"linkdown", "dead", "offload", "rt_offload", "trap", "rt_trap", "offload_failed"})
@@ -66,21 +68,30 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
     ]
 
 
-def parse(output: str, *, address: str) -> str:
-    """The connected route of `address` from `ip route show dev X`, word for word but for what is passing status.
+def parse(output: str, *, rail: Rail) -> str:
+    """The connected route of a rail from `ip route show dev X`, word for word but for what is passing status.
 
-    ValueError where there is none, or one that `ip route replace` could not put back.
+    One of IPv4 is known by its source address, one of IPv6, which has none, by its network. ValueError where there is
+    none, or one that `ip route replace` could not put back.
     """
     routes = [line.split() for line in output.splitlines()]
-    connected = [route for route in routes if "via" not in route and _after(route, "src") == address]
-    return _state(connected, f"connected routes have the source address {address}")
+    connected = [route for route in routes if "via" not in route and _connects(route, rail)]
+    return _state(connected, f"connected routes have the source address {rail.address}")
 
 
-def parse_own(output: str, *, address: str) -> str:
-    """The same of the route to `address` itself, from `ip route show table local dev X`; without its type."""
+def parse_own(output: str, *, rail: Rail) -> str:
+    """The same of the route to its address (IPv4) itself, from `ip route show table local dev X`; without its type."""
     routes = [line.split() for line in output.splitlines()]
-    own = [route[1:] for route in routes if route[:2] == ["local", address]]
-    return _state(own, f"routes of the table local lead to {address}")
+    own = [route[1:] for route in routes if route[:2] == ["local", rail.address]]
+    return _state(own, f"routes of the table local lead to {rail.address}")
+
+
+def _connects(route: list[str], rail: Rail) -> bool:
+    return route[:1] == [str(rail.network)] if _is_ipv6(rail) else _after(route, "src") == rail.address
+
+
+def _is_ipv6(rail: Rail) -> bool:
+    return ":" in rail.address
 
 
 def _state(routes: list[list[str]], what: str) -> str:
@@ -120,35 +131,42 @@ def _replace(state: str, *, kind: Sequence[str], device: str) -> list[tuple[str,
 
 def changes(config: Config, topology: Topology) -> list[Change]:
     return [
-        _change(node, config.algorithm, own=own)
+        _change(node, rail, config.algorithm, own=own)
         for node in named_hosts.chosen(config.hosts, topology)
-        for own in (False, True)
+        for rail in node.rails
+        for own in ((False,) if _is_ipv6(rail) else (False, True))
     ]
 
 
-def _change(node: Node, algorithm: str, *, own: bool) -> Change:
+def _change(node: Node, rail: Rail, algorithm: str, *, own: bool) -> Change:
     parsed = parse_own if own else parse
-    replaced = partial(_replace, kind=("table", "local", "local") if own else (), device=node.device)
+    replaced = partial(_replace, kind=("table", "local", "local") if own else (), device=rail.device)
 
     def canonical(output: str) -> str:
-        state = parsed(output, address=node.address)
+        state = parsed(output, rail=rail)
         found = _attributes(state.split())
         # ip prints metrics in the kernel's order: only the algorithm is moved to the end, where `expect` puts it
         return _with_algorithm(state, found["congctl"]) if "congctl" in found else state
 
-    read = ("ip", "route", "show", *(("table", "local") if own else ()), "dev", node.device)
-    address = re.escape(node.address)
-    beginning = rf"^local {address} .*" if own else ""
+    family = ("-6",) if _is_ipv6(rail) else ()
+    read = ("ip", *family, "route", "show", *(("table", "local") if own else ()), "dev", rail.device)
     return Change(
         node=node.name,
-        name=f"congestion control of {node.name}:{node.device}" + (" to itself" if own else ""),
+        name=f"congestion control of {node.name}:{rail.device}" + (" to itself" if own else ""),
         kind=NAME,
         read=read,
         parse=canonical,
         apply=lambda old: replaced(_with_algorithm(old, algorithm)),
         undo=replaced,
         expect=partial(_with_algorithm, algorithm=algorithm),
-        sign=lambda _: Sign(
-            read=read, pattern=rf"{beginning}\bsrc {re.escape(node.address)}\b.* congctl {algorithm}\b"
-        ),
+        sign=lambda _: Sign(read=read, pattern=_sign(rail, algorithm, own=own)),
     )
+
+
+def _sign(rail: Rail, algorithm: str, *, own: bool) -> str:
+    """A pattern that finds the changed route among those of the device."""
+    if _is_ipv6(rail):
+        return rf"^{re.escape(str(rail.network))} .*congctl {algorithm}\b"
+    address = re.escape(rail.address)
+    beginning = rf"^local {address} .*" if own else ""
+    return rf"{beginning}\bsrc {address}\b.* congctl {algorithm}\b"

@@ -67,37 +67,39 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
         Requirement(
             node=node.name, kind="privilege", what="root", remedy=ROOT, needed_by=by
         ),
-        Requirement(
-            node=node.name, kind="device", what=node.device, remedy="name a device that exists", needed_by=by
+        *(
+            Requirement(node=node.name, kind="device", what=device, remedy="name a device that exists", needed_by=by)
+            for device in node.devices
         ),
     ]  # fmt: skip
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
-    """A rule for each of the other hosts; while no process of ours has the queue, packets pass it by."""
+    """A rule for each of the other hosts and rails; while no process of ours has the queue, packets pass it by."""
     node = topology.node(config.host)
-    others = [host.address for host in topology.hosts if host.name != config.host]
+    others = [host for host in topology.hosts if host.name != config.host]
+    pairs = [(own, other) for host in others for own, other in zip(node.rails, host.rails, strict=True)]
     table = (_command(node), "-w", "-t", "mangle")
 
     def rules(action: str) -> list[tuple[str, ...]]:
         return [
             (
-                *(*table, action, "PREROUTING", "-i", node.device, "-s", address, "-d", node.address),
+                *(*table, action, "PREROUTING", "-i", own.device, "-s", other.address, "-d", own.address),
                 *("-j", "NFQUEUE", "--queue-num", str(QUEUE), "--queue-bypass"),
             )
-            for address in others
+            for own, other in pairs
         ]
 
     return [
         Change(
             node=node.name,
-            name=f"delay at {node.name}:{node.device}",
+            name=f"delay at {node.name}:{','.join(node.devices)}",
             kind=NAME,
             read=(*table, "-S", "PREROUTING"),
             parse=parse,
             apply=lambda old: rules("-A") if old == ABSENT else _refuse(old),
             undo=lambda _: rules("-D"),
-            expect=lambda _: _held_from(others),
+            expect=lambda _: _held_from([other.address for _, other in pairs]),
             sign=lambda _: Sign(read=(*table, "-S", "PREROUTING"), pattern=rf"--queue-num {QUEUE}\b"),
             process=_holder(config, node),
         )

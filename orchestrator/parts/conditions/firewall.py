@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -36,7 +36,7 @@ _RULES = re.compile(
 
 
 class Config(Model):
-    """New TCP connections to ports of the run are let in from the testbed's data-plane addresses by its device alone.
+    """New TCP connections to ports of the run are let in from the testbed's data-plane addresses by its devices alone.
 
     Others find them silent, on every device of the host. Loopback, what is connected already, other ports, UDP and
     ICMP are left alone, so a control connection is, unless sshd listens at one of these ports.
@@ -73,7 +73,9 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
         needed += [
             Requirement(node=node.name, kind="program", what="nft", remedy=packages.remedy("nft"), needed_by=by),
             Requirement(node=node.name, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by),
-            Requirement(node=node.name, kind="device", what=node.device, remedy=device, needed_by=by),
+        ]
+        needed += [
+            Requirement(node=node.name, kind="device", what=what, remedy=device, needed_by=by) for what in node.devices
         ]
     return needed
 
@@ -81,10 +83,8 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
 def changes(config: Config, topology: Topology) -> list[Change]:
     """A table on each host."""
     ports = _merged([*KNOWN_PORTS, *map(_range, config.ports)])
-    return [
-        _change(node, [host.address for host in topology.hosts], ports)
-        for node in named_hosts.chosen(config.hosts, topology)
-    ]
+    addresses = [address for host in topology.hosts for address in host.addresses]
+    return [_change(node, addresses, ports) for node in named_hosts.chosen(config.hosts, topology)]
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -100,14 +100,14 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _change(node: Node, addresses: list[str], ports: list[tuple[int, int]]) -> Change:
     texts = [str(first) if first == last else f"{first}-{last}" for first, last in ports]
-    state = _state(node.device, addresses, texts)
+    state = _state(node.devices, addresses, texts)
     return Change(
         node=node.name,
         name=f"firewall of {node.name}",
         kind=NAME,
         read=("nft", "-s", "list", "ruleset", "inet"),
         parse=parse,
-        apply=partial(_apply, table=_table(node.device, addresses, texts)),
+        apply=partial(_apply, table=_table(node.devices, addresses, texts)),
         undo=lambda _: [("nft", "delete", "table", "inet", TABLE)],
         expect=lambda _: state,
         sign=lambda _: Sign(read=("nft", "list", "tables", "inet"), pattern=f"^table inet {TABLE}$"),
@@ -125,14 +125,14 @@ def _apply(old: str, *, table: str) -> list[tuple[str, ...]]:
     return [("nft", table)]
 
 
-def _table(device: str, addresses: list[str], ports: list[str]) -> str:
+def _table(devices: Sequence[str], addresses: list[str], ports: list[str]) -> str:
     """The whole table as one transaction; of packets that open no connection it compares port and flags alone."""
     sets, rules = [], []
     for version, family in ((4, "ip"), (6, "ip6")):
         these = [address for address in addresses if ipaddress.ip_address(address).version == version]
         if these:
             sets.append(f"set ipv{version} {{\ntype ipv{version}_addr\nelements = {{ {', '.join(these)} }}\n}}")
-            rules.append(f'iifname "{device}" {family} saddr @ipv{version} accept')
+            rules += [f'iifname "{device}" {family} saddr @ipv{version} accept' for device in devices]
     return "\n".join(
         (
             f"table inet {TABLE} {{",
@@ -147,9 +147,9 @@ def _table(device: str, addresses: list[str], ports: list[str]) -> str:
     )
 
 
-def _state(device: str, addresses: Iterable[str], ports: Iterable[str]) -> str:
+def _state(devices: Iterable[str], addresses: Iterable[str], ports: Iterable[str]) -> str:
     hosts = sorted(str(ipaddress.ip_address(address)) for address in addresses)
-    return f"lets {', '.join(hosts)} in by {device} to {', '.join(sorted(ports))}"
+    return f"lets {', '.join(hosts)} in by {', '.join(sorted(devices))} to {', '.join(sorted(ports))}"
 
 
 def parse(output: str) -> str:
@@ -167,7 +167,8 @@ def parse(output: str) -> str:
     ours = _RULES.search(" ".join(mine[0].split()))
     rules = re.findall(r'iifname "(\S+)" \w+ saddr @(\w+)', ours[1]) if ours else []
     devices = {device for device, _ in rules}
-    if len(devices) != 1 or sets.keys() != {name for _, name in rules} | {"ports"}:
+    families = {name for _, name in rules}
+    if not rules or len(rules) != len(devices) * len(families) or sets.keys() != families | {"ports"}:
         raise ValueError(f"the table {TABLE} has rules that are not ours: remove it first")
     hosts = [address for name, elements in sets.items() if name != "ports" for address in elements]
-    return _state(devices.pop(), hosts, sets["ports"])
+    return _state(devices, hosts, sets["ports"])

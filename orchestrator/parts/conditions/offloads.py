@@ -43,4 +43,8 @@ def requirements(config: Config, topology: Topology) -> list[Requirement]:
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
-    return [offload_change.off(NAME, node.name, node.device) for node in named_hosts.chosen(config.hosts, topology)]
+    return [
+        offload_change.off(NAME, node.name, device)
+        for node in named_hosts.chosen(config.hosts, topology)
+        for device in node.devices
+    ]

@@ -12,7 +12,7 @@ from pydantic import Field
 from orchestrator.core import packages
 from orchestrator.core.remedies import RIGHTS
 from orchestrator.core.units import Duration, Model, Rate, rate_text
-from orchestrator.parts import named_hosts
+from orchestrator.parts import named_hosts, rails
 from orchestrator.parts.launch import Change, Requirement, Sign
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.topology import WIRE_HEADER_BYTES, Topology
@@ -35,6 +35,8 @@ class Config(Model):
     """Which end: the host's own device (what it sends), or the switch port towards it (what it receives)."""
     host: str
     """The host whose link it is."""
+    rail: int | None = Field(default=None, ge=0)
+    """Which of the host's links, by the number of its rail, from 0; each of them when left out."""
     rate: Rate = Field(gt=0)
     """Rate on layer 2 (Ethernet header included, no FCS or preamble), unscaled."""
     queue: Duration = Field(default=DEFAULT_QUEUE_S, gt=0)
@@ -135,6 +137,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
                 accepted=f"at most {rate_text(link.rate)}",
             )
         )
+    found += rails.problems(config.rail, topology)
     if config.where == "switch-port" and not link.switch_port:
         found.append(
             Problem(
@@ -146,28 +149,31 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     return found
 
 
-def _place(config: Config, topology: Topology) -> tuple[str, str]:
-    link = topology.link(config.host)
-    return (link.switch, link.switch_port) if config.where == "switch-port" else (link.host, link.device)
-
-
 def requirements(config: Config, topology: Topology) -> list[Requirement]:
-    node, device = _place(config, topology)
     by = f"condition {NAME}"
+    places = rails.ends(config.host, config.where, topology, rail=config.rail)
+    node = places[0][0]
     return [
         Requirement(node=node, kind="program", what="tc", remedy=packages.remedy("tc"), needed_by=by),
         Requirement(node=node, kind="privilege", what="CAP_NET_ADMIN", remedy=RIGHTS, needed_by=by),
-        Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by),
+        *(
+            Requirement(node=node, kind="device", what=device, remedy="name a device that exists", needed_by=by)
+            for _, device in places
+        ),
     ]
 
 
 def changes(config: Config, topology: Topology) -> list[Change]:
-    node, device = _place(config, topology)
+    places = rails.ends(config.host, config.where, topology, rail=config.rail)
+    return [_change(config, topology, node, device) for node, device in places]
+
+
+def _change(config: Config, topology: Topology, node: str, device: str) -> Change:
     wanted = bucket(
         config.rate / topology.scale,
         queue_s=config.queue,
         mtu=topology.mtu,
-        offloads=topology.kind == "inventory",
+        offloads=topology.kind != "local",
     )
     root = ("tc", "qdisc", "replace", "dev", device, "root")
 
@@ -176,16 +182,14 @@ def changes(config: Config, topology: Topology) -> list[Change]:
             return [("tc", "qdisc", "del", "dev", device, "root")]
         return [(*root, *_bucket_of(old).arguments)]
 
-    return [
-        Change(
-            node=node,
-            name=f"rate of {node}:{device}",
-            kind=NAME,
-            read=("tc", "-j", "-r", "qdisc", "show", "dev", device),
-            parse=parse,
-            apply=lambda _: [(*root, *wanted.arguments)],
-            undo=undo,
-            expect=lambda _: wanted.state,
-            sign=lambda _: _sign(device, wanted),
-        )
-    ]
+    return Change(
+        node=node,
+        name=f"rate of {node}:{device}",
+        kind=NAME,
+        read=("tc", "-j", "-r", "qdisc", "show", "dev", device),
+        parse=parse,
+        apply=lambda _: [(*root, *wanted.arguments)],
+        undo=undo,
+        expect=lambda _: wanted.state,
+        sign=lambda _: _sign(device, wanted),
+    )

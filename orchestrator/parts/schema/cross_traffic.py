@@ -60,6 +60,7 @@ TABLES: Mapping[str, Table] = {
             "source": Column("string", "name of the traffic source"),
             "src": Column("string", "sending host"),
             "dst": Column("string", "receiving host"),
+            "rail": Column("int64", "number of the rail that it crosses, from 0"),
             "requested_bps": Column("float64", "requested, layer 2, scaled"),
             "achieved_bps": Column("float64", "layer 2, where it is received; NaN when nothing captured there"),
         },

@@ -56,6 +56,29 @@ TABLES: Mapping[str, Table] = {
             "held_max_s": Column("float64", "longest"),
         },
     ),
+    "congestion": Table(
+        "a rail of a host in a window: what its device counted there; missing where it does not count it",
+        {
+            "window_name": Column("string", "name of the window"),
+            "host": Column("string", "name of the host"),
+            "rail": Column("int64", "number of the rail, from 0"),
+            "device": Column("string", "its network device"),
+            "cnp_sent": Column("float64", "congestion notification packets sent, since marked packets arrived"),
+            "cnp_handled": Column("float64", "congestion notification packets received"),
+            "ecn_marked": Column("float64", "RoCE packets received with the mark of ECN"),
+            "out_of_sequence": Column("float64", "RDMA packets received out of sequence"),
+            "retransmits": Column("float64", "times that RDMA sent again, since the receiver said or let know so"),
+            "timeouts": Column("float64", "times that RDMA sent again, since no acknowledgement came in time"),
+            "discards": Column("float64", "packets received and discarded by the port for want of room"),
+            "pfc_rx": Column("float64", "PFC pause frames received, of all priorities"),
+            "pfc_tx": Column("float64", "PFC pause frames sent, of all priorities"),
+            **{
+                f"pfc_{way}_{number}": Column("float64", f"PFC pause frames {done} of priority {number}")
+                for way, done in (("rx", "received"), ("tx", "sent"))
+                for number in range(8)
+            },
+        },
+    ),
     "processors": Table(
         "a node in a window; shares are of the time of all processors that the node's kernel has",
         {

@@ -172,6 +172,21 @@ TABLES: Mapping[str, Table] = {
             "drift_p": Column("float64", "probability of a trend as steep where there is none"),
         },
     ),
+    "rails": Table(
+        "a rail of a host of a job in a window; bytes are scaled, and missing where not known",
+        {
+            "window_name": Column("string", "name of the window"),
+            "job": Column("string", "name of the job"),
+            "host": Column("string", "name of the host"),
+            "rail": Column("int64", "number of the rail, from 0"),
+            "device": Column("string", "its network device"),
+            "captured_bytes": Column("float64", "layer-2 bytes that left by it in the window, by the capture"),
+            "counted_bytes": Column("float64", "the same by the kernel's counter of the device"),
+            "sent_bytes": Column("float64", "TCP payload of the job an iteration, of all ranks of the host"),
+            "rdma_bytes": Column("float64", "bytes an iteration by the RDMA device's port_xmit_data, headers included"),
+            "theory_bytes": Column("float64", "payload an iteration by theory, as the framework spreads it over rails"),
+        },
+    ),
     "variation": Table(
         "a rank of a job in a window: how its iteration time varies",
         {

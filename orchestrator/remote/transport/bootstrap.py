@@ -47,14 +47,16 @@ def agent_modules() -> dict[str, str]:
     }
 
 
-def packed(modules: Mapping[str, str]) -> bytes:
+def packed(modules: Mapping[str, str], *, before: str = "") -> bytes:
     """The agent's modules as one compressed text, behind its length in a line.
 
     The text is the loader, and a call that gives it the others. A slow network carries it once for each node.
+    `before` is a program that the interpreter carries out first, with names of its own.
     """
     others = {name: text for name, text in modules.items() if name != "loader"}
     text = f"{modules['loader']}\n\nbecome({others!r})\n"
-    source = zlib.compress(f'{_OLD_ENOUGH}\nexec(compile({text!r},"orch-agent","exec"))\n'.encode(), level=9)
+    first = f'exec(compile({before!r},"orch-start","exec"),{{}})\n' if before else ""
+    source = zlib.compress(f'{_OLD_ENOUGH}\n{first}exec(compile({text!r},"orch-agent","exec"))\n'.encode(), level=9)
     return b"%d\n%s" % (len(source), source)
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.core.errors import StoreError
 from orchestrator.report.figure import tables
 from orchestrator.report.figure.curves import Figure
-from orchestrator.report.figure.flow_times import FEWEST_P99, FlowTimes, SizeBin, SizeCurve
-from orchestrator.report.figure.tables import Table
+from orchestrator.report.figure.flow_times import FEWEST_P99, FlowTimes, SizeBin
+from orchestrator.report.figure.tables import HIGH, LOW, Table
 from orchestrator.report.style import beside, errorbars, figure, from_zero, legend, look, save
 
-OVER_RUNS = "Geometric mean over runs with its 95 % interval (Student's t); without a bar: one run"
+QUANTILES = ("median", "99th percentile")
+OVER_RUNS = "Geometric mean over runs with its 95 % interval (Student's t)"
 
 
 def write(found: Figure | FlowTimes, stem: Path) -> list[Path]:
@@ -53,26 +54,17 @@ def _label(found: Figure | FlowTimes, value: str) -> str:
 
 def _table(found: Figure) -> Table:
     rows = [
-        (*((curve.label,) if found.series else ()), *_value(found, point.text, point.at), str(point.level.runs),
-         str(point.iterations), *tables.numbers(point.level.estimate))
+        (point.text if not found.unit else f"{point.at:.6g}", str(point.level.runs), str(point.iterations),
+         *tables.numbers(point.level.estimate))
         for curve in found.curves
         for point in curve.points
     ]  # fmt: skip
-    head = (
-        *((found.series,) if found.series else ()),
-        found.axis,
-        "runs",
-        "iterations",
-        found.quantity.axis,
-        "low",
-        "high",
-    )
-    return Table(title=f"{found.quantity.title} over {found.over}", head=head, rows=tuple(rows), note=OVER_RUNS,
-                 common=found.common, multiplied=found.quantity.scales)  # fmt: skip
-
-
-def _value(found: Figure, text: str, at: float) -> tuple[str]:
-    return (f"{at:.6g}" if found.unit else text,)
+    return Table(
+        title=f"{found.quantity.title} over {found.over}", series=found.series,
+        labels=tuple(curve.label for curve in found.curves for _ in curve.points), rows=tuple(rows),
+        head=(found.axis, "runs", "iterations", found.quantity.axis, LOW, HIGH), note=f"{OVER_RUNS}; one run has none",
+        common=found.common, multiplied=found.quantity.scales,
+    )  # fmt: skip
 
 
 # Flows
@@ -80,47 +72,49 @@ def _value(found: Figure, text: str, at: float) -> tuple[str]:
 
 def _flows(found: FlowTimes) -> Any:
     drawing, (panel,) = figure(height_in=2.9)
-    for number, curve in enumerate(found.curves):
-        for quantile, place in (("median", 2 * number), ("99th percentile", 2 * number + 1)):
-            bins = _known(curve, quantile)
-            if bins:
-                label = ", ".join(filter(None, (_label(found, curve.label), quantile)))
-                errorbars(panel, [one.middle_bytes for one in bins], [_level(one, quantile).estimate for one in bins],
-                          number=place, label=label)  # fmt: skip
+    lines = [(curve, at) for curve in found.curves for at in QUANTILES]
+    for number, (curve, at) in enumerate(lines):
+        bins = [(one.middle_bytes, _shown(found, one, at)) for one in curve.bins]
+        known = [(size, estimate) for size, estimate in bins if not math.isnan(estimate.value)]
+        label = ", ".join(filter(None, (_label(found, curve.label), at)))
+        if known:
+            errorbars(panel, *zip(*known, strict=True), number=number, label=label)
     panel.set(xscale="log", yscale="log", xlabel="size of the flow (bytes)", ylabel=_of_flows(found))
     legend(panel, columns=2)
     return drawing
 
 
 def _of_flows(found: FlowTimes) -> str:
-    return "slowdown" if found.slowdown else "completion time (s)"
+    return "slowdown" if found.slowdown else "completion time (ms)"
 
 
-def _level(one: SizeBin, quantile: str) -> Any:
-    return one.p50 if quantile == "median" else one.p99
-
-
-def _known(curve: SizeCurve, quantile: str) -> Sequence[SizeBin]:
-    return [one for one in curve.bins if not math.isnan(_level(one, quantile).estimate.value)]
+def _shown(found: FlowTimes, one: SizeBin, at: str) -> Estimate:
+    """A quantile of a bin: a slowdown as it is, seconds in milliseconds."""
+    estimate = (one.p50 if at == QUANTILES[0] else one.p99).estimate
+    factor = 1.0 if found.slowdown else 1e3
+    return Estimate(factor * estimate.value, factor * estimate.low, factor * estimate.high)
 
 
 def _table_of_flows(found: FlowTimes) -> Table:
+    what = _of_flows(found)
     rows = [
-        (*((curve.label,) if found.series else ()), f"{one.low_bytes:.4g}", f"{one.high_bytes:.4g}", str(one.p50.runs),
-         str(one.flows), *tables.numbers(one.p50.estimate), *tables.numbers(one.p99.estimate))
+        (f"{one.low_bytes:.4g}", f"{one.high_bytes:.4g}", str(one.p50.runs), str(one.flows),
+         *(number for at in QUANTILES for number in tables.numbers(_shown(found, one, at))))
         for curve in found.curves
         for one in curve.bins
     ]  # fmt: skip
-    what = _of_flows(found)
-    head = (*((found.series,) if found.series else ()), "bytes from", "bytes below", "runs", "flows", f"{what}, median",
-            "low", "high", f"{what}, 99th percentile", "low", "high")  # fmt: skip
     note = (
-        f"{OVER_RUNS}, whose interval is within it. "
+        f"{OVER_RUNS}; of one run the interval is within it. "
         f"99th percentiles of runs with at least {FEWEST_P99} flows of a size. Flows that did not end: {found.lost}"
     )
     if found.slowdown:
         note += (
             ". Slowdown: completion time over that of the flow's layer-2 bytes on the slowest link, without propagation"
         )
-    return Table(title=f"{what} of cross traffic by flow size", head=head, rows=tuple(rows), note=note,
-                 common=found.common, multiplied=True)  # fmt: skip
+    quantiles = (cell for at in QUANTILES for cell in (f"{what}, {at}", LOW, HIGH))
+    return Table(
+        title=f"{what} of cross traffic by flow size", series=found.series,
+        labels=tuple(curve.label for curve in found.curves for _ in curve.bins), rows=tuple(rows),
+        head=("bytes from", "bytes below", "runs", "flows", *quantiles), note=note, common=found.common,
+        multiplied=True,
+    )  # fmt: skip

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from cross_traffic.agents.flow_schedule import Framing
 from orchestrator.analysis.compare.curves import capacity_bps
 from orchestrator.analysis.compare.selection import Chosen, natural
 from orchestrator.analysis.stats.levels import Level, level
@@ -139,7 +140,7 @@ def _alone_s(one: Seen, size: npt.NDArray[np.int64]) -> Floats:
     """How long the layer-2 bytes of flows take on the slowest link of the testbed, in seconds."""
     manifest = one.entry.manifest
     rate = min(capacity_bps(manifest), one.least_rate_bps)
-    return wire_bytes(size, mtu=manifest.topology.mtu, flow_bytes=0) * 8 * one.scale / rate
+    return wire_bytes(size, Framing(manifest.topology.mtu, manifest.topology.ip, 0)) * 8 * one.scale / rate
 
 
 def _bin(runs: Sequence[_Flows], low: float, high: float) -> SizeBin | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.report.figure.windows import Common
 
+LOW, HIGH = "low", "high"  # columns of the ends of an interval, in this order
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -21,15 +23,30 @@ _LATEX = str.maketrans({
 class Table:
     """Rows of texts under heads, how to read them, and what they were measured under.
 
+    `series` names what `labels` has a value of for each row, where there are several curves; both may be empty.
     `multiplied` says that values or sizes were multiplied back by the scale.
     """
 
     title: str
+    series: str
+    labels: tuple[str, ...]
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str
     common: Common
     multiplied: bool
+
+    @property
+    def whole_head(self) -> tuple[str, ...]:
+        """With the column of the series."""
+        return (self.series, *self.head) if self.series else self.head
+
+    @property
+    def whole_rows(self) -> tuple[tuple[str, ...], ...]:
+        """With the label of each."""
+        if not self.series:
+            return self.rows
+        return tuple((label, *row) for label, row in zip(self.labels, self.rows, strict=True))
 
 
 def numbers(one: Estimate) -> tuple[str, str, str]:
@@ -65,24 +82,38 @@ def csv_text(table: Table) -> str:
     out = io.StringIO()
     out.writelines(f"# {_one_line(line)}\n" for line in about(table))
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.head)
-    writer.writerows(table.rows)
+    writer.writerow(table.whole_head)
+    writer.writerows(table.whole_rows)
     return out.getvalue()
 
 
 def latex_text(table: Table) -> str:
     """A `tabular` of booktabs, with scale, n and how to read it below, and conditions as comments above."""
-    columns = len(table.head)
+    head, rows = _with_intervals(table)
     below = f"{table.note}. {_scale_text(table)}; n = {len(table.common.runs)} runs."
+    note = rf"\multicolumn{{{len(head)}}}{{p{{0.9\linewidth}}}}{{{escaped(below)}}}"
     lines = [f"% {_one_line(line)}" for line in about(table)]
-    lines += [rf"\begin{{tabular}}{{{'l' + 'r' * (columns - 1)}}}", r"\toprule", _row(table.head), r"\midrule"]
-    lines += [_row(row) for row in table.rows]
-    lines += [
-        r"\bottomrule",
-        rf"\multicolumn{{{columns}}}{{p{{0.9\linewidth}}}}{{\footnotesize {escaped(below)}}}",
-        r"\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
+    lines += [r"{\footnotesize\setlength{\tabcolsep}{4pt}%"]
+    lines += [rf"\begin{{tabular}}{{{'l' + 'r' * (len(head) - 1)}}}", r"\toprule", _head(head), r"\midrule"]
+    lines += [_row(row) for row in rows]
+    return "\n".join([*lines, r"\bottomrule", note, r"\end{tabular}}", ""])
+
+
+def _with_intervals(table: Table) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and rows with one column for both ends of an interval."""
+    lows = [place for place, name in enumerate(table.whole_head) if name == LOW]
+
+    def merged(cells: tuple[str, ...], ends: str) -> tuple[str, ...]:
+        told = {low: ends or (f"{cells[low]} to {cells[low + 1]}" if cells[low] else "") for low in lows}
+        return tuple(told.get(place, cell) for place, cell in enumerate(cells) if place - 1 not in told)
+
+    return merged(table.whole_head, "95 % interval"), [merged(row, "") for row in table.whole_rows]
+
+
+def _head(cells: tuple[str, ...]) -> str:
+    """Heads on several lines each, so that columns are no wider than their numbers need."""
+    stacked = (r" \\ ".join(escaped(part) for part in re.split(r"(?<=,) | (?=\()", cell)) for cell in cells)
+    return " & ".join(rf"\shortstack{{{cell}}}" for cell in stacked) + r" \\"
 
 
 def _row(cells: tuple[str, ...]) -> str:

@@ -40,15 +40,16 @@ def learned(run: Run) -> dict[str, Learning]:
 
 
 def _sent(run: Run, job: str, nodes: Sequence[str]) -> list[Bins]:
-    """TCP payload that each host of a job sent for it."""
-    devices = {host.name: host.device or None for host in run.hosts}
+    """TCP payload that each host of a job sent for it, by each rail."""
+    devices: dict[str, tuple[str | None, ...]] = {host.name: host.devices or (None,) for host in run.hosts}
     return [
         throughput.bins(
             run.table("packets"),
-            {"node": node, "port": devices.get(node), "direction": "out", "kind": "training", "name": job},
+            {"node": node, "port": device, "direction": "out", "kind": "training", "name": job},
             column="payload_bytes",
         )
         for node in dict.fromkeys(nodes)
+        for device in devices.get(node, (None,))
     ]
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
+from orchestrator.parts.topology import Node
 from orchestrator.report.quantities import rate
 from orchestrator.report.runs import Run
 from orchestrator.store.host_records import Clock, Offset
@@ -63,9 +64,9 @@ def nodes(run: Run) -> list[dict[str, str]]:
         found.append(
             {
                 "name": node.name if node.kind in ("host", node.name) else f"{node.name} ({node.kind})",
-                "address": f"{node.address} {node.device}".strip(),
+                "address": ", ".join(f"{rail.address} {rail.device}".strip() for rail in node.rails),
                 "kernel": _kernel(facts.get("/proc/version")),
-                "congestion": _congestion(facts, node.address),
+                "congestion": _congestion(facts, node),
                 "offloads": _offloads(facts.get("offloads")),
                 "clock": ", ".join(
                     f"{when} {offset.offset_ns / 1e3:+.0f} ± {offset.uncertainty_ns / 1e3:.0f} µs"
@@ -78,11 +79,14 @@ def nodes(run: Run) -> list[dict[str, str]]:
     return found
 
 
-def _congestion(facts: Mapping[str, Any], address: str | None) -> str:
-    """The congestion control of connections to other hosts: that of the route of the address, else the node's own."""
-    routes = facts.get("routes")
-    for route in routes if isinstance(routes, list) else []:
-        if isinstance(route, dict) and route.get("prefsrc") == address and "gateway" not in route:
+def _congestion(facts: Mapping[str, Any], node: Node) -> str:
+    """The congestion control of connections to other hosts: that of the data plane's route, else the node's own."""
+    networks = {str(rail.network) for rail in node.rails[:1] if rail.address}
+    found = [facts.get("routes"), facts.get("routes6")]  # the second have no source, but their network
+    for route in (route for routes in found if isinstance(routes, list) for route in routes):
+        if not isinstance(route, dict) or "gateway" in route:
+            continue
+        if route.get("prefsrc", "") in node.addresses or route.get("dst") in networks:
             for metrics in route.get("metrics") or []:
                 if isinstance(metrics, dict) and metrics.get("congestion"):
                     return str(metrics["congestion"])

@@ -18,31 +18,37 @@ _WAYS = {"out": "sent", "in": "received"}
 
 
 def throughput_of_hosts(run: Run) -> tuple[Any, str] | None:
-    """What each host sent and received, of training and of cross traffic; drawing and caption."""
+    """What each host sent and received by each rail, of training and of cross traffic; drawing and caption."""
     packets = run.table("packets")
-    hosts = [host for host in run.hosts if throughput.captured(packets, node=host.name, port=host.device or None)]
-    if not hosts or run.end_ns <= run.origin_ns:
+    ends = [
+        (host, device or None)
+        for host in run.hosts
+        for device in host.devices or ("",)
+        if throughput.captured(packets, node=host.name, port=device or None)
+    ]
+    if not ends or run.end_ns <= run.origin_ns:
         return None
-    shown = hosts[:_MOST_HOSTS]
+    shown = ends[:_MOST_HOSTS]
     drawing, panels = figure(len(shown), height_in=0.8 + 1.05 * len(shown))
     width = throughput.bin_width(packets)
     step = max(1, (run.end_ns - run.origin_ns) // _STEPS // width) * width
-    for panel, host in zip(panels, shown, strict=True):
+    for panel, (host, device) in zip(panels, shown, strict=True):
         for kind, color in (("training", SERIES[0]), ("cross", SERIES[1])):
             for direction, style in (("out", "-"), ("in", "--")):
-                match = {"node": host.name, "port": host.device or None, "direction": direction, "kind": kind}
+                match = {"node": host.name, "port": device, "direction": direction, "kind": kind}
                 at, rate = throughput.bins(packets, match).rate(run.origin_ns, run.end_ns, step)
                 if rate.any():
                     label = f"{_KINDS[kind]}, {_WAYS[direction]}"
                     panel.plot(at, rate * run.scale / 1e9, color=color, linestyle=style, label=label, linewidth=1.1)
-        panel.set_title(host.name, pad=3, loc="right")
+        title = f"{host.name} {device}" if len(host.devices) > 1 else host.name
+        panel.set_title(title, pad=3, loc="right")
     panels[-1].set_xlabel("time since the first window began (s)")
     top = max(panel.get_ylim()[1] for panel in panels)
     for panel in panels:
         panel.set(ylim=(0, top), xlim=(0, (run.end_ns - run.origin_ns) / 1e9))
     drawing.supylabel("Gbit/s", fontsize=9)
     legend(*panels)
-    left_out = f" {len(hosts) - len(shown)} more hosts are not drawn." if len(hosts) > len(shown) else ""
+    left_out = f" {len(ends) - len(shown)} more devices of hosts are not drawn." if len(ends) > len(shown) else ""
     return drawing, f"Layer 2, in steps of {span_text(step / 1e9)}{multiplied_back([run])}{left_out}"
 
 

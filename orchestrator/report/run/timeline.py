@@ -142,7 +142,7 @@ def bursts(run: Run) -> Part:
         pause *= 2
         fresh = _fresh(pair, start, pause)
     heads = np.flatnonzero(fresh)
-    tails = np.append(heads[1:], len(pair)) - 1
+    tails = np.append(heads[1:], len(pair))[: len(heads)] - 1
     totals = np.add.reduceat(size, heads) if len(heads) else size
     entries: list[Entry] = []
     for head, tail, total in zip(heads.tolist(), tails.tolist(), totals.tolist(), strict=True):
@@ -167,7 +167,7 @@ def _fresh(pair: Any, start: Any, pause: int) -> Any:
 def flows(run: Run) -> Part:
     """Flows of the cross traffic by their sources' own logs, and where these say nothing, as captured."""
     table = run.table("flows")
-    names = {node.address: node.name for node in run.hosts}
+    names = {address: node.name for node in run.hosts for address in node.addresses}
     told = [row for row in table.to_pylist() if row["start_ns"] and _end(row) > row["start_ns"]]
     entries = [
         Slice(

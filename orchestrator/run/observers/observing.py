@@ -10,7 +10,7 @@ from orchestrator.store.records import Summary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSample:
-    """Counters of a host and its data-plane device, as they stand: they only ever grow."""
+    """Counters of a host and its data-plane devices together, as they stand: they only ever grow."""
 
     node: str
     wall_ns: int  # by the node's clock

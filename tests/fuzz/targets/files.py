@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, documents, fitting, plan, studyfile, sweepfile
+from orchestrator.experiment import config, documents, fitting, includes, plan, studyfile, sweepfile
 from orchestrator.experiment.documents import Document
 from orchestrator.testbed import inventory
 from orchestrator.testbed.inventory import Inventory
@@ -57,6 +57,7 @@ experiment:
 WORDS = (
     *mutate.TEXT,
     *(b"&a ", b"*a", b"<<: *a", b"<<: ", b"!!", b"!!int ", b"!!python/object:os.system ", b"? ", b"| \n", b"> "),
+    *(b"vars: ", b"include: ", b"include: fuzz.yaml\n", b"$count", b"${", b"$$", b"~x/", b"../", b"type: list"),
     *(b"---\n", b"...\n", b"%YAML 1.2\n", b"yes", b"1:30", b"010", b"2024-13-45", b"1e999gbit", b"0gbit", b"h9"),
     *(b"switch", b"name", b"hosts: ", b"traffic: ", b"windows:\n", b"jobs:\n", b"inventory: ", b"count: 999999999"),
     *(b"step: 0.0000001", b"hosts: 99999999", b"from: ", b"to: ", b"named: ", b"recheck: 9", b"repetitions: 1000"),
@@ -64,7 +65,7 @@ WORDS = (
 VALUES = ("h1", "h9", "switch", ["h1", "h1"], "8gbit", "1e400gbit", "-1s", "0gbit", 10**9, 10**15, {"from": 0, "to": 9},
           "resnet50", {"ddp": {"model": "vgg16"}}, {"local": {"hosts": 9}}, "*", "a.b", "traffic.0.iperf.load",
           {"from": 0, "to": 1e9, "step": 1e-9}, {"from": 0, "to": 1, "count": 10**12})  # fmt: skip
-PLACE = re.compile(r"[^\n]*?(fuzz\.yaml:\d+:\d+|--set .*|[\w/.-]+\.yaml): ", re.DOTALL)
+PLACE = re.compile(r"[^\n]*?((?:fuzz|base)\.yaml:\d+:\d+|--set .*|[\w/.-]+\.yaml): ", re.DOTALL)
 
 
 @functools.cache
@@ -140,6 +141,17 @@ def _study(data: bytes, folder: Path) -> None:
         _placed(error)
 
 
+def _files(data: bytes, folder: Path) -> None:
+    """A file of an experiment that may include others and have variables."""
+    path = folder / NAME
+    path.write_bytes(data)
+    (folder / "base.yaml").write_bytes(RICH)
+    try:
+        _planned(includes.load(path, needs="all"), ["load=3gbit", "count=12"])
+    except ConfigError as error:
+        _placed(error)
+
+
 def _option(data: bytes, _: Path) -> None:
     try:
         _planned(documents.parse(RICH, name=NAME, needs="all"), [data.decode(errors="surrogateescape")])
@@ -150,6 +162,12 @@ def _option(data: bytes, _: Path) -> None:
 OPTIONS = (b"measure.iterations=50", b"windows.1.traffic.0.iperf.load=8gbit", b"testbed.local.hosts=[h1, h2]",
            b"collect.0=cpu", b"jobs.0.workload.ddp={model: resnet50}", b"name={a: [1, 2]}",
            b"repetitions=3")  # fmt: skip
+VARIED = (
+    b"name: own\ninclude: [base.yaml]\nvars:\n  load: 2gbit\n  count: {type: integer, default: 9, help: how many}\n"
+    b"measure: {iterations: $count}\nseed: $count\nvalidity: {load: null}\njobs: null\nwindows: null\n"
+    b"workload: {ddp: {model: resnet50, hosts: [h1, h2], env: {A: 'a$load-${count}$$'}}}\n"
+    b"traffic: [{iperf: {from: h1, to: h2, load: $load}}]\n",
+)
 STUDY = (b"name: s\npaper: salamy\nquick: [s.yaml]\nfull: [s.yaml]\n",)
 
 
@@ -159,6 +177,7 @@ def _experiments() -> tuple[bytes, ...]:
 
 TARGETS = (
     Target(name="experiment", make=lambda source: _made(source, _experiments()), read=_experiment, ours=(), share=40),
+    Target(name="files", make=lambda source: _made(source, VARIED), read=_files, ours=(), share=20),
     Target(name="sweep", make=lambda source: _made(source, (SWEEP,)), read=_sweep, ours=(), share=10, seconds=60),
     Target(name="study", make=lambda source: _made(source, STUDY), read=_study, ours=(), share=10),
     Target(name="inventory", make=lambda source: _made(source, _seeds("testbeds")), read=_inventory, ours=(), share=40),

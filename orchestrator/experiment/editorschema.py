@@ -1,0 +1,96 @@
+"""JSON Schemas of the files that users write, for editors and validators: the models', with `include` and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import BaseModel
+
+from orchestrator.experiment import experiment, filevars, includes
+from orchestrator.experiment.studyfile import StudyFile
+from orchestrator.experiment.sweepfile import SweepFile
+from orchestrator.testbed.inventory import Inventory
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+KINDS: Mapping[str, Callable[[], type[BaseModel]]] = MappingProxyType(
+    {
+        "experiment": experiment.model,
+        "sweep": lambda: SweepFile,
+        "study": lambda: StudyFile,
+        "inventory": lambda: Inventory,
+    }
+)
+_REFERENCE = "Variable"
+_EMBEDDED = ("allOf", "anyOf", "oneOf", "prefixItems")
+
+
+def of(kind: str) -> dict[str, Any]:
+    """The schema of a kind of file.
+
+    Wherever a file holds a number, a word of several or a text of a form, the reference to a variable may stand. What
+    a file that includes others lacks, these may have: nothing is required of its top level then.
+    """
+    found = _with_references(KINDS[kind]().model_json_schema(by_alias=True))
+    found["properties"] = {**found["properties"], includes.KEY: _INCLUDE, filevars.KEY: _VARS}
+    required = found.pop("required", [])
+    found["if"] = {"not": {"required": [includes.KEY]}}
+    found["then"] = {"required": required}
+    found.setdefault("$defs", {})[_REFERENCE] = {
+        "description": "The value of a variable.",
+        "type": "string",
+        "pattern": r"\$([A-Za-z_]\w*|\{[A-Za-z_]\w*\})",
+    }
+    return {"$schema": DIALECT, **found}
+
+
+def _with_references(schema: Any) -> Any:
+    """A schema that takes references to variables for scalars, in everything below it."""
+    if not isinstance(schema, dict):
+        return schema
+    changed = dict(schema)
+    for key in ("properties", "patternProperties", "$defs"):
+        if key in changed:
+            changed[key] = {name: _with_references(inner) for name, inner in changed[key].items()}
+    for key in ("items", "additionalProperties"):
+        if key in changed:
+            changed[key] = _with_references(changed[key])
+    for key in _EMBEDDED:
+        if key in changed:
+            changed[key] = [_with_references(inner) for inner in changed[key]]
+    if _is_narrow(changed):
+        about = {key: changed[key] for key in ("title", "description", "default") if key in changed}
+        return {**about, "anyOf": [changed, {"$ref": f"#/$defs/{_REFERENCE}"}]}
+    return changed
+
+
+def _is_narrow(schema: Mapping[str, Any]) -> bool:
+    """Whether it is of a scalar and would not take the text of a reference."""
+    narrow = {"enum", "const", "pattern", "format", "maxLength"} & schema.keys()
+    return schema.get("type") in ("integer", "number", "boolean", "array") or bool(narrow)
+
+
+_INCLUDE = {
+    "description": "Files that lie under this one, from its folder; what stands here wins, key by key.",
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+}
+_VARS = {
+    "description": "Variables: $name stands for the value, --set name=VALUE sets it.",
+    "type": "object",
+    "propertyNames": {"pattern": "^[a-z][a-z0-9_]{0,40}$", "not": {"enum": sorted(filevars.RESERVED)}},
+    "additionalProperties": {
+        "anyOf": [
+            {"type": ["string", "number", "boolean", "array"]},
+            {
+                "type": "object",
+                "properties": {
+                    "type": {"enum": list(filevars.TYPES)},
+                    "default": {},
+                    "help": {"type": "string"},
+                },
+                "additionalProperties": False,
+            },
+        ]
+    },
+}

@@ -1,0 +1,205 @@
+"""Agents that call back: a scheduler starts them, and each connects to this process and proves the run's key.
+
+The other side, with the words that both say, is `agents/call_back.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+
+from orchestrator.agents.call_back import NAME_BYTES, PROOF_BYTES, RANDOM_BYTES, proof
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, TransportError
+from orchestrator.remote.transport.bootstrap import agent_modules, packed
+
+PROVE_S = 10.0  # from a connection to the proof on it
+STRANGERS = 64  # connections without a proof, beyond one for each host that is expected, that are heard at once
+_LOOK_S = 0.2
+_UNACKNOWLEDGED_MS = 60_000  # a peer that acknowledges nothing for so long is gone
+
+Wanted = Generator[int, bytes, str]  # yields how many bytes it waits for, is sent them, and returns who proved the key
+
+
+@dataclass(slots=True, eq=False)
+class _Caller:
+    """A connection on which nothing is proved yet."""
+
+    connection: socket.socket
+    words: Wanted
+    wanted: int
+    until: float
+    heard: bytearray = field(default_factory=bytearray)
+
+
+class Callers:
+    """A socket on which hosts, known by name, call back; each host's connection is given out once.
+
+    It listens from its making until every host has called, or `close`; `port` says where, on every address of this
+    machine, since which of them leads here is known to the hosts alone. Of `ports` the first free one is taken.
+    """
+
+    def __init__(self, hosts: Iterable[str], *, ports: Sequence[int] = (0,)) -> None:
+        self._key = secrets.token_bytes(32)
+        self._awaited = set(hosts)
+        self._arrived: dict[str, socket.socket] = {}
+        self._changed = threading.Condition()
+        self._failed: TransportError | None = None
+        self._listener = _listening(ports)
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, name="calls back", daemon=True).start()
+
+    def program(self) -> bytes:
+        """What a host's interpreter is to read: the call, with port and key, then the agent."""
+        text = resources.files("orchestrator.agents").joinpath("call_back.py").read_text(encoding="utf-8")
+        return packed(agent_modules(), before=f"{text}\ncall_back({self.port}, {self._key.hex()!r}, {PROVE_S})\n")
+
+    def take(self, host: str, deadline: Deadline) -> socket.socket:
+        """The connection of a host, once it has called; raises what `fail` was given where it will not."""
+        with self._changed:
+            while host not in self._arrived:
+                if self._failed is not None:
+                    raise self._failed.again()
+                if not self._changed.wait(deadline.remaining) and deadline.expired:
+                    raise DeadlineExceeded("gave up waiting for its agent to call back", node=host)
+            return self._arrived.pop(host)
+
+    def fail(self, error: TransportError) -> None:
+        """Say that nobody will call any more, and why."""
+        with self._changed:
+            self._failed = self._failed or error
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Listen no more, and close what nobody took; a second call does nothing."""
+        self.fail(TransportError("nobody listens for agents any more"))
+        with self._changed:
+            self._awaited.clear()
+            left = [self._arrived.pop(name) for name in list(self._arrived)]
+        for connection in left:
+            connection.close()
+
+    def _serve(self) -> None:
+        callers: list[_Caller] = []
+        with self._listener, selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            while self._awaited:
+                for key, _ in selector.select(_LOOK_S):
+                    if key.data is None:
+                        self._accept(selector, callers)
+                    elif key.data in callers and not self._heard(key.data):
+                        _drop(selector, callers, key.data)
+                for caller in [one for one in callers if one.until < time.monotonic()]:
+                    _drop(selector, callers, caller)
+            for caller in callers:
+                _drop(selector, callers, caller)
+
+    def _accept(self, selector: selectors.BaseSelector, callers: list[_Caller]) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return  # who called is gone, or there is no descriptor left: others may go
+        if len(callers) >= STRANGERS + len(self._awaited):
+            _drop(selector, callers, callers[0])  # the one that was silent for longest; an agent calls at once
+        connection.setblocking(False)
+        words = self._words(connection)
+        caller = _Caller(connection, words, next(words), time.monotonic() + PROVE_S)
+        callers.append(caller)
+        selector.register(connection, selectors.EVENT_READ, caller)
+
+    def _heard(self, caller: _Caller) -> bool:
+        """Take what a caller says; False where that is all, or wrong."""
+        try:
+            data = caller.connection.recv(caller.wanted - len(caller.heard))
+            caller.heard += data
+            if data and len(caller.heard) < caller.wanted:
+                return True
+            whole, caller.heard = bytes(caller.heard), bytearray()
+            caller.wanted = caller.words.send(whole)
+        except BlockingIOError:
+            return True
+        except StopIteration as end:
+            self._let_in(end.value, caller)
+            return False
+        except OSError:
+            return False
+        return bool(data)
+
+    def _words(self, connection: socket.socket) -> Wanted:
+        theirs = yield RANDOM_BYTES
+        own = secrets.token_bytes(RANDOM_BYTES)
+        connection.sendall(own + proof(self._key, b"orch controller", theirs, own))
+        last = yield NAME_BYTES + PROOF_BYTES
+        name, shown = last[:NAME_BYTES], last[NAME_BYTES:]
+        known = hmac.compare_digest(shown, proof(self._key, b"orch agent", own, theirs, name))
+        return name.rstrip(b"\0").decode(errors="replace") if known else ""
+
+    def _let_in(self, name: str, caller: _Caller) -> None:
+        with self._changed:
+            if name not in self._awaited:
+                return
+            self._awaited.discard(name)
+            kept = caller.connection.dup()
+            kept.setblocking(True)
+            kept.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            kept.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            kept.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+            self._arrived[name] = kept
+            self._changed.notify_all()
+
+
+def _listening(ports: Sequence[int]) -> socket.socket:
+    """A socket at the first of these ports that is free, by IPv4 and, where this machine has it, IPv6."""
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    for port in ports:
+        with contextlib.suppress(OSError):
+            return socket.create_server(("", port), family=family, backlog=512, dualstack_ipv6=both)
+    told = f"of the ports {ports[0]} to {ports[-1]} none is free" if ports[-1] else "no port is free"
+    raise TransportError(f"cannot listen for agents: {told}")
+
+
+def _drop(selector: selectors.BaseSelector, callers: list[_Caller], caller: _Caller) -> None:
+    """Hear a caller no more; where it was let in, another descriptor of its connection lives on."""
+    callers.remove(caller)
+    selector.unregister(caller.connection)
+    caller.connection.close()
+
+
+class CalledBack:
+    """The connection of an agent that has called back; `said` gives what its host printed so far."""
+
+    way: Sequence[str] = ()
+
+    def __init__(self, connection: socket.socket, said: Callable[[], str]) -> None:
+        self._connection = connection
+        self._said = said
+
+    def read(self, size: int) -> bytes:
+        try:
+            return self._connection.recv(size)
+        except OSError:
+            return b""  # closed here, or reset by an agent that died: the end, either way
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._connection.sendall(data)
+        except OSError as error:
+            raise TransportError(f"the agent does not listen: {error}", tail=self.diagnosis()) from error
+
+    def close(self) -> None:
+        """End the stream, which the agent takes for the end of all; a second call does nothing."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+
+    def diagnosis(self) -> str:
+        return self._said()

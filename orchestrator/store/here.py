@@ -1,0 +1,94 @@
+"""The results folder of this machine as a store: compacted files as far as they hold, and the folders of other runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import StoreError
+from orchestrator.store import index, rundir
+from orchestrator.store import manifest as manifests
+from orchestrator.store.compact import catalogue, sources
+from orchestrator.store.compact.catalogue import Catalogue, Stamp
+from orchestrator.store.compact.sources import Sources
+from orchestrator.store.compact.targets import BRIEFS, OF_MANIFESTS
+from orchestrator.store.index import Listing
+from orchestrator.store.rundir import Entry, Listed
+from orchestrator.store.stores import Picked, folder_of
+
+if TYPE_CHECKING:
+    import duckdb
+
+_FEW = 64  # manifests that are quicker read than the index of all
+
+
+@dataclass(frozen=True)
+class Here:
+    """A results folder; one that does not exist has no runs."""
+
+    results: Path
+
+    @property
+    def root(self) -> str:
+        return str(self.results)
+
+    @cached_property
+    def _catalogue(self) -> Catalogue:
+        return catalogue.read(self.results)
+
+    def listing(self) -> Listing:
+        return index.listing(self.results)
+
+    def every(self) -> Picked:
+        """All runs; only the manifests of those are read that changed since the store was compacted."""
+        known = self._compacted_manifests()
+        stamps = dict(index.stamps(self.results))
+        newer = {folder for folder, stamp in stamps.items() if known.get(folder) != stamp}
+        briefs = {folder_of(entry): entry for entry in self._briefs(newer)}
+        sealed = [folder for folder in stamps if folder not in newer or (folder in briefs and briefs[folder].sealed)]
+        unsealed = [entry for entry in briefs.values() if not entry.sealed]
+
+        def entries(folders: Sequence[str]) -> list[Listed]:
+            missing = [folder for folder in folders if folder not in briefs]
+            briefs.update((folder_of(entry), entry) for entry in self._briefs(missing))
+            return [briefs[folder] for folder in folders if folder in briefs]
+
+        return Picked(sealed, unsealed, entries)
+
+    def _compacted_manifests(self) -> dict[str, Stamp]:
+        """The stamp of each manifest when the store was compacted, by run folder."""
+        runs = self._catalogue.runs
+        files = [file for file in self._catalogue.tables.get(BRIEFS, ()) if catalogue.intact(self.results, file)]
+        return {runs[place].folder: stamp for file in files for place, stamp in file.stamped().items()}
+
+    def _briefs(self, folders: Collection[str]) -> list[Listed]:
+        """Those of these runs whose manifest can be read."""
+        if len(folders) > _FEW:
+            wanted = set(folders)
+            return [entry for entry in self.listing().entries if folder_of(entry) in wanted]
+        return list(self._read(folders))
+
+    def _read(self, folders: Iterable[str]) -> Iterator[Listed]:
+        for folder in folders:
+            path = self.results / folder
+            with suppress(StoreError):
+                yield Listed(path, manifests.summary(path / rundir.MANIFEST))
+
+    def find(self, wanted: str) -> Entry:
+        return rundir.find(self.results, wanted)
+
+    def sources(self, table: str, folders: Sequence[str]) -> Sources:
+        find = sources.of_manifests if table in OF_MANIFESTS else sources.of_table
+        return find(self.results, self._catalogue, table, folders)
+
+    def connected(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        return duckdb.connect(":memory:")
+
+    def brought(self, entry: Listed, *, want: Callable[[str], bool] | None = None) -> Path:  # noqa: ARG002 - all is here
+        return entry.path

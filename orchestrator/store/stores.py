@@ -1,0 +1,117 @@
+"""A store of runs as commands read it: the results folder of this machine, or one elsewhere behind a URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from orchestrator.core.errors import StoreError
+from orchestrator.store.rundir import PARTIAL
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from orchestrator.store.compact.sources import Sources
+    from orchestrator.store.index import Listing
+    from orchestrator.store.listing import Filter
+    from orchestrator.store.rundir import Entry, Listed
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Runs that a question is about: folders of sealed ones (from the store's), and those that are not sealed.
+
+    `entries` gives some of the sealed ones in brief, which a question about all runs of a store may not need.
+    """
+
+    sealed: Sequence[str]
+    unsealed: Sequence[Listed]
+    entries: Callable[[Sequence[str]], list[Listed]]
+
+
+class Store(Protocol):
+    """What reads need of a store."""
+
+    @property
+    def root(self) -> str:
+        """Where its run folders are, as people write it."""
+
+    def listing(self) -> Listing:
+        """Every run in brief, in order of path, and what is wrong with those that cannot be read."""
+
+    def every(self) -> Picked:
+        """All runs."""
+
+    def find(self, wanted: str) -> Entry:
+        """The run with this id, a unique beginning or end of it, or `last`; StoreError where there is none."""
+
+    def sources(self, table: str, folders: Sequence[str]) -> Sources:
+        """Where the rows of a table (of files or of manifests) of these sealed runs lie."""
+
+    def connected(self) -> duckdb.DuckDBPyConnection:
+        """A new connection of DuckDB's that can read what `sources` gives."""
+
+    def brought(self, entry: Listed, *, want: Callable[[str], bool] | None = None) -> Path:
+        """The folder of a run on this machine, in which there are its tables and the facts of its hosts.
+
+        `want` decides by the path in the run's folder instead.
+        """
+
+
+def is_elsewhere(results: str) -> bool:
+    """Whether a store is named by a URL."""
+    return "://" in results
+
+
+def opened(results: str) -> Store:
+    """The store that a folder or a URL names."""
+    if is_elsewhere(results):
+        from orchestrator.store.elsewhere.reading import Elsewhere
+
+        return Elsewhere.opened(results)
+    from orchestrator.store.here import Here
+
+    return Here(Path(results))
+
+
+def picked(store: Store, runs: Sequence[str], wanted: Filter) -> Picked:
+    """All runs of a store, or those named by id, part of one, or `last`, as far as a filter lets them through."""
+    from orchestrator.store import listing
+
+    if not runs and wanted == listing.Filter():
+        return store.every()
+    return of_entries(listing.select(named(store, runs), wanted))
+
+
+def of_entries(entries: Sequence[Listed]) -> Picked:
+    """These runs."""
+    sealed = {folder_of(entry): entry for entry in entries if entry.sealed}
+    unsealed = [entry for entry in entries if not entry.sealed]
+    return Picked(list(sealed), unsealed, lambda folders: [sealed[folder] for folder in folders])
+
+
+def folder_of(entry: Listed) -> str:
+    """The folder of a run, from the store's."""
+    return f"{entry.path.parent.name}/{entry.path.name}"
+
+
+def named(store: Store, runs: Iterable[str]) -> list[Listed]:
+    """All runs of a store, or those that are named by id, part of one, or `last`."""
+    found = store.listing().entries
+    if not runs:
+        return found
+    chosen = []
+    for wanted in runs:
+        hits = [entry for entry in found if _is_meant(entry, wanted)]
+        hits = [max(found, key=lambda entry: entry.run)] if wanted == "last" and found else hits
+        if not hits:
+            raise StoreError(f"{wanted}: no such run in {store.root}", hint="orch ls")
+        chosen += hits
+    return chosen
+
+
+def _is_meant(entry: Listed, wanted: str) -> bool:
+    folder = Path(wanted).name.removesuffix(PARTIAL)
+    return bool(folder) and (entry.run.startswith(folder) or entry.run.endswith(folder))

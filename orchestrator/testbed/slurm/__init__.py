@@ -1,0 +1,1 @@
+"""Hosts of a Slurm allocation, and a cluster of Slurm on this machine to try them on."""

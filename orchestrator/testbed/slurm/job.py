@@ -1,0 +1,78 @@
+"""The job of Slurm that this process is in: its id, its nodes in rank order, and the ports on which srun may listen."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.core.errors import TestbedError
+
+ASK_S = 30.0
+OUTSIDE = (
+    "allocate hosts first: salloc -N 4 orch run FILE; or let the run submit itself: orch run FILE --sbatch --nodes 4"
+)
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+_PORTS = re.compile(r"^SrunPortRange\s*=\s*(\d+)-(\d+)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job with an allocation; `nodes` as Slurm calls them, `ports` on which its programs may be called back."""
+
+    id: str
+    nodes: tuple[str, ...]
+    ports: Sequence[int] = (0,)  # any
+
+
+def id_here() -> str:
+    """The id of the job that this process is in; empty outside of one."""
+    return os.environ.get("SLURM_JOB_ID", "")
+
+
+def current() -> Job:
+    """The job that this process is in; TestbedError where it is in none."""
+    job, listed = id_here(), os.environ.get("SLURM_JOB_NODELIST", "")
+    if not job or not listed:
+        raise TestbedError("this is not inside an allocation of Slurm", hint=OUTSIDE)
+    nodes = tuple(ask("scontrol", "show", "hostnames", listed).split())
+    for node in nodes:
+        if not _NODE.match(node):
+            raise TestbedError(f"Slurm names a node {node!r}: not a host name of at most 63 characters")
+    return Job(job, nodes, srun_ports(ask("scontrol", "show", "config")))
+
+
+def srun_ports(config: str) -> Sequence[int]:
+    """The ports that `scontrol show config` sets apart for srun to listen on (SrunPortRange); any where it does not."""
+    found = _PORTS.search(config)
+    return range(int(found[1]), int(found[2]) + 1) if found else (0,)
+
+
+def environment() -> Mapping[str, str]:
+    """This process's environment without what would be options of srun, sbatch or salloc.
+
+    A job script's own options, such as tasks a node, are in the variables of its environment (srun(1), "INPUT
+    ENVIRONMENT VARIABLES"), and would hold for the one task a node that an agent is.
+    """
+    return {name: value for name, value in os.environ.items() if not _is_option(name)}
+
+
+def _is_option(name: str) -> bool:
+    return name.startswith(("SLURM_", "SRUN_", "SBATCH_", "SALLOC_")) and name != "SLURM_CONF"
+
+
+def ask(*argv: str) -> str:
+    """What a program of Slurm prints; TestbedError where it is not there or fails."""
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S, check=False
+        )
+    except FileNotFoundError:
+        raise TestbedError(f"no program {argv[0]} here", hint="run this where Slurm's own programs are") from None
+    except subprocess.TimeoutExpired:
+        raise TestbedError("Slurm does not answer", argv=argv, hint="see `scontrol ping`") from None
+    if done.returncode != 0:
+        raise TestbedError(f"{argv[0]} failed", argv=argv, tail=done.stderr or done.stdout)
+    return done.stdout

@@ -1,0 +1,6 @@
+"""Tests that every part has to pass, ours and those of other packages: docs/own-parts.md shows their use."""
+
+from orchestrator.testing.case import HOSTS, TOPOLOGIES, Case
+from orchestrator.testing.contract import Check, checks
+
+__all__ = ["HOSTS", "TOPOLOGIES", "Case", "Check", "checks"]

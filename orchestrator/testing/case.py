@@ -1,0 +1,115 @@
+"""A part with its samples, as the contract's checks take it, and the testbeds on which they try it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orchestrator.parts import registry
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.protocols import Source
+from orchestrator.parts.rows import LaunchOutput
+from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
+from orchestrator.testbed import inventory, netns
+from workloads.common import placement
+
+HOSTS = ("h1", "h2", "h3", "h4")
+TOPOLOGIES: Mapping[str, Topology] = {
+    "local": netns.topology(netns.LocalSpec(hosts=HOSTS, rates=dict.fromkeys(HOSTS, 1e9), scale=10)),
+    "inventory": inventory.topology(
+        inventory.Inventory.model_validate(
+            {
+                "link": "1gbit",
+                "hosts": {
+                    name: {"ssh": name, "data": {"address": f"10.9.0.{i}/24", "device": "eth7"}, "gpus": i % 2}
+                    for i, name in enumerate(HOSTS, start=1)
+                },
+            }
+        )
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A part, and the folder with real samples of what it reads.
+
+    `example.yaml` in that folder has `config`, a minimal configuration for a testbed with the hosts h1 to h4 ("{here}"
+    in it is that folder), and `output`, where it is given, says under which names samples lie in the folder that a
+    launch brings home (else under their own).
+    """
+
+    kind: registry.Kind
+    name: str
+    samples: Path
+
+    def __str__(self) -> str:
+        return f"{self.kind}-{self.name}"
+
+    @property
+    def part(self) -> Any:
+        """The part, as an experiment finds it."""
+        return registry.parts_of(self.kind)[self.name]
+
+    @property
+    def reads(self) -> bool:
+        """Whether it brings output home."""
+        return hasattr(self.part, "read")
+
+    @property
+    def example(self) -> dict[str, Any]:
+        """What example.yaml says; AssertionError where there is none."""
+        path = self.samples / "example.yaml"
+        if not path.is_file():
+            raise AssertionError(f"{self.name} has no example: put one into {path} (orchestrator/testing/case.py)")
+        found: dict[str, Any] = yaml.safe_load(path.read_text().replace("{here}", str(self.samples)))
+        return found
+
+    @property
+    def config(self) -> Any:
+        """Its configuration."""
+        return self.part.Config.model_validate(self.example["config"])
+
+    @property
+    def files(self) -> list[Path]:
+        """Its samples."""
+        found = sorted(self.samples.iterdir()) if self.samples.is_dir() else []
+        return [path for path in found if path.name != "example.yaml" and path.is_file()]
+
+    @property
+    def brought_home(self) -> dict[str, str]:
+        """By name in the folder that a launch brings home: the sample that lies there."""
+        named: dict[str, str] | None = self.example.get("output")
+        return named or {path.name: path.name for path in self.files}
+
+    def made(self, topology: Topology) -> tuple[list[Any], list[Requirement], Any]:
+        """Launches (of a condition: changes), requirements, and theory or demands where the kind has them."""
+        part, config = self.part, self.config
+        if self.kind == "workload":
+            job = Job(name="training", index=0, ranks=placement.ranks(getattr(config, "hosts", None), topology))
+            of_job = (config, job, topology)
+            return part.launches(*of_job, 7), part.requirements(*of_job), part.theory(*of_job)
+        if self.kind == "traffic":
+            source = Source(name=f"{self.name}0", window="w1", port=TRAFFIC_PORT, duration_s=100.0, seed=7)
+            demands = part.demands(config)
+            return part.launches(config, source, topology), part.requirements(config, topology), demands
+        made = part.changes if self.kind == "condition" else part.launches
+        return made(config, topology), part.requirements(config, topology), None
+
+    def launches(self, topology: Topology) -> list[Launch]:
+        """The processes that it starts."""
+        found = self.made(topology)[0]
+        if self.kind == "condition":
+            return [change.process for change in found if change.process is not None]
+        return found
+
+
+def output(folder: Path) -> LaunchOutput:
+    """What a launch brought home into this folder."""
+    return LaunchOutput(
+        folder=folder, node="h1", launch="x", job="training", rank=0, window="w1", source="s0", offset_ns=5_000
+    )

@@ -1,0 +1,1 @@
+"""A workload and a collector for orch."""

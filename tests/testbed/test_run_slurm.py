@@ -1,0 +1,148 @@
+"""Runs in allocations of a real Slurm, whose nodes are hosts of this machine, as a user without root."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+
+from tests.testbed import slurm_help
+from tests.testbed.orch_runs import ended_or, manifest_of, told_of, wait_for
+
+pytestmark = [pytest.mark.testbed, pytest.mark.variants, pytest.mark.any_user]
+PATIENCE_S = slurm_help.PATIENCE_S
+
+
+@pytest.fixture(scope="module")
+def slurm():
+    with slurm_help.cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def nothing_left(slurm):
+    """Whether all that came with a test has gone again, from every node."""
+    yield
+    wait_for(lambda: not slurm.came(), PATIENCE_S, f"the end of {slurm.came()}")
+
+
+def test_a_run_in_an_allocation_is_valid_without_root_captures_and_ssh(slurm, nothing_left):
+    path, results = slurm.write("valid"), slurm.folder / "valid"
+    running = slurm.start(*slurm.allocated("run", path, "--results", results, "--no-report"))
+    wait_for(ended_or(running, told_of(results, event="phase", name="window")), PATIENCE_S, "the window")
+    programs = {words.split()[0].rpartition("/")[2] for words in slurm.came().values()}
+    out, err = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, out + err
+    assert "srun" in programs
+    assert "ssh" not in programs
+    manifest, folder = manifest_of(results)
+    (window,) = manifest["windows"]
+    assert window["valid"]
+    (load,) = [gate for gate in window["gates"] if gate["name"] == "load"]
+    assert load["passed"]
+    assert "iperf0 from h1 to h4, by the counters of its network device: " in load["message"]
+    assert {"gap", "load-course"} <= {gate["name"] for gate in window["gates"]}
+    assert window["loads"][0]["achieved_bps"] == pytest.approx(40e6, rel=0.05)
+    assert manifest["testbed"]["nodes"] == "h1=n1 h2=n2 h3=n3 h4=n4"
+    assert "198.18.0.4/24" in (folder / "experiment.yaml").read_text()
+
+
+def test_a_run_submits_itself(slurm, nothing_left):
+    path, results = slurm.write("batch"), slurm.folder / "batch"
+    words = slurm.orch("run", path, "--results", results, "--no-report", "--sbatch", f"--nodes={slurm_help.NODES}")
+    status, said = slurm.done(*words, "--wait")
+    assert status == 0, said + "".join(log.read_text() for log in slurm.folder.glob("slurm-*.out"))
+    assert re.search(rf"submitted as job \d+; its output: {slurm.folder}/slurm-\d+.out", said)
+    manifest, _ = manifest_of(results)
+    assert manifest["controller"]["host"] == "n1"
+    assert manifest["windows"][0]["valid"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="without root a local testbed's users are root of their hosts")
+def test_captures_and_conditions_are_refused_by_name_before_anything_starts(slurm, nothing_left):
+    conditions = [{"rate": {"where": "nic", "host": "h1", "rate": "100mbit"}}, {"congestion-control": "cubic"}]
+    path, results = slurm.write("refused", collect=["tcpdump", "nic"], conditions=conditions), slurm.folder / "refused"
+    status, said = slurm.done(*slurm.allocated("run", path, "--results", results))
+    assert status == 2, said
+    wrong = [line.partition(": ")[2] for line in said.splitlines() if line.startswith(str(path))]
+    assert [line.partition(":")[0] for line in wrong] == [
+        "conditions.0.rate", "conditions.1.congestion-control", "collect.0.tcpdump",
+    ]  # fmt: skip
+    assert "needs CAP_NET_ADMIN on h1, which a job of Slurm without root has not" in wrong[0]
+    assert "needs CAP_NET_RAW on h1" in wrong[2]
+    assert not results.exists()
+
+
+def test_outside_of_an_allocation_the_error_says_what_to_do(slurm):
+    status, said = slurm.done(*slurm.orch("run", slurm.write("outside")))
+    assert status == 1, said
+    assert "this is not inside an allocation of Slurm" in said
+    assert "salloc -N 4 orch run FILE" in said
+
+
+def _end(slurm, how):
+    """Break what carries a run; what is broken is of the second node where that is of one."""
+    came = slurm.came()
+
+    def pids(pattern):
+        return [pid for pid, words in came.items() if re.match(pattern, words)]
+
+    if how == "scancel":
+        status, said = slurm.done("scancel", "--user", str(slurm_help.USER if os.geteuid() == 0 else 0))
+        assert status == 0, said
+        return
+    patterns = {
+        "the controller": r"\S*python\S* -m orchestrator.cli.main run",
+        "srun": r"srun .*orch-agents",
+        "a slurmstepd": r"slurmstepd: \[\d+\.\d+\]",
+    }
+    found = pids(patterns[how])
+    assert found, f"no process of {how} in {came}"
+    os.kill(min(found), signal.SIGKILL)  # srun has a child that looks after it
+
+
+@pytest.mark.parametrize("how", ["scancel", "the controller", "srun", "a slurmstepd"])
+def test_nothing_is_left_where_a_run_is_cut_off(slurm, nothing_left, how):
+    name = f"cut-{how.replace(' ', '-')}"
+    path, results = slurm.write(name, measure={"warmup": 1, "at_most": "10min"}), slurm.folder / name
+    running = slurm.start(*slurm.allocated("run", path, "--results", results, "--no-report"))
+    wait_for(ended_or(running, told_of(results, event="phase", name="window")), PATIENCE_S, "the window")
+    ranks = [pid for pid, words in slurm.came().items() if "light_rank.py" in words]
+    assert len(ranks) == 3
+    _end(slurm, how)
+    out, err = running.communicate(timeout=PATIENCE_S)
+    if how != "the controller":  # it says so, in a line
+        assert running.returncode != 0, out + err
+        assert "Traceback" not in err
+        assert re.search(r"srun|its agent is gone|interrupted", err), err
+
+
+BOUND = """
+import os, time
+names = ("SLURM_PROCID", "CUDA_VISIBLE_DEVICES")
+print("has", len(os.sched_getaffinity(0)), *(os.environ.get(name) for name in names), flush=True)
+while True:
+    print("step took 0.1 s", flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_ranks_have_the_processors_and_gpus_of_the_job(slurm, nothing_left):
+    """The agents' step is bound to one processor unless it is told otherwise, whatever the job has."""
+    argv = ["{python}", "-c", BOUND]
+    command = {"argv": argv, "iterations": {"pattern": r"took (?P<seconds>[\d.]+) s"}, "hosts": ["h1", "h2"]}
+    path = slurm.write(
+        "bound", workload={"command": command}, traffic=None, collect=None, measure={"warmup": 0, "iterations": 2},
+        validity={"min_iterations": 2, "drift": "ignore"},
+    )  # fmt: skip
+    results = slurm.folder / "bound"
+    options = ("--cpus-per-task=2", "--ntasks-per-node=1", "--gpus-per-node=2")
+    words = ("run", path, "--results", results, "--no-report")
+    status, said = slurm.done(*slurm.allocated(*words, nodes=2, options=options))
+    assert status in (0, 3), said
+    manifest, folder = manifest_of(results)
+    assert [node["gpus"] for node in manifest["topology"]["nodes"]] == [2, 2]
+    logged = (folder / "hosts/h1/training-rank0/stdout").read_text()
+    assert logged.startswith(f"has {len(os.sched_getaffinity(0))} None 0,1\n")
