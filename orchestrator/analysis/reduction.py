@@ -13,59 +13,94 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from orchestrator.analysis import launch_outputs
-from orchestrator.analysis.capture import captures, flowbins, flowtable, sightings
+from orchestrator.analysis.capture import captures, flowtable, oneway
 from orchestrator.analysis.windows import windows
 from orchestrator.analysis.windows.gates import Tolerances
 from orchestrator.core.errors import CaptureError, OrchError
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import tcpdump
-from orchestrator.parts.rows import TABLES, LaunchOutput
+from orchestrator.parts.rows import LaunchOutput
 from orchestrator.store import tables
 from orchestrator.store.manifest import FILE, encoded, load
 from orchestrator.store.records import CaptureCounts, Manifest, Reduced, Reply
 from orchestrator.store.tables import TableWriter
 
 GENERATORS = frozenset({"traffic.websearch", "traffic.replay"})
-PROFILE_NS = 1_000_000  # what shows a burst of a millisecond
 
 
-def reduce(folder: Path) -> Reduced:
-    """Write the tables of a run and give what its manifest gains: windows with their verdicts, captures, notes."""
+def reduce(folder: Path, *, engine: Executor | None = None) -> Reduced:
+    """Write the tables of a run and give what its manifest gains: windows with their verdicts, captures, notes.
+
+    `engine` is what reads captures: files of a port in, its tables out (`captures.reduce`). By default these are
+    processes of this machine; another one, which stays open, may be anywhere where it finds the files.
+    """
     manifest = load(folder / FILE)
     outputs = list(launch_outputs.located(folder, manifest))
     manifest = replace(manifest, windows=launch_outputs.settled(manifest, outputs))
     notes: list[str] = []
+    jobs = _jobs(outputs, manifest)
     # Forked before anything else starts a thread: the compiled capture reader is shared, not loaded again.
-    with ProcessPoolExecutor(
-        os.cpu_count() or 1, mp_context=multiprocessing.get_context("fork"), initializer=_die_with_parent
-    ) as pool:
-        pending = [
-            (output, _capture(pool, output, manifest)) for part, output in outputs if part == "collector.tcpdump"
-        ]
-        profiles = [
-            (output, _profile(pool, output, manifest)) for part, output in outputs if part == "collector.tcpdump"
-        ]
-        fine = [(output, _fine(pool, output, manifest)) for part, output in outputs if part == "collector.tcpdump"]
+    with nullcontext(engine) if engine else _processes() as pool:
+        pending = [(output, pool.submit(captures.reduce, job)) for output, job in jobs]
         with TableWriter(folder / "tables", run=manifest.run) as writer:
             for part, output in outputs:
                 _add_output(writer, part, output, manifest, notes)
-            problems = [problem for output, result in pending for problem in _add_capture(writer, output, result)]
-            for output, profile in profiles:
-                _add_profile(writer, output, profile)
-            _add_fine(writer, fine, manifest)
+            problems = _add_captures(writer, pending, manifest)
     outcome = windows.measure(folder / "tables", manifest, tolerances=_tolerances(manifest), problems=problems)
     with TableWriter(folder / "tables", run=manifest.run) as writer:
         for name, columns in outcome.tables.items():
             writer.add(name, columns)
     return Reduced(windows=outcome.windows, capture=_capture_counts(folder), notes=(*manifest.notes, *notes))
+
+
+def _processes() -> Executor:
+    return ProcessPoolExecutor(
+        os.cpu_count() or 1, mp_context=multiprocessing.get_context("fork"), initializer=_die_with_parent
+    )
+
+
+def _jobs(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest) -> list[tuple[LaunchOutput, captures.Job]]:
+    """What is to be read of each capture that began (of another one, its launch says so)."""
+    begun = [
+        (output, *found)
+        for part, output in outputs
+        if part == "collector.tcpdump" and (found := tcpdump.captured(output)) is not None
+    ]
+    most = max(1, (os.cpu_count() or 1) // max(1, len(begun)))
+    return [
+        (output, _job(output, port, files, manifest, workers=flowtable.threads(files, most)))
+        for output, port, files in begun
+    ]
+
+
+def _job(output: LaunchOutput, port: str, files: Sequence[Path], manifest: Manifest, *, workers: int) -> captures.Job:
+    addresses, peers = _ends(manifest, output.node, port)
+    flows = [flow for launch in manifest.launches for flow in launch.flows]
+    flows.sort(key=lambda flow: flow.port is None)  # a training names hosts alone, and cross traffic may join the same
+    generated = [
+        flow
+        for launch in manifest.launches
+        if launch.part in GENERATORS
+        for flow in launch.flows
+        if {flow.src, flow.dst} & set(addresses)
+    ]
+    return captures.Job(
+        files=tuple(files),
+        port=port,
+        addresses=tuple(addresses),
+        peers=tuple(peers),
+        flows=tuple(flows),
+        generated=tuple(generated),
+        offset_ns=output.offset_ns,
+        segment=manifest.topology.mtu,
+        workers=workers,
+    )
 
 
 def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: Manifest, notes: list[str]) -> None:
@@ -79,64 +114,28 @@ def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: 
         notes.append(f"{output.node}: {output.launch}: {error.message}")
 
 
-def _profile(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Manifest) -> Future[Any] | None:
-    """The capture of a host that a flow generator's own traffic passes, once more in short bins."""
-    found = tcpdump.captured(output)
-    if found is None:
-        return None
-    port, files = found
-    addresses, _ = _ends(manifest, output.node, port)
-    flows = [
-        flow
-        for launch in manifest.launches
-        if launch.part in GENERATORS
-        for flow in launch.flows
-        if {flow.src, flow.dst} & set(addresses)
-    ]
-    if not flows:
-        return None
-    return pool.submit(
-        captures.reduce,
-        files,
-        port=port,
-        addresses=addresses,
-        flows=flows,
-        offset_ns=output.offset_ns,
-        bin_ns=PROFILE_NS,
-        segment=manifest.topology.mtu,
-    )
-
-
-def _add_profile(writer: TableWriter, output: LaunchOutput, pending: Future[Any] | None) -> None:
-    if pending is None:
-        return
-    try:
-        columns = pending.result()[1]
-    except CaptureError:
-        return  # the capture itself was read as well, and says so
-    cross = [place for place, kind in enumerate(columns["kind"]) if kind == "cross"]
-    picked = {name: np.asarray(columns[name])[cross] for name in TABLES["cross_packets"]}
-    writer.add("cross_packets", picked, node=output.node, launch=output.launch)
-
-
-def _capture(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Manifest) -> Future[Any] | None:
-    found = tcpdump.captured(output)
-    if found is None:
-        return None
-    port, files = found
-    addresses, peers = _ends(manifest, output.node, port)
-    flows = [flow for launch in manifest.launches for flow in launch.flows]
-    flows.sort(key=lambda flow: flow.port is None)  # a training names hosts alone, and cross traffic may join the same
-    return pool.submit(
-        captures.reduce,
-        files,
-        port=port,
-        addresses=addresses,
-        peers=peers,
-        flows=flows,
-        offset_ns=output.offset_ns,
-        segment=manifest.topology.mtu,
-    )
+def _add_captures(
+    writer: TableWriter, pending: Sequence[tuple[LaunchOutput, Future[captures.Tables]]], manifest: Manifest
+) -> list[str]:
+    """Write what was read of captures; gives what was wrong with them."""
+    problems, seen = [], []
+    for output, result in pending:
+        try:
+            found = result.result()
+        except CaptureError as error:
+            problems.append(f"{output.node}: {output.launch}: {error.message}")
+            continue
+        for table in (
+            "capture_flows",
+            "packets",
+            "flow_packets",
+            *(["cross_packets"] if len(found.cross_packets["port"]) else []),
+        ):
+            writer.add(table, getattr(found, table), node=output.node, launch=output.launch)
+        seen.append((output.node, found.sightings))
+        problems += [f"{output.node}: {problem}" for problem in found.problems]
+    writer.add("one_way", oneway.one_way(seen, {node.name: node.addresses for node in manifest.topology.nodes}))
+    return problems
 
 
 def _ends(manifest: Manifest, node: str, port: str) -> tuple[list[str], list[str]]:
@@ -147,36 +146,6 @@ def _ends(manifest: Manifest, node: str, port: str) -> tuple[list[str], list[str
     return own, [
         rail.address for link in behind for rail in topology.node(link.host).rails if rail.device in ("", link.device)
     ]
-
-
-def _add_fine(writer: TableWriter, fine: Sequence[tuple[LaunchOutput, Future[Any] | None]], manifest: Manifest) -> None:
-    seen = []
-    for output, result in fine:
-        if result is not None:
-            columns, sighted = result.result()
-            seen.append((output.node, sighted))
-            writer.add("flow_packets", columns, node=output.node, launch=output.launch)
-    writer.add("one_way", sightings.one_way(seen, {node.name: node.addresses for node in manifest.topology.nodes}))
-
-
-def _fine(pool: ProcessPoolExecutor, output: LaunchOutput, manifest: Manifest) -> Future[Any] | None:
-    found = tcpdump.captured(output)
-    if found is None:
-        return None
-    port, files = found
-    return pool.submit(flowbins.reduce, files, port=port, offset_ns=output.offset_ns, segment=manifest.topology.mtu)
-
-
-def _add_capture(writer: TableWriter, output: LaunchOutput, pending: Future[Any] | None) -> list[str]:
-    if pending is None:
-        return []  # it never began: its launch says so
-    try:
-        capture_flows, packets, problems = pending.result()
-    except CaptureError as error:
-        return [f"{output.node}: {output.launch}: {error.message}"]
-    writer.add("capture_flows", capture_flows, node=output.node, launch=output.launch)
-    writer.add("packets", packets, node=output.node, launch=output.launch)
-    return [f"{output.node}: {problem}" for problem in problems]
 
 
 def _tolerances(manifest: Manifest) -> dict[str, Tolerances]:

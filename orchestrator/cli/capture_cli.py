@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--parquet", type=Path, metavar="DIR", help="write flows, bins, pairs and queue pairs as tables"
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a page with tables and figures")
-    parser.add_argument("--bin", default="1ms", metavar="TIME", help="width of the bins of time, at least 1us (1ms)")
+    parser.add_argument("--bin", metavar="TIME", help="width of the bins of time, at least 1us (1ms)")
     parser.add_argument(
         "--offset",
         action="append",
@@ -38,23 +39,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="add this to the stamps of a capture; may be negative, may be repeated",
     )
     parser.add_argument("--top", type=int, default=10, metavar="N", help="how many flows and pairs to print (10)")
-    parser.add_argument("--workers", type=int, metavar="N", help="threads, one a capture at most (default: the cores)")
+    parser.add_argument("--workers", type=int, metavar="N", help="threads (default: the cores)")
+    parser.add_argument(
+        "--bins",
+        type=int,
+        metavar="N",
+        help="rows of bins to keep: of more, those of the largest flows, and the others' summed (2,097,152)",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help="for bins while files are read: what is beyond an eighth of it waits on disk, in TMPDIR (256 MiB)",
+    )
 
 
 def capture(arguments: argparse.Namespace) -> int:
     """Read the captures, write the tables and the page that the options name, and print a summary."""
     from orchestrator.analysis.capture import capturesets
 
-    if arguments.top < 0 or (arguments.workers is not None and arguments.workers < 1):
-        raise ConfigError("--top must not be negative, --workers at least 1")
-    bin_ns = _nanoseconds(arguments.bin, "--bin")
-    if bin_ns < 1000:
-        raise ConfigError(f"--bin: {arguments.bin} is too short", hint="at least 1us")
-    trace = capturesets.read(
-        capturesets.grouped(arguments.files, offsets_ns=_offsets(arguments.offset)),
-        bin_ns=bin_ns,
-        workers=arguments.workers,
-    )
+    settings = _settings(arguments)
+    trace = capturesets.read(capturesets.grouped(arguments.files, offsets_ns=_offsets(arguments.offset)), **settings)
     told = []
     if arguments.parquet:
         from orchestrator.analysis.capture import capturetables
@@ -65,7 +69,7 @@ def capture(arguments: argparse.Namespace) -> int:
 
         told.append(str(capture_page.render(trace, arguments.report, top=arguments.top)))
     if arguments.json:
-        print(json.dumps(_data(trace)))
+        sys.stdout.writelines(_json(trace))
     else:
         print(_text(trace, top=arguments.top))
     for line in (*(problem for point in trace.points for problem in point.damage), *trace.notes):
@@ -73,6 +77,23 @@ def capture(arguments: argparse.Namespace) -> int:
     for path in told:
         print(f"wrote {terminal.line(path)}", file=sys.stderr)
     return 0
+
+
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """How captures are to be read, where an option says so; ConfigError for what cannot be."""
+    if arguments.top < 0 or (arguments.workers is not None and arguments.workers < 1):
+        raise ConfigError("--top must not be negative, --workers at least 1")
+    if arguments.bins is not None and arguments.bins < 1:
+        raise ConfigError("--bins must be at least 1")
+    given = {
+        "workers": arguments.workers,
+        "bin_ns": None if arguments.bin is None else _nanoseconds(arguments.bin, "--bin"),
+        "bin_budget": arguments.bins,
+        "memory": None if arguments.memory is None else _bytes(arguments.memory, "--memory"),
+    }
+    if given["bin_ns"] is not None and given["bin_ns"] < 1000:
+        raise ConfigError(f"--bin: {arguments.bin} is too short", hint="at least 1us")
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _nanoseconds(text: str, option: str) -> int:
@@ -87,6 +108,17 @@ def _nanoseconds(text: str, option: str) -> int:
         raise ConfigError(f"{option}: {text!r} is {error.errors()[0]['ctx']['error']}") from None
 
 
+def _bytes(text: str, option: str) -> int:
+    from pydantic import TypeAdapter, ValidationError
+
+    from orchestrator.core.units import Size
+
+    try:
+        return round(TypeAdapter(Size).validate_python(text))
+    except ValidationError as error:
+        raise ConfigError(f"{option}: {text!r} is {error.errors()[0]['ctx']['error']}") from None
+
+
 def _offsets(given: list[str]) -> dict[str, int]:
     found = {}
     for one in given:
@@ -97,34 +129,30 @@ def _offsets(given: list[str]) -> dict[str, int]:
     return found
 
 
-def _data(trace: Trace) -> dict[str, Any]:
+def _json(trace: Trace) -> Iterator[str]:
+    """The trace as one JSON object, in parts."""
     from orchestrator.analysis.capture import capturetables
 
-    return {
-        "points": [dataclasses.asdict(point) for point in trace.points],
-        "bin_width_ns": trace.bins.width_ns,
-        "flows": capturetables.rows(capturetables.flows(trace)),
-        "pairs": capturetables.rows(capturetables.pairs(trace)),
-        "queue_pairs": capturetables.rows(capturetables.queue_pairs(trace)),
-        "notes": list(trace.notes),
-    }
+    yield f'{{"points":{json.dumps([dataclasses.asdict(point) for point in trace.points])}'
+    yield f',"bin_width_ns":{trace.bins.width_ns}'
+    for name in ("flows", "pairs", "queue_pairs"):
+        yield f',"{name}":'
+        yield from capturetables.json_parts(getattr(capturetables, name)(trace))
+    yield f',"notes":{json.dumps(trace.notes)}}}\n'
 
 
 def _text(trace: Trace, *, top: int) -> str:
     from orchestrator.analysis.capture import capturetables
 
     parts = ["\n".join(line for point in trace.points for line in _point_lines(point))]
-    flows, pairs, queue_pairs = (
-        capturetables.rows(table(trace))
-        for table in (capturetables.flows, capturetables.pairs, capturetables.queue_pairs)
-    )
-    flows = sorted((row for row in flows if row["counted"]), key=lambda row: -row["wire_bytes"])
-    parts.append(_table("flow", [_flow_line(row) for row in flows[:top]], _FLOW_HEAD, len(flows)))
-    parts.append(_table("pair", [_pair_line(row) for row in pairs[:top]], _PAIR_HEAD, len(pairs)))
-    if queue_pairs:
-        ordered = sorted(queue_pairs, key=lambda row: -row["wire_bytes"])
-        lines = [_queue_pair_line(row) for row in ordered[:top]]
-        parts.append(_table("queue pair", lines, _QUEUE_PAIR_HEAD, len(queue_pairs)))
+    for what, head, line in (
+        ("flow", _FLOW_HEAD, _flow_line),
+        ("pair", _PAIR_HEAD, _pair_line),
+        ("queue pair", _QUEUE_PAIR_HEAD, _queue_pair_line),
+    ):
+        table = getattr(capturetables, f"{what.replace(' ', '_')}s")(trace)
+        rows, count = capturetables.largest(table, top)
+        parts.append(_table(what, [line(row) for row in rows], head, count))
     return "\n\n".join(part for part in parts if part)
 
 

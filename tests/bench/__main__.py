@@ -21,8 +21,8 @@ from tests.bench.commands import CommandError
 from tests.bench.figure import Settings
 
 BENCHMARKS = (
-    "start", "reader", "testbed", "samplers", "transport", "overhead", "load", "payload", "variants", "collectors",
-    "logs", "flow_generator", "overload", "nights", "validity", "store", "site", "sweep", "size",
+    "start", "reader", "captures", "testbed", "samplers", "transport", "overhead", "load", "payload", "variants",
+    "collectors", "logs", "flow_generator", "overload", "nights", "validity", "store", "site", "sweep", "size",
     "predict", "containers", "slurm",
 )  # fmt: skip
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.analysis.capture import captures, capturesets, flowtable, pcap
+from orchestrator.analysis.capture import captures, capturesets, flowtable
+from orchestrator.analysis.capture.files import pcap
 from tests.bench.commands import call
 from tests.bench.figure import Figure, Settings
 
@@ -112,7 +113,7 @@ def _peers(path: Path) -> dict[str, list[str]]:
 
 def _flows(path: Path, packets: int) -> None:
     one = capturesets.CaptureSet(name="generated", files=(path,))
-    read = capturesets.read_set(one, bin_ns=1_000_000)
+    read = capturesets.read_set(one, bin_ns=1_000_000, bin_budget=1 << 23)
     if (read.bins.packets.sum(), read.points[0].damage, len(read.flows)) != (packets, (), 2 * FLOWS):
         raise AssertionError(f"read {read.points}, {len(read.flows)} flows")
 
@@ -126,6 +127,6 @@ def _points(packets: int, *paths: Path) -> None:
 
 
 def _tables(path: Path, packets: int) -> None:
-    flows, _, problems = captures.reduce([path], port="eth0", addresses=["198.18.0.1"])
-    if problems or sum(flows["packets"]) != packets:
-        raise AssertionError(f"{problems or 'packets were lost'}")
+    found = captures.reduce(captures.Job(files=(path,), port="eth0", addresses=("198.18.0.1",)))
+    if found.problems or sum(found.capture_flows["packets"]) != packets:
+        raise AssertionError(f"{found.problems or 'packets were lost'}")

@@ -88,7 +88,6 @@ LONG = {  # module -> why it is one all the same
     "cross_traffic/agents/flow_schedule.py": "sent to hosts as one file: sizes, arrivals and bursts of one random draw",
     "cross_traffic/agents/flow_sender.py": "sent to hosts: schedule, connections and log share one loop and its state",
     "orchestrator/agents/sandbox.py": "PID 1 of a local testbed, started by its path with Python isolated (-I -S)",
-    "orchestrator/analysis/capture/accounting.py": "numba's cache watches a function's own file, none it calls",
 }
 
 

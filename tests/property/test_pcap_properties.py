@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.capture.captures import reduce
+from orchestrator.analysis.capture.captures import Job, reduce
 
 DATA = Path(__file__).parents[1] / "data" / "pcap"
 WHOLE = (DATA / "nano_tcp.pcap").read_bytes()
@@ -17,7 +17,8 @@ def reduced(data, **options):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "x.pcap")
         path.write_bytes(data)
-        return reduce([path], port="eth0", addresses=["10.9.0.1"], **options)
+        found = reduce(Job(files=(path,), port="eth0", addresses=("10.9.0.1",), **options))
+        return found.capture_flows, found.packets, list(found.problems)
 
 
 def segments(parts):
@@ -76,7 +77,7 @@ def test_segments_in_any_order_are_repeated_only_the_second_time(start, order, a
 @settings(max_examples=50, deadline=None)
 @given(bin_ns=st.integers(1, 10**9), offset_ns=st.integers(-(10**12), 10**12))
 def test_bins_and_offsets_move_packets_and_lose_none(bin_ns, offset_ns):
-    flows, packets, _ = reduced(WHOLE, bin_ns=bin_ns, offset_ns=offset_ns)
+    flows, packets, _ = reduced(WHOLE, bin_ns=bin_ns, fine_ns=bin_ns, offset_ns=offset_ns)
     plain, _, _ = reduced(WHOLE)
     assert sum(packets["packets"]) == sum(plain["packets"])
     assert (flows["first_ns"] - plain["first_ns"] == offset_ns).all()

@@ -6,6 +6,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from orchestrator.analysis.capture.binning import BIN_BUDGET
+from orchestrator.analysis.capture.flowtable import MEMORY
 from orchestrator.cli.main import main
 from tests.craft import ethernet, pcap
 from tests.nasty import NASTY, connection
@@ -51,6 +53,25 @@ def test_json_tables_and_a_page_hold_the_same(tmp_path, capsys):
     assert (tmp_path / "page-figures" / "throughput.pdf").exists()
 
 
+def test_bins_of_small_flows_are_summed_as_the_options_say(tmp_path, capsys):
+    argv = ["capture", LOSS, "--workers", "2", "--bins", "1", "--memory", "4kib", "--parquet", str(tmp_path), "--json"]
+    assert main(argv) == 0
+    said = capsys.readouterr()
+    data = json.loads(said.out)
+    assert data["flows"][0]["protocol"] == "others"
+    assert sum(pq.read_table(tmp_path / "bins.parquet")["packets"].to_pylist()) == 247
+    assert "small flows are summed" in data["notes"][0]
+    assert "small flows are summed" in said.err
+
+
+def test_help_says_what_the_reader_does_by_itself(capsys):
+    with pytest.raises(SystemExit):
+        main(["capture", "--help"])
+    said = capsys.readouterr().out
+    assert f"({BIN_BUDGET:,})" in said
+    assert f"({MEMORY >> 20} MiB)" in said
+
+
 def test_damage_is_told_and_ends_nothing(tmp_path, capsys):
     path = tmp_path / "cut.pcap"
     path.write_bytes(pcap([ethernet(one) for one in connection()])[:-3])
@@ -75,6 +96,8 @@ def test_an_empty_capture_has_a_page_too(tmp_path, capsys):
         ([LOSS, "--offset", "loss"], 2, "not NAME=TIME"),
         ([LOSS, "--offset", "other=1ms"], 2, "no capture named other"),
         ([LOSS, "--workers", "0"], 2, "--workers"),
+        ([LOSS, "--bins", "0"], 2, "--bins must be at least 1"),
+        ([LOSS, "--memory", "3"], 2, "--memory: '3' is not a size"),
         (["/does/not/exist.pcap"], 1, "No such file"),
         ([__file__], 1, "is no capture"),
     ],

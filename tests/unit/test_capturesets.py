@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis.capture import accounting, binning, capturesets, capturetables, trace
+from orchestrator.analysis.capture import capturesets, capturetables, trace
 from orchestrator.core.errors import CaptureError, ConfigError
 from tests import wireshark
 from tests.craft import (
@@ -258,18 +258,20 @@ def test_files_of_a_rotation_are_one_capture(tmp_path):
     assert "h1" in caught.value.hint
 
 
-def test_bins_get_wider_where_there_are_too_many(tmp_path):
-    frames = [(n * 1_000_000, ethernet(ip4(tcp(b"x", seq=n, sport=1 + n % 3)))) for n in range(5000)]
+def test_bins_of_small_flows_are_summed_where_there_are_too_many(tmp_path):
+    sizes = {1: 5, 2: 500, 3: 50}
+    frames = [(n * 1_000_000, ethernet(ip4(tcp(bytes(sizes[1 + n % 3]), seq=n, sport=1 + n % 3)))) for n in range(5000)]
     fine = read_bytes(tmp_path, pcap(frames))
-    few = read_bytes(tmp_path, pcap(frames), bin_budget=1000)
-    assert fine.bins.width_ns == 1_000_000
-    assert len(fine.bins) == 5000
-    assert len(few.bins) <= 1000
-    assert few.bins.width_ns == 16_000_000
-    assert "bins are 16 ms wide" in few.notes[0]
-    starts, sums = trace.series(fine, column="packets", width_ns=few.bins.width_ns)
-    assert np.array_equal(sums, trace.series(few, column="packets")[1])
-    assert (starts % few.bins.width_ns == 0).all()
+    few = read_bytes(tmp_path, pcap(frames), bin_budget=2000)
+    assert fine.bins.width_ns == few.bins.width_ns == 1_000_000
+    assert len(fine.bins) == len(few.bins) == 5000
+    assert "the bins of 2 small flows are summed" in few.notes[0]
+    others, *flows = few.flows.packets.tolist()
+    assert (others, flows) == (0, fine.flows.packets.tolist())
+    assert few.flows.src_port[sorted(set(few.bins.flow.tolist()))].tolist() == [0, 2]
+    for column in ("packets", "wire_bytes", "payload_bytes"):
+        starts, sums = trace.series(fine, column=column)
+        assert [starts.tolist(), sums.tolist()] == [part.tolist() for part in trace.series(few, column=column)]
 
 
 def test_bins_of_stamps_that_go_back_come_once_each(tmp_path):
@@ -282,14 +284,15 @@ def test_bins_of_stamps_that_go_back_come_once_each(tmp_path):
     assert keys == sorted(keys)
 
 
-def test_conversations_beyond_the_most_count_together(tmp_path, monkeypatch):
+@pytest.mark.parametrize("workers", [1, 3])
+def test_conversations_beyond_the_most_count_together(tmp_path, workers):
     frames = [ethernet(ip4(udp(b"x", sport=1 + n), protocol=UDP)) for n in range(3000)]
-    monkeypatch.setattr(accounting, "MOST_CONVERSATIONS", 1024)
-    # As Python: a build with this limit would lie in the cache that every other process takes its own from.
-    monkeypatch.setattr(accounting, "account", accounting.account.py_func)
-    found = read_bytes(tmp_path, pcap(frames))
+    (tmp_path / "x.pcap").write_bytes(pcap(frames))
+    one = capturesets.CaptureSet(name="x", files=(tmp_path / "x.pcap",))
+    found = capturesets.read_set(one, bin_ns=1_000_000, workers=workers, most=1024)
     assert flow(found, protocol="others")["packets"] == 3000 - 1023
-    assert "beyond the first" in " ".join(found.notes)
+    assert sorted(found.flows.src_port[1:].tolist()) == list(range(1, 1024))
+    assert "beyond the first 1,024" in " ".join(found.notes)
 
 
 def test_moving_average():
@@ -301,11 +304,3 @@ def test_nothing_that_can_be_read_is_an_error(tmp_path):
     with pytest.raises(CaptureError, match="is no capture") as caught:
         read(tmp_path / "x.pcap", tmp_path / "none.pcap")
     assert "No such file" in caught.value.message
-
-
-def test_budget_is_the_same_however_rows_are_added():
-    store = binning.BinStore(width_ns=1, budget=10)
-    for start in range(40):
-        store.add(None, np.array([[0, start, 1, 2, 3, 4]]))
-    bins = store.bins(np.array([0]), in_order=True)
-    assert (bins.packets.sum(), bins.wire_bytes.sum(), bins.repeated_bytes.sum()) == (40, 80, 160)

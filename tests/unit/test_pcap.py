@@ -3,22 +3,26 @@ from __future__ import annotations
 import pickle
 import struct
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from orchestrator.analysis.capture.accounting import MOST_HOLES
-from orchestrator.analysis.capture.captures import reduce
+from orchestrator.analysis.capture.captures import Job, reduce
+from orchestrator.analysis.capture.stages.holes import MOST_HOLES
 from orchestrator.core.errors import CaptureError
 from orchestrator.parts.launch import Flow
 from orchestrator.parts.rows import BIN_NS
 
 DATA = Path(__file__).parents[1] / "data" / "pcap"
 CROSS = Flow(kind="cross", name="iperf0", port=5201)
-look = partial(reduce, port="eth0", addresses=["10.9.0.1", "fd09::1"], flows=[CROSS])
+OWN = ("10.9.0.1", "fd09::1")
+
+
+def look(files, *, port="eth0", addresses=OWN, flows=(CROSS,), **settings):
+    found = reduce(Job(files=tuple(files), port=port, addresses=addresses, flows=flows, **settings))
+    return found.capture_flows, found.packets, list(found.problems)
 
 
 def rows(columns):
@@ -265,7 +269,7 @@ def test_what_is_no_pcap_is_named_and_the_other_files_still_count(tmp_path, data
 def test_another_link_type_is_refused_with_a_remedy(tmp_path):
     from orchestrator.analysis.capture.flowtable import FlowTable
 
-    table = FlowTable(bin_ns=BIN_NS, on_bins=lambda table, bins: None)
+    table = FlowTable(bin_ns=BIN_NS)
     with pytest.raises(CaptureError, match="link type 127") as caught:
         table.add(pcap(tmp_path / "x.pcap", [frame()], link=127))
     assert "Linux cooked v2 (276)" in caught.value.hint
@@ -296,30 +300,30 @@ def test_the_first_flow_that_matches_in_either_direction_names_it(tmp_path):
     ]
     frames = [frame(sport=29500, dport=1), frame(sport=1, dport=29500, src=2, dst=1), frame(src=3, dst=2, dport=5201),
               frame(dport=5201), frame(dport=22), frame(dport=99)]  # fmt: skip
-    flows, _, _ = reduce([pcap(tmp_path / "x.pcap", frames)], port="eth0", addresses=["10.9.0.1"], flows=rules)
+    flows, _, _ = look([pcap(tmp_path / "x.pcap", frames)], flows=tuple(rules))
     assert list(zip(flows["kind"], flows["name"], strict=True)) == [
         ("training", "a"), ("training", "a"), ("training", "b"), ("cross", "c"), ("control", "ssh"), ("other", ""),
     ]  # fmt: skip
 
 
 def test_at_a_switch_port_the_direction_is_seen_from_the_switch():
-    flows, _, _ = reduce([DATA / "nano_tcp.pcap"], port="p1", peers=["10.9.0.1"], flows=[CROSS])
+    flows, _, _ = look([DATA / "nano_tcp.pcap"], port="p1", addresses=(), peers=("10.9.0.1",))
     assert one(flows, protocol="tcp", src="10.9.0.1")["direction"] == "in"
     assert one(flows, protocol="tcp", src="10.9.0.2")["direction"] == "out"
 
 
 def test_offset_and_bins(tmp_path):
     path = pcap(tmp_path / "x.pcap", [frame(bytes(10), seq=10 * k) for k in range(100)])
-    plain, moved = look([path], bin_ns=10_000)[1], look([path], bin_ns=10_000, offset_ns=-5_000)[1]
+    widths = {"bin_ns": 10_000, "fine_ns": 5_000}
+    plain, moved = look([path], **widths)[1], look([path], **widths, offset_ns=-5_000)[1]
     assert plain["packets"].tolist() == [10] * 10
     assert moved["packets"].tolist() == [5] + [10] * 9 + [5]
     assert np.all(np.diff(moved["bin_ns"]) == 10_000)
 
 
 def test_it_can_run_in_a_worker_process():
+    job = Job(files=(DATA / "nano_tcp.pcap",), port="eth0", flows=(CROSS,))
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        flows, _, problems = pool.submit(reduce, [DATA / "nano_tcp.pcap"], port="eth0", flows=[CROSS]).result(
-            timeout=60
-        )
-    assert problems == []
-    assert pickle.loads(pickle.dumps(flows))["packets"].sum() > 100  # noqa: S301
+        found = pool.submit(reduce, job).result(timeout=60)
+    assert found.problems == ()
+    assert pickle.loads(pickle.dumps(found)).capture_flows["packets"].sum() > 100  # noqa: S301

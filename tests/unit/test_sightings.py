@@ -7,7 +7,8 @@ import struct
 import numpy as np
 import pytest
 
-from orchestrator.analysis.capture import flowbins, sightings
+from orchestrator.analysis.capture import oneway
+from orchestrator.analysis.capture.captures import Job, reduce
 from tests.craft import ethernet, ip4, ip6, pcap, tcp, udp
 
 ADDRESSES = {"h1": "10.9.0.1", "h2": "10.9.0.2", "switch": ""}
@@ -30,11 +31,11 @@ def seen(folder, name, packets):
         struct.pack("<IIII", 1000 + int(at // 10**6), round(at % 10**6 * 1000), len(frame), len(frame)) + frame
         for at, frame in packets
     ))  # fmt: skip
-    return flowbins.reduce([path], port="eth0")[1]
+    return reduce(Job(files=(path,), port="eth0")).sightings
 
 
 def rows(seen_at, addresses=ADDRESSES):
-    columns = sightings.one_way(
+    columns = oneway.one_way(
         seen_at.items(), {node: (address,) if address else () for node, address in addresses.items()}
     )
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -70,7 +71,7 @@ def test_what_was_sent_again_lost_or_seen_on_the_way_is_nobodys_delay(tmp_path):
 
 
 def test_of_long_captures_both_ends_note_the_same_packets(tmp_path, monkeypatch):
-    monkeypatch.setattr(sightings, "MOST", 256)
+    monkeypatch.setattr(oneway, "MOST", 256)
     there = [(10 * k, segment(k)) for k in range(4000)]
     sent = seen(tmp_path, "h1", there)
     came = seen(tmp_path, "h2", [(at + 80, frame) for at, frame in there[:1000]])  # fewer are thinned out less

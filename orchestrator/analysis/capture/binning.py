@@ -1,122 +1,160 @@
-"""Keeps bins of time within a bound of memory: they get wider when there are too many."""
+"""Makes the bins of a capture from what its readers handed out: those of large flows each, those of small ones summed.
+
+Every bin has the width that was requested, whatever the number of flows. Where there are more rows than may be kept,
+the flows with the most bytes keep theirs, as many flows as fit, and the others' are summed, bin by bin, under one row
+of the flows (protocol "others").
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from orchestrator.analysis.capture.directions import Spool
+from orchestrator.analysis.capture.stages import compiled, laying, program
 from orchestrator.analysis.capture.trace import Bins, Ints
 
-BIN_BUDGET = 1 << 22
-_KEPT = np.dtype(
-    [("bin", "i8"), ("wire", "i8"), ("payload", "i8"), ("repeated", "i8"), ("flow", "i4"), ("packets", "i4")]
-)
-_SUMMED = ("wire", "payload", "repeated", "packets")
+BIN_BUDGET = 1 << 21  # rows of bins that are kept
+_FLOW, _NUMBER = 0, 1
+_PACKETS, _CAPTURED = 2, 7  # columns of the rows
 
 
-class BinStore:
-    """Rows of bins as the reader hands them out, at most `budget` of them."""
+def large(spools: Sequence[Spool], wire_bytes: Ints, *, budget: int) -> Any:
+    """Which flows keep their bins: those with the most bytes, as many as have no more than `budget` bins together.
 
-    def __init__(self, *, width_ns: int, budget: int = BIN_BUDGET) -> None:
-        self.asked_ns = self.width_ns = width_ns
-        self.budget = budget
-        # Not written yet, so it takes no memory; a list of parts would take the double when they are joined.
-        self._rows = np.empty(budget + (1 << 14), _KEPT)
-        self._used = 0
+    The first of equal flows come first.
+    """
+    found = np.ones(len(wire_bytes), np.bool_)
+    if sum(spool.count for spool in spools) <= budget:
+        return found
+    counts = np.zeros(len(wire_bytes), np.int64)
+    words = program.layout(program.LAY_WORDS)
+    words[[program.L_COUNTS, program.L_FLOWS]] = program.where(counts), len(counts)
+    for spool in spools:
+        source = _Source(spool)
+        words[[program.L_SOURCES, program.L_SOURCE_COUNT]] = program.where(source.words), 1
+        while source.fill():
+            compiled.program()["count_bins"](program.where(words))
+    order = np.argsort(-wire_bytes, kind="stable")
+    fits = np.cumsum(counts[order]) <= budget
+    found[order] = fits
+    return found
 
-    def add(self, _table: Any, bins: Any) -> None:
-        """Take rows of bins of the asked width, as accounting lays them out."""
-        end = self._used + len(bins)
-        new = self._rows[self._used : end]
-        new["flow"], new["packets"] = bins[:, 0], bins[:, 2]
-        new["bin"] = bins[:, 1] // (self.width_ns // self.asked_ns)
-        new["wire"], new["payload"], new["repeated"] = bins[:, 3], bins[:, 4], bins[:, 5]
-        self._used = end
-        while self._used > self.budget:
-            self._rows["bin"][: self._used] //= 2
-            self.width_ns *= 2
-            self._merge()
-            if self.width_ns > 1 << 61:
-                break
 
-    def bins(self, row_of: Any, *, in_order: bool) -> Bins:
-        """All bins, with the flows renumbered by `row_of`."""
-        if not in_order or self.width_ns != self.asked_ns:
-            self._merge()
-        rows = self._rows[: self._used]
-        return Bins(
-            width_ns=self.width_ns,
-            flow=row_of[rows["flow"]],
-            start_ns=rows["bin"] * self.width_ns,
-            packets=rows["packets"].astype(np.int64),
-            wire_bytes=rows["wire"],
-            payload_bytes=rows["payload"],
-            repeated_bytes=rows["repeated"],
-        )
+def bins(
+    spools: Sequence[Spool], wire_bytes: Ints, *, budget: int, width_ns: int, others: int, in_order: bool
+) -> tuple[Bins, Any]:
+    """The bins of large flows and, as those of the flow `others`, the sums of all other flows' bins.
 
-    def _merge(self) -> None:
-        """Add up the rows of one flow and bin."""
-        rows = self._rows[: self._used]
-        order = _order(rows["bin"], rows["flow"])
-        heads = _heads(rows["bin"][order], rows["flow"][order])
-        for name in _SUMMED:
-            rows[name][: len(heads)] = np.add.reduceat(rows[name][order], heads) if len(heads) else []
-        firsts = order[heads]
-        for name in ("bin", "flow"):
-            rows[name][: len(heads)] = rows[name][firsts]
-        self._used = len(heads)
+    `in_order`: whether no stamp went back, so that each spool has its rows bin after bin, each flow's bin once. With
+    them, which flows are large.
+    """
+    chosen = large(spools, wire_bytes, budget=budget)
+    capacity = sum(spool.count for spool in spools)
+    out = np.empty((laying.COLUMNS, capacity), np.int64)  # what is not written takes no memory
+    state, mask = np.zeros(laying.STATE_WORDS, np.int64), chosen.astype(np.int64)
+    state[laying.SLOT] = -1
+    table = np.zeros((len(spools), laying.SOURCE_WORDS), np.int64)
+    sources = [_Source(spool, words) for spool, words in zip(spools, table, strict=True)]
+    words = program.layout(program.LAY_WORDS)
+    words[: program.L_COUNTS] = (
+        program.where(table), len(table), program.where(mask), len(mask), others, width_ns, program.where(out),
+        capacity, program.where(state),
+    )  # fmt: skip
+    while (wanted := compiled.program()["lay"](program.where(words))) >= 0:
+        sources[wanted].fill()
+    columns = [column[: state[laying.USED]] for column in out]
+    flow, start, *sums = columns if in_order else _merged(columns, width_ns)
+    made = Bins(
+        width_ns=width_ns, flow=flow, start_ns=start, packets=sums[0], wire_bytes=sums[1], payload_bytes=sums[2],
+        repeated_bytes=sums[3],
+    )  # fmt: skip
+    return made, chosen
+
+
+class _Source:
+    """A spool as `laying` reads it, part by part."""
+
+    def __init__(self, spool: Spool, words: Ints | None = None) -> None:
+        self.words = np.zeros(laying.SOURCE_WORDS, np.int64) if words is None else words
+        self.words[laying.FLOW_OF :] = program.where(spool.flow_of), program.where(spool.folded), len(spool.flow_of)
+        self._parts = spool.rows.parts()
+        self._part: Ints | None = None  # kept, since compiled code has its address alone
+
+    def fill(self) -> bool:
+        """Lay in the next part; False where there is none."""
+        self._part = next(self._parts, None)
+        if self._part is None:
+            self.words[laying.ENDED] = 1
+            return False
+        self.words[: laying.ENDED] = program.where(self._part), len(self._part), 0
+        return True
+
+
+def summed(spools: Sequence[Spool], group_of: Ints, *, wider: int) -> tuple[Ints, Ints, list[Ints]]:
+    """Sums over groups of flows, in bins that are `wider` times as wide: group, number of the bin, all six figures.
+
+    Ordered by group and bin; a negative group is left out.
+    """
+    held: list[list[Ints]] = [[np.zeros(0, np.int64)] * 8]
+    for spool in spools:
+        for part in spool.parts():
+            group = group_of[part[:, _FLOW]]
+            keep = np.flatnonzero(group >= 0)
+            number = part[keep, _NUMBER] // wider
+            figures = [part[keep, column] for column in range(_PACKETS, _CAPTURED + 1)]
+            held.append(_merged([group[keep], number, *figures]))
+    found = _merged([np.concatenate([one[column] for one in held]) for column in range(8)])
+    order = np.argsort(found[0], kind="stable")
+    return found[0][order], found[1][order], [column[order] for column in found[2:]]
+
+
+def _merged(columns: list[Ints], step: int = 1) -> list[Ints]:
+    """Rows of (flow, instant, figures...) in the order of instant and flow, those with both in common added up.
+
+    They mostly are in that order, in runs, which one key shows to a stable sort and two keys hide. Instants are
+    multiples of `step`.
+    """
+    flow, instant = columns[:2]
+    if not len(flow):
+        return columns
+    first, flows = int(instant.min()), int(flow.max()) + 1
+    if (int(instant.max()) - first) // step * flows >= 1 << 62:  # stamps of a damaged file
+        order = np.lexsort((flow, instant))
+    else:
+        order = np.argsort((instant - first) // step * flows + flow, kind="stable")
+    for column in columns:
+        column[:] = column[order]
+    heads = _heads(instant, flow)
+    if len(heads) == len(order):
+        return columns
+    return [flow[heads], instant[heads], *(np.add.reduceat(column, heads) for column in columns[2:])]
 
 
 def joined(parts: Sequence[tuple[Bins, int]], *, width_ns: int) -> Bins:
-    """Bins of several tables of flows behind each other, in bins of the widest, which the others' widths divide.
+    """Bins of several tables of flows behind each other, all of one width.
 
     `parts`: bins, and how many flows their table has.
     """
-    wide = [bins if bins.width_ns == width_ns else _widened(bins, width_ns) for bins, _ in parts]
     firsts = accumulate((count for _, count in parts), initial=0)
-    start = np.concatenate([bins.start_ns for bins in wide])
+    start = np.concatenate([bins.start_ns for bins, _ in parts])
     order = np.argsort(start, kind="stable")  # every part is in order, so this only merges
 
-    def laid(values: Iterable[Ints]) -> Ints:
+    def laid(values: Iterator[Ints]) -> Ints:
         return np.concatenate(list(values))[order]
 
     return Bins(
         width_ns=width_ns,
-        flow=laid(bins.flow + first for bins, first in zip(wide, firsts, strict=False)),
+        flow=laid(bins.flow + first for (bins, _), first in zip(parts, firsts, strict=False)),
         start_ns=start[order],
-        packets=laid(bins.packets for bins in wide),
-        wire_bytes=laid(bins.wire_bytes for bins in wide),
-        payload_bytes=laid(bins.payload_bytes for bins in wide),
-        repeated_bytes=laid(bins.repeated_bytes for bins in wide),
+        packets=laid(bins.packets for bins, _ in parts),
+        wire_bytes=laid(bins.wire_bytes for bins, _ in parts),
+        payload_bytes=laid(bins.payload_bytes for bins, _ in parts),
+        repeated_bytes=laid(bins.repeated_bytes for bins, _ in parts),
     )
-
-
-def _widened(bins: Bins, width_ns: int) -> Bins:
-    start = bins.start_ns // width_ns * width_ns
-    order = _order(start // width_ns, bins.flow)
-    heads = _heads(start[order], bins.flow[order])
-
-    def summed(values: Ints) -> Ints:
-        return np.add.reduceat(values[order], heads) if len(heads) else values
-
-    return Bins(
-        width_ns=width_ns, flow=bins.flow[order][heads], start_ns=start[order][heads], packets=summed(bins.packets),
-        wire_bytes=summed(bins.wire_bytes), payload_bytes=summed(bins.payload_bytes),
-        repeated_bytes=summed(bins.repeated_bytes),
-    )  # fmt: skip
-
-
-def _order(number: Any, flow: Any) -> Any:
-    """What sorts rows by bin and flow. They nearly are, which one key shows to a stable sort and two keys hide."""
-    if not len(number):
-        return np.zeros(0, np.int64)
-    first, flows = int(number.min()), int(flow.max()) + 1
-    if (int(number.max()) - first) * flows >= 1 << 62:  # stamps of a damaged file
-        return np.lexsort((flow, number))
-    return np.argsort((number - first) * flows + flow, kind="stable")
 
 
 def _heads(*keys: Any) -> Any:

@@ -1,200 +1,188 @@
-"""Reduces the capture files of one port to rows: whose flows they were, and what they carried over time."""
+"""Reduces the capture files of one port to tables in one reading: whose flows, what they carried over time, sightings.
+
+A `Job` goes in and `Tables` come out. Both can be pickled, so that any `concurrent.futures.Executor` can do it: a
+worker process here, or one where the files lie.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.capture import accounting
-from orchestrator.analysis.capture.flowtable import Ends, FlowTable
-from orchestrator.analysis.capture.rotation import in_order
+from orchestrator.analysis.capture import binning, naming
+from orchestrator.analysis.capture.directions import Directions
+from orchestrator.analysis.capture.files.rotation import in_order
+from orchestrator.analysis.capture.flowtable import MEMORY, FlowTable
+from orchestrator.analysis.capture.hostnames import HostNumbers
+from orchestrator.analysis.capture.naming import Ends, Ints, Mask
+from orchestrator.analysis.capture.oneway import Sightings
+from orchestrator.analysis.capture.stages import holes, segments
+from orchestrator.analysis.capture.trace import protocol_name
 from orchestrator.core.errors import CaptureError
 from orchestrator.parts.launch import Flow
 from orchestrator.parts.rows import BIN_NS, Columns
 
-SSH_PORT = 22
-_SSH = Flow(kind="control", name="ssh", port=SSH_PORT)
-_NOBODY = Flow(kind="other", name="")
-_MOST_HELD = 1 << 20
-
-Direction = Literal["out", "in"]
-Rows = np.ndarray[Any, np.dtype[np.int64]]
+FINE_NS = 1_000_000  # what shows a burst of a millisecond
+MOST_FINE = 2_000_000  # rows of fine bins of a capture; beyond, those of small flows are summed
 
 
-def reduce(
-    files: Sequence[Path],
-    *,
-    port: str,
-    addresses: Sequence[str] = (),
-    peers: Sequence[str] = (),
-    flows: Sequence[Flow] = (),
-    offset_ns: int = 0,
-    bin_ns: int = BIN_NS,
-    segment: int | None = None,
-) -> tuple[Columns, Columns, list[str]]:
-    """Columns of `capture_flows` and of `packets` for a (rotated) set of files of one port, and what was wrong with it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A (rotated) set of files of one port, in any order, and what is known of who is who.
 
     `addresses` are the node's own on that port; at a switch's port, which has none, `peers` are those of the host
-    behind it. A frame is "out" when it leaves the node: by its source or destination address, else by its hardware
-    addresses, which are learned from frames whose address told; else it counts as "in". `offset_ns` is added to every
-    stamp. The files may be given in any order. Problems are sentences for people; no file is fatal, since the other
-    files still count. `segment` is the MTU of a device that cuts packets after they are captured, or joins them
-    before (segmentation offload): wire bytes are then those of such frames. Arguments and results can be pickled, so
-    that a worker process can do it.
+    behind it. `flows` name what passes; `generated` are those of flow generators, whose bursts are followed.
+    `offset_ns` is added to every stamp. `segment` is the MTU of a device that cuts packets after they are captured, or
+    joins them before (segmentation offload): wire bytes are then those of such frames. `bin_ns`, the width of the bins
+    of all packets of a kind, is a multiple of `fine_ns`, that of a flow's.
     """
-    totals = _Totals(flows, own=frozenset(addresses), peers=frozenset(peers))
-    table = FlowTable(offset_ns=offset_ns, bin_ns=bin_ns, segment=segment, on_bins=totals.add)
-    ordered, problems = in_order(files)
-    for file in ordered:
-        try:
-            end = table.add(file)
-        except CaptureError as error:
-            problems.append(error.message)
-            continue
-        problems += end.problems
-    if unsure := int(table.figures(accounting.UNSURE).sum()):
+
+    files: tuple[Path, ...]
+    port: str
+    addresses: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+    flows: tuple[Flow, ...] = ()
+    generated: tuple[Flow, ...] = ()
+    offset_ns: int = 0
+    segment: int | None = None
+    bin_ns: int = BIN_NS
+    fine_ns: int = FINE_NS
+    most_fine: int = MOST_FINE
+    workers: int = 1
+    memory: int = MEMORY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """Columns of the tables of a run, and what `oneway.Sightings` noted; `problems` are sentences for people."""
+
+    capture_flows: Columns
+    packets: Columns
+    cross_packets: Columns  # of generated flows alone
+    flow_packets: Columns
+    sightings: Ints
+    problems: tuple[str, ...]
+
+
+def reduce(job: Job) -> Tables:
+    """Read the files of a port. No file is fatal, since the other files still count."""
+    seen = Sightings()
+    ordered, problems = in_order(job.files)
+    with FlowTable(
+        offset_ns=job.offset_ns, bin_ns=job.fine_ns, segment=job.segment, workers=job.workers, sightings=seen,
+        memory=job.memory,
+    ) as table:  # fmt: skip
+        for file in ordered:
+            try:
+                problems += table.add(file).problems
+            except CaptureError as error:
+                problems.append(error.message)
+        table.finish()
+        return _tables(job, table, seen, problems)
+
+
+def _tables(job: Job, table: FlowTable, seen: Sightings, problems: list[str]) -> Tables:
+    too_many = sum(shard.bins.count for shard in table.shards) > job.most_fine
+    directions = Directions(table, with_others=too_many)
+    if unsure := int(directions.figures(segments.UNSURE).sum()):
         problems.append(
-            f"{port}: {unsure} bytes that count as repeated may be new: "
-            f"over {accounting.MOST_HOLES} gaps were open at once"
+            f"{job.port}: {unsure} bytes that count as repeated may be new: "
+            f"over {holes.MOST_HOLES} gaps were open at once"
         )
-    return _flow_rows(table, totals, port), _packet_rows(totals, port=port, bin_ns=bin_ns), problems
+    hosts = HostNumbers()
+    protocol, src, dst, src_port, dst_port = directions.ends(hosts)
+    ends = Ends(
+        hosts=hosts.names, protocol=protocol, src=src, dst=dst, src_port=src_port, dst_port=dst_port,
+        src_mac=directions.figures(segments.FROM_MAC),
+    )  # fmt: skip
+    out = naming.leaving(ends, own=frozenset(job.addresses), peers=frozenset(job.peers))
+    rule, rules = naming.rules_of(ends, job.flows)
+    made, made_rules = naming.rules_of(ends, job.generated)
+    return Tables(
+        capture_flows=_flow_rows(job, directions, ends, out, [rules[place] for place in rule]),
+        packets=_packet_rows(job, directions, out, [rules[place] for place in rule], bin_ns=job.bin_ns),
+        cross_packets=_packet_rows(
+            job, directions, out, [made_rules[place] for place in made], bin_ns=job.fine_ns, kind="cross"
+        ),
+        flow_packets=_fine_rows(job, table, directions),
+        sightings=seen.rows(),
+        problems=tuple(problems),
+    )
 
 
-def classify(flow: Ends, flows: Iterable[Flow]) -> Flow:
-    """The first Flow that matches in either direction; else SSH is control, and the rest "other" without a name."""
-    if flow.protocol_name not in ("tcp", "udp"):
-        return _NOBODY
-    for rule in (*flows, _SSH):
-        if rule.port is not None and rule.port not in (flow.src_port, flow.dst_port):
-            continue
-        for one, other in ((flow.src, flow.dst), (flow.dst, flow.src)):
-            if rule.src in (None, one) and rule.dst in (None, other):
-                return rule
-    return _NOBODY
-
-
-class _Totals:
-    """Sums bins over the flows of a class while the files are read, so that memory follows time and not packets.
-
-    A group is (kind, name, direction); where no address tells the direction the source's hardware address stands in
-    its place until the end.
-    """
-
-    def __init__(self, rules: Sequence[Flow], *, own: Collection[str], peers: Collection[str]) -> None:
-        self._rules = tuple(rules)
-        self._own = own
-        self._peers = peers
-        self._groups: dict[tuple[str, str, Direction | int], int] = {}
-        self._group_of: list[int] = []
-        self._own_macs: set[int] = set()
-        self._parts: list[Rows] = []
-        self._held = 0
-        self.known: list[tuple[Ends, Flow]] = []
-
-    def add(self, table: FlowTable, bins: Rows) -> None:
-        """Take rows of bins, as accounting lays them out, as the reader hands them out."""
-        for row in range(len(self.known), table.directions):
-            self._learn(table.ends(row))
-        if len(bins):
-            grouped = bins.copy()
-            grouped[:, 0] = np.array(self._group_of, np.int64)[bins[:, 0]]
-            self._parts.append(_summed(grouped))
-            self._held += len(self._parts[-1])
-        if self._held > _MOST_HELD:
-            self.merged()
-            self._held = 0
-
-    def merged(self) -> Rows:
-        """All rows so far as (group, bin, ...), each group and bin once, in their order."""
-        if self._parts:
-            self._parts = [_summed(np.concatenate(self._parts))]
-        return self._parts[0] if self._parts else np.zeros((0, accounting.BIN_WORDS), np.int64)
-
-    def groups(self) -> list[tuple[str, str, Direction]]:
-        return [(kind, name, self._resolved(way)) for kind, name, way in self._groups]
-
-    def direction(self, flow: Ends) -> Direction:
-        return self._resolved(self._way(flow))
-
-    def _learn(self, flow: Ends) -> None:
-        rule = classify(flow, self._rules)
-        way = self._way(flow)
-        if way == "out":
-            self._own_macs.add(flow.src_mac)
-        self.known.append((flow, rule))
-        self._group_of.append(self._groups.setdefault((rule.kind, rule.name, way), len(self._groups)))
-
-    def _way(self, flow: Ends) -> Direction | int:
-        if flow.src in self._own or flow.dst in self._peers:
-            return "out"
-        if flow.dst in self._own or flow.src in self._peers:
-            return "in"
-        return flow.src_mac
-
-    def _resolved(self, way: Direction | int) -> Direction:
-        if isinstance(way, int):
-            return "out" if way in self._own_macs else "in"
-        return way
-
-
-def _summed(rows: Rows) -> Rows:
-    """Rows of (group, bin, figures...) with equal group and bin added up, in order."""
-    ordered = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
-    heads = np.flatnonzero(np.any(np.diff(ordered[:, :2], axis=0) != 0, axis=1)) + 1
-    starts = np.concatenate(([0], heads))
-    total = np.add.reduceat(ordered, starts, axis=0)
-    total[:, :2] = ordered[starts, :2]
-    return total
-
-
-def _flow_rows(table: FlowTable, totals: _Totals, port: str) -> Columns:
-    packets = table.figures(accounting.PACKETS)
-    rows = np.flatnonzero(packets)
-    known = [totals.known[row] for row in rows]
+def _flow_rows(job: Job, directions: Directions, ends: Ends, out: Mask, rules: Sequence[Flow]) -> Columns:
+    names = np.array(ends.hosts, object)
+    protocols, place = np.unique(ends.protocol, return_inverse=True)
     figures = {
-        "packets": accounting.PACKETS,
-        "wire_bytes": accounting.WIRE,
-        "payload_bytes": accounting.PAYLOAD_SUM,
-        "repeated_bytes": accounting.REPEATED,
-        "first_ns": accounting.FIRST,
-        "last_ns": accounting.LAST,
+        "packets": segments.PACKETS,
+        "wire_bytes": segments.WIRE,
+        "payload_bytes": segments.PAYLOAD_SUM,
+        "repeated_bytes": segments.REPEATED,
+        "first_ns": segments.FIRST,
+        "last_ns": segments.LAST,
     }
     return {
-        "port": [port] * len(known),
-        "direction": [totals.direction(flow) for flow, _ in known],
-        "protocol": [flow.protocol_name for flow, _ in known],
-        "src": [flow.src for flow, _ in known],
-        "src_port": [flow.src_port for flow, _ in known],
-        "dst": [flow.dst for flow, _ in known],
-        "dst_port": [flow.dst_port for flow, _ in known],
-        "kind": [rule.kind for _, rule in known],
-        "name": [rule.name for _, rule in known],
-        **{name: table.figures(column)[rows] for name, column in figures.items()},
+        "port": [job.port] * directions.flows,
+        "direction": _way(out),
+        "protocol": np.array([protocol_name(int(one)) for one in protocols], object)[place.ravel()],
+        "src": names[ends.src],
+        "src_port": ends.src_port,
+        "dst": names[ends.dst],
+        "dst_port": ends.dst_port,
+        "kind": [rule.kind for rule in rules],
+        "name": [rule.name for rule in rules],
+        **{name: directions.figures(column) for name, column in figures.items()},
     }
 
 
-def _packet_rows(totals: _Totals, *, port: str, bin_ns: int) -> Columns:
-    rows = totals.merged()
-    names = totals.groups()
-    # Two groups can turn out to be one once their directions are known.
-    same = list(dict.fromkeys(names))
-    rows = rows.copy()
-    rows[:, 0] = np.array([same.index(name) for name in names] or [0], np.int64)[rows[:, 0]]
-    rows = _summed(rows) if len(rows) else rows
-    groups = [same[group] for group in rows[:, 0]]
+def _packet_rows(
+    job: Job, directions: Directions, out: Mask, rules: Sequence[Flow], *, bin_ns: int, kind: str | None = None
+) -> Columns:
+    """Bins of all packets of a kind, name and direction; of all kinds, or of one."""
+    groups: dict[tuple[str, str, bool], int] = {}
+    group_of = np.array(
+        [
+            groups.setdefault((rule.kind, rule.name, bool(leaves)), len(groups)) if kind in (None, rule.kind) else -1
+            for rule, leaves in zip(rules, out, strict=True)
+        ],
+        np.int64,
+    )
+    group, number, figures = binning.summed(directions.spools, group_of, wider=bin_ns // job.fine_ns)
+    kinds, names, ways = (np.array([one[place] for one in groups], object)[group] for place in range(3))
     return {
-        "port": [port] * len(rows),
-        "direction": [group[2] for group in groups],
-        "kind": [group[0] for group in groups],
-        "name": [group[1] for group in groups],
-        "bin_ns": rows[:, 1] * bin_ns,
-        "packets": rows[:, 2],
-        "wire_bytes": rows[:, 3],
-        "payload_bytes": rows[:, 4],
-        "repeated_bytes": rows[:, 5],
-        "frames": rows[:, 6],
-        "captured_bytes": rows[:, 7],
+        "port": [job.port] * len(group),
+        "direction": _way(ways),
+        "kind": kinds,
+        "name": names,
+        "bin_ns": number * bin_ns,
+        "packets": figures[0],
+        "wire_bytes": figures[1],
+        "payload_bytes": figures[2],
+        "repeated_bytes": figures[3],
+        **({"frames": figures[4], "captured_bytes": figures[5]} if kind is None else {}),
     }
+
+
+def _fine_rows(job: Job, table: FlowTable, directions: Directions) -> Columns:
+    bins, _ = binning.bins(
+        directions.spools, directions.figures(segments.WIRE), budget=job.most_fine, width_ns=job.fine_ns, others=0,
+        in_order=not any(shard.back_bins for shard in table.shards),
+    )  # fmt: skip
+    return {
+        "port": [job.port] * len(bins),
+        "flow": bins.flow,
+        "bin_ns": bins.start_ns,
+        "width_ns": np.full(len(bins), bins.width_ns),
+        "packets": bins.packets,
+        "wire_bytes": bins.wire_bytes,
+        "payload_bytes": bins.payload_bytes,
+        "repeated_bytes": bins.repeated_bytes,
+    }
+
+
+def _way(out: Any) -> Any:
+    return np.array(["in", "out"], object)[np.asarray(out, np.int64)]

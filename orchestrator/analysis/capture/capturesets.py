@@ -6,19 +6,22 @@ import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.capture import accounting, decoding, merging, queuepairs
-from orchestrator.analysis.capture.binning import BIN_BUDGET, BinStore
-from orchestrator.analysis.capture.flowtable import FlowTable, address_text
-from orchestrator.analysis.capture.merging import HostNumbers
-from orchestrator.analysis.capture.rotation import in_order
-from orchestrator.analysis.capture.trace import Flows, Point, QueuePairs, Trace
+from orchestrator.analysis.capture import binning, merging
+from orchestrator.analysis.capture.binning import BIN_BUDGET
+from orchestrator.analysis.capture.directions import Directions
+from orchestrator.analysis.capture.files.rotation import in_order
+from orchestrator.analysis.capture.flowtable import MEMORY, MOST_CONVERSATIONS, FlowTable, threads
+from orchestrator.analysis.capture.hostnames import HostNumbers, address_text
+from orchestrator.analysis.capture.queuepairtable import QueuePairTable
+from orchestrator.analysis.capture.stages import decoding, holes, queuepairs, segments
+from orchestrator.analysis.capture.trace import OVERFLOW, Flows, Point, QueuePairs, Trace
 from orchestrator.core.errors import CaptureError, ConfigError
 
 _COMPRESSED = re.compile(r"\.(gz|zst|zstd)$")
@@ -86,90 +89,132 @@ def _names(keys: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def read(
-    sets: Sequence[CaptureSet], *, bin_ns: int = 1_000_000, workers: int | None = None, bin_budget: int = BIN_BUDGET
+    sets: Sequence[CaptureSet],
+    *,
+    bin_ns: int = 1_000_000,
+    workers: int | None = None,
+    bin_budget: int = BIN_BUDGET,
+    memory: int = MEMORY,
+    engine: Executor | None = None,
 ) -> Trace:
-    """Read capture sets side by side, a thread each while there are cores, into the tables of one trace.
+    """Read capture sets into the tables of one trace: sets side by side, large ones each by several threads.
 
     What is wrong with a file is told in its point's `damage`, and everything before it counts. CaptureError when not
-    one file can be read. `bin_budget`: rows of bins that are kept over all sets; bins get wider where that is too few.
+    one file can be read. `bin_budget`: rows of bins that are kept over all sets; where that is too few, those of small
+    flows are summed. `memory`: bytes for tables while files are read, beyond which they go on on disk. `engine` reads
+    each set by itself (`read_set`), wherever it finds the files; by default these are threads here.
     """
-    most = min(len(sets), len(os.sched_getaffinity(0)) if workers is None else workers)
-    budget = max(1, bin_budget // max(1, len(sets)))
-    stop = threading.Event()
-    with ThreadPoolExecutor(max(1, most)) as pool:
-        pending = [pool.submit(read_set, one, bin_ns=bin_ns, bin_budget=budget, stop=stop) for one in sets]
-        try:
-            parts = [one.result() for one in pending]
-        finally:  # Ctrl-C comes to this thread alone
-            stop.set()
+    cores = len(os.sched_getaffinity(0)) if workers is None else workers
+    beside = max(1, min(len(sets), cores))
+    settings: dict[str, Any] = {
+        "bin_ns": bin_ns, "bin_budget": max(1, bin_budget // max(1, len(sets))), "memory": memory // beside,
+    }  # fmt: skip
+    most = max(1, cores // beside)
+    sizes = [most if workers is not None else threads(one.files, most) for one in sets]
+    if engine is not None:
+        pending = [
+            engine.submit(read_set, one, workers=some, **settings) for one, some in zip(sets, sizes, strict=True)
+        ]
+        parts = [one.result() for one in pending]
+    else:
+        parts = _read_here(sets, sizes, beside, settings)
     if sets and not any(part.points[0].link_types or part.points[0].packets for part in parts):
         raise CaptureError("; ".join(problem for part in parts for problem in part.points[0].damage))
     return merging.merged(parts)
 
 
-def read_set(
-    one: CaptureSet, *, bin_ns: int, bin_budget: int = BIN_BUDGET, stop: threading.Event | None = None
-) -> Trace:
-    """Read one capture set, up to where `stop` is set from another thread."""
-    store = BinStore(width_ns=bin_ns, budget=bin_budget)
-    table = FlowTable(offset_ns=one.offset_ns, bin_ns=bin_ns, on_bins=store.add, stop=stop)
-    files, damage = in_order(one.files)
-    for file in files:
+def _read_here(
+    sets: Sequence[CaptureSet], workers: Sequence[int], beside: int, settings: Mapping[str, Any]
+) -> list[Trace]:
+    stop = threading.Event()
+    with ThreadPoolExecutor(beside) as pool:
+        pending = [
+            pool.submit(read_set, one, workers=some, stop=stop, **settings)
+            for one, some in zip(sets, workers, strict=True)
+        ]
         try:
-            damage += table.add(file).problems
-        except CaptureError as error:
-            damage.append(error.message)
-    return _trace(one, table, store, tuple(damage))
+            return [one.result() for one in pending]
+        finally:  # Ctrl-C comes to this thread alone
+            stop.set()
 
 
-def _trace(one: CaptureSet, table: FlowTable, store: BinStore, damage: tuple[str, ...]) -> Trace:
-    rows = np.flatnonzero(table.figures(accounting.PACKETS))
+def read_set(
+    one: CaptureSet,
+    *,
+    bin_ns: int,
+    bin_budget: int = BIN_BUDGET,
+    workers: int = 1,
+    memory: int = MEMORY,
+    most: int = MOST_CONVERSATIONS,
+    piece_bytes: int | None = None,
+    stop: threading.Event | None = None,
+) -> Trace:
+    """Read one capture set, up to where `stop` is set from another thread; arguments as of `read` and FlowTable."""
+    files, damage = in_order(one.files)
+    with FlowTable(
+        offset_ns=one.offset_ns, bin_ns=bin_ns, workers=workers, memory=memory, most=most, piece_bytes=piece_bytes,
+        stop=stop,
+    ) as table:  # fmt: skip
+        for file in files:
+            try:
+                damage += table.add(file).problems
+            except CaptureError as error:
+                damage.append(error.message)
+        table.finish()
+        return _trace(one, table, tuple(damage), bin_budget)
+
+
+def _trace(one: CaptureSet, table: FlowTable, damage: tuple[str, ...], bin_budget: int) -> Trace:
+    too_many = sum(shard.bins.count for shard in table.shards) > bin_budget
+    directions = Directions(table, with_others=too_many)
     hosts = HostNumbers()
-    flows = _flows(table, rows, hosts)
-    row_of = np.full(table.directions, -1, np.int64)
-    row_of[rows] = np.arange(len(rows))
-    counts, seen = table.counts, int(table.counts[accounting.SEEN])
+    flows = _flows(directions, hosts)
+    tally = table.tally
     point = Point(
         name=one.name,
         files=tuple(str(file) for file in one.files),
         offset_ns=one.offset_ns,
         link_types=tuple(sorted({decoding.LINK_TYPES[link] for link in table.link_types})),
-        packets=seen,
-        wire_bytes=int(counts[accounting.WIRE_BYTES]),
-        captured_bytes=int(counts[accounting.KEPT_BYTES]),
-        first_ns=int(counts[accounting.FIRST_NS]) if seen else 0,
-        last_ns=int(counts[accounting.LAST_NS]) if seen else 0,
-        snapped=int(counts[accounting.SNAPPED]),
-        backwards=int(counts[accounting.BACKWARDS]),
-        undecoded=int(table.undecoded[decoding.UNDECODED]),
+        packets=tally.packets,
+        wire_bytes=tally.wire_bytes,
+        captured_bytes=tally.kept_bytes,
+        first_ns=tally.first_ns,
+        last_ns=tally.last_ns,
+        snapped=tally.snapped,
+        backwards=tally.backwards,
+        undecoded=tally.undecoded,
         damage=damage,
     )
     queue_pairs = _queue_pairs(table.queue_pairs, hosts)
-    bins = store.bins(row_of, in_order=not counts[accounting.BACK_BINS])
-    return Trace(
-        points=(point,), hosts=tuple(hosts.names), flows=flows, bins=bins, queue_pairs=queue_pairs,
-        notes=tuple(_notes(one, table, store)),
+    for shard in table.shards:
+        shard.release()  # the columns are made, and bins need the memory
+    bins, chosen = binning.bins(
+        directions.spools, flows.wire_bytes, budget=bin_budget, width_ns=table.bin_ns, others=0,
+        in_order=not any(shard.back_bins for shard in table.shards),
     )  # fmt: skip
+    notes = tuple(_notes(one, table, flows, small=int((~chosen & (flows.protocol != OVERFLOW)).sum())))
+    return Trace(
+        points=(point,), hosts=tuple(hosts.names), flows=flows, bins=bins, queue_pairs=queue_pairs, notes=notes
+    )
 
 
-def _notes(one: CaptureSet, table: FlowTable, store: BinStore) -> list[str]:
+def _notes(one: CaptureSet, table: FlowTable, flows: Flows, *, small: int) -> list[str]:
     notes = []
-    if later := int(table.undecoded[decoding.FRAGMENTS]):
+    if later := table.tally.fragments:
         notes.append(f"{one.name}: {later} later fragments of IP packets, which have no ports, are rows of their own")
-    if unsure := int(table.figures(accounting.UNSURE).sum()):
+    if unsure := int(flows.unsure_bytes.sum()):
         notes.append(
-            f"{one.name}: {unsure} bytes that count as repeated may be new: over {accounting.MOST_HOLES} gaps were open"
+            f"{one.name}: {unsure} bytes that count as repeated may be new: over {holes.MOST_HOLES} gaps were open"
             " at once"
         )
-    if more := int(table.figures(accounting.PACKETS)[:2].sum()):
+    if more := int(flows.packets[flows.protocol == OVERFLOW].sum()):
         notes.append(
-            f"{one.name}: {more} packets are of conversations beyond the first {accounting.MOST_CONVERSATIONS:,}, and "
-            "count together"
+            f"{one.name}: {more} packets are of conversations beyond the first {table.most:,}, and count together"
         )
-    if store.width_ns > store.asked_ns:
+    if small:
         notes.append(
-            f"{one.name}: bins are {store.width_ns / 1e6:g} ms wide: those of {store.asked_ns / 1e6:g} ms would be "
-            f"more than {store.budget:,} rows"
+            f"{one.name}: the bins of {small:,} small flows are summed, as those of the protocol others: there are "
+            f"{sum(shard.bins.count for shard in table.shards):,} in all"
         )
     if cut := int(table.queue_pairs.counts[0]):
         notes.append(f"{one.name}: {cut} RoCEv2 packets were kept too short to tell their queue pair")
@@ -180,48 +225,44 @@ def _notes(one: CaptureSet, table: FlowTable, store: BinStore) -> list[str]:
     return notes
 
 
-def _flows(table: FlowTable, rows: Any, hosts: HostNumbers) -> Flows:
-    def column(name: int) -> Any:
-        return table.figures(name)[rows]
-
-    ends = [table.ends(int(row)) for row in rows]
-    scales = table.figures(accounting.SHIFT)
-    both = (scales >= 0) & (scales[np.arange(len(scales)) ^ 1] >= 0)
+def _flows(directions: Directions, hosts: HostNumbers) -> Flows:
+    column = directions.figures
+    protocol, src, dst, src_port, dst_port = directions.ends(hosts)
     return Flows(
-        point=np.zeros(len(rows), np.int64),
-        conversation=rows // 2,
-        protocol=np.array([end.protocol for end in ends], np.int64),
-        src=np.array([hosts.number(end.src) for end in ends], np.int64),
-        dst=np.array([hosts.number(end.dst) for end in ends], np.int64),
-        src_port=np.array([end.src_port for end in ends], np.int64),
-        dst_port=np.array([end.dst_port for end in ends], np.int64),
-        packets=column(accounting.PACKETS),
-        wire_bytes=column(accounting.WIRE),
-        payload_bytes=column(accounting.PAYLOAD_SUM),
-        first_ns=column(accounting.FIRST),
-        last_ns=column(accounting.LAST),
-        opens=table.shared(accounting.OPENER)[rows // 2] == rows % 2,
-        handshake_ns=table.shared(accounting.HANDSHAKE)[rows // 2],
-        repeated=column(accounting.AGAIN),
-        repeated_bytes=column(accounting.REPEATED),
-        late=column(accounting.LATE),
-        unsure_bytes=column(accounting.UNSURE),
-        syns=column(accounting.SYNS),
-        fins=column(accounting.FINS),
-        resets=column(accounting.RESETS),
-        zero_windows=column(accounting.ZERO_WINDOWS),
-        window_bytes=column(accounting.MOST_WINDOW) << np.where(both, scales, 0)[rows],
-        counted=np.ones(len(rows), np.bool_),
+        point=np.zeros(directions.flows, np.int64),
+        conversation=directions.numbers // 2,
+        protocol=protocol,
+        src=src,
+        dst=dst,
+        src_port=src_port,
+        dst_port=dst_port,
+        packets=column(segments.PACKETS),
+        wire_bytes=column(segments.WIRE),
+        payload_bytes=column(segments.PAYLOAD_SUM),
+        first_ns=column(segments.FIRST),
+        last_ns=column(segments.LAST),
+        opens=directions.shared(segments.OPENER) == directions.numbers % 2,
+        handshake_ns=directions.shared(segments.HANDSHAKE),
+        repeated=column(segments.AGAIN),
+        repeated_bytes=column(segments.REPEATED),
+        late=column(segments.LATE),
+        unsure_bytes=column(segments.UNSURE),
+        syns=column(segments.SYNS),
+        fins=column(segments.FINS),
+        resets=column(segments.RESETS),
+        zero_windows=column(segments.ZERO_WINDOWS),
+        window_bytes=directions.scaled_windows(),
+        counted=np.ones(directions.flows, np.bool_),
     )
 
 
-def _queue_pairs(table: queuepairs.QueuePairTable, hosts: HostNumbers) -> QueuePairs:
+def _queue_pairs(table: QueuePairTable, hosts: HostNumbers) -> QueuePairs:
     ends = [table.ends(row) for row in range(table.rows)]
     stats, opcodes = table.stats[: table.rows], table.opcodes[: table.rows]
     return QueuePairs(
         point=np.zeros(table.rows, np.int64),
-        src=np.array([hosts.number(address_text(v6, *src)) for v6, src, _, _ in ends], np.int64),
-        dst=np.array([hosts.number(address_text(v6, *dst)) for v6, _, dst, _ in ends], np.int64),
+        src=np.array([hosts.number(address_text(_scope(v6), *src)) for v6, src, _, _ in ends], np.int64),
+        dst=np.array([hosts.number(address_text(_scope(v6), *dst)) for v6, _, dst, _ in ends], np.int64),
         queue_pair=np.array([pair for _, _, _, pair in ends], np.int64),
         packets=stats[:, queuepairs.PACKETS],
         wire_bytes=stats[:, queuepairs.WIRE],
@@ -237,3 +278,7 @@ def _queue_pairs(table: queuepairs.QueuePairTable, hosts: HostNumbers) -> QueueP
         acknowledged=opcodes[:, queuepairs.ACKNOWLEDGE :: 32].sum(axis=1),
         negative=stats[:, queuepairs.NEGATIVE],
     )
+
+
+def _scope(v6: bool) -> int:
+    return decoding.SCOPE_V6 if v6 else decoding.SCOPE_V4

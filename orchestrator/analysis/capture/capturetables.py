@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.capture.trace import Flows, Trace, protocol_name
+from orchestrator.analysis.capture.trace import Trace, protocol_name
 from orchestrator.core.errors import ConfigError
 
 Columns = Mapping[str, Any]
+
+_JSON_ROWS = 1 << 13
+_PARQUET_ROWS = 1 << 17  # more than there are queue pairs, whose lists have their types from all rows
 
 _FLOW_FIGURES = (
     "packets", "wire_bytes", "payload_bytes", "first_ns", "last_ns", "opens", "repeated", "repeated_bytes",
@@ -28,11 +31,12 @@ def flows(trace: Trace) -> Columns:
     table = trace.flows
     names = np.array(trace.hosts, dtype=object)
     points = np.array([point.name for point in trace.points], dtype=object)
+    protocols, place = np.unique(table.protocol, return_inverse=True)
     return {
         "flow": np.arange(len(table)),
         "point": points[table.point],
         "conversation": table.conversation,
-        "protocol": np.array([protocol_name(int(one)) for one in table.protocol], dtype=object),
+        "protocol": np.array([protocol_name(int(one)) for one in protocols], dtype=object)[place.ravel()],
         "src": names[table.src],
         "src_port": table.src_port,
         "dst": names[table.dst],
@@ -44,25 +48,21 @@ def flows(trace: Trace) -> Columns:
 
 def pairs(trace: Trace) -> Columns:
     """One row for each host that sent to another one: the sums of its flows, counted once, the most bytes first."""
-    counted = np.flatnonzero(trace.flows.counted)
-    ends, places = np.unique(
-        np.stack([trace.flows.src[counted], trace.flows.dst[counted]]), axis=1, return_inverse=True
-    )
-    sums = {name: _summed(trace.flows, name, counted, places.ravel(), ends.shape[1]) for name in _PAIR_FIGURES}
-    order = np.argsort(-sums["wire_bytes"], kind="stable")
+    table = trace.flows
+    counted = np.flatnonzero(table.counted)
+    code = table.src[counted] * len(trace.hosts) + table.dst[counted]
+    order = np.argsort(code, kind="stable")
+    heads = np.flatnonzero(np.diff(code[order], prepend=-1))
+    rows = counted[order]
+    sums = {name: np.add.reduceat(getattr(table, name)[rows], heads) for name in _PAIR_FIGURES} if len(rows) else {}
+    most = np.argsort(-sums["wire_bytes"], kind="stable") if sums else heads
     names = np.array(trace.hosts, dtype=object)
     return {
-        "src": names[ends[0][order]],
-        "dst": names[ends[1][order]],
-        "flows": np.bincount(places.ravel(), minlength=ends.shape[1])[order],
-        **{name: values[order] for name, values in sums.items()},
+        "src": names[table.src[rows[heads]][most]],
+        "dst": names[table.dst[rows[heads]][most]],
+        "flows": np.diff(heads, append=len(rows))[most],
+        **{name: sums[name][most] if sums else np.zeros(0, np.int64) for name in _PAIR_FIGURES},
     }
-
-
-def _summed(table: Flows, name: str, rows: Any, places: Any, count: int) -> Any:
-    total = np.zeros(count, np.int64)
-    np.add.at(total, places, getattr(table, name)[rows])
-    return total
 
 
 def queue_pairs(trace: Trace) -> Columns:
@@ -102,11 +102,35 @@ def bins(trace: Trace) -> Columns:
     }
 
 
-def rows(columns: Columns) -> list[dict[str, Any]]:
-    """A table as a list of plain objects, NaN as None."""
-    plain = {name: values.tolist() if isinstance(values, np.ndarray) else values for name, values in columns.items()}
+def rows(columns: Columns, picked: Any = None) -> list[dict[str, Any]]:
+    """A table, or the rows of it that are picked, as a list of plain objects, NaN as None."""
+    some = columns if picked is None else {name: _picked(values, picked) for name, values in columns.items()}
+    plain = {name: values.tolist() if isinstance(values, np.ndarray) else values for name, values in some.items()}
     found = [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
     return [{name: None if value != value else value for name, value in row.items()} for row in found]  # noqa: PLR0124
+
+
+def _picked(values: Any, picked: Any) -> Any:
+    return values[picked] if isinstance(values, np.ndarray) else [values[place] for place in picked]
+
+
+def largest(columns: Columns, count: int) -> tuple[list[dict[str, Any]], int]:
+    """The rows with the most bytes on the wire, of those that count (see trace.Flows), and how many these are."""
+    counted = np.flatnonzero(columns.get("counted", np.ones(len(columns["wire_bytes"]), np.bool_)))
+    order = counted[np.argsort(-columns["wire_bytes"][counted], kind="stable")]
+    return rows(columns, order[:count]), len(order)
+
+
+def json_parts(columns: Columns) -> Iterator[str]:
+    """A table as a JSON list of objects, in parts, so that it is never in memory as a whole."""
+    import msgspec
+
+    yield "["
+    count = len(next(iter(columns.values())))
+    for begin in range(0, count, _JSON_ROWS):
+        text = msgspec.json.encode(rows(columns, range(begin, min(count, begin + _JSON_ROWS)))).decode()
+        yield ("," if begin else "") + text[1:-1]
+    yield "]"
 
 
 def write_parquet(trace: Trace, folder: Path) -> list[Path]:
@@ -119,9 +143,17 @@ def write_parquet(trace: Trace, folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, columns in tables.items():
-            table = pa.table({key: pa.array(values) for key, values in columns.items()})
             metadata = {"bin_width_ns": str(trace.bins.width_ns)} if name == "bins" else {}
-            parquet.write_table(table.replace_schema_metadata(metadata), folder / f"{name}.parquet", compression="zstd")
+            count, writer = len(next(iter(columns.values()))), None
+            for begin in range(0, max(1, count), _PARQUET_ROWS):
+                part = pa.table(
+                    {key: pa.array(values[begin : begin + _PARQUET_ROWS]) for key, values in columns.items()}
+                )
+                part = part.replace_schema_metadata(metadata)
+                writer = writer or parquet.ParquetWriter(folder / f"{name}.parquet", part.schema, compression="zstd")
+                writer.write_table(part)
+            if writer is not None:
+                writer.close()
             written.append(folder / f"{name}.parquet")
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror or error}") from error

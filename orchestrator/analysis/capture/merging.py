@@ -8,22 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from orchestrator.analysis.capture import binning, trace
+from orchestrator.analysis.capture.hostnames import HostNumbers
 from orchestrator.analysis.capture.trace import Flows, QueuePairs, Trace
-
-
-class HostNumbers:
-    """Addresses by number, in the order in which they are met."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self._numbers: dict[str, int] = {}
-
-    def number(self, name: str) -> int:
-        """The number of an address, the next one where it is new."""
-        found = self._numbers.setdefault(name, len(self.names))
-        if found == len(self.names):
-            self.names.append(name)
-        return found
 
 
 def merged(parts: Sequence[Trace]) -> Trace:

@@ -45,7 +45,8 @@ TABLES: Mapping[str, Table] = {
         },
     ),
     "flow_packets": Table(
-        "a bin of time of a flow of `capture_flows`; empty bins are left out",
+        "a bin of time of a flow of `capture_flows`; empty bins are left out, and beyond two million rows of a capture "
+        "the flows with the fewest bytes have theirs summed, as bins of the flow with the protocol others",
         {
             "port": Column("string", "network device that was captured"),
             "flow": Column(
@@ -53,7 +54,7 @@ TABLES: Mapping[str, Table] = {
                 "place of the flow among the rows of `capture_flows` of the same node and launch, from 0",
             ),
             "bin_ns": Column("int64", "start of the bin"),
-            "width_ns": Column("int64", "of the bin: a millisecond, or twice as often as it takes to bound the rows"),
+            "width_ns": Column("int64", "of the bin: a millisecond (wider in older runs of many flows)"),
             "packets": Column("int64", "packets"),
             "wire_bytes": Column("int64", "layer-2 bytes, without FCS"),
             "payload_bytes": Column("int64", "transport payload"),

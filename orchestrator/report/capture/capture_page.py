@@ -28,19 +28,18 @@ def render(trace: Trace, output: Path, *, top: int = 10) -> Path:
 
     StoreError when it cannot be written.
     """
-    flows = [row for row in capturetables.rows(capturetables.flows(trace)) if row["counted"]]
-    flows.sort(key=lambda row: -row["wire_bytes"])
-    pairs = capturetables.rows(capturetables.pairs(trace))
+    flows, flow_count = capturetables.largest(capturetables.flows(trace), top)
+    pairs, pair_count = capturetables.largest(capturetables.pairs(trace), top)
     queue_pairs = capturetables.rows(capturetables.queue_pairs(trace))
     seen = view.of_trace(trace) if len(trace.bins) and trace.last_ns > trace.first_ns else None
     return page.write("capture.html", output, lambda folder: {
         "title": ", ".join(point.name for point in trace.points),
         "points": trace.points,
         "notes": [*(problem for point in trace.points for problem in point.damage), *trace.notes],
-        "flows": flows[:top],
-        "flow_count": len(flows),
-        "pairs": pairs[:top],
-        "pair_count": len(pairs),
+        "flows": flows,
+        "flow_count": flow_count,
+        "pairs": pairs,
+        "pair_count": pair_count,
         "queue_pairs": queue_pairs[:top],
         "traffic": trafficview.section([("", seen)]) if seen else "",
         "pictures": _pictures(trace, seen, folder),

@@ -31,8 +31,10 @@ def _read(data: bytes, folder: Path) -> None:
     path = folder / "x"
     path.write_bytes(data)
     one = capturesets.CaptureSet(name="x", files=(path,))
-    found = capturesets.read_set(one, bin_ns=(1000, 10**6)[zlib.crc32(data) % 2], bin_budget=500)
-    _check(merging.merged([found, found]))
+    settings = {"bin_ns": (1000, 10**6)[zlib.crc32(data) % 2], "bin_budget": 500}
+    found = capturesets.read_set(one, **settings)
+    again = capturesets.read_set(one, **settings, workers=3, piece_bytes=1 << 10)
+    _check(merging.merged([found, again]))
 
 
 def _check(found: Trace) -> None:

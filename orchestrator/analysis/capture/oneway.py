@@ -1,8 +1,4 @@
-"""Notes when single TCP packets were seen, so that captures of both ends of a link can be held against each other."""
-
-# Compiled code takes no keyword-only arguments, and for mypy its integers are NumPy's.
-# ruff: noqa: PLR0917
-# mypy: disable-error-code="no-any-return"
+"""When the same packets were seen at both ends of a link, and what that says of how long they took."""
 
 from __future__ import annotations
 
@@ -11,64 +7,51 @@ from ipaddress import ip_address
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from orchestrator.analysis.capture.compiled import stage
-from orchestrator.analysis.capture.decoding import DST_LOW, FLAGS, PAYLOAD, SEQUENCE, SRC_LOW, WORD
-from orchestrator.analysis.capture.framing import STAMP
+from orchestrator.analysis.capture.files.pieces import Piece
+from orchestrator.analysis.capture.stages import compiled, program
+from orchestrator.analysis.capture.stages.sightings import AT, DST, KEY, SRC, WORDS, Ints
 from orchestrator.parts.rows import Columns
 
-Ints = npt.NDArray[np.int64]
-
-KEY, AT, SRC, DST = range(4)
-WORDS = 4
 MOST = 1 << 15  # packets of a capture that are noted: of more, every second, fourth, ... as their keys have it
-SPARE = 1 << 12  # more packets than a batch has
+_SPARE = 1 << 12
 LOW_SHARE = 0.001
-
-
-@stage
-def sight(frames: Ints, headers: Ints, packets: int, mask: int, out: Ints, used: int) -> int:
-    """Note the packets of a batch that carry TCP payload and whose key has none of the bits of `mask`."""
-    for number in range(packets):
-        row = headers[number]
-        if row[FLAGS] < 0 or row[PAYLOAD] <= 0:
-            continue
-        mixed = np.uint64(row[SRC_LOW]) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(row[DST_LOW])
-        mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93) + np.uint64(row[WORD])
-        mixed = (mixed ^ mixed >> np.uint64(29)) * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(row[SEQUENCE])
-        mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
-        key = np.int64((mixed ^ mixed >> np.uint64(31)) >> np.uint64(1))
-        if key & mask != 0:
-            continue
-        out[used, KEY] = key
-        out[used, AT] = frames[number, STAMP]
-        out[used, SRC] = row[SRC_LOW]
-        out[used, DST] = row[DST_LOW]
-        used += 1
-    return used
 
 
 class Sightings:
     """When packets of a capture were seen; both ends of a link note the same ones, since the key decides."""
 
     def __init__(self) -> None:
-        self._rows = np.zeros((MOST + SPARE, WORDS), np.int64)
-        self._used = 0
-        self._mask = 0
+        self._rows = np.zeros((MOST + _SPARE, WORDS), np.int64)
+        self._words = program.layout(program.SIGHT_WORDS)
+        self._words[[program.S_OUT, program.S_OUT_ROWS]] = program.where(self._rows), len(self._rows)
 
-    def add(self, frames: Ints, headers: Ints, packets: int) -> None:
-        """Take a batch as the reader decoded it, of at most SPARE packets."""
-        self._used = sight(frames, headers, packets, self._mask, self._rows, self._used)
-        while self._used > MOST:
-            self._mask = 2 * self._mask + 1
-            kept = self._rows[: self._used][(self._rows[: self._used, KEY] & self._mask) == 0]
-            self._used = len(kept)
-            self._rows[: self._used] = kept
+    def add(self, piece: Piece) -> None:
+        """Take the packets of a piece."""
+        words, from_ = self._words, piece.words
+        words[program.S_FRAMES : program.S_FOUND + 1] = (
+            from_[program.FRAMES], from_[program.HEADERS], from_[program.ROWS], 0, piece.packets
+        )  # fmt: skip
+        while words[program.S_PLACE] < piece.packets:
+            compiled.program()["sight"](program.where(words))
+            if words[program.S_PLACE] < piece.packets:
+                self._thin()
 
     def rows(self) -> Ints:
         """Rows of key, instant (ns), and the low words of both addresses."""
-        return self._rows[: self._used].copy()
+        while self._words[program.S_USED] > MOST:
+            self._thin()
+        found: Ints = self._rows[: self._words[program.S_USED]].copy()
+        return found
+
+    def _thin(self) -> None:
+        """Keep every second of the packets that are noted, as their keys have it."""
+        words = self._words
+        words[program.S_MASK] = 2 * words[program.S_MASK] + 1
+        noted = self._rows[: words[program.S_USED]]
+        kept = noted[(noted[:, KEY] & words[program.S_MASK]) == 0]
+        words[program.S_USED] = len(kept)
+        self._rows[: len(kept)] = kept
 
 
 def one_way(seen: Iterable[tuple[str, Ints]], addresses: Mapping[str, Sequence[str]]) -> Columns:
@@ -100,15 +83,11 @@ def one_way(seen: Iterable[tuple[str, Ints]], addresses: Mapping[str, Sequence[s
 def _once(rows: Ints) -> Ints:
     """The rows whose key no other has."""
     _, first, count = np.unique(rows[:, KEY], return_index=True, return_counts=True)
-    return rows[first[count == 1]]
+    found: Ints = rows[first[count == 1]]
+    return found
 
 
 def _low_word(address: str) -> int:
     """The lower 64 bits of an address as the reader keeps them, signed."""
     low = int(ip_address(address)) & (1 << 64) - 1
     return low - (1 << 64) if low >> 63 else low
-
-
-def warm() -> None:
-    """Compile the stage now, so that no run waits for it."""
-    Sightings().add(np.zeros((1, 8), np.int64), np.zeros((1, 16), np.int64), 0)

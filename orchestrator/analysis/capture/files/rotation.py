@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.analysis.capture import framing, pcap
+from orchestrator.analysis.capture.files import pcap
+from orchestrator.analysis.capture.stages import program
 from orchestrator.core.errors import CaptureError
+
+_LOOK_BYTES = 1 << 12
 
 
 def first_stamp(path: Path) -> int | None:
@@ -14,9 +17,9 @@ def first_stamp(path: Path) -> int | None:
 
     CaptureError when it cannot be read.
     """
-    with pcap.packets_of(path, framing.empty_frames(1)) as file:
-        for batch in file.batches():
-            return int(batch.frames[0, framing.STAMP])
+    with pcap.opened(path, piece_bytes=_LOOK_BYTES) as file:
+        for piece in file.pieces():
+            return piece.said(program.OPENING_NS)
     return None
 
 

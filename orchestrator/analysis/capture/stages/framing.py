@@ -2,17 +2,16 @@
 
 # Compiled code takes no keyword-only arguments, a call of a small part costs it time, and for mypy its integers are
 # NumPy's.
-# ruff: noqa: C901, PLR0912, PLR0917
+# ruff: noqa: C901, PLR0911, PLR0912, PLR0917
 # mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.capture.compiled import be16, be32, le16, le32, stage
+from orchestrator.analysis.capture.stages.compiled import stage
+from orchestrator.analysis.capture.stages.loads import be16, be32, le16, le32
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -26,9 +25,11 @@ FRAME_WORDS = 5
 (IF_LINK, IF_SNAP, IF_MULTIPLY, IF_DIVIDE, IF_SHIFT, IF_OFFSET) = range(6)
 INTERFACE_WORDS = 6
 
-# Why a walk ended: it needs more bytes, the batch is full, what stands there is no record, or the caller has to look
-# at the block that stands there (a section or an interface, or one too long for the buffer).
-MORE, FULL, CORRUPT, BLOCK = 0, 1, 2, 3
+# Why a walk ended: it is at its limit or needs more bytes, there is room for no more packets, what stands there is no
+# record, the caller has to look at the block that stands there (a section or an interface, or one too long for the
+# buffer), or the first packet has no stamp and that of the one before is not known.
+MORE, FULL, CORRUPT, BLOCK, UNSTAMPED = range(5)
+UNKNOWN_NS = -(1 << 62)  # stands for a stamp that is not known
 
 # What a walk counts beside its packets.
 SKIPPED, DAMAGED = range(2)  # blocks that hold no packet; packet blocks whose lengths contradict each other
@@ -38,21 +39,24 @@ LONGEST_BLOCK = LONGEST_KEPT + 65_536  # with its header and options
 SECTION, INTERFACE = 0x0A0D0D0A, 1
 _OLD_PACKET, _SIMPLE_PACKET, _PACKET = 2, 3, 6
 _LATEST_NS = 1 << 62
+_PLAUSIBLE = 8  # records in a row that look like records; where the one before ends decides
+_PLAUSIBLE_S = 366 * 86_400  # that a capture lasts
 _SECOND = 1_000_000_000
 
 
 @stage
 def pcap_packets(
-    data: Bytes, at: int, size: int, big: bool, nanos: int, most: int, link: int, offset_ns: int, frames: Ints
-) -> tuple[int, int, int]:
-    """Find whole records of classic pcap in data[at:size]; gives (why it ended, where, packets in `frames`).
+    data: Bytes, at: int, size: int, limit: int, big: bool, nanos: int, most: int, link: int, offset_ns: int,
+    frames: Ints,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Find records of classic pcap that begin before `limit` and are whole in data[at:size].
 
-    `nanos`: nanoseconds in a unit of the record's fraction of a second. `most`: a captured length above it is no
-    record (draft-ietf-opsawg-pcap, section 5).
+    Gives (why it ended, where, packets in `frames`). `nanos`: nanoseconds in a unit of the record's fraction of a
+    second. `most`: a captured length above it is no record (draft-ietf-opsawg-pcap, section 5).
     """
     found = 0
     most_found = frames.shape[0]
-    while at + 16 <= size:
+    while at < limit and at + 16 <= size:
         if found == most_found:
             return FULL, at, found
         if big:
@@ -104,16 +108,17 @@ def _nanoseconds(high: int, low: int, interface: Ints) -> int:
 
 @stage
 def pcapng_packets(
-    data: Bytes, at: int, size: int, big: bool, interfaces: Ints, known: int, offset_ns: int, last_ns: int,
+    data: Bytes, at: int, size: int, limit: int, big: bool, interfaces: Ints, known: int, offset_ns: int, last_ns: int,
     frames: Ints, counts: Ints,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Find the packets of whole pcapng blocks in data[at:size]; gives (why it ended, where, packets in `frames`).
+    """Find the packets of pcapng blocks that begin before `limit` and are whole in data[at:size].
 
-    `interfaces`: the rows of which `known` are described so far in this section. A simple packet block has no stamp:
-    it gets `last_ns`, or that of the packet before it. draft-ietf-opsawg-pcapng, sections 3.1 and 4.
+    Gives (why it ended, where, packets in `frames`). `interfaces`: the rows of which `known` are described so far in
+    this section. A simple packet block has no stamp: it gets `last_ns`, or that of the packet before it.
+    draft-ietf-opsawg-pcapng, sections 3.1 and 4.
     """
     found = 0
-    while at + 12 <= size:
+    while at < limit and at + 12 <= size:
         if found == frames.shape[0]:
             return FULL, at, found
         kind = _u32(data, at, big)
@@ -128,6 +133,8 @@ def pcapng_packets(
             break
         if _u32(data, at + length - 4, big) != length:
             return CORRUPT, at, found
+        if kind == _SIMPLE_PACKET and found == 0 and last_ns == UNKNOWN_NS:
+            return UNSTAMPED, at, found
         body, rest = at + 8, length - 12
         at += length
         if kind == _PACKET and rest >= 20:
@@ -163,6 +170,45 @@ def pcapng_packets(
     return MORE, at, found
 
 
-def empty_frames(most: int) -> Any:
-    """Room for a batch of packets."""
-    return np.zeros((most, FRAME_WORDS), np.int64)
+@stage
+def pcap_resumed(data: Bytes, size: int, big: bool, nanos: int, most: int, near_s: int) -> int:
+    """Where in a piece of classic pcap a record may begin, -1 where none does: some in a row have to be plausible.
+
+    `near_s`: the instant of a record of the same file.
+    """
+    for begin in range(size - 16):
+        at, chained = begin, 0
+        while chained < _PLAUSIBLE and at + 16 <= size:
+            seconds = be32(data, at) if big else le32(data, at)
+            fraction = be32(data, at + 4) if big else le32(data, at + 4)
+            kept = be32(data, at + 8) if big else le32(data, at + 8)
+            wire = be32(data, at + 12) if big else le32(data, at + 12)
+            if kept > most or kept == 0 or kept > wire or fraction * nanos >= _SECOND:
+                break
+            if abs(seconds - near_s) > _PLAUSIBLE_S:
+                break
+            chained += 1
+            at += 16 + kept
+        if chained == _PLAUSIBLE or (chained > 0 and at + 16 > size):
+            return begin
+    return -1
+
+
+@stage
+def pcapng_resumed(data: Bytes, size: int, big: bool) -> int:
+    """Where in a piece of a pcapng section a packet's block may begin, -1 where none does."""
+    for begin in range(0, size - 12, 4):
+        if _u32(data, begin, big) not in (_PACKET, _OLD_PACKET, _SIMPLE_PACKET):
+            continue
+        at, chained = begin, 0
+        while chained < _PLAUSIBLE and at + 12 <= size:
+            length = _u32(data, at + 4, big)
+            if length < 12 or length % 4 or length > LONGEST_BLOCK:
+                break
+            if at + length <= size and _u32(data, at + length - 4, big) != length:
+                break
+            chained += 1
+            at += length
+        if chained == _PLAUSIBLE or (chained > 0 and at + 12 > size):
+            return begin
+    return -1

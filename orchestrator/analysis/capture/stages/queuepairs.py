@@ -10,21 +10,20 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.capture.compiled import be32, stage
-from orchestrator.analysis.capture.decoding import (
+from orchestrator.analysis.capture.stages.compiled import stage
+from orchestrator.analysis.capture.stages.decoding import (
     DST_HIGH,
     DST_LOW,
-    HEADER_WORDS,
     PAYLOAD,
     ROCE_PORT,
-    SCOPE_V4,
     SRC_HIGH,
     SRC_LOW,
     TRANSPORT,
     WORD,
 )
-from orchestrator.analysis.capture.framing import END, STAMP
-from orchestrator.analysis.capture.framing import WIRE as ON_WIRE
+from orchestrator.analysis.capture.stages.framing import END, STAMP
+from orchestrator.analysis.capture.stages.framing import WIRE as ON_WIRE
+from orchestrator.analysis.capture.stages.loads import be32
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -203,50 +202,3 @@ def account(
             # The answer to a read takes as many numbers as it has packets, which the request does not tell.
             stat[EXPECTED] = -1 if kind == 12 else (sequence + 1) % _NUMBERS
     return found, rows
-
-
-class QueuePairTable:
-    """Every queue pair seen so far, and what its packets and messages were."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.counts = np.zeros(2, np.int64)
-        self._key = np.zeros(KEY_WORDS, np.int64)
-        self._allocate(_FIRST_ROWS)
-
-    def add(self, data: Bytes, frames: Ints, headers: Ints, packets: int) -> None:
-        """Take the RoCEv2 packets of a batch."""
-        done = 0
-        while done < packets:
-            done, self.rows = account(
-                data, frames, headers, done, packets, self._slots, self.keys, self.stats, self.opcodes, self.sizes,
-                self.rows, self.counts, self._key,
-            )  # fmt: skip
-            if done < packets:
-                self._grow()
-
-    def _allocate(self, rows: int) -> None:
-        self._slots = np.zeros(2 * rows, np.int64)
-        self.keys = np.zeros((rows, KEY_WORDS), np.int64)
-        self.stats = np.zeros((rows, STAT_WORDS), np.int64)
-        self.opcodes = np.zeros((rows, OPCODES), np.int64)
-        self.sizes = np.zeros((rows, SIZE_BINS), np.int64)
-
-    def _grow(self) -> None:
-        before = (self.keys, self.stats, self.opcodes, self.sizes)
-        self._allocate(2 * len(self.keys))
-        for old, new in zip(before, (self.keys, self.stats, self.opcodes, self.sizes), strict=True):
-            new[: len(old)] = old
-        rehash(self._slots, self.keys, self.rows)
-
-    def ends(self, row: int) -> tuple[bool, tuple[int, int], tuple[int, int], int]:
-        """Whether it is IPv6, source and destination as two words each, and the queue pair at the destination."""
-        high, low, to_high, to_low, word = (int(value) for value in self.keys[row])
-        return word >> 32 != SCOPE_V4, (high, low), (to_high, to_low), word & 0xFFFFFF
-
-
-def warm() -> None:
-    """Compile now, so that nobody waits for it later."""
-    table = QueuePairTable()
-    table.add(np.zeros(1, np.uint8), np.zeros((1, 5), np.int64), np.zeros((1, HEADER_WORDS), np.int64), 1)
-    rehash(table._slots, table.keys, 0)  # noqa: SLF001

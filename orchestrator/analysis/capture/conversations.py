@@ -1,0 +1,127 @@
+"""One shard of the conversations of a capture: the tables that its packets are accounted for in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orchestrator.analysis.capture.binrows import BinRows
+from orchestrator.analysis.capture.files.pieces import Piece
+from orchestrator.analysis.capture.stages import accounting, compiled, program, segments
+from orchestrator.analysis.capture.stages import holes as gaps
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+_BINS_A_CALL = 1 << 13
+_FIRST_CONVERSATIONS = 1 << 10
+_FIRST_HOLE_WORDS = 1 << 13
+
+
+class Conversations:
+    """Every conversation of one of `shards` that was seen so far; packets of the others are passed over.
+
+    Row 2 n and 2 n + 1 are the directions of conversation n; one that sent nothing has no packets, and rows 0 and 1
+    are all conversations beyond `most`. Bins of `bin_ns` go to `bins`, a direction and bin once, bin after bin, unless
+    packets' stamps went back.
+    """
+
+    def __init__(self, *, shard: int, shards: int, bin_ns: int, segment: int, most: int, bins: BinRows) -> None:
+        self.bins = bins
+        self._call = compiled.program()
+        self._state = np.zeros(accounting.STATE_WORDS, np.int64)
+        self._state[accounting.CONVERSATIONS], self._state[accounting.BIN_BEGIN] = 1, -(1 << 62)
+        self._out = np.zeros((_BINS_A_CALL, accounting.BIN_WORDS), np.int64)
+        self._words = program.layout(program.ACCOUNT_WORDS)
+        self._words[program.A_SHARD : program.A_MOST + 1] = shard, shards, bin_ns, segment, most
+        self._words[[program.A_STATE, program.A_OUT, program.A_OUT_ROWS]] = (
+            program.where(self._state), program.where(self._out), len(self._out)
+        )  # fmt: skip
+        self._allocate(_FIRST_CONVERSATIONS)
+        self._holes = gaps.arena(_FIRST_HOLE_WORDS)
+        self._set_holes()
+
+    @property
+    def count(self) -> int:
+        """Conversations, with row 0 for all beyond the most."""
+        return int(self._state[accounting.CONVERSATIONS])
+
+    @property
+    def back_bins(self) -> int:
+        """How often packets' stamps went back to an earlier bin."""
+        return int(self._state[accounting.BACK_BINS])
+
+    @property
+    def keys(self) -> Ints:
+        return self._keys[: self.count]
+
+    @property
+    def shared(self) -> Ints:
+        """Columns that both directions of a conversation share, as `segments` has them."""
+        return self._shared[: self.count]
+
+    @property
+    def directions(self) -> Ints:
+        """Columns of directions, as `segments` has them."""
+        return self._directions[: 2 * self.count]
+
+    def add(self, piece: Piece) -> None:
+        """Account for the packets of a piece."""
+        words = self._words
+        words[program.A_MARKS : program.A_BASE + 1] = (
+            piece.words[program.MARKS], piece.words[program.HEADERS], piece.words[program.ROWS], 0, piece.packets,
+            piece.base,
+        )  # fmt: skip
+        why = -1
+        while why != accounting.DONE:
+            why = self._call["account"](program.where(words))
+            if why == accounting.TABLE_FULL:
+                self._grow()
+            elif why == accounting.HOLES_FULL:
+                self._holes = gaps.arena(2 * len(self._holes), self._holes)
+                self._set_holes()
+            elif why == accounting.BINS_FULL:
+                self._hand_on()
+
+    def finish(self) -> None:
+        """Hand out the bins that are open."""
+        while self._call["close_bins"](program.where(self._words)):
+            self._hand_on()
+        self._hand_on()
+
+    def release(self) -> None:
+        """Give up the tables; the bins stay."""
+        self._allocate(1)
+
+    def _hand_on(self) -> None:
+        used = int(self._state[accounting.HANDED_OUT])
+        self._state[accounting.HANDED_OUT] = 0
+        self.bins.add(self._out[:used])
+
+    def _allocate(self, rows: int) -> None:
+        """Tables for so many conversations (a power of two); what is not used yet takes no memory.
+
+        Slots are twice as many, so that probes stay short.
+        """
+        self._slots = np.zeros(2 * rows, np.int64)
+        self._keys = np.zeros((rows, accounting.KEY_WORDS), np.int64)
+        self._shared = np.zeros((rows, segments.CONVERSATION_WORDS), np.int64)
+        self._directions = np.zeros((2 * rows, segments.DIRECTION_WORDS), np.int64)
+        self._active = np.zeros(2 * rows, np.int64)
+        where = program.where
+        self._words[program.A_SLOTS : program.A_CONVERSATIONS + 1] = (
+            where(self._slots), len(self._slots), where(self._keys), where(self._shared), where(self._directions), rows
+        )  # fmt: skip
+        self._words[program.A_ACTIVE] = where(self._active)
+
+    def _grow(self) -> None:
+        active = self._active
+        tables = (self._keys, self._shared, self._directions)
+        self._allocate(2 * len(self._keys))
+        self._active[: len(active)] = active
+        for old, new in zip(tables, (self._keys, self._shared, self._directions), strict=True):
+            new[: len(old)] = old
+        self._call["rehash"](program.where(self._words))
+
+    def _set_holes(self) -> None:
+        self._words[[program.A_HOLES, program.A_HOLE_WORDS]] = program.where(self._holes), len(self._holes)

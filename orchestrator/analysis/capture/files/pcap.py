@@ -1,0 +1,268 @@
+"""Reads the packets of pcap and pcapng files, compressed or not, piece by piece.
+
+Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng, both byte orders; gzip (RFC 1952), Zstandard (RFC 8878).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from orchestrator.analysis.capture.files import unpacking
+from orchestrator.analysis.capture.files.pieces import Ahead, Format, Piece, Stock
+from orchestrator.analysis.capture.files.unpacking import Source
+from orchestrator.analysis.capture.stages import framing, program
+from orchestrator.analysis.capture.stages.decoding import LINK_TYPES
+from orchestrator.core.errors import CaptureError
+
+ETHERNET = 1
+UNREADABLE = -1  # stands for a link type whose packets are counted and not looked into
+_FILE_HEADER_BYTES = 24
+PIECE_BYTES = 1 << 18
+_LARGEST_SNAP = 8 << 20
+_MOST_INTERFACES = 1 << 16
+
+_MAGIC: dict[bytes, tuple[bool, int]] = {  # -> big-endian, nanoseconds a unit of the fraction
+    b"\xa1\xb2\xc3\xd4": (True, 1000),
+    b"\xd4\xc3\xb2\xa1": (False, 1000),
+    b"\xa1\xb2\x3c\x4d": (True, 1),
+    b"\x4d\x3c\xb2\xa1": (False, 1),
+}
+_SECTION_MAGIC = b"\x0a\x0d\x0d\x0a"
+_SECTION_ORDERS = {b"\x1a\x2b\x3c\x4d": True, b"\x4d\x3c\x2b\x1a": False}
+_PACKET_BLOCKS = (2, 3, 6)
+_MOST_OFFSET_S = 1 << 31
+_OTHERS = {
+    b"\xa1\xb2\xcd\x34": ("is a pcap file of a patched libpcap", "convert it: editcap -F pcap IN OUT"),
+    b"\x34\xcd\xb2\xa1": ("is a pcap file of a patched libpcap", "convert it: editcap -F pcap IN OUT"),
+    b"snoo": ("is a snoop file", "convert it: editcap -F pcap IN OUT"),
+    b"\x04\x22\x4d\x18": ("is compressed with lz4", "unpack it: lz4 -d IN OUT"),
+    b"\xfd7zX": ("is compressed with xz", "unpack it: xz -dk FILE"),
+    b"BZh9": ("is compressed with bzip2", "unpack it: bzip2 -dk FILE"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEnd:
+    """How a file was read: its packets, and whether it ended on a record's edge.
+
+    "truncated": the last record is incomplete, as after a kill; all before it is counted. "corrupt": at byte `at` (of
+    the file unpacked) stands something that is no record, and nothing behind it was read. `problems`: sentences for
+    people about these and all else that was wrong.
+    """
+
+    packets: int
+    end: Literal["whole", "truncated", "corrupt"]
+    at: int
+    problems: tuple[str, ...]
+
+
+class CaptureFile:
+    """A capture file that is being read, by one thread or, where a `pool` is given, by its `threads` ahead of it."""
+
+    def __init__(
+        self,
+        path: Path,
+        source: Source,
+        *,
+        offset_ns: int = 0,
+        piece_bytes: int = PIECE_BYTES,
+        pool: Executor | None = None,
+        threads: int = 1,
+        stock: Stock | None = None,
+    ) -> None:
+        self.path = path
+        self.link_types: set[int] = set()
+        self._source = source
+        self._size = piece_bytes
+        self._stock = stock or Stock()
+        self._ahead = None
+        if pool is not None and source.size is not None:
+            self._ahead = Ahead(pool, source.read_at, size=piece_bytes, depth=2 * threads, stock=self._stock)
+        self._form = Format(ng=False, big=False, offset_ns=offset_ns)
+        self._at = 0  # of the file, how many bytes are done with
+        self._end: Literal["whole", "truncated", "corrupt"] = "whole"
+        self._unreadable: set[int] = set()
+        self._damaged = 0
+        self._before_ns = 0
+
+    def pieces(self) -> Iterator[Piece]:
+        """Pieces with packets to the end of the file, or to where it is damaged; to be given to the stock once done."""
+        head = self._peek(0, _FILE_HEADER_BYTES)
+        if head[:4] == _SECTION_MAGIC and len(head) >= 12:
+            self._form = replace(self._form, ng=True, interfaces=_no_interfaces(), most=framing.LONGEST_BLOCK)
+        else:
+            self._pcap(head)
+        wanted = self._size
+        try:
+            while self._end == "whole":
+                piece = self._piece(wanted)
+                why, still = piece.said(program.WHY), piece.end == self._at
+                left = piece.said(program.HELD) - piece.said(program.END)
+                last = not piece.whole and piece.said(program.END) < piece.said(program.LIMIT)
+                self._at = piece.end
+                self._damaged += piece.said(program.DAMAGED)
+                if piece.packets:
+                    self._before_ns = piece.said(program.CLOSING_NS)
+                    yield piece
+                else:
+                    self._stock.give(piece)
+                if why == framing.CORRUPT:
+                    self._end = "corrupt"
+                elif why == framing.BLOCK:
+                    self._block()
+                elif last:
+                    self._end = "truncated" if left else "whole"
+                    return
+                wanted = 2 * wanted if still and why == framing.MORE else self._size
+        finally:
+            if self._ahead is not None:
+                self._ahead.close()
+
+    def end(self, packets: int) -> FileEnd:
+        """How it ended, once its batches were taken; `packets`: how many there were."""
+        problems = []
+        if self._source.broken:
+            problems.append(f"{self.path.name} cannot be unpacked to its end ({self._source.broken})")
+        if self._end == "truncated":
+            problems.append(f"{self.path.name} ends inside a record; the {packets} packets before it count")
+        elif self._end == "corrupt":
+            problems.append(f"{self.path.name} is damaged at byte {self._at}; the {packets} packets before it count")
+        if self._damaged:
+            problems.append(f"{self.path.name}: {self._damaged} packet blocks contradict themselves and were left out")
+        problems += [
+            f"{self.path.name} holds packets of link type {link}, which are counted and not looked into"
+            for link in sorted(self._unreadable)
+        ]
+        return FileEnd(packets=packets, end=self._end, at=self._at, problems=tuple(problems))
+
+    def _piece(self, wanted: int) -> Piece:
+        """The piece that begins where reading is, of `wanted` bytes where nobody has looked at it ahead."""
+        size = self._source.size
+        if self._ahead is not None and size is not None and wanted == self._size:
+            ahead = self._ahead.piece(self._at, self._form, size)
+            if ahead is not None:
+                return ahead
+        # Up to the next cut, so that what was surveyed behind it fits.
+        limit = self._size - self._at % self._size if self._ahead is not None else wanted
+        piece = self._stock.take(
+            wanted if self._ahead is None else max(wanted, limit + min(self._form.most, self._size))
+        )
+        held = self._source.read_at(self._at, piece.view)
+        piece.survey(self._form, place=self._at, held=held, at=0, limit=limit, before_ns=self._before_ns)
+        return piece
+
+    def _link(self, link: int) -> int:
+        if link in LINK_TYPES:
+            self.link_types.add(link)
+            return link
+        self._unreadable.add(link)
+        return UNREADABLE
+
+    def _pcap(self, head: bytes) -> None:
+        """Learn from the head of a file of classic pcap."""
+        if self._source.broken and len(head) < _FILE_HEADER_BYTES:
+            raise CaptureError(f"{self.path} cannot be unpacked ({self._source.broken})")
+        big, nanos, snap, link = _header(head, self.path)
+        if link not in LINK_TYPES:
+            raise CaptureError(
+                f"{self.path} holds frames of link type {link}",
+                hint="those that can be read: " + ", ".join(f"{name} ({one})" for one, name in LINK_TYPES.items()),
+            )
+        self.link_types.add(link)
+        most = max(snap, framing.LONGEST_KEPT) if snap < _LARGEST_SNAP else framing.LONGEST_KEPT
+        self._at = _FILE_HEADER_BYTES
+        near_s = int.from_bytes(self._peek(0, 4), "big" if big else "little")
+        self._form = replace(self._form, big=big, nanos=nanos, most=most, link=link, near_s=near_s)
+
+    def _block(self) -> None:
+        """Learn from the section or interface that stands here, or step over a block that is too long for one."""
+        head = self._peek(0, 12).ljust(12, b"\0")
+        section = head[:4] == _SECTION_MAGIC
+        order = _SECTION_ORDERS.get(head[8:]) if section else self._form.big
+        if order is None:
+            self._end = "corrupt"
+            return
+        kind, length = struct.unpack(">II" if order else "<II", head[:8])
+        described = kind == framing.INTERFACE and not section
+        if length < (28 if section else 20 if described else 12) or length % 4:
+            self._end = "corrupt"
+            return
+        self._damaged += kind in _PACKET_BLOCKS and not section
+        body = self._peek(8, min(length, framing.LONGEST_BLOCK) - 12) if described else b""
+        if not self._peek(length - 1, 1):
+            self._end = "truncated"
+            return
+        self._at += length
+        if section:
+            self._form = replace(self._form, big=order, interfaces=_no_interfaces(), known=0, age=self._form.age + 1)
+        elif described:
+            self._describe(body)
+
+    def _peek(self, place: int, count: int) -> bytes:
+        """Bytes behind where reading is, fewer at the end of the file."""
+        into = memoryview(bytearray(count))
+        return bytes(into[: self._source.read_at(self._at + place, into)])
+
+    def _describe(self, body: bytes) -> None:
+        """Take down an interface from the body of its description (draft-ietf-opsawg-pcapng, section 4.2)."""
+        order = ">" if self._form.big else "<"
+        link, snap = struct.unpack_from(order + "HxxI", body.ljust(8, b"\0"))
+        power, binary, offset_s, at = 6, False, 0, 8
+        while at + 4 <= len(body):
+            code, size = struct.unpack_from(order + "HH", body, at)
+            value = body[at + 4 : at + 4 + size]
+            if code == 0:
+                break
+            if code == 9 and len(value) == 1:
+                power, binary = value[0] & 0x7F, value[0] & 0x80 != 0
+            elif code == 14 and len(value) == 8:
+                offset_s = struct.unpack(order + "q", value)[0]
+            at += 4 + (size + 3) // 4 * 4
+        rows, known = self._form.interfaces, self._form.known
+        if known == len(rows):
+            if known >= _MOST_INTERFACES:
+                return
+            rows = np.concatenate((rows, np.zeros_like(rows)))
+        rows[known] = (
+            self._link(link), snap, 10 ** max(0, 9 - power), 10 ** min(18, max(0, power - 9)),
+            min(power, 62) if binary else -1,
+            max(-_MOST_OFFSET_S, min(_MOST_OFFSET_S, offset_s)) * 1_000_000_000,
+        )  # fmt: skip
+        self._form = replace(self._form, interfaces=rows, known=known + 1, age=self._form.age + 1)
+
+
+def _no_interfaces() -> Any:
+    return np.zeros((16, framing.INTERFACE_WORDS), np.int64)
+
+
+@contextlib.contextmanager
+def opened(path: Path, **settings: Any) -> Iterator[CaptureFile]:
+    """Open a capture; `settings` as of CaptureFile.
+
+    CaptureError when it cannot be read; its pieces raise it when it is none, or of a link type that is not known.
+    """
+    try:
+        with path.open("rb", buffering=0) as raw, contextlib.ExitStack() as stack:
+            yield CaptureFile(path, stack.enter_context(unpacking.source(raw)), **settings)
+    except OSError as error:
+        raise CaptureError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _header(head: bytes, path: Path) -> tuple[bool, int, int, int]:
+    """Byte order, nanoseconds a unit, snap length and link type from a pcap file's head; CaptureError without one."""
+    kind = _MAGIC.get(head[:4])
+    if kind is None or len(head) < _FILE_HEADER_BYTES:
+        what, hint = "is no capture (pcap or pcapng)", "was it cut off before its first block was written?"
+        what, hint = ("is empty", hint) if not head else _OTHERS.get(head[:4], (what, hint))
+        raise CaptureError(f"{path} {what}", hint=hint)
+    big, nanos = kind
+    snap, link = struct.unpack((">" if big else "<") + "16xII", head)
+    return big, nanos, snap, link & 0xFFFF

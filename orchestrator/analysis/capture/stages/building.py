@@ -1,0 +1,53 @@
+"""Compiles the capture reader: `python -m orchestrator.analysis.capture.stages.building FILE`; see `compiled`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from orchestrator.analysis.capture.stages import compiled
+
+
+def build(path: Path) -> None:
+    """Write the machine code of everything in `program`: a line of JSON with symbols and places, then the objects."""
+    compiled.building = True
+    from numba import types as untyped_types
+    from numba.core import compiler as untyped_compiler
+    from numba.core.registry import cpu_target
+
+    from orchestrator.analysis.capture.stages import program
+
+    # Numba has no public way to machine code that can be kept without it.
+    compiler: Any = untyped_compiler
+    types: Any = untyped_types
+    flags = compiler.Flags()
+    flags.error_model = compiled.OPTIONS["error_model"]
+    flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    context = cpu_target.target_context
+    words, code = {}, b""
+    for name in program.CALLABLE:
+        made = compiler.compile_extra(
+            cpu_target.typing_context, context, getattr(program, name), (types.CPointer(types.int64),), types.int64,
+            flags, {},
+        )  # fmt: skip
+        one = _object(made.library)
+        words[name] = (made.fndesc.llvm_func_name, len(code), len(code) + len(one))
+        code += one
+    # Under another name first: somebody may be reading, and whoever compiles may be killed.
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".reader-", delete=False) as file:
+        file.write(json.dumps(words).encode() + b"\n" + code)
+    Path(file.name).chmod(0o644)
+    Path(file.name).replace(path)
+
+
+def _object(library: Any) -> bytes:
+    machine: Any = library.codegen._tm  # noqa: SLF001
+    found: bytes = machine.emit_object(library._final_module)  # noqa: SLF001
+    return found
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]))

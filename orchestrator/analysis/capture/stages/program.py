@@ -1,0 +1,201 @@
+"""What of the compiled part of the capture reader can be called: each takes the address of its words.
+
+The words hold numbers, addresses of arrays and how long these are, in and out.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from orchestrator.analysis.capture.stages import accounting, decoding, framing, laying, queuepairs, segments, sightings
+from orchestrator.analysis.capture.stages.compiled import stage
+from orchestrator.analysis.capture.stages.loads import address, octets, table, words
+
+CALLABLE = ("survey", "account", "close_bins", "rehash", "account_pairs", "rehash_pairs", "sight", "lay", "count_bins")
+
+# Of a piece of a file. In: its bytes (DATA, HELD), where its first record begins (AT, -1: to be found) and where the
+# records begin that are no more its own (LIMIT), its format (NG: pcapng), the instant of the packet before; room for
+# packets. Out: why and where its walk ended, its packets, and what they add up to. Instants are nanoseconds.
+(
+    DATA, HELD, AT, LIMIT, NG, BIG, NANOS, MOST, LINK, OFFSET_NS, INTERFACES, INTERFACE_ROWS, KNOWN, NEAR_S,
+    BEFORE_NS, FRAMES, ROWS, HEADERS, MARKS,
+    WHY, BEGIN, END, FOUND, SKIPPED, DAMAGED, UNDECODED, FRAGMENTS, ROCE,
+    WIRE, KEPT, SNAPPED, BACKWARDS, OPENING_NS, CLOSING_NS, LEAST_NS, MOST_NS,
+) = range(36)  # fmt: skip
+PIECE_WORDS = 36
+
+# Of accounting. PLACE: of the first packet to look at, and of the one that it ended before.
+(
+    A_MARKS, A_HEADERS, A_ROWS, A_PLACE, A_FOUND, A_BASE, A_SHARD, A_SHARDS, A_BIN_NS, A_SEGMENT, A_MOST, A_SLOTS,
+    A_SLOT_COUNT, A_KEYS, A_SHARED, A_DIRECTIONS, A_CONVERSATIONS, A_HOLES, A_HOLE_WORDS, A_ACTIVE, A_STATE, A_OUT,
+    A_OUT_ROWS,
+) = range(23)  # fmt: skip
+ACCOUNT_WORDS = 23
+
+# Of queue pairs.
+(
+    Q_DATA, Q_HELD, Q_FRAMES, Q_HEADERS, Q_ROWS, Q_PLACE, Q_FOUND, Q_SLOTS, Q_KEYS, Q_STATS, Q_OPCODES, Q_SIZES,
+    Q_CAPACITY, Q_PAIRS, Q_COUNTS, Q_KEY,
+) = range(16)  # fmt: skip
+PAIR_WORDS = 16
+
+# Of sightings.
+S_FRAMES, S_HEADERS, S_ROWS, S_PLACE, S_FOUND, S_MASK, S_OUT, S_OUT_ROWS, S_USED = range(9)
+SIGHT_WORDS = 9
+
+# Of laying out bins; sources are rows as of `laying`.
+L_SOURCES, L_SOURCE_COUNT, L_CHOSEN, L_FLOWS, L_OTHERS, L_WIDTH_NS, L_OUT, L_CAPACITY, L_STATE, L_COUNTS = range(10)
+LAY_WORDS = 10
+
+
+def survey(pointer: Any) -> int:
+    """Find and decode the packets of a piece of a file."""
+    p = words(address(pointer), PIECE_WORDS)
+    data, frames = octets(p[DATA], p[HELD]), table(p[FRAMES], p[ROWS], framing.FRAME_WORDS)
+    at, big = p[AT], p[BIG] != 0
+    for word in range(WHY, PIECE_WORDS):
+        p[word] = 0
+    if at < 0 and p[NG]:
+        at = framing.pcapng_resumed(data, p[HELD], big)
+    elif at < 0:
+        at = framing.pcap_resumed(data, p[HELD], big, p[NANOS], p[MOST], p[NEAR_S])
+    p[BEGIN] = at
+    if at < 0:
+        return 0
+    if p[NG]:
+        interfaces = table(p[INTERFACES], p[INTERFACE_ROWS], framing.INTERFACE_WORDS)
+        why, at, found = framing.pcapng_packets(
+            data, at, p[HELD], p[LIMIT], big, interfaces, p[KNOWN], p[OFFSET_NS], p[BEFORE_NS], frames,
+            p[SKIPPED : DAMAGED + 1],
+        )  # fmt: skip
+    else:
+        why, at, found = framing.pcap_packets(
+            data, at, p[HELD], p[LIMIT], big, p[NANOS], p[MOST], p[LINK], p[OFFSET_NS], frames
+        )
+    p[WHY], p[END], p[FOUND] = why, at, found
+    if found == 0:
+        return 0
+    headers = table(p[HEADERS], p[ROWS], decoding.HEADER_WORDS)
+    decoding.decode(data, frames, found, headers, p[UNDECODED : ROCE + 1])
+    decoding.identify(frames, headers, found, table(p[MARKS], p[ROWS], decoding.MARK_WORDS))
+    _add_up(frames, found, p)
+    return found
+
+
+@stage
+def _add_up(frames: Any, found: int, p: Any) -> None:
+    wire, kept, snapped, backwards = 0, 0, 0, 0
+    least = most = last = frames[0, framing.STAMP]
+    for number in range(found):
+        stamp, size = frames[number, framing.STAMP], frames[number, framing.END] - frames[number, framing.BEGIN]
+        wire += frames[number, framing.WIRE]
+        kept += size
+        snapped += size < frames[number, framing.WIRE]
+        backwards += stamp < last
+        least, most, last = min(least, stamp), max(most, stamp), stamp
+    p[WIRE], p[KEPT], p[SNAPPED], p[BACKWARDS] = wire, kept, snapped, backwards
+    p[OPENING_NS], p[CLOSING_NS], p[LEAST_NS], p[MOST_NS] = frames[0, framing.STAMP], last, least, most
+
+
+def account(pointer: Any) -> int:
+    """Account for the packets of a piece of one shard of the conversations; gives why it ended."""
+    p = words(address(pointer), ACCOUNT_WORDS)
+    rows = p[A_CONVERSATIONS]
+    why, place = accounting.account(
+        table(p[A_MARKS], p[A_ROWS], decoding.MARK_WORDS), table(p[A_HEADERS], p[A_ROWS], decoding.HEADER_WORDS),
+        p[A_PLACE], p[A_FOUND], p[A_BASE], p[A_SHARD], p[A_SHARDS], p[A_BIN_NS], p[A_SEGMENT], p[A_MOST],
+        words(p[A_SLOTS], p[A_SLOT_COUNT]), table(p[A_KEYS], rows, accounting.KEY_WORDS),
+        table(p[A_SHARED], rows, segments.CONVERSATION_WORDS),
+        table(p[A_DIRECTIONS], 2 * rows, segments.DIRECTION_WORDS), words(p[A_HOLES], p[A_HOLE_WORDS]),
+        words(p[A_ACTIVE], 2 * rows), words(p[A_STATE], accounting.STATE_WORDS),
+        table(p[A_OUT], p[A_OUT_ROWS], accounting.BIN_WORDS),
+    )  # fmt: skip
+    p[A_PLACE] = place
+    return why
+
+
+def close_bins(pointer: Any) -> int:
+    """Hand out what bins are open, as far as there is room; gives how many stay open."""
+    p = words(address(pointer), ACCOUNT_WORDS)
+    rows, state = p[A_CONVERSATIONS], words(p[A_STATE], accounting.STATE_WORDS)
+    accounting.hand_out_bins(
+        table(p[A_DIRECTIONS], 2 * rows, segments.DIRECTION_WORDS), words(p[A_ACTIVE], 2 * rows), state,
+        state[accounting.BIN_BEGIN] // p[A_BIN_NS], table(p[A_OUT], p[A_OUT_ROWS], accounting.BIN_WORDS),
+    )  # fmt: skip
+    return state[accounting.ACTIVE]
+
+
+def rehash(pointer: Any) -> int:
+    """Fill empty slots from the conversations that are known."""
+    p = words(address(pointer), ACCOUNT_WORDS)
+    state = words(p[A_STATE], accounting.STATE_WORDS)
+    keys = table(p[A_KEYS], p[A_CONVERSATIONS], accounting.KEY_WORDS)
+    accounting.rehash(words(p[A_SLOTS], p[A_SLOT_COUNT]), keys, state[accounting.CONVERSATIONS])
+    return 0
+
+
+def account_pairs(pointer: Any) -> int:
+    """Account for the RoCEv2 packets of a piece."""
+    p = words(address(pointer), PAIR_WORDS)
+    rows = p[Q_CAPACITY]
+    place, pairs = queuepairs.account(
+        octets(p[Q_DATA], p[Q_HELD]), table(p[Q_FRAMES], p[Q_ROWS], framing.FRAME_WORDS),
+        table(p[Q_HEADERS], p[Q_ROWS], decoding.HEADER_WORDS), p[Q_PLACE], p[Q_FOUND], words(p[Q_SLOTS], 2 * rows),
+        table(p[Q_KEYS], rows, queuepairs.KEY_WORDS), table(p[Q_STATS], rows, queuepairs.STAT_WORDS),
+        table(p[Q_OPCODES], rows, queuepairs.OPCODES), table(p[Q_SIZES], rows, queuepairs.SIZE_BINS), p[Q_PAIRS],
+        words(p[Q_COUNTS], 2), words(p[Q_KEY], queuepairs.KEY_WORDS),
+    )  # fmt: skip
+    p[Q_PLACE], p[Q_PAIRS] = place, pairs
+    return 0
+
+
+def rehash_pairs(pointer: Any) -> int:
+    """Fill empty slots from the queue pairs that are known."""
+    p = words(address(pointer), PAIR_WORDS)
+    keys = table(p[Q_KEYS], p[Q_CAPACITY], queuepairs.KEY_WORDS)
+    queuepairs.rehash(words(p[Q_SLOTS], 2 * p[Q_CAPACITY]), keys, p[Q_PAIRS])
+    return 0
+
+
+def sight(pointer: Any) -> int:
+    """Note when single packets of a piece were seen; gives how many are noted."""
+    p = words(address(pointer), SIGHT_WORDS)
+    place, used = sightings.sight(
+        table(p[S_FRAMES], p[S_ROWS], framing.FRAME_WORDS), table(p[S_HEADERS], p[S_ROWS], decoding.HEADER_WORDS),
+        p[S_PLACE], p[S_FOUND], p[S_MASK], table(p[S_OUT], p[S_OUT_ROWS], sightings.WORDS), p[S_USED],
+    )  # fmt: skip
+    p[S_PLACE], p[S_USED] = place, used
+    return used
+
+
+def lay(pointer: Any) -> int:
+    """Merge rows of bins into columns; gives the source that is to be filled again, -1 at the end."""
+    p = words(address(pointer), LAY_WORDS)
+    return laying.lay(
+        table(p[L_SOURCES], p[L_SOURCE_COUNT], laying.SOURCE_WORDS), words(p[L_CHOSEN], p[L_FLOWS]), p[L_OTHERS],
+        p[L_WIDTH_NS], table(p[L_OUT], laying.COLUMNS, p[L_CAPACITY]), words(p[L_STATE], laying.STATE_WORDS),
+    )  # fmt: skip
+
+
+def count_bins(pointer: Any) -> int:
+    """Count rows of bins by flow."""
+    p = words(address(pointer), LAY_WORDS)
+    sources = table(p[L_SOURCES], p[L_SOURCE_COUNT], laying.SOURCE_WORDS)
+    for number in range(p[L_SOURCE_COUNT]):
+        laying.count(sources[number], words(p[L_COUNTS], p[L_FLOWS]))
+    return 0
+
+
+def where(array: Any) -> int:
+    """The address of an array's memory."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+def layout(size: int) -> Any:
+    """Words for a call."""
+    return np.zeros(size, np.int64)

@@ -1,0 +1,132 @@
+"""Processes that read captures of many flows and many packets, beside nfpcapd and capinfos in the same minutes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.bench import packets
+from tests.bench.commands import ROOT, CommandError
+from tests.bench.figure import Figure, Settings
+
+OURS, NFPCAPD, CAPINFOS = "orch capture", "nfpcapd", "capinfos -c"
+FLOWS = (50, 10_000, 200_000)
+_SMALL = 1_000  # packets of a capture that takes no time to read
+
+
+def measure(settings: Settings) -> Iterator[Figure]:
+    """Seconds and peak memory over flows; what twenty million packets take beyond five, with one thread and with two.
+
+    Files are in the page cache; programs take turns. nfpcapd writes its own files of flows, without bins of time.
+    """
+    count, turns = settings.times(5_000_000, 200_000), settings.times(5, 2)
+    for flows in FLOWS:
+        path = packets.write(settings.scratch / f"{flows}-flows.pcap", count, flows=flows)
+        yield from _over_flows(path, f"{count / 1e6:g} million packets, {flows:,} flows", turns)
+        path.unlink()
+    yield from _over_packets(settings, count, turns)
+    small = packets.write(settings.scratch / "small.pcap", _SMALL, flows=50)
+    yield Figure(
+        what=f"{OURS} of {_SMALL:,} packets", unit="s", values=tuple(_taken(_ours(small))[0] for _ in range(2 * turns)),
+        against="goal", reference=(0.4,),
+    )  # fmt: skip
+
+
+def _over_flows(path: Path, what: str, turns: int) -> Iterator[Figure]:
+    seconds: dict[str, list[float]] = {}
+    peaks: dict[str, list[float]] = {}
+    for _ in range(turns):
+        for name, argv in {OURS: _ours(path), f"{OURS} --parquet": _tables(path), **_peers(path)}.items():
+            took, peak = _taken(argv)
+            seconds.setdefault(name, []).append(took)
+            peaks.setdefault(name, []).append(peak / 1e6)
+    for name in (OURS, f"{OURS} --parquet"):
+        for peer in _peers(path):
+            yield Figure(
+                what=f"{name}, {what}", unit="s", values=tuple(seconds[name]), against=peer,
+                reference=tuple(seconds[peer]),
+            )  # fmt: skip
+        yield Figure(
+            what=f"{name}, {what}: memory", unit="MB", values=tuple(peaks[name]), against="goal", reference=(400.0,)
+        )
+    if NFPCAPD in peaks:
+        yield Figure(what=f"{NFPCAPD}, {what}: memory", unit="MB", values=tuple(peaks[NFPCAPD]))
+
+
+def _over_packets(settings: Settings, count: int, turns: int) -> Iterator[Figure]:
+    """Millions of packets a second, of what is read beyond the first `count`; of one file and of four."""
+    parts = [
+        packets.write(settings.scratch / f"set.pcap{number}", count, flows=50, first=number * count)
+        for number in range(4)
+    ]
+    whole = packets.write(settings.scratch / "whole.pcap", 4 * count, flows=50)
+    ways: dict[str, tuple[list[str], list[str]]] = {
+        "one file, one thread": (_ours(parts[0], "1"), _ours(whole, "1")),
+        "one file, two threads": (_ours(parts[0], "2"), _ours(whole, "2")),
+        "a rotated set, one thread": (_ours(parts[0], "1"), _ours(*parts, workers="1")),
+        "a rotated set, two threads": (_ours(parts[0], "2"), _ours(*parts, workers="2")),
+    }
+    ways |= {name: (argv, _peers(whole)[name]) for name, argv in _peers(parts[0]).items()}
+    rates: dict[str, list[float]] = {}
+    for _ in range(turns):
+        for name, (few, many) in ways.items():
+            beyond = _taken(many)[0] - _taken(few)[0]
+            rates.setdefault(name, []).append(3 * count / max(beyond, 1e-3) / 1e6)
+    for file in (*parts, whole):
+        file.unlink()
+    for kind in ("one file", "a rotated set"):
+        both, one = f"{kind}, two threads", f"{kind}, one thread"
+        yield Figure(
+            what=f"slope over packets: {both}", unit="Mpackets/s", values=tuple(rates[both]), against=one,
+            reference=tuple(rates[one]),
+        )  # fmt: skip
+    for peer in _peers(whole):
+        yield Figure(
+            what="slope over packets: one file, one thread", unit="Mpackets/s",
+            values=tuple(rates["one file, one thread"]), against=peer, reference=tuple(rates[peer]),
+        )  # fmt: skip
+
+
+def _ours(*paths: Path | str, workers: str | None = None) -> list[str]:
+    files = [f"all={path}" for path in paths if isinstance(path, Path)]
+    threads = workers or next((path for path in paths if isinstance(path, str)), None)
+    return [
+        sys.executable,
+        "-m",
+        "orchestrator.cli.main",
+        "capture",
+        *files,
+        *(["--workers", threads] if threads else []),
+    ]
+
+
+def _tables(path: Path) -> list[str]:
+    return [*_ours(path), "--parquet", str(path.with_suffix(".tables"))]
+
+
+def _peers(path: Path) -> dict[str, list[str]]:
+    """What of these programs is installed."""
+    flows = path.with_suffix(".nfcapd")
+    flows.mkdir(exist_ok=True)
+    known = {
+        NFPCAPD: ["nfpcapd", "-r", str(path), "-l", str(flows)],
+        CAPINFOS: ["capinfos", "-c", str(path)],
+    }
+    return {name: argv for name, argv in known.items() if shutil.which(argv[0])}
+
+
+def _taken(argv: Sequence[str]) -> tuple[float, int]:
+    """Seconds and peak memory (bytes) of a whole process."""
+    began = time.perf_counter()
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise CommandError(f"{' '.join(argv)}: status {process.returncode}")
+    return seconds, usage.ru_maxrss * 1024
