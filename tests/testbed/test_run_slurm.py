@@ -119,6 +119,29 @@ def test_nothing_is_left_where_a_run_is_cut_off(slurm, nothing_left, how):
         assert re.search(r"srun|its agent is gone|interrupted", err), err
 
 
+def test_what_a_cancelled_run_left_is_fetched_in_the_next_allocation(slurm, nothing_left):
+    path, results = slurm.write("later", measure={"warmup": 1, "at_most": "10min"}), slurm.folder / "later"
+    running = slurm.start(*slurm.allocated("run", path, "--results", results, "--no-report"))
+    wait_for(ended_or(running, told_of(results, event="phase", name="window")), PATIENCE_S, "the window")
+    _end(slurm, "scancel")
+    running.communicate(timeout=PATIENCE_S)
+    (left,) = results.glob("*/*.partial")
+    work = slurm.folder / "work-later"
+    assert list(work.iterdir())
+    status, said = slurm.done(*slurm.allocated("recover", left.name.removesuffix(".partial"), "--results", results))
+    assert status == 0, said
+    manifest, folder = manifest_of(results)
+    assert manifest["outcome"] == "lost"
+    assert (folder / "hosts/h1/training-rank0/stdout").read_text()
+    assert not work.exists()
+
+
+def test_the_doctor_looks_at_the_hosts_of_an_allocation(slurm, nothing_left):
+    status, said = slurm.done(*slurm.allocated("doctor", slurm.write("doctor")))
+    assert status == 0, said
+    assert re.search(r"^h4: ok, \d+ things looked for", said, re.MULTILINE)
+
+
 BOUND = """
 import os, time
 names = ("SLURM_PROCID", "CUDA_VISIBLE_DEVICES")
