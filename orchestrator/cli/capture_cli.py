@@ -111,7 +111,7 @@ def _nanoseconds(text: str, option: str) -> int:
 def _bytes(text: str, option: str) -> int:
     from pydantic import TypeAdapter, ValidationError
 
-    from orchestrator.core.units import Size
+    from orchestrator.core.fields import Size
 
     try:
         return round(TypeAdapter(Size).validate_python(text))
