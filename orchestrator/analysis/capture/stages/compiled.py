@@ -1,7 +1,7 @@
 """The compiled part of the capture reader: made by Numba once, into a file, and loaded without Numba ever after.
 
 `import numba` alone takes longer than most captures. So functions marked `stage` are plain Python here; only the
-process that `building` is compiles them, with those of `program` as what can be called, and keeps the machine code as
+process that `compiling` is compiles them, with those of `program` as what can be called, and keeps the machine code as
 a file beside this package's bytecode (or in the user's cache, where that folder is not to be written). The file's name
 holds a hash of every source that went into it and of the processor, so that none is ever out of date.
 """
@@ -93,7 +93,7 @@ def _file(processor: str) -> Path:
         if (folder / name).is_file():
             return folder / name
     folder = _writable(folders)
-    argv = [sys.executable, "-m", "orchestrator.analysis.capture.stages.building", str(folder / name)]
+    argv = [sys.executable, "-m", "orchestrator.analysis.capture.stages.compiling", str(folder / name)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=here.parents[3])
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]

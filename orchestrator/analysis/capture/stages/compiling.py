@@ -1,4 +1,4 @@
-"""Compiles the capture reader: `python -m orchestrator.analysis.capture.stages.building FILE`; see `compiled`."""
+"""Compiles the capture reader: `python -m orchestrator.analysis.capture.stages.compiling FILE`; see `compiled`."""
 
 from __future__ import annotations
 
