@@ -100,7 +100,7 @@ class Sink:
         """Take what waits; when files run out, leave it there until one is closed."""
         for _ in range(64):
             try:
-                connection, (host, _port) = self.listener.accept()
+                connection, (host, *_) = self.listener.accept()
             except BlockingIOError:
                 return
             except ConnectionAbortedError:
