@@ -75,7 +75,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "unknown key below": (
         changed("200mbit", "200mbit, strems: 4"),
         "7:46",
-        "traffic.0.iperf.strems: unknown key; did you mean streams?; accepted: from, to, load, streams, most_str",
+        "traffic.0.iperf.strems: unknown key; did you mean streams?; accepted: from, to, load, rail, streams, most_",
     ),
     "on is text": (GOOD + "on: 3\n", "11:1", "on: unknown key"),
     "unknown traffic": (changed("iperf:", "iperff:"), "7:5", "traffic.0.iperff: unknown key; did you mean iperf?"),

@@ -212,4 +212,4 @@ def test_the_rescaled_axis_begins_at_one():
 def test_the_capacity_of_a_real_link_is_in_the_unit_of_loads(kind, mtu, carried):
     links = [{"host": f"h{place}", "device": "eth0", "rate": rate} for place, rate in enumerate((25e9, 100e9))]
     manifest = manifests.made(topology={"kind": kind, "mtu": mtu, "nodes": [], "links": links})
-    assert curves._capacity(manifest) == pytest.approx(carried, rel=1e-4)
+    assert curves.capacity_bps(manifest) == pytest.approx(carried, rel=1e-4)

@@ -35,6 +35,7 @@ def test_what_was_sealed_is_read_and_written_again_as_it_was(path):
     for node in recorded["topology"]["nodes"]:
         rail = {key: node.pop(key) for key in ("address", "prefix", "device") if key in node}
         node["rails"] = [rail] if rail.get("address") or rail.get("device") else []
+        node["slots"] = 1
     assert same({**recorded, "format": FORMAT}, json.loads(manifest.text(manifest.load(path))))
 
 
