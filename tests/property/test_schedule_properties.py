@@ -29,7 +29,7 @@ def tables(draw):
 
 
 def wire(flows):
-    return sum(flow_schedule.wire_bytes(size, MTU) for _, size, _ in flows)
+    return sum(flow_schedule.Framing(MTU).wire_bytes(size) for _, size, _ in flows)
 
 
 @given(tables())
@@ -39,8 +39,10 @@ def test_the_mean_is_that_of_what_is_drawn(distribution):
     drawn = [sizes.at((i + 0.5) / steps) for i in range(steps)]
     widest = max(high - low for low, high in itertools.pairwise([0.0, *sizes.bytes]))
     assert sum(drawn) / steps == pytest.approx(sizes.mean(), rel=0.01, abs=1 + widest * len(sizes.bytes) / steps)
-    on_wire = sum(flow_schedule.wire_bytes(size, MTU) for size in drawn) / steps
-    assert on_wire == pytest.approx(sizes.mean_wire(MTU), rel=0.01, abs=2 + 1.1 * widest * len(sizes.bytes) / steps)
+    on_wire = sum(flow_schedule.Framing(MTU).wire_bytes(size) for size in drawn) / steps
+    assert on_wire == pytest.approx(
+        sizes.mean_wire(flow_schedule.Framing(MTU)), rel=0.01, abs=2 + 1.1 * widest * len(sizes.bytes) / steps
+    )
 
 
 @given(tables(), st.floats(0, 1, exclude_max=True), st.floats(0, 1, exclude_max=True))

@@ -128,5 +128,5 @@ def test_without_its_environment_nothing_is_started(tmp_path):
     path = write(tmp_path, experiment(workload, iterations=12))
     status, out, err = orch("run", path, "--results", tmp_path / "results", "--json", "--no-report")
     assert status == 1
-    assert "prepare-frameworks tensorflow" in err
+    assert "orch prepare --only tensorflow" in err
     assert (out, (tmp_path / "results").exists()) == ("", False)

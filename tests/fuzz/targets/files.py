@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from orchestrator.core.errors import ConfigError
+from orchestrator.core.errors import ConfigError, TestbedError
 from orchestrator.experiment import config, documents, fitting, includes, plan, studyfile, sweepfile
 from orchestrator.experiment.documents import Document
 from orchestrator.testbed import inventory
@@ -176,7 +176,13 @@ def _experiments() -> tuple[bytes, ...]:
 
 
 TARGETS = (
-    Target(name="experiment", make=lambda source: _made(source, _experiments()), read=_experiment, ours=(), share=40),
+    Target(
+        name="experiment",
+        make=lambda source: _made(source, _experiments()),
+        read=_experiment,
+        ours=(TestbedError,),
+        share=40,
+    ),
     Target(name="files", make=lambda source: _made(source, VARIED), read=_files, ours=(), share=20),
     Target(name="sweep", make=lambda source: _made(source, (SWEEP,)), read=_sweep, ours=(), share=10, seconds=60),
     Target(name="study", make=lambda source: _made(source, STUDY), read=_study, ours=(), share=10),

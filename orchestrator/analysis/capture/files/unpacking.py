@@ -114,12 +114,17 @@ class _Plain:
 
 
 class _Unpacked:
-    """What a compressed file holds, unpacked as it is read; EOFError where it is cut off or damaged."""
+    """What a compressed file holds, unpacked as it is read; EOFError where it is cut off or damaged.
+
+    How much comes of a damaged file depends on how much is unpacked at once: that is a slice, however much is wanted.
+    """
 
     def __init__(self, packed: _Plain, kind: str) -> None:
         import pyarrow as pa
 
         self._stream = pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), kind)
+        self._slice = memoryview(bytearray(_SLICE_BYTES))
+        self._ready = self._slice[:0]
 
     def __enter__(self) -> _Unpacked:
         return self
@@ -128,7 +133,12 @@ class _Unpacked:
         self._stream.close()
 
     def readinto(self, into: memoryview) -> int:
-        try:
-            return int(self._stream.readinto(into[:_SLICE_BYTES]))
-        except OSError as error:
-            raise EOFError(str(error)) from error
+        if not self._ready:
+            try:
+                self._ready = self._slice[: self._stream.readinto(self._slice)]
+            except OSError as error:
+                raise EOFError(str(error)) from error
+        count = min(len(into), len(self._ready))
+        into[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
