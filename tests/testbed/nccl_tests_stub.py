@@ -48,7 +48,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.g != 1 or asked.a != 1 or asked.N != 0:
         sys.exit("this stub knows one GPU a rank, the mean over ranks, and no end")
-    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"]
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"].lstrip("=")  # NCCL takes the exact name so
     mpi = MPI.COMM_WORLD
     store = dist.FileStore(str(Path(sys.argv[0]).with_name(f"store-{os.environ['ORCH_RUN']}")), mpi.size)
     dist.init_process_group("gloo", store=store, rank=mpi.rank, world_size=mpi.size)
