@@ -11,6 +11,7 @@ from orch_runs import SMALL, last_json, nothing_is_left, orch, write
 pytestmark = [
     pytest.mark.testbed,
     pytest.mark.alone,
+    pytest.mark.variants,
     pytest.mark.skipif(os.geteuid() != 0, reason="networks between containers are root's to make"),
 ]
 

@@ -24,6 +24,7 @@ def sweep_file(folder, **more):
     return write(folder, {"axes": {"traffic.0.iperf.load": LOADS}, **data}, "sweep.yaml")
 
 
+@pytest.mark.variants
 def test_a_sweep_that_is_killed_and_interrupted_ends_with_the_same_points(tmp_path):
     file, results = sweep_file(tmp_path), tmp_path / "results"
     moments = random.Random()  # noqa: S311

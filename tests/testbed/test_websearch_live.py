@@ -4,7 +4,7 @@ import duckdb
 import pytest
 from orch_runs import measured, nothing_is_left, small, write
 
-pytestmark = [pytest.mark.testbed, pytest.mark.alone]
+pytestmark = [pytest.mark.testbed, pytest.mark.alone, pytest.mark.variants]
 
 BURST = {"width": "1ms", "period": "10ms", "height": 3}
 
