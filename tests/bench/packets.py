@@ -12,7 +12,7 @@ from orchestrator.analysis.capture.files import pcap
 SNAP = 96
 PAYLOAD = 1448
 _AT_ONCE = 1 << 18  # packets in memory
-_RECORD = np.dtype(
+RECORD = np.dtype(
     [("s", "<u4"), ("ns", "<u4"), ("kept", "<u4"), ("wire", "<u4"), ("dst", "V6"), ("src", "V6"), ("type", ">u2"),
      ("ver", "u1"), ("tos", "u1"), ("length", ">u2"), ("id", ">u2"), ("frag", ">u2"), ("ttl", "u1"), ("proto", "u1"),
      ("sum", ">u2"), ("from", ">u4"), ("to", ">u4"), ("sport", ">u2"), ("dport", ">u2"), ("seq", ">u4"), ("ack", ">u4"),
@@ -34,12 +34,12 @@ def write(path: Path, packets: int, *, flows: int, in_a_row: int = 1, first: int
 
 
 def _records(number: np.ndarray, rng: np.random.Generator, flows: int, in_a_row: int, mean_ns: int) -> np.ndarray:
-    rows = np.zeros(len(number), _RECORD)
+    rows = np.zeros(len(number), RECORD)
     instants = 1_700_000_000 * 10**9 + number * mean_ns + rng.integers(0, mean_ns, len(number))
     turn, place = np.divmod(number // in_a_row, flows)
     flow, segment = place, turn * in_a_row + number % in_a_row
     rows["s"], rows["ns"] = instants // 10**9, instants % 10**9
-    rows["kept"], rows["wire"] = _RECORD.itemsize - 16, 66 + PAYLOAD
+    rows["kept"], rows["wire"] = RECORD.itemsize - 16, 66 + PAYLOAD
     rows["dst"], rows["src"] = bytes([2, 0, 0, 0, 0, 2]), bytes([2, 0, 0, 0, 0, 1])
     rows["type"], rows["ver"], rows["length"], rows["ttl"], rows["proto"] = 0x0800, 0x45, 52 + PAYLOAD, 64, 6
     rows["from"], rows["to"] = 0xC6120001, 0xC6130001 + flow // _HOSTS

@@ -14,30 +14,24 @@ from orchestrator.analysis.capture import captures, capturesets, flowtable
 from orchestrator.analysis.capture.files import pcap
 from tests.bench.commands import call
 from tests.bench.figure import Figure, Settings
+from tests.bench.packets import RECORD
 
 SNAP = 96
 PAYLOAD = 1448
 FLOWS = 24
 ONE, BOTH = "one capture point", "two capture points at once"
-_RECORD = np.dtype(
-    [("s", "<u4"), ("ns", "<u4"), ("kept", "<u4"), ("wire", "<u4"), ("dst", "V6"), ("src", "V6"), ("type", ">u2"),
-     ("ver", "u1"), ("tos", "u1"), ("length", ">u2"), ("id", ">u2"), ("frag", ">u2"), ("ttl", "u1"), ("proto", "u1"),
-     ("sum", ">u2"), ("from", ">u4"), ("to", ">u4"), ("sport", ">u2"), ("dport", ">u2"), ("seq", ">u4"), ("ack", ">u4"),
-     ("offset", "u1"), ("flags", "u1"), ("window", ">u2"), ("tcpsum", ">u2"), ("urgent", ">u2"), ("options", "V12"),
-     ("data", "V30")]
-)  # fmt: skip
 
 
 def generate(path: Path, packets: int, *, seed: int = 1) -> None:
     """A nanosecond pcap as `tcpdump -s 96` writes it: 24 TCP flows of full segments, each 7th an acknowledgement."""
     rng = np.random.default_rng(seed)
-    rows = np.zeros(packets, _RECORD)
+    rows = np.zeros(packets, RECORD)
     instants = 1_700_000_000 * 10**9 + np.cumsum(rng.exponential(50_000, packets).astype(np.int64))
     flow = rng.integers(0, FLOWS, packets)
     data = np.where(np.arange(packets) % 7, PAYLOAD, 0)
     back = data == 0
     rows["s"], rows["ns"] = instants // 10**9, instants % 10**9
-    rows["kept"], rows["wire"] = _RECORD.itemsize - 16, 66 + data
+    rows["kept"], rows["wire"] = RECORD.itemsize - 16, 66 + data
     rows["dst"], rows["src"] = bytes([2, 0, 0, 0, 0, 2]), bytes([2, 0, 0, 0, 0, 1])
     rows["type"], rows["ver"], rows["length"], rows["ttl"], rows["proto"] = 0x0800, 0x45, 52 + data, 64, 6
     here, there = 0xC6120001, 0xC6120002 + flow % 4
@@ -52,10 +46,10 @@ def generate(path: Path, packets: int, *, seed: int = 1) -> None:
     # An acknowledgement is shorter than what is kept of a segment: a record has the size of its own frame.
     head = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP, pcap.ETHERNET)
     raw = rows.view(np.uint8).reshape(packets, -1).copy()
-    short = _RECORD.itemsize - 30
+    short = RECORD.itemsize - 30
     raw[back, 8:12] = np.frombuffer(struct.pack("<I", short - 16), np.uint8)
     kept = np.ones(raw.shape, bool)
-    kept[np.ix_(np.flatnonzero(back), np.arange(short, _RECORD.itemsize))] = False
+    kept[np.ix_(np.flatnonzero(back), np.arange(short, RECORD.itemsize))] = False
     with path.open("wb") as file:
         file.write(head)
         raw[kept].tofile(file)
