@@ -10,6 +10,9 @@ PYTEST ?= $(BIN)/python -m pytest
 # `make test FRAMEWORKS=` leaves out the environments of Horovod and TensorFlow; their tests are skipped then.
 FRAMEWORKS ?= frameworks
 
+# Tests start thousands of processes of Python: their byte code is kept, whatever the shell says of it.
+test unit testbed-test test-variants: export PYTHONDONTWRITEBYTECODE =
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup setup-tests frameworks quickstart test unit testbed-test test-variants check docs bench clean

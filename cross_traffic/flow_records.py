@@ -12,6 +12,7 @@ import numpy as np
 
 from cross_traffic import schedule
 from cross_traffic.agents import flow_schedule, flow_sender
+from cross_traffic.agents.specs import SenderSpec
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.rows import Columns, LaunchOutput
 
@@ -40,10 +41,10 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
     return {name: columns for name, columns in found.items() if len(next(iter(columns.values())))}
 
 
-def _spec(path: Path) -> dict[str, Any] | None:
+def _spec(path: Path) -> SenderSpec | None:
     """What an agent was told; None when that did not come home whole."""
     try:
-        spec: dict[str, Any] = json.loads(path.read_bytes())
+        spec: SenderSpec = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
     return spec
@@ -68,7 +69,7 @@ def error_text(code: int) -> str:
     return "" if code == 0 else _ERRORS.get(code) or os.strerror(code)
 
 
-def _sent(output: LaunchOutput, logs: Sequence[Path], spec: Mapping[str, Any]) -> dict[str, Columns]:
+def _sent(output: LaunchOutput, logs: Sequence[Path], spec: SenderSpec) -> dict[str, Columns]:
     read = [records(log) for log in logs]
     zero_ns = read[0][0] + output.offset_ns
     rows = np.concatenate([part for _, part in read])
@@ -101,10 +102,10 @@ def _instants(values: Any, zero_ns: int) -> list[int | None]:
     return [value + zero_ns if value >= 0 else None for value in values.tolist()]
 
 
-def _planned(output: LaunchOutput, spec: Mapping[str, Any], sinks: Sequence[str], zero_ns: int) -> dict[str, Columns]:
+def _planned(output: LaunchOutput, spec: SenderSpec, sinks: Sequence[str], zero_ns: int) -> dict[str, Columns]:
     """The schedule as it was asked for."""
     streams = spec["streams"]
-    bursts = [stream["burst"] or {} for stream in streams]
+    bursts = [stream["burst"] for stream in streams]
     count = len(streams)
     schedules: Columns = {
         "source": [output.source or ""] * count,
@@ -115,9 +116,9 @@ def _planned(output: LaunchOutput, spec: Mapping[str, Any], sinks: Sequence[str]
         "flow_bytes": [stream["flow_bytes"] for stream in streams],
         "arrivals": [stream["arrivals"] for stream in streams],
         "largest_bytes": [flow_schedule.largest_bytes(stream) for stream in streams],
-        "burst_width_s": [burst.get("width_s") for burst in bursts],
-        "burst_period_s": [burst.get("period_s") for burst in bursts],
-        "burst_height": [burst.get("height") for burst in bursts],
+        "burst_width_s": [burst and burst["width_s"] for burst in bursts],
+        "burst_period_s": [burst and burst["period_s"] for burst in bursts],
+        "burst_height": [burst and burst["height"] for burst in bursts],
     }
     points = schedule.size_points(streams[0]) if streams and not bursts[0] else []
     sizes: Columns = {

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from cross_traffic import schedule
+from cross_traffic.agents.specs import RecordedSpec, SenderSpec, SinkSpec, StreamSpec
 from orchestrator.core.fields import Model
 from orchestrator.core.units import rate_text
-from orchestrator.parts import named_hosts, rails
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem, Source
+from orchestrator.parts.shared import named_hosts, rails
 from orchestrator.parts.topology import Topology
 
 AGENTS = Path(__file__).parent / "agents"
@@ -45,13 +46,14 @@ class Sending(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """One host that sends: to which hosts, and the part of its spec file that says what."""
+    """One host that sends: to which hosts, and what, which is drawn or recorded."""
 
     host: str
     sinks: tuple[str, ...]
-    what: Mapping[str, Any]
     rate: float  # layer-2 bit/s, scaled
-    files: Mapping[str, bytes]
+    streams: tuple[StreamSpec, ...] = ()
+    recorded: RecordedSpec | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def processes(rate_bps: float) -> int:
@@ -110,7 +112,7 @@ def launches(
         node = topology.node(host)
         mine = [address[sender.host] for sender in senders if host in sender.sinks]
         starting = [address[sender.host] for sender in senders] if host == first else []
-        spec = {
+        spec: SinkSpec = {
             "address": address[host],
             "ports": ports[host],
             "senders": list(dict.fromkeys(mine + starting)),
@@ -143,13 +145,12 @@ def _sender(
 ) -> Launch:
     node = topology.node(sender.host)
     address = {host.name: host.addresses[config.rail] for host in topology.hosts}
-    spec = {
+    spec: SenderSpec = {
         "source": address[sender.host],
         "start": {"address": address[first], "port": ports[first][0]},
         "sinks": [{"address": address[host], "ports": ports[host]} for host in sender.sinks],
-        "streams": [],
-        "recorded": None,
-        **sender.what,
+        "streams": list(sender.streams),
+        "recorded": sender.recorded,
         "mtu": topology.mtu,
         "ip": topology.ip,
         "workers": processes(sender.rate),

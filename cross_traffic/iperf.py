@@ -9,13 +9,13 @@ from email.utils import parsedate_to_datetime
 
 from pydantic import Field
 
-from orchestrator.core import packages
 from orchestrator.core.fields import Model, Rate, Size
+from orchestrator.core.machines import packages
 from orchestrator.core.units import rate_text
-from orchestrator.parts import named_hosts, rails
 from orchestrator.parts.launch import Flow, Launch, Line, Listening, Requirement, Stop
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
+from orchestrator.parts.shared import named_hosts, rails
 from orchestrator.parts.topology import Topology
 
 NAME = "iperf"

@@ -12,13 +12,14 @@ from pydantic import Field
 
 from cross_traffic import flow_records, generator, schedule
 from cross_traffic.agents import flow_schedule
+from cross_traffic.agents.specs import RecordedSpec
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration
-from orchestrator.core.lookup import NamedFile
-from orchestrator.parts import rails
+from orchestrator.core.paths.lookup import NamedFile
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
 from orchestrator.parts.rows import Columns, LaunchOutput
+from orchestrator.parts.shared import rails
 from orchestrator.parts.topology import Topology
 
 NAME = "replay"
@@ -125,12 +126,12 @@ def launches(config: Config, source: Source, topology: Topology) -> list[Launch]
         for flow in schedule.read(config.schedule)
     ]
     receiving = {to: wire * 8 / measured.length_s / topology.scale for to, wire in measured.wire.items()}
-    recorded = {"path": "flows.csv", "factor": 1 / topology.scale, "length_s": measured.length_s}
+    recorded: RecordedSpec = {"path": "flows.csv", "factor": 1 / topology.scale, "length_s": measured.length_s}
     sender = generator.Sender(
         host=config.src,
         sinks=sinks,
-        what={"recorded": recorded},
         rate=sum(receiving.values()),
+        recorded=recorded,
         files={"flows.csv": "".join(lines).encode()},
     )
     return generator.launches(config, source, topology, senders=[sender], receiving=receiving)

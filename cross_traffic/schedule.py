@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from cross_traffic.agents import flow_schedule
+from cross_traffic.agents.specs import Arrivals, SenderSpec, SinkSpec, StreamSpec
 from cross_traffic.distributions import Distribution
 from orchestrator.core.errors import ConfigError
-
-Arrivals = Literal["poisson", "poisson-gaps", "compound-poisson"]
 
 LARGEST_FLOW = 1 << 50
 LONGEST_S = 1e7
@@ -59,13 +58,13 @@ def spec(
     duration_s: float | None = None,
     pool: bool = False,
     sink: int = 0,
-) -> dict[str, Any]:
+) -> StreamSpec:
     """What a sender draws a schedule from; ConfigError when no schedule can be like that.
 
     `load_bps` is layer-2 bit/s towards the sink, without FCS and preamble: payload, headers, opening and closing of
     connections (without the latter two when they come from a pool). `factor` multiplies the distribution's sizes.
     """
-    made = {
+    made: StreamSpec = {
         "points": [list(point) for point in distribution.points],
         "factor": factor,
         "load_bps": load_bps,
@@ -223,11 +222,11 @@ class Tally:
         return [] if self.burst is None else self.burst.profile(self.sent)
 
 
-def size_points(made: Mapping[str, Any]) -> list[tuple[float, float]]:
+def size_points(made: StreamSpec) -> list[tuple[float, float]]:
     """The distribution of sizes that a consistent spec draws from, in bytes as sent."""
     return [(size * made["factor"], share) for size, share in made["points"]]
 
 
-def dumped(data: Mapping[str, Any]) -> bytes:
+def dumped(data: SenderSpec | SinkSpec) -> bytes:
     """A spec as the file that a sender or sink reads."""
     return json.dumps(data, indent=1).encode()

@@ -11,10 +11,11 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from cross_traffic import distributions, flow_records, generator, schedule
 from cross_traffic.agents import flow_schedule
-from cross_traffic.schedule import Arrivals, BurstShape
-from orchestrator.core import lookup
+from cross_traffic.agents.specs import Arrivals
+from cross_traffic.schedule import BurstShape
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration, Model, Rate
+from orchestrator.core.paths import lookup
 from orchestrator.core.units import Mistake, duration_text, size_text
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Demand, Escalation, Problem, Source
@@ -144,7 +145,7 @@ def remarks(config: Config, topology: Topology) -> list[str]:
     """How arrivals are drawn; and by how much bursts shrink flows: a period holds no larger one than its bytes."""
     if config.burst is None:
         return [f"arrivals: {ARRIVALS[config.arrivals]}"]
-    specs = [spec for sender in _senders(config, topology, seed=0) for spec in sender.what["streams"]]
+    specs = [spec for sender in _senders(config, topology, seed=0) for spec in sender.streams]
     largest = max(flow_schedule.largest_bytes(spec) for spec in specs) * topology.scale
     published = max(spec["points"][-1][0] * spec["factor"] for spec in specs) * topology.scale
     held, asked = (size_text(float(f"{value:.3g}")) for value in (largest, published))
@@ -193,7 +194,7 @@ def _sender(
     seed: int,
 ) -> generator.Sender:
     sinks = tuple(dict.fromkeys(stream.to for _, stream in parts))
-    specs = [
+    specs = tuple(
         schedule.spec(
             distribution,
             load_bps=stream.rate / len(stream.senders) / topology.scale,
@@ -207,9 +208,9 @@ def _sender(
             sink=sinks.index(stream.to),
         )
         for number, stream in parts
-    ]
+    )
     rate = sum(made["load_bps"] for made in specs)
-    return generator.Sender(host=host, sinks=sinks, what={"streams": specs}, rate=rate, files={})
+    return generator.Sender(host=host, sinks=sinks, rate=rate, streams=specs)
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:

@@ -6,10 +6,12 @@ import argparse
 import re
 from collections.abc import Iterator
 
+from orchestrator.cli import manpages
 from orchestrator.cli.main import build_parser
+from orchestrator.cli.manpages import Argument
 from orchestrator.core.exitcodes import MEANINGS
 
-_SUBCOMMANDS = argparse._SubParsersAction  # noqa: SLF001 - argparse gives it no other name
+_BAR = "\\|"  # within a table
 
 
 def page() -> str:
@@ -19,47 +21,30 @@ def page() -> str:
 
 def commands(parser: argparse.ArgumentParser, name: str = "orch") -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Every command ("orch baseline set") with its parser, in the order in which help lists them."""
-    for action in parser._actions:  # noqa: SLF001 - there is no other way to list what a parser takes
-        if isinstance(action, _SUBCOMMANDS):
-            for word, inner in action.choices.items():
-                yield f"{name} {word}", inner
-                yield from commands(inner, f"{name} {word}")
+    for word, inner in manpages.below(parser):
+        yield f"{name} {word}", inner
+        yield from commands(inner, f"{name} {word}")
 
 
 def _command(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
     depth = "##" if name.count(" ") == 1 else "###"
     yield f"{depth} {name}\n"
     yield f"{_paragraphs(parser.description or '')}\n"
-    taken = [action for action in parser._actions if _shown(action)]  # noqa: SLF001
+    taken = manpages.arguments(parser)
     if taken:
         yield "| argument | |\n|---|---|"
-        yield from (f"| {_names(action)} | {_help(action)} |" for action in taken)
+        yield from (f"| {_names(one)} | {one.help.replace('|', _BAR)} |" for one in taken)
         yield ""
-    example = (parser.epilog or "").removeprefix("example:\n").strip()
+    example = manpages.example(parser)
     if example:
         yield f"```bash\n{example}\n```\n"
 
 
-def _shown(action: argparse.Action) -> bool:
-    return (
-        not isinstance(action, _SUBCOMMANDS)
-        and action.help is not argparse.SUPPRESS
-        and "--help" not in action.option_strings
-    )
-
-
-def _names(action: argparse.Action) -> str:
+def _names(one: Argument) -> str:
     """An option with what it takes, or the name of an argument."""
-    taken = action.metavar or (f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest.upper())
-    value = "" if action.nargs == 0 else " ".join(taken) if isinstance(taken, tuple) else taken
-    if not action.option_strings:
-        return f"`{value}`"
-    return ", ".join(f"`{option} {value}`".replace(" `", "`") for option in action.option_strings)
-
-
-def _help(action: argparse.Action) -> str:
-    text = (action.help or "") % {"default": action.default, "prog": "orch"}
-    return " ".join(text.split()).replace("|", "\\|")
+    if not one.options:
+        return f"`{one.value}`"
+    return ", ".join(f"`{option} {one.value}`".replace(" `", "`") for option in one.options)
 
 
 def _paragraphs(text: str) -> str:

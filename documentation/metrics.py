@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from orchestrator.run.observers import metrics
+from orchestrator.execution.observers import metrics
 
 
 def page() -> str:

@@ -3,7 +3,8 @@
 A block of shell code says behind its language how it is tried: `bash run` (at once, beside a store with some runs),
 `bash run on a testbed`, or `bash parsed: WHY`. Where it says nothing, or is indented, its commands are only parsed, and
 the page says once why, in a comment: `<!-- commands are parsed: WHY -->`. YAML is validated: a whole file is planned, a
-part of one is read beside the rest of an experiment; `yaml parsed: WHY` is only read.
+part of one is read beside the rest of an experiment; `yaml parsed: WHY` is only read. A command that does not end well
+says so in the remark behind it: `# ends with 4`.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ How = Literal["run", "testbed", "parsed"]
 _OURS = re.compile(r"(?:\.venv/bin/)?(?:orch|python -m|make) ?")  # how a command of an indented block begins
 _WHY = re.compile(r"<!-- commands are parsed: \S.* -->")
 _INLINE = re.compile(r"`(orch [a-z]+ [^`]+)`")
+_STATUS = re.compile(r"# ends with (\d+)\b")
 _PLACEHOLDER = re.compile(r"[\[\]|]|\.\.\.")
-_TITLE = re.compile(r"# (\S+\.yaml)\n")
+_TITLE = re.compile(r"# (\S+\.(?:yaml|py))\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class Command:
     line: int
     text: str
     how: How
+    status: int  # that it ends with
     explained: bool  # whether the page or the block says why it is not run
 
     def __str__(self) -> str:
@@ -76,7 +79,15 @@ def commands(page: str) -> Iterator[Command]:
         explained = how != "parsed" or page_says or block.marker.startswith("parsed: ")
         for number, line in _whole_lines(block):
             if block.fenced or _OURS.match(line):
-                yield Command(page=page, line=number, text=_without_remark(line), how=how, explained=explained)
+                told = _STATUS.search(line)
+                yield Command(
+                    page=page,
+                    line=number,
+                    text=_without_remark(line),
+                    how=how,
+                    status=int(told[1]) if told else 0,
+                    explained=explained,
+                )
 
 
 def _whole_lines(block: markdown.Block) -> Iterator[tuple[int, str]]:
@@ -99,6 +110,12 @@ def inline(page: str) -> list[str]:
     """Commands within sentences that have an argument, and no placeholder that no command takes."""
     found = _INLINE.findall((ROOT / page).read_text(encoding="utf-8"))
     return [command for command in dict.fromkeys(found) if not _PLACEHOLDER.search(command)]
+
+
+def files(page: str) -> dict[str, str]:
+    """The files that a page has the reader write, by name: blocks whose first line is `# NAME.yaml` or `# NAME.py`."""
+    every = markdown.blocks((ROOT / page).read_text(encoding="utf-8"))
+    return {title[1]: f"{block.text}\n" for block in every if block.fenced and (title := _TITLE.match(block.text))}
 
 
 def yaml_blocks(page: str) -> list[Yaml]:

@@ -18,9 +18,6 @@ settings.register_profile("orch", deadline=None, derandomize=skipping.in_ci())
 settings.load_profile("orch")
 
 
-collect_ignore = ["example_package"]  # a project of its own: tests/testbed/test_wheel_live.py installs it
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = order.spread(items, lambda item: item.get_closest_marker("testbed") is not None)

@@ -21,8 +21,8 @@ from typing import Any
 import yaml
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
-from orchestrator.testbed.netns_needs import find_program, search_path
+from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
+from orchestrator.testbed.local.netns_needs import find_program, search_path
 
 CONTROLLER, GATE = "ctl", "gate"
 GATE_PORT = 2222

@@ -38,11 +38,16 @@ def store(folder: Path) -> Path:
 def carried_out(path: Path, folder: Path) -> Any:
     """A notebook with what its cells show where `folder` is the current one; CellExecutionError where one fails."""
     import nbformat
+    from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
 
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
-    return client.execute(env={**os.environ, "MPLBACKEND": "agg", "PYTHONPATH": str(ROOT)})
+    environment = {**os.environ, "MPLBACKEND": "agg", "PYTHONPATH": str(ROOT)}
+    # By sockets in files: a port that is free when it is chosen may be taken when the kernel listens on it.
+    with tempfile.TemporaryDirectory() as sockets:
+        kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{sockets}/kernel")
+        client = NotebookClient(notebook, kernel, timeout=240, resources={"metadata": {"path": str(folder)}})
+        return client.execute(env=environment)
 
 
 def main() -> None:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MADE_OF = ("orchestrator", "workloads", "cross_traffic", "playbooks", "pyproject.toml", "README.md", "LICENSE")
+MADE_OF = (
+    *("orchestrator", "workloads", "cross_traffic", "playbooks"),
+    *("pyproject.toml", "setup.py", "README.md", "LICENSE"),
+)
 
 
 def build(folder: Path, source: Path = ROOT, made_of: tuple[str, ...] = MADE_OF) -> Path:
@@ -40,6 +43,10 @@ class Environment:
         """Run its `orch`, without anything of the tests' own environment."""
         return self.run(str(self.path / "bin/orch"), *arguments, within_s=within_s)
 
+    def install(self, *wheels: Path) -> None:
+        """Install wheels, without what they depend on."""
+        _pip("--python", str(self.path / "bin/python"), "install", "--no-index", "--no-deps", *map(str, wheels))
+
     def run(self, *argv: str, within_s: float = 240.0) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         return subprocess.run(
@@ -57,8 +64,9 @@ def environment(folder: Path, *wheels: Path) -> Environment:
     empty.mkdir()
     site = Path(sysconfig.get_path("purelib", vars={"base": str(made), "platbase": str(made)}))
     (site / "beside.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    _pip("--python", str(made / "bin/python"), "install", "--no-index", "--no-deps", *map(str, wheels))
-    return Environment(made, empty)
+    found = Environment(made, empty)
+    found.install(*wheels)
+    return found
 
 
 def _pip(*arguments: str) -> None:

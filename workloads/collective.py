@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from orchestrator.core.fields import Size
+from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.launch import Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads import nccl_tests
-from workloads.common import between, environments, footprints, mpi_ranks, shipping, torch_ranks
-from workloads.common.collective_traffic import bus_factor, exchanged, members
+from workloads.common import between, environments, footprints, mpi_ranks, nccl_evidence, shipping, torch_ranks
 from workloads.common.mpi_ranks import Mpi
 from workloads.common.placement import placement_problems, ranks
+from workloads.common.sent.collective_traffic import bus_factor, exchanged, members
 from workloads.common.torch_ranks import TorchConfig
 from workloads.nccl_tests import Benchmark
 from workloads.rank.base import passes as benchmark
@@ -215,6 +216,7 @@ def _benchmark(config: Config, job: Job, topology: Topology) -> Benchmark:
         mpirun=config.mpirun or "mpirun",
         transport=config.transport,
         rdma_device=config.rdma_device,
+        evidence=nccl_evidence.env(config),
         env=config.env,
     )
 
@@ -273,7 +275,7 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
     }
 
 
-def _row(record: dict[str, Any]) -> dict[str, Any] | None:
+def _row(record: JsonObject) -> Row | None:
     """The record as a row, or None where it is not a complete one."""
     if not all(lines.is_whole(record.get(name)) for name in ("iteration", "bytes", "repeats", "world")):
         return None

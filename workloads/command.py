@@ -13,19 +13,21 @@ from pydantic import Field, model_validator
 
 from orchestrator.core import secret_looks
 from orchestrator.core.fields import Duration, Model
-from orchestrator.core.lookup import NamedFile
+from orchestrator.core.paths.lookup import NamedFile
 from orchestrator.core.units import Mistake
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology, in_url
-from workloads.common import environments, launchers, shipping
+from workloads.common import environments, launchers, nccl_evidence, shipping
 from workloads.common.launchers import Launcher
-from workloads.common.placement import WorkloadConfig, placement_problems
+from workloads.common.nccl_evidence import NcclConfig
+from workloads.common.placement import placement_problems
 from workloads.common.variables import Recorded
 from workloads.rank.external.command import Settings
 from workloads.readers.iteration_logs import LOG, read_iterations
+from workloads.readers.nccl import read_nccl
 from workloads.readers.torch_profiles import read_profiles
 
 NAME = "command"
@@ -68,7 +70,7 @@ class Iterations(Model):
     @model_validator(mode="after")
     def _one_way(self) -> Iterations:
         if (self.pattern is None) == (self.json_paths is None):
-            raise Mistake("says not in one way how a line tells of an iteration", accepted="either pattern or json")
+            raise Mistake("takes one way to recognize iterations", accepted="either pattern or json")
         names: tuple[str, ...] = tuple(self.json_paths or ())
         if self.pattern is not None:
             try:
@@ -87,7 +89,7 @@ class Iterations(Model):
         return self
 
 
-class Config(WorkloadConfig):
+class Config(NcclConfig):
     """A training of yours. Its command is started at the gate, so that its preparation lies before the warm-up ends.
 
     In `argv`, `env` and `cwd` these stand for what each rank is: {rank} {world} {local_rank} {local_world} {node}
@@ -124,6 +126,9 @@ class Config(WorkloadConfig):
     """The launcher's program on the hosts. Default: torch's own module of the hosts' Python, and mpirun or srun on the
     PATH."""
 
+    nccl_log: bool = False
+    """Whether ranks that use NCCL keep its log: tables `nccl_connections` and `nccl_rings`, and gate `transport`."""
+
     samples: int | None = Field(default=None, ge=1)
     """Samples per rank and iteration, where its output does not say."""
 
@@ -133,8 +138,7 @@ class Config(WorkloadConfig):
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
     found = placement_problems(config.hosts, topology, least=1)
-    hosts = config.hosts if config.hosts is not None else topology.placed
-    found += launchers.problems(config.launcher, hosts)
+    found += launchers.problems(config.launcher, topology.placed if config.hosts is None else config.hosts)
     if config.launcher_program is not None and config.launcher is None:
         message = "is a launcher's program, and there is no launcher"
         found.append(Problem(at=("launcher_program",), message=message, accepted="launcher: torchrun beside it"))
@@ -151,7 +155,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
             found.append(Problem(at=at, message=message, accepted="a variable that env_from brings"))
         if "\0" in text:
             found.append(Problem(at=at, message="has a zero byte in it", accepted="text without one"))
-    return [*found, *_file_problems(config)]
+    return [*found, *_file_problems(config), *nccl_evidence.away(config, config.cwd)]
 
 
 def _file_problems(config: Config) -> list[Problem]:
@@ -203,11 +207,12 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 argv=shipping.argv(topology.node(rank.node).python, _PROGRAM),
                 env={
                     **_env(values),
+                    **nccl_evidence.env(config),
                     **(launchers.rank_env(by, job, rank, topology, program=program) if by is not None else {}),
                     **{name: _filled(value, values) for name, value in config.env.items()},
                 },
                 files={
-                    **shipping.files(_PROGRAM),
+                    **shipping.files(_PROGRAM, *launchers.programs(by)),
                     **{path.name: path for path in config.files},
                     _SETTINGS: json.dumps(settings).encode(),
                 },
@@ -292,4 +297,4 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory | None:  # no
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     tables = read_iterations(output, unknown=_UNKNOWN)
-    return {**tables, **read_profiles(output, tables["iterations"])}
+    return {**tables, **read_profiles(output, tables["iterations"]), **read_nccl(output)}

@@ -14,10 +14,11 @@ from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from orchestrator.parts.work import Replicated
-from workloads.common import between, model_training, modelled, torch_ranks
-from workloads.common.ddp_buckets import buckets
-from workloads.common.model_training import ModelConfig
-from workloads.common.modelled import BYTES_PER_PARAMETER
+from workloads.common import between, torch_ranks
+from workloads.common.sent.ddp_buckets import buckets
+from workloads.common.trainings import model_training, modelled
+from workloads.common.trainings.model_training import ModelConfig
+from workloads.common.trainings.modelled import BYTES_PER_PARAMETER
 from workloads.rank.torch.ddp import Settings
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import read_training

@@ -14,12 +14,14 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import between, deepspeed_stages, environments, modelled, torch_ranks
+from workloads.common import between, environments, torch_ranks
 from workloads.common.between import Pairs
-from workloads.common.deepspeed_stages import ELEMENT_BYTES
-from workloads.common.modelled import ModelName
 from workloads.common.placement import placement_problems, ranks
+from workloads.common.sent import deepspeed_stages
+from workloads.common.sent.deepspeed_stages import ELEMENT_BYTES
 from workloads.common.torch_ranks import TorchConfig
+from workloads.common.trainings import modelled
+from workloads.common.trainings.modelled import ModelName
 from workloads.models import catalog
 from workloads.readers.communication import read_communication
 from workloads.readers.iteration_logs import read_training

@@ -13,10 +13,11 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import between, modelled, torch_ranks
-from workloads.common.modelled import BYTES_PER_PARAMETER, ModelName
+from workloads.common import between, torch_ranks
 from workloads.common.placement import placement_problems
 from workloads.common.torch_ranks import TorchConfig
+from workloads.common.trainings import modelled
+from workloads.common.trainings.modelled import BYTES_PER_PARAMETER, ModelName
 from workloads.models import catalog
 from workloads.rank.torch.fsdp import Settings
 from workloads.readers.iteration_logs import read_training

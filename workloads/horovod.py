@@ -16,22 +16,23 @@ from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology
 from workloads.common import (
     between,
-    emulated_training,
     environments,
     horovod_gloo,
-    modelled,
     mpi_ranks,
+    nccl_evidence,
     placement,
-    real_training,
     shipping,
     torch_ranks,
 )
 from workloads.common.mpi_ranks import Mpi
-from workloads.common.real_training import RealConfig
+from workloads.common.nccl_evidence import NcclConfig
+from workloads.common.trainings import emulated_training, modelled, real_training
+from workloads.common.trainings.real_training import RealConfig
 from workloads.rank.horovod.on_torch import Settings
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.horovod_timeline import read_timeline
 from workloads.readers.iteration_logs import LOG, read_iterations
+from workloads.readers.nccl import read_nccl
 
 NAME = "horovod"
 
@@ -43,7 +44,7 @@ _PROGRAMS = {"torch": "horovod.on_torch", "tensorflow": "horovod.on_tensorflow"}
 _RENDEZVOUS = "horovod.rendezvous_server"
 
 
-class Config(RealConfig):
+class Config(RealConfig, NcclConfig):
     """A training with Horovod: a background thread of each rank fuses gradients and reduces them, cycle by cycle."""
 
     framework: Literal["torch", "tensorflow"] = "torch"
@@ -113,7 +114,7 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
 
 
 def _nccl_problems(config: Config, ranks: tuple[Rank, ...]) -> list[Problem]:
-    found = []
+    found = nccl_evidence.problems(config, used=config.operations == "nccl", accepted="operations: nccl beside it")
     if config.operations == "nccl":
         if config.framework != "torch":
             message = "gradients of emulated layers are on GPUs with PyTorch alone"
@@ -226,6 +227,7 @@ def _env(config: Config, job: Job, rank: Rank, topology: Topology) -> dict[str, 
         env |= {
             "HOROVOD_HIERARCHICAL_ALLREDUCE": str(int(config.hierarchical)),
             **torch_ranks.nccl(config.transport, config.rdma_device, node=topology.node(rank.node)),
+            **nccl_evidence.env(config),
         }
     return env | config.env
 
@@ -284,7 +286,8 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     tables = read_iterations(output)
-    return {**tables, **read_evaluations(output), **read_timeline(output, TIMELINE, tables["iterations"])}
+    timeline = read_timeline(output, TIMELINE, tables["iterations"])
+    return {**tables, **read_evaluations(output), **timeline, **read_nccl(output)}
 
 
 def _python(config: Config, node: str, topology: Topology) -> str:

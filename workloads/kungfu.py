@@ -14,8 +14,9 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import KUNGFU_PORT, Job, Topology, in_url
-from workloads.common import between, emulated_training, environments, modelled, shipping
-from workloads.common.emulated_training import EmulatedConfig
+from workloads.common import between, environments, shipping
+from workloads.common.trainings import emulated_training, modelled
+from workloads.common.trainings.emulated_training import EmulatedConfig
 from workloads.rank.external.command import Settings as CommandSettings
 from workloads.readers.iteration_logs import LOG, read_iterations
 

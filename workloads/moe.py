@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from orchestrator.core.fields import Duration
+from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between, footprints, torch_ranks
 from workloads.common.between import Pairs
-from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.common.placement import placement_problems
 from workloads.common.torch_ranks import TorchConfig
+from workloads.common.trainings.modelled import BYTES_PER_PARAMETER
 from workloads.models import gpt
 from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape
@@ -186,7 +187,7 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
     }
 
 
-def _rows(record: dict[str, Any]) -> list[dict[str, Any]]:
+def _rows(record: JsonObject) -> list[Row]:
     """A row for each rank that the record's rank sends to, itself too; none where the record is not complete."""
     whole = {name: record.get(name) for name in ("iteration", "highest", "lowest")}
     copies, sent = record.get("copies"), record.get("bytes")

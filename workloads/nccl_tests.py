@@ -43,6 +43,7 @@ class Benchmark:
     mpirun: str
     transport: Literal["auto", "tcp", "rdma"]
     rdma_device: str | None
+    evidence: Mapping[str, str]  # variables that have NCCL write of itself
     env: Mapping[str, str]
 
     @property
@@ -144,6 +145,7 @@ def _env(benchmark: Benchmark, job: Job, rank: Rank, topology: Topology) -> dict
         "PYTHONDONTWRITEBYTECODE": "1",
         **mpi_ranks.rank_env(benchmark.mpi, job, rank, topology),
         **torch_ranks.nccl(benchmark.transport, benchmark.rdma_device, node=topology.node(rank.node)),
+        **benchmark.evidence,
         **benchmark.env,
     }
 

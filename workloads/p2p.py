@@ -13,9 +13,10 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
-from workloads.common import between, model_training, modelled, torch_ranks
-from workloads.common.model_training import ModelConfig
-from workloads.common.modelled import BYTES_PER_PARAMETER
+from workloads.common import between, torch_ranks
+from workloads.common.trainings import model_training, modelled
+from workloads.common.trainings.model_training import ModelConfig
+from workloads.common.trainings.modelled import BYTES_PER_PARAMETER
 from workloads.rank.torch.buckets import Settings
 from workloads.rank.torch.exchange import asking_share, schedule
 from workloads.readers.evaluations import read_evaluations

@@ -17,11 +17,12 @@ from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import Job, Topology
 from orchestrator.parts.work import Pipelined
-from workloads.common import between, footprints, split_work, torch_ranks
+from workloads.common import between, footprints, torch_ranks
 from workloads.common.between import Pairs
-from workloads.common.modelled import BYTES_PER_PARAMETER
 from workloads.common.placement import placement_problems
+from workloads.common.sent import split_work
 from workloads.common.torch_ranks import TorchConfig
+from workloads.common.trainings.modelled import BYTES_PER_PARAMETER
 from workloads.models import gpt
 from workloads.models.catalog import FORWARD_SHARE
 from workloads.models.gpt import GptName, Shape, Stage

@@ -17,9 +17,10 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TASK_PORT, Job, Topology, in_url
-from workloads.common import between, emulated_training, environments, modelled, real_training, shipping
+from workloads.common import between, environments, shipping
 from workloads.common.placement import placement_problems, ranks
-from workloads.common.real_training import RealConfig
+from workloads.common.trainings import emulated_training, modelled, real_training
+from workloads.common.trainings.real_training import RealConfig
 from workloads.rank.tensorflow import mirrored, parameter_server
 from workloads.readers.evaluations import read_evaluations
 from workloads.readers.iteration_logs import LOG, read_iterations, read_training

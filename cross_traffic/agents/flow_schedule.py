@@ -21,8 +21,9 @@ import random
 
 MYPY = False
 if MYPY:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cross_traffic.agents.specs import BurstSpec, StreamSpec
 
     Event = tuple[int, int, int]  # nanoseconds since the start, bytes, number of the sink
 
@@ -73,7 +74,7 @@ class Framing:
         return payload_bytes(round(rest - self.header * segments))
 
 
-def framing(spec: Mapping[str, Any]) -> Framing:
+def framing(spec: StreamSpec) -> Framing:
     """That of a spec; those that were written before there were others are of IPv4."""
     return Framing(spec["mtu"], spec.get("ip", 4), spec["flow_bytes"])
 
@@ -178,7 +179,7 @@ class Consistent:
     itself; the bytes of t seconds vary by the square root of (1 + variance / mean^2 of a flow) / (flows in t seconds).
     """
 
-    def __init__(self, spec: Mapping[str, Any], sizes: Sizes) -> None:
+    def __init__(self, spec: StreamSpec, sizes: Sizes) -> None:
         self._framing = framing(spec)
         self.sizes = sizes
         self._regular = spec["arrivals"] == "poisson-gaps"
@@ -228,8 +229,7 @@ class Burst:
     they carry the rest of the bytes.
     """
 
-    def __init__(self, spec: Mapping[str, Any], sizes: Sizes) -> None:
-        burst = spec["burst"]
+    def __init__(self, spec: StreamSpec, burst: BurstSpec, sizes: Sizes) -> None:
         self._framing = framing(spec)
         self._regular = spec["arrivals"] == "poisson-gaps"
         self._width_s, self._period_s = burst["width_s"], burst["period_s"]
@@ -324,7 +324,9 @@ class Burst:
         return times
 
 
-def closest(draw: Any, wanted: float, framing: Framing, most: int = MOST_DRAWS) -> tuple[list[int], float]:
+def closest(
+    draw: Callable[[], list[int]], wanted: float, framing: Framing, most: int = MOST_DRAWS
+) -> tuple[list[int], float]:
     """The first draw of sizes within BLOCK_SHARE of the wanted bytes on the wire, else the closest of `most`."""
     segment, best, best_wire = framing.segment, [], math.inf
     for _ in range(most):
@@ -341,7 +343,7 @@ def closest(draw: Any, wanted: float, framing: Framing, most: int = MOST_DRAWS) 
     return best, best_wire
 
 
-def process(spec: Mapping[str, Any]) -> Consistent | Burst:
+def process(spec: StreamSpec) -> Consistent | Burst:
     """The random process of a spec; ValueError, with a sentence for people, when it cannot be.
 
     `points`: of the distribution. `factor`: times its sizes. `load_bps`: layer-2 bit/s towards the sink. `mtu`, `ip`.
@@ -350,10 +352,10 @@ def process(spec: Mapping[str, Any]) -> Consistent | Burst:
     number of the sink.
     """
     sizes = Sizes(spec["points"], spec["factor"])
-    return Burst(spec, sizes) if spec["burst"] else Consistent(spec, sizes)
+    return Burst(spec, spec["burst"], sizes) if spec["burst"] else Consistent(spec, sizes)
 
 
-def largest_bytes(spec: Mapping[str, Any]) -> int:
+def largest_bytes(spec: StreamSpec) -> int:
     """The largest flow that the random process of a spec can draw."""
     model = process(spec)
     if isinstance(model, Consistent):
@@ -361,7 +363,7 @@ def largest_bytes(spec: Mapping[str, Any]) -> int:
     return model.largest_bytes()
 
 
-def drawn(spec: Mapping[str, Any]) -> Iterator[Event]:
+def drawn(spec: StreamSpec) -> Iterator[Event]:
     """The flows of a spec in order."""
     model = process(spec)
     random_ = random.Random(spec["seed"])

@@ -37,6 +37,8 @@ MYPY = False
 if MYPY:
     from typing import Any
 
+    from cross_traffic.agents.specs import SenderSpec
+
 MAGIC = b"orch-flows-1\n\0\0\0"
 HEAD = struct.Struct("<16sq")
 # number, planned, start, connected, last byte, acknowledged, size, sent, sink, source port, port, error, retransmits
@@ -105,7 +107,7 @@ class Flow:
 class Worker:
     """Sends its share of the schedule."""
 
-    def __init__(self, spec: dict[str, Any], number: int, pipe: int) -> None:
+    def __init__(self, spec: SenderSpec, number: int, pipe: int) -> None:
         self.spec = spec
         self.family = socket.AF_INET6 if spec.get("ip", 4) == 6 else socket.AF_INET
         self.number = number
@@ -395,7 +397,7 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def fork_worker(spec: dict[str, Any], number: int, others: list[int]) -> tuple[int, int]:
+def fork_worker(spec: SenderSpec, number: int, others: list[int]) -> tuple[int, int]:
     """Its process and the pipe that it reads the start and then its flows from; `others` are those of the others."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -425,7 +427,7 @@ def fork_worker(spec: dict[str, Any], number: int, others: list[int]) -> tuple[i
         os._exit(code)
 
 
-def begin(spec: dict[str, Any], worker: Worker, pipe: int) -> None:
+def begin(spec: SenderSpec, worker: Worker, pipe: int) -> None:
     try:
         with open("/proc/self/timerslack_ns", "w") as slack:  # noqa: PTH123
             slack.write("1")
@@ -449,7 +451,7 @@ def begin(spec: dict[str, Any], worker: Worker, pipe: int) -> None:
     worker.run(struct.unpack("<q", start)[0])
 
 
-def common_start(spec: dict[str, Any]) -> None:
+def common_start(spec: SenderSpec) -> None:
     """Wait at a sink until all senders are there."""
     source = (spec["source"], 0) if spec["source"] else None
     with socket.create_connection((spec["start"]["address"], spec["start"]["port"]), BARRIER_S, source) as connection:
@@ -482,7 +484,7 @@ def hand_over(pipe: int, records: list[bytes]) -> None:
         data = data[os.write(pipe, data) :]
 
 
-def limits(spec: dict[str, Any]) -> None:
+def limits(spec: SenderSpec) -> None:
     """Open no more flows than files and ports allow."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -499,7 +501,7 @@ def main(argv: list[str]) -> int:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - -I leaves it out
     schedule: Any = __import__("flow_schedule")
     with open(argv[1], encoding="utf-8") as file:  # noqa: PTH123
-        spec = json.load(file)
+        spec: SenderSpec = json.load(file)
     limits(spec)
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     signal.signal(signal.SIGTERM, stop)

@@ -31,7 +31,7 @@ import time
 
 MYPY = False
 if MYPY:
-    from typing import Any
+    from cross_traffic.agents.specs import SinkSpec
 
 HEADER = struct.Struct("<QQ")
 START = (1 << 64) - 1
@@ -60,7 +60,7 @@ class Connection:
 class Sink:
     """What listens on one port."""
 
-    def __init__(self, spec: dict[str, Any], listener: socket.socket, port: int) -> None:
+    def __init__(self, spec: SinkSpec, listener: socket.socket, port: int) -> None:
         self.listener = listener
         self.senders = frozenset(spec["senders"])
         self.starters = spec["starters"]
@@ -215,7 +215,7 @@ def die_with_parent() -> None:
 
 def main(argv: list[str]) -> int:
     with open(argv[1], encoding="utf-8") as file:  # noqa: PTH123 - pathlib would take as long as starting Python
-        spec = json.load(file)
+        spec: SinkSpec = json.load(file)
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD))
     raise_file_limit()
     try:

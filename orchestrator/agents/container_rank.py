@@ -24,14 +24,17 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import Any, Dict, List
+from typing import TYPE_CHECKING, List
+
+if TYPE_CHECKING:
+    from orchestrator.agents.agent.messages.container import Began, RankEnded, Wanted
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MESSAGE_BYTES = 1 << 20
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-def hear(agent: socket.socket) -> "tuple[Dict[str, Any], List[int]]":
+def hear(agent: socket.socket) -> "tuple[Wanted, List[int]]":
     """What the agent asks for, and the rank's three descriptors."""
     message, ancillary, _, _ = agent.recvmsg(MESSAGE_BYTES, socket.CMSG_SPACE(12), socket.MSG_CMSG_CLOEXEC)
     given = array.array("i")
@@ -40,11 +43,11 @@ def hear(agent: socket.socket) -> "tuple[Dict[str, Any], List[int]]":
     return json.loads(message.decode()), list(given)
 
 
-def settle(wanted: Dict[str, Any]) -> None:
+def settle(wanted: "Wanted") -> None:
     """Take over what a rank without a container would inherit of the agent, as far as the container may."""
-    for number, pair in wanted["limits"].items():
+    for number, (soft, hard) in wanted["limits"].items():
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(int(number), tuple(pair))
+            resource.setrlimit(int(number), (soft, hard))
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, wanted["affinity"])
     with contextlib.suppress(OSError):
@@ -58,7 +61,7 @@ def as_it_was() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def start(wanted: Dict[str, Any], given: List[int]) -> "subprocess.Popen[bytes]":
+def start(wanted: "Wanted", given: List[int]) -> "subprocess.Popen[bytes]":
     """Start the rank; a user whom the image does not know has the rank's folder as a home."""
     own = {} if os.access(os.environ.get("HOME", "/"), os.W_OK) else {"HOME": sys.argv[1]}
     return subprocess.Popen(
@@ -67,7 +70,7 @@ def start(wanted: Dict[str, Any], given: List[int]) -> "subprocess.Popen[bytes]"
     )  # fmt: skip
 
 
-def wait(rank: int, agent: socket.socket, woken: int) -> Dict[str, Any]:
+def wait(rank: int, agent: socket.socket, woken: int) -> "RankEnded":
     """Until the rank has ended; until then the agent says nothing more, and its end is that of this process."""
     poll = select.poll()
     poll.register(woken, select.POLLIN)
@@ -103,9 +106,8 @@ def main() -> int:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
         agent.connect(sys.argv[2])
         wanted, given = hear(agent)
-        about: Dict[str, Any] = {}
-        for name in ("net", "ipc"):
-            about[name] = os.readlink("/proc/self/ns/" + name)  # noqa: PTH115 - pathlib takes as long as all of this
+        net, ipc = map(os.readlink, ("/proc/self/ns/net", "/proc/self/ns/ipc"))
+        about: "Began" = {"net": net, "ipc": ipc, "error": None}
         settle(wanted)
         try:
             rank = start(wanted, given)
@@ -113,12 +115,12 @@ def main() -> int:
             about["error"] = "%s: %s" % (wanted["argv"][0], error.strerror)
         for descriptor in given:
             os.close(descriptor)
-        agent.send(json.dumps(dict({"error": None}, **about)).encode())
-        if "error" in about:
+        agent.send(json.dumps(about).encode())
+        if about["error"] is not None:
             return 127
-        told = wait(rank.pid, agent, woken)
-        agent.send(json.dumps(told).encode())
-    status: int = told["status"]
+        ended = wait(rank.pid, agent, woken)
+        agent.send(json.dumps(ended).encode())
+    status = ended["status"]
     return 128 - status if status < 0 else status
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 MYPY = False
 if MYPY:
-    from typing import Any, Deque, Dict, Iterator, List, Optional, Tuple, Union
+    from typing import Deque, Dict, Iterator, List, Optional, Tuple, Union
 
 NETLINK_NETFILTER, NETLINK_NO_ENOBUFS = 12, 5
 SOL_NETLINK, SO_RCVBUFFORCE = 270, 33
@@ -153,7 +153,7 @@ class Line:
         if last >= 0:
             self._queue.let_go(last)
 
-    def summary(self) -> "Dict[str, Any]":
+    def summary(self) -> "Dict[str, float]":
         """Packets held to their end, and the time of which as many were held no longer, in seconds."""
         total, below, quantiles = sum(self._counts.values()), 0, {}
         wanted = [("p50", 0.5), ("p99", 0.99), ("max", 1.0)]

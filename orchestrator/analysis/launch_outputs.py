@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.stats.iterations import series
-from orchestrator.analysis.windows import steadiness
-from orchestrator.core import safepath
+from orchestrator.analysis.windows.judging import steadiness
 from orchestrator.core.errors import OrchError, StoreError
+from orchestrator.core.paths import safepath
 from orchestrator.parts import registry
 from orchestrator.parts.rows import Columns, LaunchOutput
-from orchestrator.store import tables
-from orchestrator.store.host_records import Clock
-from orchestrator.store.records import Manifest
-from orchestrator.store.window_records import Window
+from orchestrator.store.manifests.host_records import Clock
+from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.window_records import Window
+from orchestrator.store.tabular import tables
 
 
 def located(folder: Path, manifest: Manifest) -> Iterable[tuple[str, LaunchOutput]]:
@@ -64,6 +64,13 @@ def windows_of(columns: Columns, output: LaunchOutput, manifest: Manifest) -> An
         if span:
             names[(numbers >= span.first) & (numbers <= span.last)] = window.name
     return names.tolist()
+
+
+def rails_of(columns: Columns, output: LaunchOutput, manifest: Manifest) -> list[int | None]:
+    """The rail of each device (network or RDMA) that a rank used; None where it is of none of its host's."""
+    rails = manifest.topology.node(output.node).rails
+    numbers = {name: number for number, rail in enumerate(rails) for name in (rail.device, rail.rdma) if name}
+    return [numbers.get(device) for device in columns["device"]]
 
 
 def settled(manifest: Manifest, outputs: Sequence[tuple[str, LaunchOutput]]) -> tuple[Window, ...]:

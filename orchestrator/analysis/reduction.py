@@ -12,26 +12,26 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.analysis import launch_outputs
+from orchestrator.analysis import launch_outputs, packed_tables
 from orchestrator.analysis.capture import captures, flowtable, oneway
 from orchestrator.analysis.windows import windows
-from orchestrator.analysis.windows.gates import Tolerances
+from orchestrator.analysis.windows.judging.gates import Tolerances
 from orchestrator.core.errors import CaptureError, OrchError
+from orchestrator.core.paths import safepath
 from orchestrator.parts import registry
-from orchestrator.parts.collectors import tcpdump
 from orchestrator.parts.rows import LaunchOutput
-from orchestrator.store import tables
-from orchestrator.store.manifest import FILE, encoded, load
-from orchestrator.store.records import CaptureCounts, Manifest, Reduced, Reply
-from orchestrator.store.tables import TableWriter
-
-GENERATORS = frozenset({"traffic.websearch", "traffic.replay"})
+from orchestrator.parts.shared import capture_files
+from orchestrator.store.manifests.capture_points import CAPTURING, capture_point
+from orchestrator.store.manifests.manifest import FILE, encoded, load
+from orchestrator.store.manifests.records import CaptureCounts, Manifest, Reduced, Reply
+from orchestrator.store.tabular import tables
+from orchestrator.store.tabular.tables import TableWriter
 
 
 def reduce(folder: Path, *, engine: Executor | None = None) -> Reduced:
@@ -48,6 +48,7 @@ def reduce(folder: Path, *, engine: Executor | None = None) -> Reduced:
     # Forked before anything else starts a thread: the compiled capture reader is shared, not loaded again.
     with nullcontext(engine) if engine else _processes() as pool:
         pending = [(output, pool.submit(captures.reduce, job)) for output, job in jobs]
+        pending += _from_hosts(outputs, manifest)
         with TableWriter(folder / "tables", run=manifest.run) as writer:
             for part, output in outputs:
                 _add_output(writer, part, output, manifest, notes)
@@ -66,41 +67,52 @@ def _processes() -> Executor:
 
 
 def _jobs(outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest) -> list[tuple[LaunchOutput, captures.Job]]:
-    """What is to be read of each capture that began (of another one, its launch says so)."""
+    """What is to be read here of each capture that began (of another one, its launch says so)."""
     begun = [
-        (output, *found)
+        (output, port, capture_files.in_order(output.folder))
         for part, output in outputs
-        if part == "collector.tcpdump" and (found := tcpdump.captured(output)) is not None
+        if part == CAPTURING
+        and (port := capture_files.listening(output.folder)) is not None
+        and (output.node, output.launch) not in _kept_away(manifest)
     ]
     most = max(1, (os.cpu_count() or 1) // max(1, len(begun)))
     return [
-        (output, _job(output, port, files, manifest, workers=flowtable.threads(files, most)))
+        (
+            output,
+            captures.job_of(
+                capture_point(manifest, node=output.node, launch=output.launch, port=port),
+                files,
+                workers=flowtable.threads(files, most),
+            ),
+        )
         for output, port, files in begun
     ]
 
 
-def _job(output: LaunchOutput, port: str, files: Sequence[Path], manifest: Manifest, *, workers: int) -> captures.Job:
-    addresses, peers = _ends(manifest, output.node, port)
-    flows = [flow for launch in manifest.launches for flow in launch.flows]
-    flows.sort(key=lambda flow: flow.port is None)  # a training names hosts alone, and cross traffic may join the same
-    generated = [
-        flow
-        for launch in manifest.launches
-        if launch.part in GENERATORS
-        for flow in launch.flows
-        if {flow.src, flow.dst} & set(addresses)
-    ]
-    return captures.Job(
-        files=tuple(files),
-        port=port,
-        addresses=tuple(addresses),
-        peers=tuple(peers),
-        flows=tuple(flows),
-        generated=tuple(generated),
-        offset_ns=output.offset_ns,
-        segment=manifest.topology.mtu,
-        workers=workers,
-    )
+def _kept_away(manifest: Manifest) -> frozenset[tuple[str, str]]:
+    """Node and launch of every capture that stayed on its host."""
+    return frozenset((one.node, one.launch) for one in manifest.stayed)
+
+
+def _from_hosts(
+    outputs: Sequence[tuple[str, LaunchOutput]], manifest: Manifest
+) -> Iterator[tuple[LaunchOutput, Future[captures.Tables]]]:
+    """What hosts made of the captures that they keep; of one that a host could not reduce, why it is missing."""
+    for part, output in outputs:
+        if part == CAPTURING and (output.node, output.launch) in _kept_away(manifest):
+            made: Future[captures.Tables] = Future()
+            try:
+                made.set_result(_made_there(output))
+            except CaptureError as error:
+                made.set_exception(error)
+            yield output, made
+
+
+def _made_there(output: LaunchOutput) -> captures.Tables:
+    packed = safepath.regular(output.folder.parent, f"{capture_files.REDUCED}/{output.launch}.npz")
+    if packed is None:
+        raise CaptureError("it stays on its host, which did not reduce it")
+    return packed_tables.load(packed)
 
 
 def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: Manifest, notes: list[str]) -> None:
@@ -109,6 +121,8 @@ def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: 
             rows = {**columns}
             if {"window_name", "iteration"} <= set(columns):
                 rows["window_name"] = launch_outputs.windows_of(columns, output, manifest)
+            if table == "nccl_connections":
+                rows["rail"] = launch_outputs.rails_of(columns, output, manifest)
             writer.add(table, rows, node=output.node, launch=output.launch)
     except OrchError as error:
         notes.append(f"{output.node}: {output.launch}: {error.message}")
@@ -136,16 +150,6 @@ def _add_captures(
         problems += [f"{output.node}: {problem}" for problem in found.problems]
     writer.add("one_way", oneway.one_way(seen, {node.name: node.addresses for node in manifest.topology.nodes}))
     return problems
-
-
-def _ends(manifest: Manifest, node: str, port: str) -> tuple[list[str], list[str]]:
-    """The addresses of a node at a port, and at a switch's port those of the host behind it."""
-    topology = manifest.topology
-    own = [rail.address for rail in topology.node(node).rails if rail.address and rail.device in ("", port)]
-    behind = [link for link in topology.links if (link.switch, link.switch_port) == (node, port)]
-    return own, [
-        rail.address for link in behind for rail in topology.node(link.host).rails if rail.device in ("", link.device)
-    ]
 
 
 def _tolerances(manifest: Manifest) -> dict[str, Tolerances]:

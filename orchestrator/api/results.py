@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from orchestrator.api.shown import Compared, Drawing
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.store import listing, query, rundir, stores
-from orchestrator.store.records import Manifest
-from orchestrator.store.window_records import Window
+from orchestrator.store import listing, rundir, stores
+from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.window_records import Window
+from orchestrator.store.picked import of_entries
+from orchestrator.store.queries import query
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +36,7 @@ class MeasuredRun:
         StoreError where there is none, or it cannot be read.
         """
         self._entry = rundir.opened(Path(run)) if store is None else store.find(str(run))
-        self._store = store or stores.opened(str(self._entry.path.parents[1]))
+        self._store = store or stores.opened(str(self._entry.path.absolute().parent.parent))
 
     @cached_property
     def path(self) -> Path:
@@ -48,7 +50,7 @@ class MeasuredRun:
 
     @property
     def manifest(self) -> Manifest:
-        """All that is known of it, as typed records (orchestrator/store/records.py)."""
+        """All that is known of it, as typed records (orchestrator/store/manifests/records.py)."""
         return self._entry.manifest
 
     @property
@@ -119,7 +121,7 @@ class MeasuredRun:
 
     def __str__(self) -> str:
         """What `orch show` prints."""
-        from orchestrator.experiment import runtext
+        from orchestrator.experiment.words import runtext
 
         return runtext.run_text(self._entry)
 
@@ -161,7 +163,7 @@ class Store:
             return query.table(self._store, self._store.every(), sql)
         chosen = {run.id for run in runs}
         entries = [one for one in self._store.listing().entries if one.run in chosen]
-        return query.table(self._store, stores.of_entries(entries), sql)
+        return query.table(self._store, of_entries(entries), sql)
 
     def frame(self, sql: str, *, runs: Sequence[MeasuredRun] | None = None) -> pd.DataFrame:
         """The same as a DataFrame of pandas, which has to be installed."""
@@ -194,13 +196,13 @@ class Store:
 
     def history(self, name: str) -> tuple[History, ...]:
         """The median of each point of a sweep or experiment night by night (seconds), and the steps in it."""
-        from orchestrator.analysis.compare import comparing, selection
+        from orchestrator.analysis.compare import nights
         from orchestrator.analysis.compare.regression import Rule
 
-        nights = selection.nights(self._folder(), name)
-        if not nights:
-            raise StoreError(f"{name}: no night of it in {self.results}", hint="Store.runs() lists what there is")
-        return comparing.histories(nights, rule=Rule(alpha=0.05, margin={"p50": 0.02}))
+        found = nights.nights(self._store, name)
+        if not found:
+            raise StoreError(f"no night of {name} in {self.results}", hint="Store.runs() lists what there is")
+        return nights.histories(found, rule=Rule(alpha=0.05, margin={"p50": 0.02}))
 
     def draw(self, figure: str, runs: Sequence[MeasuredRun]) -> Drawing:
         """A figure over several runs, as in a report of them: "iterations", "cdf", "over-load", ..."""

@@ -10,10 +10,10 @@ import yaml
 
 from orchestrator.api.results import MeasuredRun
 from orchestrator.core.errors import ConfigError, Interrupted
+from orchestrator.execution import execute
+from orchestrator.execution.observers.progress import Progress
 from orchestrator.experiment import loading
 from orchestrator.experiment.experiment import Experiment
-from orchestrator.run import execute
-from orchestrator.run.observers.progress import Progress
 
 
 def load(path: str | Path, *, settings: Mapping[str, object] | None = None, local: bool = False) -> Experiment:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import StoreError
 
@@ -67,8 +67,7 @@ class Compared:
 
         from orchestrator.report.compare import comparison
 
-        points: list[dict[str, Any]] = comparison.data(self.found)["points"]
-        table: pd.DataFrame = pd.DataFrame(points)
+        table: pd.DataFrame = pd.DataFrame(comparison.data(self.found)["points"])
         return table
 
     def page(self, output: str | Path) -> Path:

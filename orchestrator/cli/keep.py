@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from orchestrator.cli import options, prune_cli, query_cli, site_cli, store_cli
+from orchestrator.cli import options
 from orchestrator.cli.commands import Commands
+from orchestrator.cli.results import prune_cli, query_cli, site_cli, store_cli
 
 
 def register(commands: Commands) -> None:
@@ -44,7 +45,7 @@ def register(commands: Commands) -> None:
 
 
 def _recover(arguments: argparse.Namespace) -> int:
-    from orchestrator.run import recovery
+    from orchestrator.execution import recovery
 
     status = recovery.recover(arguments.results, arguments.runs, without=arguments.without, force=arguments.force)
     site_cli.refresh(arguments.results)

@@ -7,8 +7,9 @@ import json
 import sys
 from pathlib import Path
 
-from orchestrator.cli import capture_cli, figure_cli, options, query_cli, site_cli
+from orchestrator.cli import options
 from orchestrator.cli.commands import Commands
+from orchestrator.cli.results import capture_cli, figure_cli, query_cli, site_cli
 
 
 def register(commands: Commands) -> None:
@@ -60,7 +61,7 @@ def register(commands: Commands) -> None:
 
 
 def _ls(arguments: argparse.Namespace) -> int:
-    from orchestrator.experiment import describe
+    from orchestrator.experiment.words import describe
     from orchestrator.store import listing, stores
 
     store = stores.opened(arguments.results).listing()
@@ -76,9 +77,10 @@ def _ls(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from orchestrator.core import layout
-    from orchestrator.experiment import runtext
-    from orchestrator.store import manifest, stores
+    from orchestrator.core.screen import layout
+    from orchestrator.experiment.words import runtext
+    from orchestrator.store import stores
+    from orchestrator.store.manifests import manifest
 
     entry = stores.opened(arguments.results).find(arguments.run)
     if arguments.json:

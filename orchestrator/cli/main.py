@@ -7,11 +7,12 @@ import errno
 import sys
 from collections.abc import Sequence
 
-from orchestrator.cli import compare_cli, keep, look, measure, prepare
+from orchestrator.cli import keep, look, measure, prepare
 from orchestrator.cli.commands import Commands
-from orchestrator.core import console, terminal
+from orchestrator.cli.results import compare_cli
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import MEANINGS, Exit
+from orchestrator.core.screen import console, terminal
 
 DESCRIPTION = """\
 Measures what the network does to distributed training, and what training
@@ -24,8 +25,9 @@ folder, analyses it, and reports whether the numbers are valid."""
 EXAMPLES = """\
 examples:
   orch doctor                           what this machine lacks for a local testbed
-  orch plan playbooks/experiments/quickstart.yaml
-  orch run playbooks/experiments/quickstart.yaml --local
+  orch init quickstart                  a first experiment, written into this folder
+  orch plan quickstart.yaml             all that it would start
+  orch run quickstart.yaml --local
   orch run exp.yaml --set traffic.0.iperf.load=12gbit --set repetitions=1
   orch ls                               the runs in results/
   orch show last                        the newest run, summarized

@@ -6,8 +6,10 @@ import argparse
 import json
 import sys
 
-from orchestrator.cli import compare_cli, options, predict_cli, study_cli, sweep_cli
+from orchestrator.cli import options
 from orchestrator.cli.commands import Commands
+from orchestrator.cli.measures import predict_cli, study_cli, sweep_cli
+from orchestrator.cli.results import compare_cli
 
 
 def register(commands: Commands) -> None:
@@ -39,7 +41,7 @@ def register(commands: Commands) -> None:
         "run",
         "measure an experiment and seal its results",
         action=_run,
-        example="orch run playbooks/experiments/quickstart.yaml --local --set measure.iterations=50",
+        example="orch run quickstart.yaml --local --set measure.iterations=50",
     )
     options.experiment(run, "an experiment file")
     _measuring(run)
@@ -55,7 +57,7 @@ def register(commands: Commands) -> None:
         "sweep",
         "measure every point of a matrix; the same command again resumes it",
         action=sweep_cli.sweep,
-        example="orch sweep playbooks/sweeps/load.yaml --local --where 'load<=8gbit'",
+        example="orch sweep load.yaml --local --where 'load<=8gbit'",
     )
     options.experiment(sweep, "a sweep file")
     _measuring(sweep)
@@ -86,16 +88,19 @@ def _measuring(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from orchestrator.core import layout
-    from orchestrator.experiment import beforehand, loading, plan, plandata, plantext, sweepfile
+    from orchestrator.core.screen import layout
+    from orchestrator.experiment import loading
+    from orchestrator.experiment.plans import beforehand, plan, plandata
+    from orchestrator.experiment.series import sweepfile
+    from orchestrator.experiment.words import plantext
 
     if sweepfile.is_sweep(arguments.file):
         return sweep_cli.plan(arguments)
     experiment, document = loading.checked(arguments.file, arguments.overrides, local=arguments.local)
     runs = plan.build(experiment)
     if arguments.json:
-        told = plandata.variables_data(document.variables)
-        print(json.dumps({"variables": told, "runs": [plandata.plan_data(run) for run in runs]}, indent=1))
+        variables = plandata.variables_data(document.variables)
+        print(json.dumps({"variables": variables, "runs": [plandata.plan_data(run) for run in runs]}, indent=1))
     else:
         print(plantext.variables_text(document.variables, width=layout.columns()), end="")
         print(plantext.plan_text(runs, verbose=arguments.verbose, width=layout.columns()))
@@ -109,7 +114,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from orchestrator.run import execute
+    from orchestrator.execution import execute
 
     if arguments.sbatch is not None:
         return _submit(arguments)
@@ -135,8 +140,8 @@ def _submit(arguments: argparse.Namespace) -> int:
 
     experiment, document = config.load_experiment(arguments.file, arguments.overrides)
     if experiment.testbed.slurm is None:
-        told = "its hosts are not those of an allocation; accepted: `testbed: {slurm: {network: 10.0.0.0/16}}`"
-        raise ConfigError(f"{document.place(('testbed',))}: testbed: --sbatch: {told}")
+        message = "its hosts are not those of an allocation; accepted: `testbed: {slurm: {network: 10.0.0.0/16}}`"
+        raise ConfigError(f"{document.place(('testbed',))}: testbed: --sbatch: {message}")
     words = sys.argv[1 : next(place for place, word in enumerate(sys.argv) if word.startswith("--sb"))]
     job = submitting.submit(words, arguments.sbatch, name=f"orch-{experiment.name}")
     print(f"submitted as job {job.id}; its output: {job.output}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.run.observers.observing import Observer
+    from orchestrator.execution.observers.observing import Observer
     from orchestrator.store.listing import Filter
 
 RUN = "a run's id or part of it, its folder, or 'last'"
@@ -34,7 +34,7 @@ def results_to_read(parser: argparse.ArgumentParser) -> None:
 
 def _folder(text: str) -> Path:
     if "://" in text:
-        raise argparse.ArgumentTypeError(f"{text}: not a folder; ls, show, report, query and export read URLs")
+        raise argparse.ArgumentTypeError(f"{text}: not a folder; ls, show, report, query, export and history read URLs")
     return Path(text)
 
 
@@ -97,7 +97,7 @@ def observed(arguments: argparse.Namespace) -> AbstractContextManager[Observer |
     """What serves the metrics that the option of `metrics` asks for; nothing without it."""
     if arguments.metrics is None:
         return nullcontext()
-    from orchestrator.run.observers import metrics
+    from orchestrator.execution.observers import metrics
 
     return metrics.served(arguments.metrics)
 

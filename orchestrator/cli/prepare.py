@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from orchestrator.cli import init_cli, options, prepare_cli, shell_cli, traffic_cli
+from orchestrator.cli import options
 from orchestrator.cli.commands import Commands
+from orchestrator.cli.setup import init_cli, prepare_cli, shell_cli, traffic_cli
 
 
 def register(commands: Commands) -> None:
@@ -23,7 +24,7 @@ def register(commands: Commands) -> None:
         "doctor",
         "check hosts for what experiments need, and print the remedies",
         action=_doctor,
-        example="orch doctor playbooks/testbeds/example-rack.yaml",
+        example="orch doctor rack.yaml",
     )
     doctor.add_argument("testbed", nargs="?", metavar="TESTBED", help=options.TESTBED)
     options.local(doctor, "check what the experiment needs on containers of this machine, not on the inventory")
@@ -32,7 +33,7 @@ def register(commands: Commands) -> None:
         "prepare",
         "build the environments of training frameworks, here or on the hosts of a testbed",
         action=prepare_cli.prepare,
-        example="orch prepare playbooks/testbeds/example-rack.yaml --check",
+        example="orch prepare rack.yaml --check",
     )
     prepare_cli.add_options(prepare)
 
@@ -48,7 +49,7 @@ def register(commands: Commands) -> None:
         "clean",
         "end processes and undo changes that dead runs left on hosts",
         action=_clean,
-        example="orch clean playbooks/testbeds/example-rack.yaml --data",
+        example="orch clean rack.yaml --data",
         more="Processes are found by the tag of their run, never by name.",
     )
     clean.add_argument("testbed", nargs="?", metavar="TESTBED", help=options.TESTBED)
@@ -119,7 +120,7 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 def _testbed(arguments: argparse.Namespace) -> int:
     from orchestrator.core.errors import ConfigError
-    from orchestrator.run import holding
+    from orchestrator.execution import holding
 
     if arguments.slurm and arguments.runtime != "namespaces":
         raise ConfigError("--runtime: hosts of Slurm are namespaces of this machine; accepted: to leave it out")

@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from orchestrator.core.opendata import JsonSchema
 from orchestrator.core.units import (
     DURATIONS,
     RATES,
@@ -83,7 +84,7 @@ class OrWord(Model):
     WORD: ClassVar[str]
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
         schema = handler.resolve_ref_schema(handler(core))
         return {"anyOf": [schema["properties"][cls.WORD], schema], "description": schema["description"]}
 

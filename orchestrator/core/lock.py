@@ -9,12 +9,22 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TypedDict
 
 from orchestrator.core.errors import LockedError
 
 ANSWER_S = 2.0
 OTHER_TESTBED = "ORCH_TESTBED_LOCK"
+
+
+class Holder(TypedDict, total=False):
+    """Who holds a lock; `since` is local time in words."""
+
+    user: str
+    host: str
+    pid: int
+    run: str
+    since: str
 
 
 def local_testbed() -> str:
@@ -27,7 +37,7 @@ def local_testbed() -> str:
 
 
 @contextmanager
-def machine(name: str, holder: Mapping[str, Any]) -> Iterator[None]:
+def machine(name: str, holder: Holder) -> Iterator[None]:
     """Hold the lock `name`; LockedError names the holder. It is an abstract socket: no file, nothing to go stale."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -63,7 +73,7 @@ def _serve(listener: socket.socket, answer: bytes) -> None:
             peer.sendall(answer)
 
 
-def _holder_of(name: str) -> Mapping[str, Any]:
+def _holder_of(name: str) -> Mapping[str, object]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.settimeout(ANSWER_S)
         try:
@@ -75,7 +85,7 @@ def _holder_of(name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def holder_text(holder: Mapping[str, Any]) -> str:
+def holder_text(holder: Mapping[str, object]) -> str:
     """A holder in words."""
     if not holder:
         return "another orch, which does not say who it is"

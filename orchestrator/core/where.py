@@ -20,6 +20,8 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 
+Fields = Mapping[str, Any]  # what a condition can be about, by name: the plain values of a run, or of a point's axes
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
@@ -29,13 +31,13 @@ class Condition:
     relation: str
     value: Any
 
-    def of(self, fields: Mapping[str, Any]) -> list[Any]:
+    def of(self, fields: Fields) -> list[Any]:
         """The values that this is about: those of the key itself, else of the keys that end in it."""
         if self.key in fields:
             return [fields[self.key]]
         return [value for key, value in fields.items() if key.endswith("." + self.key)]
 
-    def holds(self, fields: Mapping[str, Any]) -> bool:
+    def holds(self, fields: Fields) -> bool:
         """Whether it holds of one of the values (with `!=`: of all of them); never where there is none."""
         found = self.of(fields)
         if self.relation == "!=":

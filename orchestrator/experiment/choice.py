@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, create_model, model_validator
 from pydantic_core import CoreSchema
 
+from orchestrator.core.opendata import JsonSchema
 from orchestrator.core.units import Mistake
 from orchestrator.parts import registry
 
@@ -33,7 +34,7 @@ class Choice(BaseModel):
         return self
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
         """Exactly one key; or the bare name of a part that needs nothing below it."""
         schema = handler.resolve_ref_schema(handler(core))
         properties = {name: _without_null(inner) for name, inner in schema.get("properties", {}).items()}
@@ -56,7 +57,7 @@ class Choice(BaseModel):
         return getattr(self, field)
 
 
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+def _without_null(schema: JsonSchema) -> JsonSchema:
     """The schema of an optional part where it stands: it is left out, or it is something."""
     (kept,) = [inner for inner in schema["anyOf"] if inner != {"type": "null"}]
     return dict(kept)

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.core import lookup
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import documents, filevars, includes, nodesets
-from orchestrator.experiment.documents import Document, Keys
+from orchestrator.core.paths import lookup
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
-from orchestrator.experiment.mistakes import explained
+from orchestrator.experiment.yamlfiles import documents, filevars, includes, nodesets
+from orchestrator.experiment.yamlfiles.documents import Document, Keys
+from orchestrator.experiment.yamlfiles.mistakes import explained
 from orchestrator.testbed.inventory import Inventory
 from orchestrator.testbed.slurm import job as slurm_job
 

@@ -8,9 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from orchestrator.experiment import experiment, filevars, includes
-from orchestrator.experiment.studyfile import StudyFile
-from orchestrator.experiment.sweepfile import SweepFile
+from orchestrator.core.opendata import JsonSchema
+from orchestrator.experiment import experiment
+from orchestrator.experiment.series.studyfile import StudyFile
+from orchestrator.experiment.series.sweepfile import SweepFile
+from orchestrator.experiment.yamlfiles import filevars, includes
 from orchestrator.testbed.inventory import Inventory
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -26,7 +28,7 @@ _REFERENCE = "Variable"
 _EMBEDDED = ("allOf", "anyOf", "oneOf", "prefixItems")
 
 
-def of(kind: str) -> dict[str, Any]:
+def of(kind: str) -> JsonSchema:
     """The schema of a kind of file.
 
     Wherever a file holds a number, a word of several or a text of a form, the reference to a variable may stand. What
@@ -65,7 +67,7 @@ def _with_references(schema: Any) -> Any:
     return changed
 
 
-def _is_narrow(schema: Mapping[str, Any]) -> bool:
+def _is_narrow(schema: JsonSchema) -> bool:
     """Whether it is of a scalar and would not take the text of a reference."""
     narrow = {"enum", "const", "pattern", "format", "maxLength"} & schema.keys()
     return schema.get("type") in ("integer", "number", "boolean", "array") or bool(narrow)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -20,10 +19,12 @@ from pydantic import (
 
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.fields import Duration, Model, Share
+from orchestrator.core.opendata import JsonSchema, YamlMapping
 from orchestrator.core.units import Mistake, rate_text
+from orchestrator.experiment.capture_keys import Captures
 from orchestrator.experiment.choice import Choice, choice_of
 from orchestrator.testbed.inventory import Inventory
-from orchestrator.testbed.local_testbed import Folder, ImageName, LocalTestbed, Program, RuntimeName
+from orchestrator.testbed.local.local_testbed import Folder, ImageName, LocalTestbed, Program, RuntimeName
 from orchestrator.testbed.slurm.spec import SlurmSpec
 
 T = TypeVar("T", bound=BaseModel)
@@ -51,7 +52,7 @@ def _iterations_or_auto(value: Any) -> Any:
 WarmUp = Annotated[Annotated[int, Field(ge=0)] | Literal["auto"], BeforeValidator(_iterations_or_auto)]
 
 
-def _or_path(schema: dict[str, Any]) -> None:
+def _or_path(schema: JsonSchema) -> None:
     schema["anyOf"].insert(0, {"type": "string"})
 
 
@@ -138,7 +139,8 @@ class Validity(Model):
     processor: Share | Literal["ignore"] = 0.05
     """Largest share of a window for which other work may keep a job from processors; "ignore" only tells it."""
     congestion: Literal["warn", "invalid"] = "warn"
-    """What becomes of a window in which RDMA lost packets or the network paused a host: a remark, or it is invalid."""
+    """What becomes of a window in which RDMA or a switch lost packets, or the network paused a host: a remark, or it
+    is invalid."""
     launch_late: Duration = 0.01
     """Latest that flows of generated cross traffic may start (99th percentile)."""
 
@@ -184,6 +186,8 @@ class Experiment(Model):
     """Several windows in one run, instead of `traffic`."""
     collect: tuple[Choice, ...] = ()
     """What is watched."""
+    captures: Captures | None = None
+    """What becomes of captures once they are made."""
     measure: Measure
     """When a window ends."""
     repetitions: int = Field(default=1, ge=1, le=1000)
@@ -280,7 +284,7 @@ def on_this_machine(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=swapped)})
 
 
-def _of_slurm(spec: SlurmSpec, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _of_slurm(spec: SlurmSpec, asked: YamlMapping) -> YamlMapping:
     """What stands for hosts that only an allocation will name: as many as `local_run` says, at the declared rate."""
     if "hosts" not in asked or spec.link is None:
         raise ConfigError(

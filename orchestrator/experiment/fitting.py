@@ -9,6 +9,7 @@ from orchestrator.experiment import overloads, testbeds
 from orchestrator.experiment.choice import Choice
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts import registry
+from orchestrator.parts.collectors import tcpdump
 from orchestrator.parts.protocols import Collector, Condition, Problem, Traffic
 from orchestrator.parts.topology import Topology
 from workloads.common import container_config
@@ -55,7 +56,14 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
             found.extend((at, problem) for problem in overloads.problems(window, topology))
     for i, choice in enumerate(experiment.collect):
         ask("collector", choice, "collect", i)
+    found.extend(_nothing_captured(experiment))
     return found
+
+
+def _nothing_captured(experiment: Experiment) -> Iterator[Located]:
+    if experiment.captures is not None and tcpdump.NAME not in {choice.name for choice in experiment.collect}:
+        accepted = f"with `collect: [{tcpdump.NAME}]`"
+        yield ("captures",), Problem(at=(), message="nothing is captured", accepted=accepted)
 
 
 def _in_containers(workload: Choice, at: tuple[str | int, ...], topology: Topology) -> Iterator[Located]:

@@ -9,9 +9,11 @@ from pathlib import Path
 import yaml
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, documents, filevars, fitting, includes, renamed, resolved, sweepfile
-from orchestrator.experiment.documents import Document
+from orchestrator.experiment import config, fitting, resolved
 from orchestrator.experiment.experiment import Experiment, on_this_machine
+from orchestrator.experiment.series import sweepfile
+from orchestrator.experiment.yamlfiles import documents, filevars, includes, renamed
+from orchestrator.experiment.yamlfiles.documents import Document
 from orchestrator.testbed.inventory import Inventory
 
 

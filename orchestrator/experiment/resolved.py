@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from orchestrator.core.opendata import YamlMapping
 from orchestrator.experiment.experiment import Experiment
 
 
-def resolved_data(experiment: Experiment) -> dict[str, Any]:
+def resolved_data(experiment: Experiment) -> YamlMapping:
     """The experiment as data, defaults spelled out: run again, it is the same experiment, in any allocation."""
     data = recorded_data(experiment)
     data["testbed"].get("slurm", {}).pop("allocation", None)
     return data
 
 
-def recorded_data(experiment: Experiment) -> dict[str, Any]:
+def recorded_data(experiment: Experiment) -> YamlMapping:
     """The same with what was learned of its hosts, by which its results can be read anywhere."""
     data = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     for key in ("conditions", "jobs", "traffic", "windows", "collect"):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.core import playbooks
 from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.core.paths import playbooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Start:
 
     what: str
     commands: tuple[str, ...]
+    before: tuple[str, ...] = ()  # what is no command of ours and comes first
 
 
 KINDS: Mapping[str, Start] = MappingProxyType(
@@ -45,6 +46,11 @@ KINDS: Mapping[str, Start] = MappingProxyType(
                 "orch run exp.yaml --sbatch --nodes 4 --time 10",
             ),
         ),
+        "package": Start(
+            "a package with a workload and a collector of your own, and the tests of their contract",
+            ("orch plan experiment.yaml", "orch run experiment.yaml"),
+            before=("pip install --editable '.[test]'", "python -m pytest"),
+        ),
         "study": Start(
             "sweeps whose results stand beside what a paper printed",
             ("orch study salamy --file study.yaml --what", "orch study salamy --file study.yaml --quick --local"),
@@ -64,8 +70,9 @@ def write(kind: str, folder: Path) -> list[Path]:
     ConfigError where one of them is there already: nothing is written then.
     """
     source = playbooks.START / kind
-    names = sorted(path.name for path in source.iterdir())
-    taken = [name for name in names if (folder / name).exists() or (folder / name).is_symlink()]
+    found = (path.relative_to(source) for path in source.rglob("*") if path.is_file())
+    names = sorted(path for path in found if "__pycache__" not in path.parts)
+    taken = [str(name) for name in names if (folder / name).exists() or (folder / name).is_symlink()]
     if taken:
         raise ConfigError(
             f"{folder}: there is already {', '.join(taken)}; nothing was written",
@@ -73,8 +80,8 @@ def write(kind: str, folder: Path) -> list[Path]:
         )
     texts = {name: _filled((source / name).read_text(encoding="utf-8"), folder) for name in names}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             with (folder / name).open("x", encoding="utf-8") as file:
                 file.write(text)
             shutil.copymode(source / name, folder / name)

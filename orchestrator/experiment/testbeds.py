@@ -10,11 +10,12 @@ from orchestrator.core.errors import TestbedError
 from orchestrator.experiment.experiment import TestbedChoice
 from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
-from orchestrator.testbed import inventory, netns
+from orchestrator.testbed import inventory
 from orchestrator.testbed.inventory import InventoryTestbed
-from orchestrator.testbed.local_spec import Containers
-from orchestrator.testbed.local_testbed import NAMESPACES, LocalTestbed
-from orchestrator.testbed.netns import NetnsTestbed
+from orchestrator.testbed.local import netns
+from orchestrator.testbed.local.local_spec import Containers
+from orchestrator.testbed.local.local_testbed import NAMESPACES, LocalTestbed
+from orchestrator.testbed.local.netns import NetnsTestbed
 from orchestrator.testbed.slurm import job
 from orchestrator.testbed.slurm import spec as slurm
 from orchestrator.testbed.slurm.testbed import SlurmTestbed

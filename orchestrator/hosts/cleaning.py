@@ -11,17 +11,17 @@ from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
+from orchestrator.execution.session import holder, opening_s
 from orchestrator.experiment import loading, testbeds
 from orchestrator.experiment.experiment import Experiment
-from orchestrator.parts import named_hosts
 from orchestrator.parts.protocols import Channel, Testbed
+from orchestrator.parts.shared import named_hosts
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import Swept
 from orchestrator.remote.transport import local
-from orchestrator.run.session import holder, opening_s
-from orchestrator.testbed import leftovers
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
+from orchestrator.testbed.local import leftovers
 
 REACH_S = 60.0
 HERE = "localhost"
@@ -52,7 +52,7 @@ def clean(target: str | None, wanted: Wanted) -> int:
         try:
             return _sweep(testbed.topology.node(name), testbed.connect(name, reached), wanted)
         except OrchError as error:
-            return error  # told beside what the other hosts say
+            return error  # printed beside what the other hosts say
 
     try:
         answers = fanout.each(hosts, ask, deadline=Deadline.after(reached.remaining + REACH_S), what="cleaning")
@@ -103,25 +103,25 @@ def _report(
             continue
         bad = [*_bad(answer), *failed]
         trouble += len(bad)
-        for line in [*done, *_good(answer), *bad] or ["nothing of ours is left"]:
+        for line in [*done, *_good(answer), *bad] or ["nothing to clean"]:
             print(f"{node}: {line}")
     swept = [answer for answer in answers.values() if isinstance(answer, Swept)]
     if any(answer.failed for answer in swept):
-        print("  remedy: put right by hand what is told above; then `orch clean ... --forget RUN` asks for it no more")
+        print("  remedy: undo these changes by hand; then `orch clean ... --forget RUN` drops them")
     if wanted.forget and not any(answer.forgotten for answer in swept):
-        print(f"nothing of {wanted.forget} had to be forgotten")
+        print(f"run {wanted.forget} has no changes to forget")
     return Exit.FAILED if trouble else Exit.OK
 
 
 def _good(swept: Swept) -> Iterator[str]:
     for process in swept.killed:
         yield f"ended process {process.pid} of run {process.run}: {' '.join(process.argv)}"
-    yield from (f"took back {change}" for change in swept.undone)
-    yield from (f"{change} did not stand any more: left as it is" for change in swept.already)
+    yield from (f"undid {change}" for change in swept.undone)
+    yield from (f"{change} is no longer in force: left alone" for change in swept.already)
     yield from (f"forgot {change}" for change in swept.forgotten)
     yield from (f"removed {folder}" for folder in swept.removed)
     yield from (f"kept {folder} (--data removes it)" for folder in swept.kept)
-    yield from (f"left alone: run {run} is alive" for run in swept.alive if not run.startswith("clean-"))
+    yield from (f"left run {run} alone: it is still running" for run in swept.alive if not run.startswith("clean-"))
 
 
 def _bad(swept: Swept) -> Iterator[str]:

@@ -7,15 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.core import fanout, machine, packages
+from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError, TestbedError
 from orchestrator.core.exitcodes import Exit
-from orchestrator.core.machine import Machine
-from orchestrator.core.remedies import RIGHTS
-from orchestrator.experiment import beforehand, capacity, loading, plan, testbeds
+from orchestrator.core.machines import machine, packages
+from orchestrator.core.machines.machine import Machine
+from orchestrator.core.machines.remedies import RIGHTS
+from orchestrator.execution.nodes import images, routes
+from orchestrator.execution.session import holder, machine_of, opening_s
+from orchestrator.experiment import loading, testbeds
 from orchestrator.experiment.experiment import Experiment, on_this_machine
-from orchestrator.experiment.plan import RunPlan
+from orchestrator.experiment.plans import beforehand, capacity, plan
+from orchestrator.experiment.plans.plan import RunPlan
 from orchestrator.hosts import taken
 from orchestrator.parts import registry
 from orchestrator.parts.launch import Requirement
@@ -23,12 +27,10 @@ from orchestrator.parts.protocols import Testbed
 from orchestrator.parts.topology import Topology
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import Finding
-from orchestrator.run import images, routes
-from orchestrator.run.session import holder, machine_of, opening_s
-from orchestrator.testbed import netns_needs, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed
 from orchestrator.testbed.inventory import requirements as inventory_requirements
 from orchestrator.testbed.inventory import topology as inventory_topology
+from orchestrator.testbed.local import netns_needs, runtimes
 
 CALL_S = 30.0
 DOCTOR = "doctor"
@@ -52,7 +54,7 @@ class Answer:
 def examine(target: str | None, *, local: bool) -> int:
     """Print what is there and what is missing; 0 when nothing is. Parts that cannot be used are warned of."""
     for broken in registry.unusable():
-        print(f"warning  the {broken}\n         remedy: another version of that package, or none")
+        print(f"warning  the {broken}\n         remedy: install another version of that package, or uninstall it")
     if target is None:
         return _this_machine()
     found = loading.inventory_or_experiment(Path(target))
@@ -69,11 +71,11 @@ def _this_machine(runtime: str = "") -> int:
     if missing:
         return Exit.FAILED
     kind = f"a local testbed of {runtime}'s containers" if runtime else "a local testbed"
-    print(f"ok       this machine can carry {kind}; {_figures(machine.local())}")
+    print(f"ok       this machine can run {kind}; {_figures(machine.local())}")
     before = Path(taken.STAT).read_text()
     time.sleep(taken.LOOK_S)
-    if told := taken.warning(taken.share(before, Path(taken.STAT).read_text())):
-        print(f"warning  {told}")
+    if warning := taken.warning(taken.share(before, Path(taken.STAT).read_text())):
+        print(f"warning  {warning}")
     return Exit.OK
 
 
@@ -146,7 +148,7 @@ def _hosts(
         if answer.machine is None:
             print(f"{host}: cannot be used: {answer.trouble}")
         elif not lacking and not answer.astray:
-            print(f"{host}: ok, {len(answer.findings)} things looked for; {_figures(answer.machine)}")
+            print(f"{host}: ok, {len(answer.findings)} requirements met; {_figures(answer.machine)}")
         for finding in lacking:
             need = finding.requirement
             print(f"{host}: missing {need.kind} {need.what}, needed by {need.needed_by}"
@@ -164,10 +166,10 @@ def _hosts(
 def _room(run: RunPlan, machines: Mapping[str, Machine]) -> int:
     """Print which hosts are too small for a run, and which will be slow; how many are too small."""
     room = beforehand.of_hosts(run, machines)
-    for told in room.refused:
-        print(f"too small: {told}")
-    for told in room.warnings:
-        print(f"warning: {told}")
+    for refusal in room.refused:
+        print(f"too small: {refusal}")
+    for warning in room.warnings:
+        print(f"warning: {warning}")
     return len(room.refused)
 
 

@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from orchestrator.core import fanout, playbooks
+from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
+from orchestrator.core.paths import playbooks
+from orchestrator.execution.session import MEASURING, holder
 from orchestrator.experiment import loading
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import Completed
-from orchestrator.run.session import MEASURING, holder
-from orchestrator.testbed import containers, runtimes
 from orchestrator.testbed.inventory import Inventory, InventoryTestbed, topology
+from orchestrator.testbed.local import containers, runtimes
 
 SCRIPT = "prepare-frameworks"
 
@@ -38,8 +39,8 @@ class Step:
 
     def argv(self, folder: PurePosixPath, *, check: bool) -> list[str]:
         """The command on a host where the playbook lies in `folder`."""
-        told = {"ORCH_FRAMEWORKS": self.folder, "PYTHON": self.python, "TENSORFLOW_PYTHON": self.python}
-        variables = [f"{name}={value}" for name, value in told.items() if value is not None]
+        settings = {"ORCH_FRAMEWORKS": self.folder, "PYTHON": self.python, "TENSORFLOW_PYTHON": self.python}
+        variables = [f"{name}={value}" for name, value in settings.items() if value is not None]
         options = ["--check"] if check else []
         return ["env", *variables, "bash", str(folder / SCRIPT), *options, *self.environments]
 
@@ -60,12 +61,13 @@ def hosts_of(path: Path) -> Inventory:
         return found
     if found.testbed.slurm is not None:
         raise ConfigError(
-            f"{path}: hosts of Slurm usually see what lies here", hint="orch prepare, in a folder that they see too"
+            f"{path}: orch prepare does not reach hosts of Slurm, which usually share file systems with this machine",
+            hint="run `orch prepare` here without a testbed, with --folder on a file system that they share",
         )
     if found.testbed.inventory is None:
         raise ConfigError(
-            f"{path}: its testbed is this machine's own containers, which use what lies here",
-            hint="orch prepare, without a testbed",
+            f"{path}: its hosts are containers of this machine, which use this machine's environments",
+            hint="run `orch prepare` without a testbed",
         )
     return found.testbed.inventory
 
@@ -95,7 +97,7 @@ def prepare(inventory: Inventory, step: Step, *, check: bool) -> int:
             return Outcome((), trouble=error.render())
 
     outcomes = fanout.each(where.hosts, on, deadline=Deadline.after(step.within_s + 2 * _CALL_S), what="preparing")
-    return max([_told(node.name, outcome, check=check) for node, outcome in outcomes.items()])
+    return max([_report(node.name, outcome, check=check) for node, outcome in outcomes.items()])
 
 
 def prepare_here(step: Step, *, check: bool) -> int:
@@ -110,16 +112,14 @@ def prepare_here(step: Step, *, check: bool) -> int:
     except subprocess.TimeoutExpired:
         process.terminate()
         process.wait()
-        raise OrchError(
-            f"{SCRIPT} was ended after {step.within_s:.0f} s", hint="--within TIME gives it longer"
-        ) from None
+        raise OrchError(f"{SCRIPT} was stopped after {step.within_s:.0f} s", hint="--within TIME allows more") from None
     return Exit.OK if status == 0 else Exit.FAILED
 
 
 def prepare_image(runtime: str) -> int:
     """Make the image of local hosts that a runtime runs, unless it is there; 0."""
     image = containers.ensure_image(runtimes.able(runtime), Deadline.after(_IMAGE_S))
-    print(f"{runtime} has {image}, made of this machine: its programs are mounted when a host starts")
+    print(f"{runtime} has the image {image}, whose hosts see this machine's programs")
     return Exit.OK
 
 
@@ -152,7 +152,7 @@ def _failure(done: Completed) -> str:
     return "\n    ".join([f"{SCRIPT} ended with status {done.status}", *shown])
 
 
-def _told(host: str, outcome: Outcome, *, check: bool) -> int:
+def _report(host: str, outcome: Outcome, *, check: bool) -> int:
     """Print what became of a host; its share of the exit status."""
     for line in outcome.said:
         print(f"{host}: {line}")

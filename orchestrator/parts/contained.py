@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.core import packages
+from orchestrator.core.machines import packages
 from orchestrator.parts.launch import Container, Launch, Requirement
 from orchestrator.parts.topology import Topology
 

@@ -79,7 +79,7 @@ class Outside:
         return called
 
 
-def offered(kind: str, own: Mapping[str, Any]) -> tuple[dict[str, Outside], list[Unusable]]:
+def offered(kind: str, own: Mapping[str, object]) -> tuple[dict[str, Outside], list[Unusable]]:
     """The parts of a kind that other packages offer, by name, and those that cannot be used.
 
     `own` are the names of this project's parts, which no other package takes.

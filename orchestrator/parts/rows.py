@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.parts.schema import captured, cross_traffic, hosts, training
 from orchestrator.parts.schema.column import ColumnType, Table
 
+Row = Mapping[str, Any]  # value by column
 Columns = Mapping[str, Sequence[Any] | Any]  # column name -> values of equal length (lists or arrays)
 
 BIN_NS = 10_000_000  # width of the bins of `packets`, unless a reader asks for another

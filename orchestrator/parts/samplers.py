@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orchestrator.core.units import duration_text
-from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
+from orchestrator.parts.shared import named_hosts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,18 +66,20 @@ def interval_problems(option: str, every_s: float) -> list[Problem]:
 
 
 def sampler_launch(
-    name: str, node: Node, arguments: Sequence[str], *, required: bool, source: Path | None = None
-) -> Launch:
+    name: str, node: Node, arguments: Sequence[str], *, required: bool, source: Path | None = None,
+    packages: bool = False,
+) -> Launch:  # fmt: skip
     """A sampler on a node for the collector `name`; `arguments` are those of its source.
 
-    `source` is the module that says what is sampled (orchestrator/agents/sampler.py says how), by default that of ours.
+    `source` is the module that says what is sampled (orchestrator/agents/sampler.py says how), by default that of ours;
+    `packages`: it imports what is installed for the node's Python.
     """
     source = source or AGENTS / f"{name}_source.py"
     return Launch(
         name=f"{name}.{node.name}",
         node=node.name,
         role="collector",
-        argv=(node.python, "-I", "-S", "-B", "sampler.py", source.stem, *arguments),
+        argv=(node.python, *(() if packages else ("-I", "-S")), "-B", "sampler.py", source.stem, *arguments),
         files={"sampler.py": AGENTS / "sampler.py", source.name: source},
         ready=Line(pattern="^sampling$"),
         stop=Stop(signals=((signal.SIGTERM, 5.0),), ok=(0,)),

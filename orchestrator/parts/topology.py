@@ -50,6 +50,12 @@ class Node:
     gpus: int = 0
     slots: int = 1  # ranks of a workload that names no hosts
     work: str = WORK  # absolute folder on the node under which a run makes its own; {uid} is the user's there
+    scheduled: str = ""  # what Slurm calls it where that is not its name
+
+    @property
+    def of_slurm(self) -> str:
+        """Its name in Slurm."""
+        return self.scheduled or self.name
 
     @property
     def first(self) -> Rail:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from orchestrator.core.errors import ConfigError
-from workloads.common import modelled
+from workloads.common.trainings import modelled
 from workloads.models import catalog, formulation, gpt
 
 ACCEPTED = "peak and used share of it, such as 71tflops@30%"

@@ -14,10 +14,11 @@ from orchestrator.parts.topology import Job, Topology
 from orchestrator.predict import inputs
 from orchestrator.predict.inputs import Timed
 from orchestrator.predict.network_costs import Costs, network
-from orchestrator.store import index, rundir, tables
+from orchestrator.store import index, rundir
 from orchestrator.store.rundir import Listed
+from orchestrator.store.tabular import tables
 from workloads.common import placement, torch_ranks
-from workloads.common.collective_traffic import exchanged
+from workloads.common.sent.collective_traffic import exchanged
 
 WORKLOAD = "collective"
 TORCH = ("auto", "gloo", "nccl")  # backends of the trainings that are predicted

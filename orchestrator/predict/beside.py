@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from orchestrator.analysis.windows import shares
+from orchestrator.analysis.windows.ranks import shares
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.experiment import fitting, loading
 from orchestrator.experiment.experiment import Experiment
@@ -16,8 +16,9 @@ from orchestrator.parts.topology import Job
 from orchestrator.parts.work import Replicated, Work
 from orchestrator.predict import predicting
 from orchestrator.predict.predicting import Subject
-from orchestrator.store import index, tables
+from orchestrator.store import index
 from orchestrator.store.rundir import Listed
+from orchestrator.store.tabular import tables
 from workloads.common import placement
 
 

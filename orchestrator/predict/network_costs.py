@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.parts.theory import Spread
 from orchestrator.parts.topology import Job, Topology
 from workloads.common import between
 from workloads.common.between import Pairs
@@ -88,12 +89,16 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """Which node each rank is on, and what each node's link carries in bytes a second, scaled, out and in."""
+    """Which node each rank is on, and what each node's link carries in bytes a second, scaled, out and in.
+
+    Of several `rails`, which are alike, a message takes one, and the next message the next one.
+    """
 
     node_of: tuple[str, ...]
     out_bps: dict[str, float]
     in_bps: dict[str, float]
     one_machine: bool  # whether the processors of one machine carry all traffic
+    rails: int = 1
 
     def inside(self, pairs: Pairs) -> float:
         """Bytes between ranks of the host that has most of them; on one machine they are among those that it shares."""
@@ -122,19 +127,26 @@ class Network:
         return max(busiest, default=0.0)
 
 
-def network(job: Job, topology: Topology, *, limits: Iterable[tuple[str, str, float]] = ()) -> Network:
-    """The network under a job; `limits` are (host, nic or switch-port, bit/s unscaled) of conditions."""
+def network(
+    job: Job, topology: Topology, *, limits: Iterable[tuple[str, str, float]] = (), spread: Spread = ""
+) -> Network:
+    """The network under a job; `limits` are (host, nic or switch-port, bit/s unscaled) of conditions, a rail each.
+
+    Where messages are `spread` "even" over rails, these are one link with the rates of all.
+    """
     rates = {name: topology.link(name).rate / 8 / topology.scale for name in job.nodes}
     out, into = dict(rates), dict(rates)
     for host, where, rate in limits:
         side = out if where == "nic" else into
         if host in side:
             side[host] = min(side[host], rate / 8 / topology.scale)
+    together = topology.rails if spread == "even" else 1
     return Network(
         node_of=tuple(rank.node for rank in job.ranks),
-        out_bps=out,
-        in_bps=into,
+        out_bps={host: rate * together for host, rate in out.items()},
+        in_bps={host: rate * together for host, rate in into.items()},
         one_machine=topology.kind == "local",
+        rails=topology.rails if spread == "turns" else 1,
     )
 
 

@@ -16,7 +16,7 @@ from orchestrator.parts.topology import Job, Topology
 from orchestrator.parts.work import Replicated, Work
 from orchestrator.predict import data_parallel, pipeline
 from orchestrator.predict.network_costs import Costs, Network, Rates, network
-from workloads.common import placement
+from workloads.common import placement, torch_ranks
 
 PREDICTABLE = ("ddp", "ptd")
 
@@ -72,6 +72,7 @@ def subject(experiment: Experiment, *, file: str) -> Subject:
     work = work_of(choice.name, choice.config, job, topology)
     if isinstance(work, str):
         raise ConfigError(f"{file}: cannot be predicted: {choice.name}: {work}")
+    spread = torch_ranks.spread(choice.config, job, traced=True) if topology.rails > 1 else ""
     limits = [
         (one.config.host, one.config.where, one.config.rate) for one in experiment.conditions if one.name == "rate"
     ]
@@ -81,7 +82,7 @@ def subject(experiment: Experiment, *, file: str) -> Subject:
         job=job,
         topology=topology,
         work=work,
-        network=network(job, topology, limits=limits),
+        network=network(job, topology, limits=limits, spread=spread),
     )
 
 
@@ -103,7 +104,12 @@ def _refusals(experiment: Experiment) -> Iterator[str]:
         for choice in window.traffic:
             if not fitting.is_silent(choice):
                 yield f"{choice.name} shares the links in window {window.name}; accepted: no cross traffic"
+    rails = fitting.topology_of(experiment).rails
+    if rails > 1 and name == "ptd":
+        yield f"hosts have {rails} rails, and what each group of ptd sends over which is not modelled; accepted: one"
     for condition in experiment.conditions:
+        if rails > 1 and condition.name == "rate" and condition.config.rail is not None:
+            yield f"rail {condition.config.rail} has a rate of its own; accepted: one for all {rails} rails"
         if condition.name not in _HARMLESS:
             yield f"no term of the model stands for the condition {condition.name}; accepted: none of that kind"
 

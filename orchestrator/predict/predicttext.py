@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from orchestrator.core import layout
+from orchestrator.core.opendata import JsonObject
+from orchestrator.core.screen import layout
 from orchestrator.core.units import bytes_text, rate_text
 from orchestrator.parts.terms import NAMES, Terms
 from orchestrator.parts.work import Pipelined
@@ -173,7 +173,7 @@ def inputs_table(costs: Costs) -> str:
     return layout.table(("input", "value", "from", "to", "source"), rows)
 
 
-def data(found: Sequence[Found], costs: Costs) -> dict[str, Any]:
+def data(found: Sequence[Found], costs: Costs) -> JsonObject:
     """All of it for JSON, times in seconds."""
     return {
         "settings": [

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from orchestrator.core import packages
+from orchestrator.agents.agent.messages import requests
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, BadAnswer, LaunchError, LockedError, OrchError
+from orchestrator.core.lock import Holder
+from orchestrator.core.machines import packages
 from orchestrator.parts.launch import Launch, Requirement, Sign
 from orchestrator.parts.protocols import Channel
 from orchestrator.parts.topology import Node
@@ -54,7 +55,7 @@ class AgentClient:
         channel: Channel,
         *,
         run: str,
-        holder: Mapping[str, Any],
+        holder: Holder,
         on_event: Callable[[AgentEvent], None],
         silence_s: float = 120.0,
         run_key: str = "",
@@ -62,8 +63,9 @@ class AgentClient:
         secrets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.node = node
+        self.folder = ""  # of the run on the node, once that was greeted
         self._run = run
-        self._holder = dict(holder)
+        self._holder: requests.Holder = dict(holder)
         self._silence_s = silence_s
         self._run_key = run_key
         self._proof = proof
@@ -72,7 +74,7 @@ class AgentClient:
 
     def hello(self, deadline: Deadline, *, folder: str | None = None) -> Greeting:
         """Make the run's folder, in the node's work folder unless given as an absolute path, and learn who answers."""
-        values = {
+        values: requests.Hello = {
             "node": self.node.name,
             "run": self._run,
             "folder": folder or self.node.folder(self._run),
@@ -80,11 +82,13 @@ class AgentClient:
             "silence_s": self._silence_s,
             "proof": self._proof,
         }
-        return Greeting.read(self._connection.ask("hello", deadline, values).fields)
+        greeting = Greeting.read(self._connection.ask("hello", deadline, values).fields)
+        self.folder = greeting.folder
+        return greeting
 
     def lock(self, name: str, deadline: Deadline) -> None:
         """Hold a lock of the whole node until this agent ends, however it ends; LockedError names the holder."""
-        self._connection.ask("lock", deadline, {"name": name, "holder": self._holder})
+        self._connection.ask("lock", deadline, requests.Lock(name=name, holder=self._holder))
 
     def clock(self, samples: int, deadline: Deadline) -> ClockSample:
         """Compare the clocks: of several pings with four timestamps, the one with the shortest round trip counts.
@@ -114,10 +118,10 @@ class AgentClient:
         return found
 
     def _on_node(self, requirements: Sequence[Requirement], deadline: Deadline) -> list[Finding]:
-        wanted = [
+        wanted: list[requests.Need] = [
             {"kind": need.kind, "what": need.what, "python": need.python or self.node.python} for need in requirements
         ]
-        findings = self._connection.ask("check", deadline, {"requirements": wanted}).fields.each("findings")
+        findings = self._connection.ask("check", deadline, requests.Check(requirements=wanted)).fields.each("findings")
         if len(findings) != len(wanted):
             raise BadAnswer(f"asked for {len(wanted)} findings, its agent has {len(findings)}", node=self.node.name)
         seen = [
@@ -137,13 +141,17 @@ class AgentClient:
 
     def run(self, argv: Sequence[str], deadline: Deadline, *, stdin: bytes = b"", privileged: bool = True) -> Completed:
         """Run a short command to its end, with the agent's own rights unless not `privileged`."""
-        values = {"argv": list(argv), "timeout_s": deadline.remaining, "privileged": privileged}
+        values: requests.RunCommand = {"argv": list(argv), "timeout_s": deadline.remaining, "privileged": privileged}
         reply = self._connection.ask("run_command", deadline, values, payload=stdin, late_s=ANSWER_S, argv=argv).fields
         return _completed(reply)
 
     def run_all(self, lines: Sequence[Sequence[str]], deadline: Deadline, *, each_s: float) -> list[Completed | None]:
         """Run short commands one after the other by one request; None for one that cannot start or takes too long."""
-        values = {"lines": [list(argv) for argv in lines], "each_s": each_s, "timeout_s": deadline.remaining}
+        values: requests.RunCommands = {
+            "lines": [list(argv) for argv in lines],
+            "each_s": each_s,
+            "timeout_s": deadline.remaining,
+        }
         found = self._connection.ask("run_commands", deadline, values, late_s=ANSWER_S).fields.each_or_none("done")
         if len(found) != len(lines):
             raise BadAnswer(f"asked for {len(lines)} commands, its agent has run {len(found)}", node=self.node.name)
@@ -154,7 +162,7 @@ class AgentClient:
 
         A path that is not absolute is in the run's folder.
         """
-        reply = self._connection.ask("read", deadline, {"paths": list(paths), "globs": list(globs)}).fields
+        reply = self._connection.ask("read", deadline, requests.Read(paths=list(paths), globs=list(globs))).fields
         return Texts(reply.integer("wall_ns"), reply.inner("texts").texts_by_name())
 
     def put(self, path: str, content: bytes | Path, deadline: Deadline, *, privileged: bool = False) -> None:
@@ -178,25 +186,25 @@ class AgentClient:
     def go(self, name: str, deadline: Deadline) -> int:
         """Open a launch's gate; when, by the node's clock in nanoseconds."""
         try:
-            return self._connection.ask("go", deadline, {"name": name}).fields.integer("wall_ns")
+            return self._connection.ask("go", deadline, requests.Named(name=name)).fields.integer("wall_ns")
         except AgentError as error:
             message = f"{name} cannot go: {error.message}"
             raise LaunchError(message, node=self.node.name, tail=error.tail) from error
 
     def stop(self, launch: Launch, deadline: Deadline, *, grace: float = 1.0) -> Stopped:
         """Ask a launch and all its children to end as it wishes to be asked, then kill; grace periods times `grace`."""
-        signals = [[int(number), grace_s * grace] for number, grace_s in launch.stop.signals]
-        values = {"name": launch.name, "signals": signals}
+        signals = [(int(number), grace_s * grace) for number, grace_s in launch.stop.signals]
+        values: requests.Stop = {"name": launch.name, "signals": signals}
         reply = self._connection.ask("stop", deadline, values, late_s=ANSWER_S, argv=launch.argv).fields
         return Stopped.read(reply, launch)
 
     def signal(self, name: str, number: int, deadline: Deadline) -> None:
         """Send a signal to a launch's process group."""
-        self._connection.ask("signal", deadline, {"name": name, "number": int(number)})
+        self._connection.ask("signal", deadline, requests.Signal(name=name, number=int(number)))
 
     def wait(self, name: str, deadline: Deadline) -> int:
         """Wait until a launch has ended; its exit status."""
-        values = {"name": name, "timeout_s": deadline.remaining}
+        values: requests.Wait = {"name": name, "timeout_s": deadline.remaining}
         return self._connection.ask("wait", deadline, values, late_s=ANSWER_S).fields.integer("status")
 
     def change(
@@ -207,17 +215,17 @@ class AgentClient:
 
         Where the `sign` is not found any more then, there is nothing to undo.
         """
-        values = {
+        values: requests.Change = {
             "key": key,
             "undo": [list(argv) for argv in undo],
             "apply": [list(argv) for argv in apply],
-            "sign": sign and [list(sign.read), sign.pattern],
+            "sign": None if sign is None else (list(sign.read), sign.pattern),
         }
         self._connection.ask("change", deadline, values)
 
     def undo(self, key: str, deadline: Deadline) -> None:
         """Take a change back."""
-        self._connection.ask("undo", deadline, {"key": key})
+        self._connection.ask("undo", deadline, requests.Undo(key=key))
 
     def files(self, deadline: Deadline) -> list[RemoteFile]:
         """Every file in the run's folder, by path; the paths are the node's own words, and `fetch` checks them."""
@@ -234,7 +242,7 @@ class AgentClient:
 
     def disk(self, deadline: Deadline, *, path: str | None = None) -> Disk:
         """Room at `path`, or where the run's folder lies."""
-        reply = self._connection.ask("disk", deadline, {"path": path}).fields
+        reply = self._connection.ask("disk", deadline, requests.DiskOf(path=path)).fields
         return Disk(reply.integer("free_bytes", least=0), reply.integer("total_bytes", least=0))
 
     def processes(self, deadline: Deadline) -> list[RemoteProcess]:
@@ -247,12 +255,13 @@ class AgentClient:
 
         What cannot be taken back of the run `forget` is not tried again.
         """
-        values = {"work": work or self.node.work, "keep_data": keep_data, "forget": forget}
+        values: requests.Sweep = {"work": work or self.node.work, "keep_data": keep_data, "forget": forget}
         return Swept.read(self._connection.ask("sweep", deadline, values).fields)
 
-    def remove(self, deadline: Deadline) -> None:
-        """Delete the run's folder on the node; refused while processes or changes of the run remain."""
-        self._connection.ask("remove", deadline)
+    def remove(self, deadline: Deadline, *, keep: Sequence[str] = ()) -> None:
+        """Delete the run's folder on the node but files to `keep`; refused while processes or changes remain."""
+        values: requests.Remove = {"keep": list(keep)}
+        self._connection.ask("remove", deadline, values)
 
     def close(self, deadline: Deadline | None = None) -> None:
         """Have the agent end everything, take all changes back and exit; AgentError names what it could not."""

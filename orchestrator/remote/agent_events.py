@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from orchestrator.core.errors import (
     AgentError,
@@ -25,7 +24,7 @@ _HINTS = {
 }
 
 
-def events(node: str, header: Mapping[str, Any]) -> Iterator[AgentEvent]:
+def events(node: str, header: Mapping[str, object]) -> Iterator[AgentEvent]:
     """What an agent says on its own account."""
     fields = Fields(header, of="nothing (an event)", node=node)
     kind, name, wall_ns = header["event"], fields.text("name"), fields.integer("wall_ns")
@@ -38,7 +37,7 @@ def events(node: str, header: Mapping[str, Any]) -> Iterator[AgentEvent]:
         raise BadAnswer(f"an event of unknown kind: {str(kind)[:30]}", node=node)
 
 
-def refusal(node: str, reply: Mapping[str, Any], argv: Sequence[str] | None) -> OrchError:
+def refusal(node: str, reply: Mapping[str, object], argv: Sequence[str] | None) -> OrchError:
     """The error that a refusal of a request is for whoever asked."""
     fields = Fields(reply, of="a request, a refusal", node=node)
     message, kind = shortened(fields.text("error")), fields.text_or_none("kind")

@@ -7,11 +7,10 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from orchestrator.core.deadline import Deadline, Patience
 from orchestrator.core.errors import BadAnswer, DeadlineExceeded, OrchError, TransportError, last_lines
-from orchestrator.core.remedies import remedy
+from orchestrator.core.machines.remedies import remedy
 from orchestrator.parts.protocols import Channel
 from orchestrator.remote.agent_events import events, refusal
 from orchestrator.remote.answers import AgentEvent, AgentLost
@@ -31,7 +30,7 @@ class Request:
         self.sink = sink
         self.size = 0  # of its frame
         self.answered = threading.Event()
-        self.reply: dict[str, Any] = {}
+        self.reply: Mapping[str, object] = {}
         self.fields = Fields({}, of="nothing", node="")
         self.error: Exception | None = None
         self.sent_ns = 0
@@ -74,7 +73,7 @@ class Connection:
         self,
         op: str,
         deadline: Deadline | Patience,
-        values: Mapping[str, Any] | None = None,
+        values: Mapping[str, object] | None = None,
         *,
         payload: bytes | None = None,
         sink: Callable[[bytes], None] | None = None,
@@ -221,7 +220,7 @@ class Connection:
                 pending.fail(error.again())
             self._out.put(None)
 
-    def _handle(self, header: dict[str, Any], payload: bytes) -> None:
+    def _handle(self, header: Mapping[str, object], payload: bytes) -> None:
         received_ns = time.time_ns()
         if "event" in header:
             for event in events(self.node, header):
@@ -229,7 +228,7 @@ class Connection:
             return
         fields = Fields(header, of="a request", node=self.node)
         if header.get("id") is None:
-            raise BadAnswer(f"the agent cannot follow us: {str(header.get('error'))[:200]}")
+            raise BadAnswer(f"the agent cannot read what it is sent: {str(header.get('error'))[:200]}")
         request = fields.integer("id", least=0)
         if header.get("more"):
             self._sink(request, payload)
@@ -264,9 +263,9 @@ class Connection:
             self._hearing.owed -= 0 if pending is None else pending.size
         return pending
 
-    def _send(self, op: str, values: Mapping[str, Any], payload: bytes | None, pending: Request) -> int:
+    def _send(self, op: str, values: Mapping[str, object], payload: bytes | None, pending: Request) -> int:
         request = next(self._ids)
-        header = {**values, "id": request, "op": op}
+        header: dict[str, object] = {**values, "id": request, "op": op}
         if payload is not None:
             header["bytes"] = len(payload)
         data = frame(header, payload or b"")

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from orchestrator.core import safepath
+from orchestrator.agents.agent.messages import requests
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, BadAnswer, DeadlineExceeded
+from orchestrator.core.paths import safepath
 from orchestrator.remote.answers import RemoteFile
 from orchestrator.remote.connection import Connection
 
@@ -24,7 +25,7 @@ def put(
     connection: Connection, path: str, content: bytes | Path, deadline: Deadline, *, privileged: bool = False
 ) -> None:
     """Write a file in the run's folder; a Path is read here and stays executable if it is."""
-    values: dict[str, Any] = {"path": path, "mode": 0o644, "privileged": privileged}
+    values: requests.Put = {"path": path, "mode": 0o644, "privileged": privileged}
     if isinstance(content, Path):
         if content.stat().st_mode & 0o100:
             values["mode"] = 0o755
@@ -35,10 +36,11 @@ def put(
         _put_parts(connection, parts, values, deadline)
 
 
-def _put_parts(connection: Connection, parts: Iterator[bytes], values: dict[str, Any], deadline: Deadline) -> None:
+def _put_parts(connection: Connection, parts: Iterator[bytes], values: requests.Put, deadline: Deadline) -> None:
     connection.ask("put", deadline, values, payload=zlib.compress(next(parts, b"")))
+    more: requests.PutMore = {**values, "append": True}
     for part in parts:
-        connection.ask("put", deadline, {**values, "append": True}, payload=zlib.compress(part))
+        connection.ask("put", deadline, more, payload=zlib.compress(part))
 
 
 def listed(connection: Connection, deadline: Deadline) -> list[RemoteFile]:
@@ -70,7 +72,7 @@ def fetch(connection: Connection, file: RemoteFile, home: Path, deadline: Deadli
             digest.update(data)
             patience.renew()
 
-        values = {"path": file.path, "offset": offset, "most": file.bytes}
+        values: requests.Fetch = {"path": file.path, "offset": offset, "most": file.bytes}
         try:
             wanted = connection.ask("fetch", patience, values, sink=sink).fields.text("sha256")
         except DeadlineExceeded as error:

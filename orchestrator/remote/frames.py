@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from orchestrator.core.errors import BadAnswer
 
-# What agents keep to (agents/agent/files.py, frames.py): the longest answer is many small files as escaped text.
+# What agents keep to (agents/agent/disk/files.py, frames.py): the longest answer is many small files as escaped text.
 HEADER_LIMIT = 1 << 25
 PAYLOAD_LIMIT = 1 << 20
+JsonObject = Mapping[str, object]  # whose fields `replies.py` reads, each as its type
 
 
 class Frames:
@@ -23,9 +24,9 @@ class Frames:
 
     def __init__(self) -> None:
         self._received = bytearray()
-        self._header: dict[str, Any] | None = None  # of a frame whose payload has not come yet
+        self._header: JsonObject | None = None  # of a frame whose payload has not come yet
 
-    def feed(self, data: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
+    def feed(self, data: bytes) -> Iterator[tuple[JsonObject, bytes]]:
         """The frames that are whole with these bytes; BadAnswer where they cannot be."""
         self._received += data
         while True:
@@ -54,7 +55,7 @@ class Frames:
         return text
 
 
-def _decoded(text: bytes) -> dict[str, Any]:
+def _decoded(text: bytes) -> JsonObject:
     try:
         header = json.loads(text.decode(), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -68,14 +69,14 @@ def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-def _payload_size(header: Mapping[str, Any]) -> int:
+def _payload_size(header: Mapping[str, object]) -> int:
     size = header.get("bytes", 0)
     if type(size) is not int or not 0 <= size <= PAYLOAD_LIMIT:
         raise BadAnswer(f"a frame of {str(size)[:30]} bytes; accepted: at most {PAYLOAD_LIMIT}")
     return size
 
 
-def frame(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
+def frame(header: Mapping[str, object], payload: bytes = b"") -> bytes:
     """A frame to send."""
     text = json.dumps(header).encode()
     return struct.pack(">I", len(text)) + text + payload

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.core.screen.alike import natural
+
 PING_S = 2.0  # of idleness after which a connection pings
 SILENT_S = 8.0  # so that who falls silent is named within ten seconds, by a busy controller too
 _LOOK_S = 0.25
@@ -147,7 +149,7 @@ def _all_silent(group: Sequence[Hearing]) -> bool:
 
 
 def _names(group: Sequence[Hearing]) -> str:
-    names = [one.node for one in group]
+    names = sorted((one.node for one in group), key=natural)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN + 1 else ""
     return ", ".join(names[:_SHOWN] if more else names) + more
 

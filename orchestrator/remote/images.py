@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from orchestrator.agents.agent.messages import requests
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError
 from orchestrator.parts.launch import Container, Requirement
@@ -20,7 +21,7 @@ def look(
 
     `storage` is the text of podman's storage.conf for hosts that have none of their own, else empty.
     """
-    values = {
+    values: requests.Image = {
         "container": as_sent(container),
         "modules": [need.what for need in needs if need.kind == "module"],
         "programs": [need.what for need in needs if need.kind == "program"],

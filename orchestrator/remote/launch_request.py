@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from orchestrator.agents.agent.messages import requests
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LaunchError, OrchError
 from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Container, Exited, Launch, Line, Listening, Ready
 
 
-def values(launch: Launch, deadline: Deadline, *, run_key: str, secrets: Mapping[str, str]) -> dict[str, Any]:
+def values(launch: Launch, deadline: Deadline, *, run_key: str, secrets: Mapping[str, str]) -> requests.Start:
     """What the agent has to know of a launch whose files lie in its folder."""
-    return {
+    asked: requests.Start = {
         "name": launch.name,
         "argv": list(launch.argv),
         "env": {
@@ -26,23 +26,24 @@ def values(launch: Launch, deadline: Deadline, *, run_key: str, secrets: Mapping
         "gate": launch.gate,
         "follow": launch.follow,
         "privileged": launch.privileged,
-        **({"container": container(launch.container)} if launch.container else {}),
     }
+    if launch.container:
+        asked["container"] = container(launch.container)
+    return asked
 
 
-def container(wanted: Container) -> dict[str, Any]:
+def container(wanted: Container) -> requests.Container:
     """A container, as the agent reads it."""
-    mounts = [[mount.source, mount.target, mount.writable] for mount in wanted.mounts]
     return {
         "runtime": wanted.runtime,
         "image": wanted.image,
         "python": wanted.python,
-        "mounts": mounts,
+        "mounts": [(mount.source, mount.target, mount.writable) for mount in wanted.mounts],
         "gpus": wanted.gpus,
     }
 
 
-def _ready(ready: Ready) -> dict[str, Any]:
+def _ready(ready: Ready) -> requests.Ready:
     if isinstance(ready, Line):
         return {"kind": "line", "pattern": ready.pattern, "file": ready.file}
     if isinstance(ready, Listening):

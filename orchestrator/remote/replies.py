@@ -21,7 +21,7 @@ class Fields:
         self._node = node
         if not isinstance(values, Mapping):
             self._refuse("it", values, "an object")
-        self._values: Mapping[str, Any] = values
+        self._values: Mapping[str, object] = values
 
     def integer(self, name: str, *, least: int = -MOST) -> int:
         return self._integer(name, self._get(name), least)

@@ -11,6 +11,8 @@ import jinja2
 
 from orchestrator.core.errors import StoreError
 
+Values = Mapping[str, object]  # what a template, or a loop in it, fills in, by the template's own names
+
 
 def fill(template: str, **values: Any) -> str:
     """One of this package's templates with its values, which are escaped: runs bring in what others wrote."""
@@ -30,7 +32,7 @@ def environment() -> jinja2.Environment:
     return made
 
 
-def write(template: str, output: Path, shown: Callable[[Path], Mapping[str, Any]]) -> Path:
+def write(template: str, output: Path, shown: Callable[[Path], Values]) -> Path:
     """Write the page `output`, which needs nothing else to be shown; StoreError when it cannot be written.
 
     `shown` is given the folder `<output's stem>-figures` beside it, draws its figures there, and returns the

@@ -8,17 +8,23 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.analysis.traffic import traffic, view
 from orchestrator.analysis.traffic.traffic import Traffic
 from orchestrator.analysis.traffic.view import View
-from orchestrator.core import safepath
 from orchestrator.core.errors import UnsafePath
+from orchestrator.core.opendata import JsonObject
+from orchestrator.core.paths import safepath
+from orchestrator.parts.rows import Row
 from orchestrator.parts.topology import Node
-from orchestrator.store import manifest, tables
-from orchestrator.store.window_records import Window
+from orchestrator.store.manifests import manifest
+from orchestrator.store.manifests.window_records import Window
+from orchestrator.store.tabular import tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def load(paths: Sequence[Path]) -> list[Run]:
@@ -45,7 +51,7 @@ class Run:
         self.scale = self.manifest.scale
         repetition = self.manifest.repetition
         self.name = self.manifest.experiment + (f" #{repetition}" if repetition else "")
-        self._tables: dict[str, Any] = {}
+        self._tables: dict[str, pa.Table] = {}
 
     def counters(self, pattern: str) -> Any:
         """The rows of `counters` (a pyarrow Table) whose counter matches a regular expression."""
@@ -60,9 +66,9 @@ class Run:
             self._tables[name] = tables.read(self.path / "tables", name)
         return self._tables[name]
 
-    def rows(self, name: str) -> list[dict[str, Any]]:
+    def rows(self, name: str) -> list[Row]:
         """A small table as dictionaries."""
-        rows: list[dict[str, Any]] = self.table(name).to_pylist()
+        rows: list[Row] = self.table(name).to_pylist()
         return rows
 
     @cached_property
@@ -118,7 +124,7 @@ class Run:
         ends = (window.end_ns for window in self.windows if window.end_ns)
         return max(ends, default=self.manifest.ended_ns or self.origin_ns)
 
-    def facts(self, node: str) -> dict[str, Any]:
+    def facts(self, node: str) -> JsonObject:
         """What was in force on a node before the run; empty when nobody asked it."""
         try:
             facts = json.loads(safepath.under(self.path / "hosts", f"{node}/before.json").read_bytes())

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.report import values
-from orchestrator.report.values import Series
+from orchestrator.report.values import Grid, Series
 
 # Okabe and Ito's colours, which stay apart for people with any colour vision; without the yellow, too pale on paper.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -28,7 +28,7 @@ WIDTH_IN = 7.6
 MOST_POINTS = 1500  # of a line: more are not seen apart
 _LEGEND_LETTERS = 96  # in a line as wide as the page
 
-LOOK: dict[str, Any] = {
+LOOK: dict[str, object] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9.0,
@@ -91,7 +91,7 @@ def errorbars(panel: Any, x: Sequence[float], estimates: Sequence[Estimate], *, 
 
 def legend(*panels: Any, columns: int = 4) -> None:
     """A legend above the first panel, where it hides nothing, for all; none when there is nothing to tell apart."""
-    known: dict[str, Any] = {}
+    known: dict[str, object] = {}
     for panel in panels:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             known.setdefault(label, handle)
@@ -120,6 +120,7 @@ class Saved:
 
     svg: str
     values: tuple[Series, ...]
+    grids: tuple[Grid, ...]
 
 
 def save(drawing: Figure, stem: Path) -> Saved:
@@ -131,11 +132,11 @@ def save(drawing: Figure, stem: Path) -> Saved:
         out = io.StringIO()
         FigureCanvasSVG(drawing).print_svg(out, metadata={"Date": None})  # type: ignore[no-untyped-call]
     text = out.getvalue()
-    numbers = values.of_figure(drawing)
+    numbers, maps = values.of_figure(drawing), values.grids(drawing)
     beside(stem, ".svg").write_text(text, encoding="utf-8")
-    if numbers:
-        beside(stem, ".csv").write_text(values.csv_text(numbers), encoding="utf-8")
-    return Saved(themed(text), numbers)
+    if numbers or maps:
+        beside(stem, ".csv").write_text(values.csv_text(numbers, maps), encoding="utf-8")
+    return Saved(themed(text), numbers, maps)
 
 
 def beside(stem: Path, suffix: str) -> Path:

@@ -14,6 +14,7 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
+MOST_SIDE = 16  # rows and columns of a heatmap that a page shows
 MOST_SHOWN = 40  # points of a series; of a longer one a page says what it lies between, and the file has all
 _NUMERIC = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?")
 _HEAD = ("panel", "series", "x", "y", "low", "high")
@@ -52,18 +53,69 @@ class Series:
         return any(low or high for *_, low, high in self.rows)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """A heatmap: a cell for each row and column by their names, empty where nothing is drawn.
+
+    `x` and `y` are what columns and rows are called.
+    """
+
+    panel: str
+    x: str
+    y: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]  # name and cells
+
+    @property
+    def short(self) -> bool:
+        """Whether a page shows every cell."""
+        return max(len(self.columns), len(self.rows)) <= MOST_SIDE
+
+    @property
+    def between(self) -> str:
+        """What its values lie between."""
+        found = [float(cell) for _, cells in self.rows for cell in cells if cell]
+        return f"{min(found):.4g} to {max(found):.4g}" if found else ""
+
+
 def of_figure(drawing: Figure) -> tuple[Series, ...]:
     """Every line, interval and bar of a figure, panel by panel."""
     return tuple(one for panel in drawing.axes for one in _of_panel(panel) if one.rows)
 
 
-def csv_text(found: Sequence[Series]) -> str:
-    """All rows as CSV."""
+def grids(drawing: Figure) -> tuple[Grid, ...]:
+    """Every heatmap of a figure."""
+    return tuple(_grid(panel, image) for panel in drawing.axes for image in _numbered(panel))
+
+
+def _numbered(panel: Any) -> list[Any]:
+    """Its images that are numbers; others are colours."""
+    return [image for image in panel.images if image.get_array().ndim == 2]
+
+
+def csv_text(found: Sequence[Series], maps: Sequence[Grid] = ()) -> str:
+    """All rows, and all cells of heatmaps that are not empty, as CSV."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_HEAD)
     writer.writerows((f"{one.y} over {one.x}", one.label, *row) for one in found for row in one.rows)
+    for one in maps:
+        for name, cells in one.rows:
+            told = zip(one.columns, cells, strict=True)
+            writer.writerows((one.panel, f"{one.y} {name}".strip(), at, cell, "", "") for at, cell in told if cell)
     return out.getvalue()
+
+
+def _grid(panel: Any, image: Any) -> Grid:
+    cells = np.ma.filled(np.ma.asarray(image.get_array(), np.float64), np.nan)
+    names = [[_text(float(at), words) for at in range(count)]
+             for words, count in zip((_words(panel.yaxis), _words(panel.xaxis)), cells.shape, strict=True)]  # fmt: skip
+    return Grid(
+        panel=" ".join(panel.get_title(loc="left").split()), x=panel.get_xlabel(), y=panel.get_ylabel(),
+        columns=tuple(names[1]),
+        rows=tuple((name, tuple("" if np.isnan(cell) else _number(cell) for cell in row))
+                   for name, row in zip(names[0], cells.tolist(), strict=True)),
+    )  # fmt: skip
 
 
 def _of_panel(panel: Any) -> Iterator[Series]:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from orchestrator.core import safepath
+from orchestrator.core.paths import safepath
 
 
 def write(path: Path, content: bytes) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.core import safepath
 from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.core.paths import safepath
 from orchestrator.store import atomic, rundir
-from orchestrator.store import manifest as manifests
+from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.rundir import Entry
 
 FOLDER = "baselines"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.core.errors import StoreError
 from orchestrator.store import atomic
-from orchestrator.store import manifest as manifests
+from orchestrator.store.manifests import manifest as manifests
 
 FILE = "site.json"
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import StoreError
 from orchestrator.store import index, rundir
-from orchestrator.store import manifest as manifests
 from orchestrator.store.compact import catalogue, sources
-from orchestrator.store.compact.catalogue import Catalogue, Stamp
+from orchestrator.store.compact.catalogue import Catalogue
 from orchestrator.store.compact.sources import Sources
 from orchestrator.store.compact.targets import BRIEFS, OF_MANIFESTS
-from orchestrator.store.index import Listing
+from orchestrator.store.index import Listing, Stamp
+from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.picked import Picked, folder_of
 from orchestrator.store.rundir import Entry, Listed
-from orchestrator.store.stores import Picked, folder_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,8 +37,19 @@ class Here:
         return str(self.results)
 
     @cached_property
+    def _known(self) -> tuple[Stamp | None, Catalogue]:
+        """The catalogue, and the stamp that its file had before it was read."""
+        return self._now(), catalogue.read(self.results)
+
+    @property
     def _catalogue(self) -> Catalogue:
-        return catalogue.read(self.results)
+        return self._known[1]
+
+    def _now(self) -> Stamp | None:
+        return catalogue.stamp(self.results / catalogue.FOLDER / catalogue.FILE)
+
+    def renewed(self) -> Here | None:
+        return Here(self.results) if self._now() != self._known[0] else None
 
     def listing(self) -> Listing:
         return index.listing(self.results)

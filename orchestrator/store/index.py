@@ -18,14 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.core.errors import StoreError
-from orchestrator.store import manifest as manifests
-from orchestrator.store.compact.catalogue import Stamp
-from orchestrator.store.records import Summary
+from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests.records import Summary
 from orchestrator.store.rundir import MANIFEST, PARTIAL, Listed
 
 FILE = ".index.json"
 FORMAT = 3
 READERS = 8  # a store on a network answers several at once
+
+Stamp = tuple[int, int, int]  # of a file: when it was changed (ns), its bytes and its inode
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +82,18 @@ def _brief(folder: Path, stamp: Stamp) -> Kept:
 
 def stamps(results: Path) -> Iterator[tuple[str, Stamp]]:
     """Every folder with a manifest, from the store's folder, and what tells its manifest from another one."""
-    for experiment in _folders(results):
-        for run in _folders(results / experiment):
+    root = str(results)
+    for experiment in _folders(root):
+        for run in _folders(f"{root}/{experiment}"):
             path = f"{experiment}/{run}"
             try:
-                stat = os.stat(results / path / MANIFEST)  # noqa: PTH116 - of ten thousand a Path each would be felt
+                stat = os.stat(f"{root}/{path}/{MANIFEST}")  # noqa: PTH116 - of ten thousand a Path each would be felt
             except OSError:
                 continue
             yield path, (stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
 
-def _folders(path: Path) -> list[str]:
+def _folders(path: str) -> list[str]:
     try:
         with os.scandir(path) as found:
             return sorted(entry.name for entry in found if entry.is_dir())

@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.store.records import Summary
+    from orchestrator.core.where import Fields
+    from orchestrator.store.manifests.records import Summary
     from orchestrator.store.rundir import Listed
 
 E = TypeVar("E", bound="Listed")
@@ -66,7 +67,7 @@ def began_since(text: str) -> int:
         ) from None
 
 
-def fields_of(entry: Listed) -> dict[str, Any]:
+def fields_of(entry: Listed) -> Fields:
     """What conditions on a run are about; of each window its loads (bit/s, full size) and times, in seconds."""
     manifest = entry.manifest
     fields = {key: getattr(manifest, key) for key in _PLAIN}
@@ -80,10 +81,10 @@ def fields_of(entry: Listed) -> dict[str, Any]:
     return fields
 
 
-def _windows(manifest: Summary) -> Iterator[tuple[str, dict[str, Any]]]:
+def _windows(manifest: Summary) -> Iterator[tuple[str, Fields]]:
     for window in manifest.windows:
         point = manifest.points.get(window.name)
-        values: dict[str, Any] = {} if point is None else dict(point.values)
+        values: dict[str, object] = {} if point is None else dict(point.values)
         values["load"] = window.requested_bps * manifest.scale
         achieved = window.achieved_bps
         values["achieved"] = None if achieved is None else achieved * manifest.scale

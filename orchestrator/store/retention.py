@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal, TypeVar
 
-from orchestrator.core import safepath
 from orchestrator.core.errors import StoreError
+from orchestrator.core.paths import safepath
 from orchestrator.core.units import duration_text, size_text
-from orchestrator.store import manifest as manifests
 from orchestrator.store import rundir
-from orchestrator.store.records import Artifact, Manifest, Pruned
+from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests.records import Artifact, Manifest, Pruned, Stayed
 from orchestrator.store.rundir import Entry
 
 _CAPTURE = re.compile(r"\.pcap(ng)?\d*(\.gz)?$")
@@ -62,7 +62,7 @@ def checked(entry: Entry) -> Entry:
 
 
 def _refuse_made_up(manifest: Manifest) -> None:
-    for one in (*manifest.artifacts, *manifest.pruned):
+    for one in (*manifest.artifacts, *manifest.pruned, *manifest.stayed):
         safepath.relative(one.path)
     if len({one.path for one in manifest.artifacts}) < len(manifest.artifacts):
         raise StoreError("`artifacts` of its manifest has a file twice")
@@ -97,6 +97,28 @@ def plan(entries: Iterable[Entry], policy: Policy, *, now_ns: int) -> list[Actio
         found[entry.path, artifact.path] = _action(entry, artifact, "drop", why)
         total -= artifact.bytes
     return list(found.values())
+
+
+def elsewhere(entry: Entry, policy: Policy, *, now_ns: int) -> list[Stayed]:
+    """The captures of a sealed run that hosts keep for longer than this policy says; they fill no store."""
+    age_s = (now_ns - _ended_ns(entry)) / 1e9
+    old = entry.sealed and policy.drop_after_s is not None and age_s > policy.drop_after_s
+    return list(entry.manifest.stayed) if old else []
+
+
+def record_dropped(run: Path, gone: Sequence[Stayed], why: str) -> None:
+    """Record in a run's manifest that hosts have dropped captures; StoreError when another process prunes it."""
+    if not gone:
+        return
+    with _alone(run):
+        manifest = rundir.opened(run).manifest
+        paths = {one.path for one in gone}
+        dropped = [
+            Pruned(path=one.path, bytes=one.bytes, sha256=one.sha256, what="drop", why=why, when_ns=time.time_ns())
+            for one in gone
+        ]
+        left = tuple(one for one in manifest.stayed if one.path not in paths)
+        manifests.save(run / rundir.MANIFEST, replace(manifest, stayed=left, pruned=(*manifest.pruned, *dropped)))
 
 
 def carry_out(run: Path, actions: Sequence[Action]) -> int:
@@ -198,6 +220,11 @@ def _action(entry: Entry, artifact: Artifact, what: Literal["compress", "drop"],
 
 def _ended_ns(entry: Entry) -> int:
     return entry.manifest.ended_ns or entry.manifest.began_ns
+
+
+def age_text(policy: Policy) -> str:
+    """Why a capture is dropped that is older than a policy says."""
+    return f"older than {_age(policy.drop_after_s or 0.0)}"
 
 
 def _age(seconds: float) -> str:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from orchestrator.core import machine, safepath
 from orchestrator.core.errors import StoreError
-from orchestrator.store import manifest as manifests
-from orchestrator.store.records import Artifact, Controller, Manifest, Outcome, Summary
+from orchestrator.core.machines import machine
+from orchestrator.core.paths import safepath
+from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests.records import Artifact, Controller, Manifest, Outcome, Summary
 
 MANIFEST = manifests.FILE
 PARTIAL = ".partial"
@@ -227,6 +228,13 @@ def find(results: Path, wanted: str) -> Entry:
     if hits:
         raise StoreError(f"{wanted}: {len(hits)} runs match: {', '.join(entry.run for entry in hits[:5])}")
     raise StoreError(f"{wanted}: no such run in {results}", hint="orch ls")
+
+
+def unwritable(path: Path, error: OSError) -> StoreError:
+    """Results that cannot be written."""
+    return StoreError(
+        f"{path}: cannot be written: {error.strerror}", hint="make room; `orch recover` then seals what there is"
+    )
 
 
 def began_text(manifest: Summary) -> str:

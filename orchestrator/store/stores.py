@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from orchestrator.core.errors import StoreError
+from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.store.picked import Picked, of_entries
 from orchestrator.store.rundir import PARTIAL
 
 if TYPE_CHECKING:
@@ -18,17 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.store.listing import Filter
     from orchestrator.store.rundir import Entry, Listed
 
-
-@dataclass(frozen=True, slots=True)
-class Picked:
-    """Runs that a question is about: folders of sealed ones (from the store's), and those that are not sealed.
-
-    `entries` gives some of the sealed ones in brief, which a question about all runs of a store may not need.
-    """
-
-    sealed: Sequence[str]
-    unsealed: Sequence[Listed]
-    entries: Callable[[Sequence[str]], list[Listed]]
+T = TypeVar("T")
 
 
 class Store(Protocol):
@@ -53,6 +43,9 @@ class Store(Protocol):
     def connected(self) -> duckdb.DuckDBPyConnection:
         """A new connection of DuckDB's that can read what `sources` gives."""
 
+    def renewed(self) -> Store | None:
+        """The store as it is now; None where it was not compacted since this one was opened."""
+
     def brought(self, entry: Listed, *, want: Callable[[str], bool] | None = None) -> Path:
         """The folder of a run on this machine, in which there are its tables and the facts of its hosts.
 
@@ -76,6 +69,17 @@ def opened(results: str) -> Store:
     return Here(Path(results))
 
 
+def answered(store: Store, ask: Callable[[Store], T]) -> T:
+    """What a question gives; asked again where compacting replaced files while it was answered."""
+    try:
+        return ask(store)
+    except (StoreError, ConfigError):
+        newer = store.renewed()
+        if newer is None:
+            raise
+    return answered(newer, ask)
+
+
 def picked(store: Store, runs: Sequence[str], wanted: Filter) -> Picked:
     """All runs of a store, or those named by id, part of one, or `last`, as far as a filter lets them through."""
     from orchestrator.store import listing
@@ -83,18 +87,6 @@ def picked(store: Store, runs: Sequence[str], wanted: Filter) -> Picked:
     if not runs and wanted == listing.Filter():
         return store.every()
     return of_entries(listing.select(named(store, runs), wanted))
-
-
-def of_entries(entries: Sequence[Listed]) -> Picked:
-    """These runs."""
-    sealed = {folder_of(entry): entry for entry in entries if entry.sealed}
-    unsealed = [entry for entry in entries if not entry.sealed]
-    return Picked(list(sealed), unsealed, lambda folders: [sealed[folder] for folder in folders])
-
-
-def folder_of(entry: Listed) -> str:
-    """The folder of a run, from the store's."""
-    return f"{entry.path.parent.name}/{entry.path.name}"
 
 
 def named(store: Store, runs: Iterable[str]) -> list[Listed]:

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from orchestrator.core.errors import StoreError
+from orchestrator.core.opendata import AxisValues, YamlMapping
 from orchestrator.store import atomic, index, rundir
-from orchestrator.store import manifest as manifests
-from orchestrator.store.manifest import Renamed
-from orchestrator.store.records import Git, Point, Summary
+from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests.manifest import Renamed
+from orchestrator.store.manifests.records import Git, Point, Summary
+from orchestrator.store.manifests.window_records import WindowSummary
 from orchestrator.store.rundir import Listed
-from orchestrator.store.window_records import WindowSummary
 
 FOLDER = "sweeps"
 FILE = "sweep.json"
@@ -30,7 +30,7 @@ class PlannedPoint:
     """A point of a sweep and its values by axis."""
 
     point: str
-    values: Mapping[str, Any]
+    values: AxisValues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Plan:
     argv: tuple[str, ...] = ()
     git: Git | None = None
     versions: Mapping[str, str | None] = field(default_factory=dict)
-    sweep: Mapping[str, Any] = field(default_factory=dict)
+    sweep: YamlMapping = field(default_factory=dict)
     points: tuple[PlannedPoint, ...]
     rechecked: tuple[str, ...] = ()
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from orchestrator.core import safepath
 from orchestrator.core.errors import StoreError
+from orchestrator.core.paths import safepath
 from orchestrator.experiment import loading
 from orchestrator.experiment.resolved import resolved_data
-from orchestrator.experiment.studyfile import Calibration
+from orchestrator.experiment.series.studyfile import Calibration
 from orchestrator.study.compute_fit import Fitted
 
 CPUINFO = Path("/proc/cpuinfo")

@@ -8,11 +8,11 @@ from datetime import datetime
 from pathlib import Path
 
 from orchestrator.core.exitcodes import Exit, gravest
-from orchestrator.experiment import beforehand
-from orchestrator.experiment.plan import RunPlan
-from orchestrator.experiment.studyfile import Study
-from orchestrator.experiment.sweepfile import Definition
-from orchestrator.run.observers.progress import Progress
+from orchestrator.execution.observers.progress import Progress
+from orchestrator.experiment.plans import beforehand
+from orchestrator.experiment.plans.plan import RunPlan
+from orchestrator.experiment.series.studyfile import Study
+from orchestrator.experiment.series.sweepfile import Definition
 from orchestrator.store import sweeps
 from orchestrator.sweep import run_sweep, sweepplan
 from orchestrator.sweep.ledger import Ledger

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from orchestrator.analysis.compare import power, selection
+from orchestrator.analysis.compare import nights, power
 from orchestrator.analysis.compare.power import Effort, Spreads
 from orchestrator.analysis.stats.statistics import quantile
-from orchestrator.experiment.sweepfile import Definition
-from orchestrator.store import index
+from orchestrator.experiment.series.sweepfile import Definition
+from orchestrator.store import index, stores
 from orchestrator.sweep import sweeptext
 from orchestrator.sweep.sweepplan import Estimate
 
@@ -66,12 +66,12 @@ def of_experiment(name: str, results: Path, change: float) -> Detection:
 def _detection(name: str, results: Path, change: float, *, repetition_s: float | None) -> Detection:
     """Plan for the point whose runs and nights differ most."""
     seen: dict[str, Spreads] = {}
-    nights = selection.nights(results, name)
-    labels = {key: label for night in nights for key, label in night.labels.items()}
+    measured = nights.nights(stores.opened(str(results)), name)
+    labels = {key: label for night in measured for key, label in night.labels.items()}
     for key, label in labels.items():
         of_nights = [
             [math.log(quantile(one.seconds, 0.5)) for one in night.points[key] if len(one.seconds)]
-            for night in nights
+            for night in measured
             if night.points.get(key)
         ]
         found = power.seen([logs for logs in of_nights if logs])

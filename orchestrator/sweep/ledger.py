@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from orchestrator.store import sweeps
-from orchestrator.store.records import Point, Summary
+from orchestrator.store.manifests.records import Point, Summary
 from orchestrator.store.sweeps import Key, Measured
 
 MEASURING = ("warm-up", "window")  # stages in which a failure is the window's that is measured, not the run's

@@ -13,14 +13,14 @@ from orchestrator.core import lock, secret_looks
 from orchestrator.core.errors import ConfigError, Interrupted, OrchError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.where import Condition
-from orchestrator.experiment import beforehand, plan
-from orchestrator.experiment.sweepfile import Definition
-from orchestrator.run import execute, provenance, recovery
-from orchestrator.run.observers.observing import Observer
-from orchestrator.run.observers.progress import Progress
-from orchestrator.run.session import holder
+from orchestrator.execution import execute, provenance, recovery
+from orchestrator.execution.observers.observing import Observer
+from orchestrator.execution.observers.progress import Progress
+from orchestrator.execution.session import holder
+from orchestrator.experiment.plans import beforehand, plan
+from orchestrator.experiment.series.sweepfile import Definition
 from orchestrator.store import rundir, sweeps
-from orchestrator.store.records import Manifest, OfSweep
+from orchestrator.store.manifests.records import Manifest, OfSweep
 from orchestrator.store.sweeps import Key, Sweep
 from orchestrator.sweep import sweepplan, sweeptext
 from orchestrator.sweep.ledger import Ledger
@@ -202,7 +202,7 @@ def chosen_keys(definition: Definition, conditions: Sequence[Condition], sweep: 
         point.point for point in definition.points if all(condition.holds(point.values) for condition in conditions)
     }
     if not wanted:
-        raise ConfigError("--where: no point is like that; `orch plan` shows the points")
+        raise ConfigError("--where: no point matches; `orch plan` lists the points")
     return tuple(key for key in sweepplan.in_order(definition, sweep) if key[0] in wanted)
 
 

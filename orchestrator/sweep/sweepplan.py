@@ -11,12 +11,15 @@ from statistics import median
 from typing import Any
 
 from orchestrator.core import where
-from orchestrator.experiment import config, documents, plan
+from orchestrator.core.opendata import YamlMapping
+from orchestrator.experiment import config
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
-from orchestrator.experiment.plan import RunPlan
-from orchestrator.experiment.sweepfile import Definition, Point
-from orchestrator.store import records
+from orchestrator.experiment.plans import plan
+from orchestrator.experiment.plans.plan import RunPlan
+from orchestrator.experiment.series.sweepfile import Definition, Point
+from orchestrator.experiment.yamlfiles import documents
+from orchestrator.store.manifests import records
 from orchestrator.store.sweeps import Key, Measured
 
 NEITHER = ("traffic", "measure")  # what windows of one run may differ in
@@ -119,7 +122,7 @@ def _batch(definition: Definition, points: Sequence[Point], keys: Sequence[Key])
     if len(points) == 1:
         return Batch(experiment=first.experiment, repetition=repetition, windows={"w1": keys[0]}, points={"w1": first})
     names = [_window_name(number, point) for number, point in enumerate(points, start=1)]
-    windows: list[dict[str, Any]] = []
+    windows: list[YamlMapping] = []
     for name, point in zip(names, points, strict=True):
         measure = dict(point.resolved["measure"])
         if windows and measure["warmup"] != "auto":

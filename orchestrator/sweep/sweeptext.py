@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from orchestrator.core import layout, where
-from orchestrator.experiment import describe, plandata, plantext
-from orchestrator.experiment.sweepfile import Definition
+from orchestrator.core import where
+from orchestrator.core.opendata import AxisValues, JsonObject
+from orchestrator.core.screen import layout
+from orchestrator.experiment.plans import plandata
+from orchestrator.experiment.series.sweepfile import Definition
+from orchestrator.experiment.words import describe, plantext
 from orchestrator.store import sweeps
-from orchestrator.store.bounded import known
-from orchestrator.store.records import Summary
+from orchestrator.store.manifests.bounded import known
+from orchestrator.store.manifests.records import Summary
 from orchestrator.store.sweeps import Key, Measured, Sweep
 from orchestrator.sweep.ledger import Ledger
 from orchestrator.sweep.sweepplan import Batch, Estimate
@@ -31,7 +34,7 @@ def short_names(axes: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def values_text(values: Mapping[str, Any]) -> str:
+def values_text(values: AxisValues) -> str:
     """A point in a few words."""
     names = short_names(list(values))
     return ", ".join(f"{names[axis]}={where.text_of(value)}" for axis, value in values.items())
@@ -70,9 +73,9 @@ def plan_text(definition: Definition, found: Sequence[Batch], estimate: Estimate
     file = definition.file
     measurements = sum(len(batch.windows) for batch in found)
     rechecks = sum(key[2] for batch in found for key in batch.windows.values())
-    told = plantext.variables_text(definition.variables)
+    variables = plantext.variables_text(definition.variables)
     lines = [
-        *told.splitlines(),
+        *variables.splitlines(),
         f"sweep {file.name}: {len(definition.points)} points, {_times(definition.repetitions)} each"
         + (f", and {rechecks} again in fresh runs" if file.recheck else ""),
         f"  {measurements} measurements in {len(found)} runs ({file.mode} mode, {file.order} order, seed {file.seed}); "
@@ -95,7 +98,41 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate) -> dict[str, Any]:
+class PointData(TypedDict):
+    """A point of a sweep, by its digest."""
+
+    point: str
+    values: AxisValues
+
+
+class BatchData(TypedDict):
+    """A run of a sweep: what each of its windows measures, as the manifest has it (`records.Point`)."""
+
+    repetition: int
+    windows: dict[str, JsonObject]
+
+
+class EstimateData(TypedDict):
+    """Seconds, if they can be known, and of how many of the windows earlier ones are known."""
+
+    seconds: float | None
+    known_windows: int
+    windows: int
+
+
+class PlanData(TypedDict):
+    """What a sweep would do."""
+
+    sweep: str
+    definition: str
+    variables: dict[str, plandata.VariableData]
+    points: list[PointData]
+    repetitions: int
+    runs: list[BatchData]
+    estimate: EstimateData
+
+
+def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate) -> PlanData:
     """The same for JSON."""
     return {
         "sweep": definition.file.name,
@@ -108,7 +145,7 @@ def plan_data(definition: Definition, found: Sequence[Batch], estimate: Estimate
     }
 
 
-def _points_data(batch: Batch) -> dict[str, Any]:
+def _points_data(batch: Batch) -> dict[str, JsonObject]:
     return {window: dataclasses.asdict(point) for window, point in batch.about().items()}
 
 
@@ -130,8 +167,8 @@ def run_lines(path: Path, manifest: Summary) -> list[str]:
     """How a run of a sweep went: a line, and why what it measured does not count."""
     valid = sum(window.valid for window in manifest.windows)
     planned = len(manifest.points)
-    told = f"  {manifest.run}: {manifest.outcome}, {valid} of {planned} valid"
-    lines = [told if valid == planned else f"{told}  ({path})"]
+    head = f"  {manifest.run}: {manifest.outcome}, {valid} of {planned} valid"
+    lines = [head if valid == planned else f"{head}  ({path})"]
     if manifest.outcome == "failed":
         lines += ["    " + line for line in str(manifest.error).splitlines()[:3]]
     lines += [f"    {name}: {why}" for name, why in manifest.unreached.items()]
@@ -157,8 +194,7 @@ def summary_text(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> str:
     values = {point.point: point.values for point in sweep.plan.points}
     lines += [_check(ledger, check, values) for check in _checks(ledger)]
     missing = [key for key in keys if key not in ledger.done]
-    told = {key: _why(ledger, key) for key in missing}
-    for key, why in told.items():
+    for key, why in ((key, _why(ledger, key)) for key in missing):
         check = ", check" if key[2] else ""
         lines.append(f"missing: {values_text(values[key[0]])}, repetition {key[1]}{check}: {why}")
     lines += [f"left out: {host}: {why}" for host, why in ledger.quarantined.items()]
@@ -171,16 +207,16 @@ def _checks(ledger: Ledger) -> list[Measured]:
     return list({one.point: one for one in ledger.found if one.recheck and one.valid and one.window.training}.values())
 
 
-def _check(ledger: Ledger, check: Measured, values: Mapping[str, Any]) -> str:
+def _check(ledger: Ledger, check: Measured, values: AxisValues) -> str:
     """What a fresh run makes of a point beside what windows among others made of it: median iteration times."""
     alone = check.window.training[0].p50_s
     rows = [one.window.training[0] for one in sweeps.chosen(ledger.found) if one.point == check.point]
     among = [known(row.p50_s) for row in rows]
-    told = f"check: {values_text(values[check.point])}: {describe.ms_or_dash(alone)} p50 in a fresh run"
+    text = f"check: {values_text(values[check.point])}: {describe.ms_or_dash(alone)} p50 in a fresh run"
     if not among:
-        return told
+        return text
     mean = sum(among) / len(among)
-    return f"{told}, {known(alone) / mean - 1:+.1%} of {describe.ms_or_dash(mean)} in windows"
+    return f"{text}, {known(alone) / mean - 1:+.1%} of {describe.ms_or_dash(mean)} in windows"
 
 
 def _figures(good: Sequence[Measured]) -> list[str]:
@@ -199,7 +235,28 @@ def _why(ledger: Ledger, key: Key) -> str:
     return f"tried {_times(tries)}: {ledger.why[key].splitlines()[0]}" if tries else "not tried"
 
 
-def summary_data(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> dict[str, Any]:
+class MeasurementData(TypedDict):
+    """A measurement of a sweep; `why` it is not valid, where it is not."""
+
+    point: str
+    repetition: int
+    recheck: bool
+    valid: bool
+    tries_in_vain: int
+    why: str | None
+
+
+class SummaryData(TypedDict):
+    """How a sweep went; `quarantined` says of hosts why they are left out."""
+
+    sweep: str
+    id: str
+    path: str
+    measurements: list[MeasurementData]
+    quarantined: Mapping[str, str]
+
+
+def summary_data(sweep: Sweep, ledger: Ledger, keys: Sequence[Key]) -> SummaryData:
     """The same for JSON."""
     return {
         "sweep": sweep.name,

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from orchestrator.core import packages
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.fields import Model, Rate
+from orchestrator.core.machines import packages
 from orchestrator.core.units import Mistake
-from orchestrator.parts import named_hosts
 from orchestrator.parts.launch import Requirement
 from orchestrator.parts.protocols import Channel
+from orchestrator.parts.shared import named_hosts
 from orchestrator.parts.topology import WORK, Link, Node, Rail, Topology
 from orchestrator.testbed.spellings import (
     Absolute,
@@ -151,8 +151,8 @@ class Inventory(Model):
             for rail in host.data:
                 address = rail.address.partition("/")[0]
                 if address in owners:
-                    told = f"hosts {owners[address]} and {name} have the same data address {address}"
-                    raise Mistake(told, accepted="an address of its own", at=("hosts", name, "data", "address"))
+                    message = f"hosts {owners[address]} and {name} have the same data address {address}"
+                    raise Mistake(message, accepted="an address of its own", at=("hosts", name, "data", "address"))
                 owners[address] = name
 
     def _check_rails(self) -> None:
@@ -162,13 +162,13 @@ class Inventory(Model):
         for name, host in self.hosts.items():
             at = ("hosts", name, "data")
             if len(host.data) != count:
-                told = f"{name} has {len(host.data)} rails and {first} has {count}"
-                raise Mistake(told, accepted="as many on every host, in the same order", at=at)
+                message = f"{name} has {len(host.data)} rails and {first} has {count}"
+                raise Mistake(message, accepted="as many on every host, in the same order", at=at)
             if len({rail.device for rail in host.data}) < count:
                 raise Mistake(f"rails of {name} share a device", accepted="a device a rail", at=at)
             if any(ipaddress.ip_interface(rail.address).version != version for rail in host.data):
-                told = f"addresses of {first} are of IPv{version}, and one of {name} is not"
-                raise Mistake(told, accepted="one version of IP on all rails of all hosts", at=at)
+                message = f"addresses of {first} are of IPv{version}, and one of {name} is not"
+                raise Mistake(message, accepted="one version of IP on all rails of all hosts", at=at)
 
     def value(self, host: str, key: str, otherwise: Any = None) -> Any:
         """A `Reach` value of a host: its own, else the common one, else `otherwise`."""

@@ -9,12 +9,14 @@ from typing import Any
 
 import yaml
 
+from orchestrator.core.opendata import YamlMapping
 from orchestrator.parts import registry
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.protocols import Source
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
-from orchestrator.testbed import inventory, netns
+from orchestrator.testbed import inventory
+from orchestrator.testbed.local import netns
 from workloads.common import placement
 
 HOSTS = ("h1", "h2", "h3", "h4")
@@ -61,12 +63,12 @@ class Case:
         return hasattr(self.part, "read")
 
     @property
-    def example(self) -> dict[str, Any]:
+    def example(self) -> YamlMapping:
         """What example.yaml says; AssertionError where there is none."""
         path = self.samples / "example.yaml"
         if not path.is_file():
             raise AssertionError(f"{self.name} has no example: put one into {path} (orchestrator/testing/case.py)")
-        found: dict[str, Any] = yaml.safe_load(path.read_text().replace("{here}", str(self.samples)))
+        found: YamlMapping = yaml.safe_load(path.read_text().replace("{here}", str(self.samples)))
         return found
 
     @property

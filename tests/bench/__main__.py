@@ -21,9 +21,9 @@ from tests.bench.commands import CommandError
 from tests.bench.figure import Settings
 
 BENCHMARKS = (
-    "start", "reader", "captures", "testbed", "samplers", "transport", "overhead", "load", "payload", "variants",
-    "collectors", "logs", "flow_generator", "overload", "nights", "validity", "store", "site", "sweep", "size",
-    "predict", "containers", "slurm",
+    "start", "reader", "captures", "testbed", "samplers", "counters", "transport", "overhead", "load", "payload",
+    "variants", "collectors", "logs", "flow_generator", "overload", "nights", "validity", "store", "site", "sweep",
+    "size", "predict", "containers", "slurm",
 )  # fmt: skip
 
 

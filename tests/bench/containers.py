@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.testbed import containers, host_image, runtimes
+from orchestrator.testbed.local import containers, host_image, runtimes
 from tests.bench import paired
 from tests.bench.figure import Figure, Settings
 

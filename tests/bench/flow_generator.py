@@ -19,7 +19,7 @@ import numpy as np
 
 from cross_traffic import distributions, flow_records, generator, schedule
 from cross_traffic.agents import flow_schedule
-from orchestrator.analysis.windows import flowlog
+from orchestrator.analysis.windows.readings import flowlog
 from tests.bench import local
 from tests.bench.commands import CommandError, call
 from tests.bench.figure import Figure, Settings

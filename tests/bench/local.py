@@ -11,10 +11,10 @@ from pathlib import Path
 from orchestrator.core import lock
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LockedError
+from orchestrator.execution.session import holder
 from orchestrator.parts.protocols import Channel
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.run.session import holder
-from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
+from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
 
 LOCK_WITHIN_S = 600.0
 LOCK_RETRY_S = 0.2
@@ -22,10 +22,10 @@ UP_WITHIN_S = 60.0
 CALL_S = 60.0
 
 
-def made(hosts: int, *, rate_bps: float = 250e6, run: str = "") -> NetnsTestbed:
+def made(hosts: int, *, rate_bps: float = 250e6, run: str = "", rails: int = 1) -> NetnsTestbed:
     """A testbed that is not up yet."""
     names = tuple(f"h{i}" for i in range(1, hosts + 1))
-    spec = LocalSpec(hosts=names, rates=dict.fromkeys(names, rate_bps))
+    spec = LocalSpec(hosts=names, rates=dict.fromkeys(names, rate_bps), rails=rails)
     return NetnsTestbed(spec, run or f"bench-{os.getpid()}-{time.monotonic_ns()}")
 
 

@@ -62,7 +62,7 @@ def _repeated(hosts: int, times: int, settings: Settings) -> tuple[list[OrchRun]
 
 
 def _phases(label: str, runs: Sequence[OrchRun]) -> Iterator[Figure]:
-    from orchestrator.run.runner import NOT_OVERHEAD
+    from orchestrator.execution.runner import NOT_OVERHEAD
 
     for phase in runs[0].manifest["phases"]:
         if phase != "total":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from orchestrator.analysis import packed_tables
 from orchestrator.analysis.capture import captures, capturesets, flowtable
 from orchestrator.analysis.capture.files import pcap
 from tests.bench.commands import call
@@ -22,11 +23,14 @@ FLOWS = 24
 ONE, BOTH = "one capture point", "two capture points at once"
 
 
-def generate(path: Path, packets: int, *, seed: int = 1) -> None:
-    """A nanosecond pcap as `tcpdump -s 96` writes it: 24 TCP flows of full segments, each 7th an acknowledgement."""
+def generate(path: Path, packets: int, *, seed: int = 1, gap_ns: float = 50_000) -> None:
+    """A nanosecond pcap as `tcpdump -s 96` writes it: 24 TCP flows of full segments, each 7th an acknowledgement.
+
+    Packets are `gap_ns` apart on average.
+    """
     rng = np.random.default_rng(seed)
     rows = np.zeros(packets, RECORD)
-    instants = 1_700_000_000 * 10**9 + np.cumsum(rng.exponential(50_000, packets).astype(np.int64))
+    instants = 1_700_000_000 * 10**9 + np.cumsum(rng.exponential(gap_ns, packets).astype(np.int64))
     flow = rng.integers(0, FLOWS, packets)
     data = np.where(np.arange(packets) % 7, PAYLOAD, 0)
     back = data == 0
@@ -81,6 +85,10 @@ def measure(settings: Settings) -> Iterator[Figure]:
                 continue  # minutes each
             rates.setdefault(name, []).append(packets / call(argv, within_s=600).seconds / 1e6)
     second.unlink()
+    for gap_ns in (50_000, 500):  # links of 250 Mbit/s and 25 Gbit/s
+        generate(path, packets, gap_ns=gap_ns)
+        what = f"tables and sightings that a host sends home, packets {gap_ns / 1e3:g} us apart"
+        yield Figure(what=what, unit="% of the capture", values=(_sent_home(path),), against="goal", reference=(1.0,))
     path.unlink()
     yield Figure(what=BOTH, unit="Mpackets/s", values=tuple(rates.pop(BOTH)), against=ONE, reference=tuple(rates[ONE]))
     for name in [one for one in ours if one in rates and one != ONE]:
@@ -93,6 +101,15 @@ def measure(settings: Settings) -> Iterator[Figure]:
                 against=peer,
                 reference=tuple(rates[peer]),
             )
+
+
+def _sent_home(path: Path) -> float:
+    """What a host that keeps a capture makes of it, in per cent of the capture's bytes."""
+    packed = path.with_suffix(".npz")
+    packed_tables.save(packed, captures.reduce(captures.Job(files=(path,), port="eth0", addresses=("198.18.0.1",))))
+    share = packed.stat().st_size / path.stat().st_size
+    packed.unlink()
+    return 100 * share
 
 
 def _peers(path: Path) -> dict[str, list[str]]:

@@ -38,18 +38,19 @@ def measure(settings: Settings) -> Iterator[Figure]:
             (launch,) = [one for one in launches if one.node == node]
             with local.client(testbed, node) as client:
                 client.start(launch, Deadline.after(local.CALL_S))
-                shares = tuple(_shares(testbed.run_id, launch, times=settings.times(5, 2), over_s=settings.times(5, 2)))
+                used = tuple(shares(testbed.run_id, launch, times=settings.times(5, 2), over_s=settings.times(5, 2)))
                 client.stop(launch, Deadline.after(local.CALL_S))
             yield Figure(
                 what=what,
                 unit="% of a core",
-                values=shares,
+                values=used,
                 against="goal" if goal else "",
                 reference=(goal,) if goal else (),
             )
 
 
-def _shares(run: str, launch: Launch, *, times: int, over_s: float) -> Iterator[float]:
+def shares(run: str, launch: Launch, *, times: int, over_s: float) -> Iterator[float]:
+    """Percent of a core that a sampler of a run used, over so many spells of wall time."""
     process = _process(run, launch.name)
     for _ in range(times):
         cpu_ns, began_ns = _cpu_ns(process), time.monotonic_ns()

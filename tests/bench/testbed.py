@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
-from orchestrator.testbed.netns import NetnsTestbed
+from orchestrator.testbed.local.netns import NetnsTestbed
 from tests.bench import local
 from tests.bench.figure import Figure, Settings
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from orchestrator.parts.rows import TABLES
 from orchestrator.store import rundir
-from orchestrator.store.tables import TableWriter
-from tests.bench.store import manifest_of
+from orchestrator.store.tabular.tables import TableWriter
+from tests.bench.run_manifests import manifest_of
 
 NIGHTLY = 20  # runs a night
 DAY_S = 86_400
@@ -50,6 +50,7 @@ def _write(results: Path, number: int) -> None:
                 writer.add(table, _rows(draw, table, length, began_ns), node=host, launch="source")
         for table in ("training", "loads"):
             writer.add(table, _rows(draw, table, 1, began_ns))
+    (folder / "experiment.yaml").write_text("workload: {ddp: {model: resnet50}}\n")
     (folder / rundir.MANIFEST).write_text(json.dumps(_manifest(number, turn, run, began_ns, level), indent=1))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,23 @@ def test_a_module_that_is_named_is_there(name):
     assert any(f"/{module}".endswith(f"/{name}") for module in MODULES)
 
 
-def test_every_room_is_told():
-    rooms = {path.name for path in (ROOT / "orchestrator").iterdir() if (path / "__init__.py").exists()}
-    assert not {room for room in rooms if f"`{room}/`" not in PICTURE}
+def test_every_room_is_told_and_those_within_it():
+    rooms = {path for path in map(Path, MODULES) if path.name == "__init__.py" and path.parts[0] != "tests"}
+    rooms = {path.parent for path in rooms if path.parent.parent.name != "papers"}
+    assert not {str(room) for room in rooms if f"`{room.name}/`" not in PICTURE and f"`{room}/`" not in PICTURE}
 
 
 def test_modules_lie_in_rooms():
     assert [path.name for path in (ROOT / "orchestrator").glob("*.py")] == ["__init__.py"]
+
+
+LARGEST = 15
+
+
+def test_no_room_has_more_modules_than_a_reader_overlooks():
+    rooms = Counter(Path(path).parent for path in MODULES if not path.startswith("tests/"))
+    rooms.subtract(path.parent for path in map(Path, MODULES) if path.name == "__init__.py")
+    assert {str(room): size for room, size in rooms.items() if size > LARGEST} == {}
 
 
 TWINS = {  # on purpose
@@ -87,7 +98,7 @@ LONGEST = 300
 LONG = {  # module -> why it is one all the same
     "cross_traffic/agents/flow_schedule.py": "sent to hosts as one file: sizes, arrivals and bursts of one random draw",
     "cross_traffic/agents/flow_sender.py": "sent to hosts: schedule, connections and log share one loop and its state",
-    "orchestrator/agents/sandbox.py": "PID 1 of a local testbed, started by its path with Python isolated (-I -S)",
+    "orchestrator/agents/local/sandbox.py": "PID 1 of a local testbed, started by its path: an isolated Python (-I)",
 }
 
 

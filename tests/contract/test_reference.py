@@ -20,7 +20,7 @@ WINDOWS = ROOT / "orchestrator/analysis/windows"
 
 def judged():
     """Names of gates that the code judges by: a first argument of `gate`, or a name that a loop gives to one."""
-    for path in sorted(WINDOWS.glob("*.py")):
+    for path in sorted(WINDOWS.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         loops = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
         for node in ast.walk(tree):

@@ -11,7 +11,7 @@ import pytest
 from started import programs, skip_reasons
 from test_parts import ALL, made
 
-from orchestrator.core import packages
+from orchestrator.core.machines import packages
 from orchestrator.testing import TOPOLOGIES
 from tests import skipping
 

@@ -22,7 +22,9 @@ import yaml
 
 from documentation import commands, markdown, tried
 from orchestrator.cli.main import build_parser, main
-from orchestrator.experiment import experiment, nodesets, studyfile
+from orchestrator.experiment import experiment
+from orchestrator.experiment.series import studyfile
+from orchestrator.experiment.yamlfiles import nodesets
 from orchestrator.testbed.inventory import Inventory
 from tests.bench.__main__ import BENCHMARKS
 
@@ -125,6 +127,14 @@ def test_pages_name_what_a_cluster_needs():
         assert name in pages
 
 
+def test_pages_install_the_pytorch_that_the_wheel_asks_for():
+    """Of another version pip would replace the build for CPUs by the one with CUDA."""
+    asked = re.findall(r'"(torch==[^"]+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    written = [found for page in PAGES for found in re.findall(r"pip install (torch==\S+)", (ROOT / page).read_text())]
+    assert written
+    assert set(written) == set(asked)
+
+
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("documented")
@@ -143,17 +153,16 @@ def folder(made, tmp_path, monkeypatch):
 
 def write_files(page: str, folder: Path) -> None:
     """The files that a page has the reader write."""
-    for block in tried.yaml_blocks(page):
-        if block.name:
-            (folder / block.name).write_text(block.text)
+    for name, text in tried.files(page).items():
+        (folder / name).write_text(text)
 
 
 @pytest.mark.parametrize("page", sorted({command.page for command in COMMANDS if command.how == "run"}))
-def test_commands_that_can_be_run_at_once_succeed(page, folder, capsys):
+def test_commands_that_can_be_run_at_once_end_as_written(page, folder, capsys):
     write_files(page, folder)
     for command in tried.commands(page):
         if command.how == "run":
-            assert main(shlex.split(command.text)[1:]) == 0, f"{command}\n{capsys.readouterr().err}"
+            assert main(shlex.split(command.text)[1:]) == command.status, f"{command}\n{capsys.readouterr().err}"
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in YAML}))

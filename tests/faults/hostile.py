@@ -43,7 +43,7 @@ Files.listing = lambda self: {{"files": [*_listing(self)["files"], {{"path": {pa
 def listing(path: str) -> str:
     """What becomes an agent that lists a file which it has not."""
     modules = bootstrap.agent_modules()
-    modules["files"] += LISTING.format(path=path)
+    modules["disk.files"] += LISTING.format(path=path)
     source = bootstrap.packed(modules).partition(b"\n")[2]
     return BECOMING.format(python=sys.executable, source=source)
 

@@ -23,7 +23,7 @@ def dead_run(scene: Scene) -> Controller:
     return run
 
 
-def cleaned(scene: Scene, *, begins: str = "h1: took back rate", statuses: Collection[int] = (0,)) -> None:
+def cleaned(scene: Scene, *, begins: str = "h1: undid rate", statuses: Collection[int] = (0,)) -> None:
     status, said = scene.command("clean", scene.inventory(), name="clean")
     scene.held(STATUS, checks.status(status, statuses, seconds=0, within_s=120))
     scene.held(LINE, checks.line(said, "", begins=begins))

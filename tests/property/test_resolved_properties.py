@@ -15,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cli.main import main
-from orchestrator.experiment import config, documents, loading, plan
+from orchestrator.experiment import config, loading
 from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.experiment import on_this_machine
-from orchestrator.experiment.plandata import plan_data
+from orchestrator.experiment.plans import plan
+from orchestrator.experiment.plans.plandata import plan_data
 from orchestrator.experiment.resolved import resolved_data
+from orchestrator.experiment.yamlfiles import documents
 from orchestrator.parts.registry import FOLDERS, parts_of
 from tests import allocations
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
-from orchestrator.remote.transport.settings import Settings, route
+from orchestrator.remote.transport.openssh.settings import Settings, route
 from orchestrator.remote.transport.target import SshTarget
 
 PATIENCE_S = 60

@@ -8,7 +8,7 @@ from netns_help import processes_of, run_on
 
 from orchestrator.core import lock
 from orchestrator.core.deadline import Deadline
-from orchestrator.testbed.netns import LocalSpec, NetnsTestbed, requirements_problems
+from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed, requirements_problems
 from tests import machine
 from tests.testbed.rack import rack
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from container_help import RUNTIMES, own_daemon, own_store, soon
 
-from orchestrator.testbed import runtimes
+from orchestrator.testbed.local import runtimes
 
 __all__ = ["nothing_left", "runtime", "stores"]
 

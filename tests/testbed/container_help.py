@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.testbed import runtimes
-from orchestrator.testbed.host_image import tree
-from orchestrator.testbed.tree import Tree
+from orchestrator.testbed.local import runtimes
+from orchestrator.testbed.local.host_image import tree
+from orchestrator.testbed.local.tree import Tree
 
 PATIENCE_S = 120.0
 RUNTIMES = [

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
-from orchestrator.testbed import host_image, runtimes
-from orchestrator.testbed.tree import Tree, digest
+from orchestrator.testbed.local import host_image, runtimes
+from orchestrator.testbed.local.tree import Tree, digest
 
 USER, UID = "ops", 1000
 STOCK = Path("/usr/share/openssh/sshd_config")  # as openssh-server's package installs it

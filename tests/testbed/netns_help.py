@@ -8,7 +8,7 @@ from pathlib import Path
 import paramiko
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.testbed.netns_setup import as_paramiko
+from orchestrator.testbed.local.netns_setup import as_paramiko
 
 TRIES = 4
 

@@ -24,7 +24,9 @@ from tests.testbed.rack import descendants
 PATIENCE_S = 120.0
 NODES = 4
 USER = 65534  # of jobs where the cluster is root's: nobody, without any of root's rights
-PROJECT = ("orchestrator", "workloads", "cross_traffic", "tests/testbed/light_rank.py")
+PROJECT = (
+    "orchestrator", "workloads", "cross_traffic", "playbooks/experiments/slurm.yaml", "tests/testbed/light_rank.py",
+)  # fmt: skip
 
 EXPERIMENT = {
     "name": "slurm",

@@ -20,6 +20,7 @@ from orchestrator.parts.collectors import nic, qdisc, tcp, tcpdump
 from orchestrator.parts.launch import Launch, Line
 from orchestrator.parts.protocols import Source
 from orchestrator.parts.rows import LaunchOutput
+from orchestrator.parts.shared import capture_files
 from orchestrator.parts.topology import Link, Node, Rail, Topology
 
 pytestmark = [
@@ -159,7 +160,7 @@ def test_every_packet_is_in_the_capture_after_the_drain(pair, options, count, fi
     assert captures["files"] == [files]
     frames = sum(
         len(subprocess.run(["tcpdump", "-nr", path], capture_output=True, check=True, text=True).stdout.splitlines())
-        for path in tcpdump.capture_files(output.folder)
+        for path in capture_files.in_order(output.folder)
     )
     assert frames == count
 

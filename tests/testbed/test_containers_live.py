@@ -18,11 +18,11 @@ from orch_runs import ROOT, manifest_of, measured, nothing_is_left, orch, write
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
-from orchestrator.core.machine import own_kernel
+from orchestrator.core.machines.machine import own_kernel
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.testbed import host_image, leftovers, runtimes
-from orchestrator.testbed.local_spec import Containers
-from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
+from orchestrator.testbed.local import host_image, leftovers, runtimes
+from orchestrator.testbed.local.local_spec import Containers
+from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
 
 __all__ = ["nothing_left", "runtime", "stores"]
 
@@ -103,8 +103,8 @@ HELD = """
 import sys
 from pathlib import Path
 from orchestrator.core.deadline import Deadline
-from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
-from orchestrator.testbed.local_spec import Containers
+from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
+from orchestrator.testbed.local.local_spec import Containers
 spec = LocalSpec(hosts=("h1", "h2"), rates={"h1": 1e8, "h2": 1e8}, containers=Containers(runtime=sys.argv[1]))
 NetnsTestbed(spec, sys.argv[2]).open(Path(sys.argv[3]), Deadline.after(120))
 print("open", flush=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from orch_runs import light, manifest_of, start, wait_for, write
 
-from orchestrator.run.observers import metrics
+from orchestrator.execution.observers import metrics
 from tests import machine
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))

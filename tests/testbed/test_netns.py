@@ -15,9 +15,9 @@ from netns_help import carries, processes_of, serve_once
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TestbedError
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.testbed import netns, netns_needs, ssh_proxy
-from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
-from orchestrator.testbed.netns_setup import setup_document
+from orchestrator.testbed.local import netns, netns_needs, ssh_proxy
+from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
+from orchestrator.testbed.local.netns_setup import setup_document
 
 pytestmark = pytest.mark.testbed
 ROOT = Path(__file__).parents[2]
@@ -129,8 +129,8 @@ HELD = """
 import sys, time
 from pathlib import Path
 from orchestrator.core.deadline import Deadline
-from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
-from orchestrator.testbed.netns_setup import setup_document
+from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
+from orchestrator.testbed.local.netns_setup import setup_document
 names = ("h1", "h2", "h3")
 testbed = NetnsTestbed(LocalSpec(hosts=names, rates=dict.fromkeys(names, 1e8)), sys.argv[1])
 print("opening", flush=True)
@@ -248,7 +248,8 @@ def test_a_node_that_fails_to_start_is_named_with_what_it_printed(up, tmp_path, 
         if broken == "folder":
             node["folder"] = "/no/such/folder"
         elif broken == "config":
-            node["files"]["/run/orch-sshd/config"][1] += "NoSuchWord yes\n"
+            mode, text = node["files"]["/run/orch-sshd/config"]
+            node["files"]["/run/orch-sshd/config"] = (mode, text + "NoSuchWord yes\n")
         else:
             node["sshd"][0] = "/no/such/sshd"
         return document

@@ -94,7 +94,7 @@ def test_all_works_without_root(as_user, which):
 
 def test_without_a_range_of_ids_the_error_says_what_to_do():
     script = (
-        "from orchestrator.testbed.netns import requirements_problems as p\n"
+        "from orchestrator.testbed.local.netns import requirements_problems as p\n"
         "for what, remedy in p(): print(what, '|', remedy)"
     )
     python = "/usr/bin/python3"

@@ -9,7 +9,7 @@ import pytest
 from orch_runs import orch, write
 
 from orchestrator.core.deadline import Deadline
-from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
+from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
 from tests.testbed.broken_python import BROKEN_PYTHON
 from workloads.common import environments
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 
+from tests.skipping import needs_torch
 from tests.testbed import slurm_help
 from tests.testbed.orch_runs import ended_or, manifest_of, told_of, wait_for
 
 pytestmark = [pytest.mark.testbed, pytest.mark.variants, pytest.mark.any_user]
 PATIENCE_S = slurm_help.PATIENCE_S
+PLAYBOOK = "playbooks/experiments/slurm.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +31,33 @@ def nothing_left(slurm):
     wait_for(lambda: not slurm.came(), PATIENCE_S, f"the end of {slurm.came()}")
 
 
-def test_a_run_in_an_allocation_is_valid_without_root_captures_and_ssh(slurm, nothing_left):
-    path, results = slurm.write("valid"), slurm.folder / "valid"
-    running = slurm.start(*slurm.allocated("run", path, "--results", results, "--no-report"))
+def identity(pid):
+    """The user of a process, and what it may do beyond that."""
+    lines = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(lines["Uid"].split()[1]), lines["CapEff"]
+
+
+@needs_torch
+def test_the_playbook_is_valid_in_an_allocation_without_root_captures_and_ssh(slurm, nothing_left):
+    results, work = slurm.folder / "valid", slurm.folder / "work-valid"
+    settings = {
+        "testbed.slurm.work": work, "measure.warmup": 2, "measure.iterations": 20,
+        "validity.processor": "ignore", "validity.drift": "ignore",
+    }  # fmt: skip
+    options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    running = slurm.start(*slurm.allocated("run", PLAYBOOK, *options, "--results", results, "--no-report"))
     wait_for(ended_or(running, told_of(results, event="phase", name="window")), PATIENCE_S, "the window")
-    programs = {words.split()[0].rpartition("/")[2] for words in slurm.came().values()}
+    came = slurm.came()
+    ranks = [identity(pid) for pid, words in came.items() if " torch.ddp" in words]
     out, err = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0, out + err
-    assert "srun" in programs
-    assert "ssh" not in programs
+    programs = {words.split()[0].rpartition("/")[2] for words in came.values()}
+    assert {"srun", "iperf3"} <= programs
+    assert not {"ssh", "sudo", "tcpdump"} & programs
+    user = slurm_help.USER if os.geteuid() == 0 else os.geteuid()
+    assert [uid for uid, _ in ranks] == [user] * 3
+    if os.geteuid() == 0:  # without root an ordinary user is root of the hosts, and of nothing else
+        assert {int(rights, 16) for _, rights in ranks} == {0}
     manifest, folder = manifest_of(results)
     (window,) = manifest["windows"]
     assert window["valid"]
@@ -44,9 +65,10 @@ def test_a_run_in_an_allocation_is_valid_without_root_captures_and_ssh(slurm, no
     assert load["passed"]
     assert "iperf0 from h1 to h4, by the counters of its network device: " in load["message"]
     assert {"gap", "load-course"} <= {gate["name"] for gate in window["gates"]}
-    assert window["loads"][0]["achieved_bps"] == pytest.approx(40e6, rel=0.05)
+    assert window["loads"][0]["achieved_bps"] == pytest.approx(50e6, rel=0.05)
     assert manifest["testbed"]["nodes"] == "h1=n1 h2=n2 h3=n3 h4=n4"
     assert "198.18.0.4/24" in (folder / "experiment.yaml").read_text()
+    assert not work.exists()
 
 
 def test_a_run_submits_itself(slurm, nothing_left):
@@ -58,6 +80,9 @@ def test_a_run_submits_itself(slurm, nothing_left):
     manifest, _ = manifest_of(results)
     assert manifest["controller"]["host"] == "n1"
     assert manifest["windows"][0]["valid"]
+    status, said = slurm.done(*slurm.orch("ls", "--results", results, "--valid"))
+    assert status == 0, said
+    assert manifest["run"] in said
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root a local testbed's users are root of their hosts")
@@ -139,7 +164,7 @@ def test_what_a_cancelled_run_left_is_fetched_in_the_next_allocation(slurm, noth
 def test_the_doctor_looks_at_the_hosts_of_an_allocation(slurm, nothing_left):
     status, said = slurm.done(*slurm.allocated("doctor", slurm.write("doctor")))
     assert status == 0, said
-    assert re.search(r"^h4: ok, \d+ things looked for", said, re.MULTILINE)
+    assert re.search(r"^h4: ok, \d+ requirements met", said, re.MULTILINE)
 
 
 BOUND = """
@@ -169,3 +194,48 @@ def test_ranks_have_the_processors_and_gpus_of_the_job(slurm, nothing_left):
     assert [node["gpus"] for node in manifest["topology"]["nodes"]] == [2, 2]
     logged = (folder / "hosts/h1/training-rank0/stdout").read_text()
     assert f"has {len(os.sched_getaffinity(0))} None 0,1\n" in logged
+
+
+UNDER_SRUN = """
+import os, time
+told = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_STEP_ID")
+print("told", *(os.environ[name] for name in told), flush=True)
+while True:
+    print("step took 0.1 s", flush=True)
+    time.sleep(0.1)
+"""
+
+
+def under_srun(slurm, name, **measure):
+    """An experiment of three ranks, on two hosts that are not named in Slurm's order, whom srun tells who they are."""
+    command = {
+        "argv": ["{python}", "-c", UNDER_SRUN], "iterations": {"pattern": r"took (?P<seconds>[\d.]+) s"},
+        "hosts": ["h3", "h2", "h2"], "launcher": "srun",
+    }  # fmt: skip
+    validity = {"min_iterations": 2, "drift": "ignore", "processor": "ignore"}
+    return slurm.write(
+        name, workload={"command": command}, traffic=None, collect=None, measure=measure, validity=validity
+    )
+
+
+def test_srun_makes_one_step_of_ranks_on_the_hosts_that_the_file_names(slurm, nothing_left):
+    path, results = under_srun(slurm, "step", warmup=0, iterations=3), slurm.folder / "step"
+    status, said = slurm.done(*slurm.allocated("run", path, "--results", results, "--no-report"))
+    assert status == 0, said
+    _, folder = manifest_of(results)
+    for rank, host, local, node in ((0, "h3", 0, "n3"), (1, "h2", 0, "n2"), (2, "h2", 1, "n2")):
+        place = folder / f"hosts/{host}/training-rank{rank}"
+        assert re.search(rf"^told {rank} 3 {local} {node} \d+$", (place / "stdout").read_text(), re.MULTILINE)
+        assert len((place / "iterations.jsonl").read_text().splitlines()) >= 3
+
+
+def test_the_end_of_a_step_of_ranks_ends_the_run(slurm, nothing_left):
+    path, results = under_srun(slurm, "step-ends", warmup=0, at_most="10min"), slurm.folder / "step-ends"
+    running = slurm.start(*slurm.allocated("run", path, "--results", results, "--no-report"))
+    wait_for(ended_or(running, told_of(results, event="phase", name="window")), PATIENCE_S, "the window")
+    steps = [pid for pid, words in slurm.came().items() if re.match(r"srun .*--distribution=arbitrary", words)]
+    assert steps, slurm.came()
+    os.kill(min(steps), signal.SIGKILL)
+    _, err = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 1, err
+    assert "srun" in err

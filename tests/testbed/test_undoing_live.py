@@ -7,9 +7,9 @@ import shlex
 import pytest
 
 from orchestrator.core.deadline import Deadline
+from orchestrator.execution.actions.changes import state
 from orchestrator.parts.conditions import congestion_control, delay, ecn, firewall, loss, rate
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.run.changes import state
 from tests.machine import PATIENCE_S
 
 pytestmark = pytest.mark.testbed

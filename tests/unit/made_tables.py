@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from orchestrator.parts.rows import TABLES
-from orchestrator.store.tables import schema
+from orchestrator.store.tabular.tables import schema
 
 
 def table(name: str, rows: Sequence[dict[str, object]]) -> pa.Table:

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from orchestrator.store import manifest
-from orchestrator.store.records import Manifest
+from orchestrator.store.manifests import manifest
+from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.window_records import Window
 from orchestrator.store.rundir import RunFolder, controller
-from orchestrator.store.window_records import Window
 
 BARE: dict[str, Any] = {
     "run": "r1", "experiment": "e", "outcome": "completed", "began_ns": 1_795_000_000_000_000_000,

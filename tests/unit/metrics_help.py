@@ -10,9 +10,9 @@ from pathlib import Path
 import manifests
 from sweep_files import window
 
-from orchestrator.run.observers import metrics
-from orchestrator.run.observers.observing import HostSample
-from orchestrator.store.records import CaptureCounts, Point
+from orchestrator.execution.observers import metrics
+from orchestrator.execution.observers.observing import HostSample
+from orchestrator.store.manifests.records import CaptureCounts, Point
 from orchestrator.store.sweeps import Measured, Plan, PlannedPoint, Sweep
 
 DASHBOARD = Path(__file__).parents[2] / "playbooks" / "grafana" / "orch.json"

@@ -11,8 +11,8 @@ import numpy as np
 import yaml
 
 from orchestrator.analysis.stats.statistics import summarise
-from orchestrator.store.records import FORMAT
-from orchestrator.store.tables import TableWriter
+from orchestrator.store.manifests.records import FORMAT
+from orchestrator.store.tabular.tables import TableWriter
 
 BEGAN_NS = 1_795_000_000_000_000_000  # 2026-11-18
 DAY_NS = 86_400_000_000_000

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.windows import windows
-from orchestrator.analysis.windows.gates import Tolerances
+from orchestrator.analysis.windows.judging.gates import Tolerances
 from orchestrator.parts.rows import TABLES
-from orchestrator.store.manifest import FILE, encoded, load
-from orchestrator.store.tables import TableWriter
+from orchestrator.store.manifests.manifest import FILE, encoded, load
+from orchestrator.store.tabular.tables import TableWriter
 
 BEGAN_NS = 1_795_000_000_000_000_000
 HOSTS = ("h1", "h2", "h3", "h4")
@@ -29,12 +29,13 @@ def make_run(  # noqa: C901
     folder: Path, *, repetition: int = 1, iterations: int = 120, load_bps: float = 150e6, achieved: float = 1.0,
     seconds: float = 0.2, scale: int = 100, dropped: int = 0, tolerances: Tolerances = STRICT,
     windows_count: int = 1, skip: tuple[str, ...] = (), silent: tuple[str, ...] = (), unseen: tuple[str, ...] = (),
-    logging: int = 4, course: Callable[[Any], Any] = np.ones_like,
+    ended_ns: int | None = None, logging: int = 4, course: Callable[[Any], Any] = np.ones_like,
     change: Callable[[dict[str, Any]], object] = lambda _: None,
 ) -> Path:  # fmt: skip
     """One job on four hosts, cross traffic h2 -> h1 of `load_bps` that arrives at `achieved` times the rate.
 
     `skip`: tables that are not collected; `silent`: hosts whose capture left no counts, `unseen`: nothing at all.
+    All captures are whole until `ended_ns` alone.
     So many ranks, the first ones, are `logging` their iterations.
     `course` says how many times its mean the cross traffic is, at shares of the run's time.
     `change` may alter the manifest before it is judged. Windows follow one another, each of `iterations`.
@@ -67,7 +68,7 @@ def make_run(  # noqa: C901
                 writer.add("packets", bins, node=host, launch="tcpdump")
                 if host not in silent:
                     counts = {"captured": [1_000_000], "received": [1_000_000 + dropped], "dropped": [dropped]}
-                    row = {"port": ["eth0"], **counts, "files": [1], "bytes": [112_000_000]}
+                    row = {"port": ["eth0"], **counts, "files": [1], "bytes": [112_000_000], "ended_ns": [ended_ns]}
                     writer.add("captures", row, node=host, launch="tcpdump")
                 writer.add("capture_flows", _flows(rank, int(starts[0]), int(ends[-1])), node=host, launch="tcpdump")
             if "counters" not in skip:

@@ -21,9 +21,10 @@ from types import SimpleNamespace
 import pytest
 from reachable import tmp_path
 
-from orchestrator.agents.agent import checks, children, commands, launches
-from orchestrator.agents.agent.proc import Row
-from orchestrator.agents.agent.run_folder import RunFolder
+from orchestrator.agents.agent import checks, launches
+from orchestrator.agents.agent.disk.run_folder import RunFolder
+from orchestrator.agents.agent.processes import children, commands
+from orchestrator.agents.agent.processes.proc import Row
 from orchestrator.agents.agent.steps import Refusal
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, TransportError
@@ -90,13 +91,18 @@ def raw():
 
 def test_it_needs_nothing_but_an_old_standard_library():
     texts = agent_modules()
-    for text in texts.values():
+    packages = {name.rpartition(".")[0] for name in texts if name.endswith("__init__")}
+    for name, text in texts.items():
         tree = ast.parse(text, feature_version=(3, 8))
         modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         modules |= {str(node.module) for node in froms if not node.level}
         assert {module.partition(".")[0] for module in modules} <= sys.stdlib_module_names | {"__future__"}
-        assert {node.module for node in froms if node.level} <= texts.keys()
+        inside = ["agent", *name.split(".")[:-1]]
+        steps = [
+            [*inside[: len(inside) + 1 - node.level], *(node.module or "").split(".")] for node in froms if node.level
+        ]
+        assert {".".join(filter(None, step[1:])) for step in steps} <= texts.keys() | packages
 
 
 def test_a_traceback_of_an_agent_names_the_file_and_the_line(tmp_path):
@@ -317,7 +323,7 @@ def test_a_command_that_the_kernel_holds_is_given_up(monkeypatch):
 def test_a_program_on_a_file_system_without_programs_is_no_missing_one():
     """Mounted in a namespace of its own, so that nothing of it is left."""
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from agent.children import find_program\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); from agent.processes.children import find_program\n"
         "try: find_program('/mnt/prog')\n"
         "except Exception as error: print(error.kind, error)\n"
     )

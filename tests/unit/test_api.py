@@ -12,6 +12,7 @@ from experiments import GOOD
 
 import orchestrator
 from orchestrator import Store, load, run
+from orchestrator.api.results import MeasuredRun
 from orchestrator.core.errors import ConfigError, StoreError
 from tests import notebooks
 
@@ -35,10 +36,16 @@ def test_importing_the_package_imports_nothing_else_of_it_nor_a_library():
     assert [name for name in done.stdout.split() if name.startswith("orchestrator.")] == []
 
 
+def test_a_run_is_opened_by_a_name_in_the_current_folder(store, monkeypatch):
+    folder = store.runs()[0].path.absolute()
+    monkeypatch.chdir(folder.parent)
+    assert MeasuredRun(folder.name).id == folder.name
+
+
 def test_run_is_the_function_whatever_was_imported_below_the_package():
     code = (
-        "from orchestrator.run import execute; import orchestrator; from orchestrator import run;"
-        "import orchestrator.run.routes; assert run is orchestrator.run and callable(run) and execute.carry_out;"
+        "from orchestrator.execution import execute; import orchestrator; from orchestrator import run;"
+        "import orchestrator.api.running; assert run is orchestrator.run and callable(run) and execute.carry_out;"
         "from orchestrator import Store, __version__"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=notebooks.ROOT)
@@ -124,7 +131,7 @@ def test_nights_are_compared_and_the_step_is_found(store):
     assert found._repr_markdown_().startswith("#")
     with pytest.raises(ConfigError, match="margin: 5 is not a share"):
         store.compare("a", "b", margin=5)
-    with pytest.raises(StoreError, match="no night of it"):
+    with pytest.raises(StoreError, match="no night of"):
         store.history("nothing")
 
 

@@ -14,15 +14,17 @@ import pytest
 import yaml
 from experiments import orch
 
-from orchestrator.core import machine
 from orchestrator.core.errors import OrchError
-from orchestrator.core.machine import Machine
-from orchestrator.experiment import beforehand, capacity, config, loading, missing, plan, sweepfile
+from orchestrator.core.machines import machine
+from orchestrator.core.machines.machine import Machine
+from orchestrator.execution import execute, phases
+from orchestrator.execution.observers.progress import Progress
+from orchestrator.experiment import config, loading
+from orchestrator.experiment.plans import beforehand, capacity, missing, plan
+from orchestrator.experiment.series import sweepfile
 from orchestrator.hosts import doctor
 from orchestrator.parts.launch import Requirement
-from orchestrator.run import execute, phases
-from orchestrator.run.observers.progress import Progress
-from orchestrator.store.records import Manifest
+from orchestrator.store.manifests.records import Manifest
 from orchestrator.sweep import run_sweep
 
 GIB = 2.0**30

@@ -108,7 +108,7 @@ def test_work_beside_a_command_ends_with_it_and_its_status_is_kept(tmp_path: Pat
 
 
 def run_folder(results: Path, *failed: str, outcome: str = "completed") -> None:
-    gates = [{"name": name, "required": True, "passed": name not in failed} for name in ("load", "processor")]
+    gates = [{"name": name, "required": True, "passed": name not in failed} for name in ("load", "processor", "drift")]
     folder = results / f"run{len(list(results.iterdir()))}"
     folder.mkdir()
     (folder / "manifest.json").write_text(json.dumps({"outcome": outcome, "windows": [{"gates": gates}]}))
@@ -118,21 +118,25 @@ def run_folder(results: Path, *failed: str, outcome: str = "completed") -> None:
     ("runs", "accepted"),
     [
         ([("processor",), ()], True),
+        ([("drift",), (), ()], True),
+        ([("drift",), ("processor",)], True),
+        ([("drift", "processor")], True),
+        ([("drift",), ("drift",)], False),
         ([("processor", "load")], False),
         ([("processor",), ("load",)], False),
         ([()], False),
     ],
 )
-def test_a_quickstart_is_accepted_only_where_processors_alone_made_it_invalid(
+def test_a_quickstart_is_accepted_only_where_the_machine_alone_made_it_invalid(
     tmp_path: Path, runs: list[tuple[str, ...]], accepted: bool
 ) -> None:
     for failed in runs:
         run_folder(tmp_path, *failed)
-    done = start([str(ROOT / ".ci/only-processors"), str(tmp_path)], tmp_path)
-    assert (done.returncode == 0) == accepted == ("took this machine's processors" in done.stdout)
+    done = start([str(ROOT / ".ci/only-the-machine"), str(tmp_path)], tmp_path)
+    assert (done.returncode == 0) == accepted == ("what else this machine had to do" in done.stdout)
 
 
-def test_a_quickstart_that_failed_is_not_accepted_for_its_processors(tmp_path: Path) -> None:
+def test_a_quickstart_that_failed_is_not_accepted_for_the_machine(tmp_path: Path) -> None:
     run_folder(tmp_path, "processor")
     run_folder(tmp_path, "processor", outcome="failed")
-    assert start([str(ROOT / ".ci/only-processors"), str(tmp_path)], tmp_path).returncode == 1
+    assert start([str(ROOT / ".ci/only-the-machine"), str(tmp_path)], tmp_path).returncode == 1

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, orch
 
-from orchestrator.cli import main, shell_cli
+from orchestrator.cli import main
+from orchestrator.cli.setup import shell_cli
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = tuple(

@@ -3,10 +3,10 @@ from __future__ import annotations
 import re
 import time
 
-from orchestrator.analysis.windows.clock_gates import Clock, OneWay, judge_order
-from orchestrator.analysis.windows.gates import Evidence, Tolerances, judge
+from orchestrator.analysis.windows.judging.clock_gates import Clock, OneWay, judge_order
+from orchestrator.analysis.windows.judging.gates import Evidence, Tolerances, judge
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.machine import own_kernel
+from orchestrator.core.machines.machine import own_kernel
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import ClockSample

@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from orchestrator.core.deadline import Deadline
 from orchestrator.parts import samplers
 from orchestrator.parts.collectors import cpu, nic, qdisc, tcp, tcpdump
 from orchestrator.parts.launch import Line
 from orchestrator.parts.rows import TABLES, LaunchOutput
+from orchestrator.parts.shared import capture_files
 from orchestrator.parts.topology import Link, Node, Rail, Topology
 
 DATA = Path(__file__).parent.parent / "data"
@@ -79,7 +85,8 @@ def test_rows_have_exactly_the_columns_of_their_table(module):
         assert len({len(values) for values in columns.values()}) == 1
         for name, kind in TABLES[table].items():
             if kind in ("int64", "float64"):
-                assert np.asarray(columns[name]).dtype == kind, name
+                there = [value for value in columns[name] if value is not None]  # the others are missing
+                assert np.asarray(there, None if there else kind).dtype == kind, name
 
 
 @pytest.mark.parametrize("module", PARTS)
@@ -170,8 +177,9 @@ def test_capture_counts_and_files_in_order(tmp_path):
         "dropped": [0],
         "files": [4],
         "bytes": [400],
+        "ended_ns": [None],
     }
-    names = [path.name for path in tcpdump.capture_files(tmp_path)]
+    names = [path.name for path in capture_files.in_order(tmp_path)]
     assert names == ["capture.pcap", "capture.pcap1", "capture.pcap2", "capture.pcap10"]
 
 
@@ -212,6 +220,77 @@ def test_the_launch_of_tcpdump():
     assert launch.stop.signals[0][0] == signal.SIGINT
     assert launch.stop.drain_s >= 1.2
     assert launch.stop.ok == (0,)
+
+
+def test_a_budget_and_files_by_time_in_the_launch_of_tcpdump():
+    config = tcpdump.Config.model_validate({"rotate_every": "10min", "budget": "2gb"})
+    launch = tcpdump.launches(config, TOPOLOGY)[0]
+    argv = " ".join(launch.argv)
+    assert argv.startswith("/opt/py/bin/python3 -I -S -B capture_budget.py 2000000000 tcpdump -Z root -i eth0 ")
+    assert argv.endswith("-w capture.pcap%s -G 600")
+    assert list(launch.files) == ["capture_budget.py"]
+
+
+@pytest.fixture
+def filling(tmp_path):
+    """A capture that grows under a budget of a megabyte, beside another one of this host."""
+    (tmp_path / "tcpdump.h1.eth1").mkdir()
+    (tmp_path / "tcpdump.h1.eth1/capture.pcap").write_bytes(bytes(600_000))
+    mine = tmp_path / "tcpdump.h1.eth0"
+    mine.mkdir()
+    script = "trap 'exit 0' INT; while :; do head -c 100000 /dev/zero >> capture.pcap; sleep 0.01; done"
+    argv = [sys.executable, "-I", "-S", "-B", str(tcpdump.BUDGET), "1000000", "sh", "-c", script]
+    process = subprocess.Popen(argv, cwd=mine, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    yield process, mine
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def test_captures_that_fill_their_budget_end_and_the_rest_goes_on(filling, tmp_path):
+    process, mine = filling
+    line = process.stderr.readline()
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 0
+    assert (mine / "capture.pcap").stat().st_size > 300_000
+    (tmp_path / "stderr").write_text((DATA / "tcpdump/stderr").read_text() + line)
+    columns = tcpdump.read(replace(output(tmp_path), offset_ns=5))["captures"]
+    assert columns["ended_ns"] == [int(line.split()[3].rstrip(":")) + 5 - 1_200_000_000]
+
+
+def test_a_capture_dies_with_what_watches_its_budget(filling):
+    process, mine = filling
+    soon = Deadline.after(10)
+    soon.poll((mine / "capture.pcap").exists, every_s=0.02, waiting_for="the capture")
+    process.kill()
+    process.wait(10)
+    alone = [pid for pid in Path("/proc").glob("[0-9]*") if _cwd(pid) == mine]
+    soon.poll(lambda: not any(_cwd(pid) == mine for pid in alone), every_s=0.02, waiting_for="the capture's end")
+
+
+def _cwd(process):
+    try:
+        return (process / "cwd").readlink()
+    except OSError:  # it ended
+        return None
+
+
+def test_a_capture_within_its_budget_ends_when_it_is_asked_to(tmp_path):
+    argv = [sys.executable, "-I", "-S", "-B", str(tcpdump.BUDGET), "1000000", "sh", "-c", "trap 'exit 3' INT; echo up; "
+            "while :; do sleep 0.01; done"]  # fmt: skip
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as of what a shell starts in the background
+    process = subprocess.Popen(
+        argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    signal.signal(signal.SIGINT, ignored)
+    try:
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGINT)
+        assert (process.communicate(timeout=10)[1], process.returncode) == ("", 3)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
@@ -276,6 +355,9 @@ def test_a_switch_has_no_processor_to_watch(module):
         (nic, {"slow_every": "1min"}, ("slow_every",)),
         (tcpdump, {"snaplen": 60}, ("snaplen",)),
         (tcpdump, {"rotate": "1500kb"}, ("rotate",)),
+        (tcpdump, {"rotate_every": "1500ms"}, ("rotate_every",)),
+        (tcpdump, {"rotate_every": "10min", "rotate": "1gb"}, ("rotate_every",)),
+        (tcpdump, {"budget": "100kb"}, ("budget",)),
         (tcpdump, {"buffer": "10kb"}, ("buffer",)),
         (tcpdump, {"ports": ["eth0", "p1"]}, ("ports", 1)),
     ],

@@ -14,13 +14,14 @@ from sealed_run import loose, make_run
 from sweep_files import leave
 
 from orchestrator.core.errors import StoreError
-from orchestrator.store import manifest as manifests
-from orchestrator.store import query, rundir, stores
+from orchestrator.store import rundir, stores
 from orchestrator.store.compact import catalogue, compacting, targets
 from orchestrator.store.compact.catalogue import FOLDER
 from orchestrator.store.compact.targets import Member
 from orchestrator.store.here import Here
 from orchestrator.store.listing import Filter
+from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.queries import query
 
 SMALL = ("runs", "windows", "hosts", "all_iterations")
 
@@ -149,6 +150,25 @@ def test_a_run_that_changed_or_vanished_is_noticed_at_once_and_by_the_next_call(
     assert not sources(results).folders
 
 
+def test_a_manifest_that_changes_while_it_is_read_is_read_again_by_the_next_call(results, tmp_path, monkeypatch):
+    run, plain = sorted(results.glob("nightly/*"))[3], compacting.index.listing
+
+    def overtaken(folder):
+        found = plain(folder)
+        changed_manifest(run)
+        return found
+
+    monkeypatch.setattr(compacting.index, "listing", overtaken)
+    compacting.compact(results)
+    monkeypatch.undo()
+    truth = by_folders(results, tmp_path)
+    assert answers(results) == truth
+    assert len(sources(results, "runs").folders) == 1
+    compacting.compact(results)
+    assert not sources(results, "runs").folders
+    assert answers(results) == truth
+
+
 def test_pruning_makes_only_what_is_made_of_manifests_stale(results):
     compact(results)
     pruned(sorted(results.glob("nightly/*"))[3])
@@ -225,6 +245,70 @@ def test_what_a_killed_call_finished_is_not_written_again(results):
     compacting.compact(results)
     left = {path.name: path.stat().st_ino for path in (results / FOLDER).glob("*/*.parquet")}
     assert finished.items() <= left.items()
+
+
+def overtaken(monkeypatch, results):
+    """Have the next question find its files replaced between asking where they are and reading them."""
+    plain = Here.sources
+
+    def sources(self, table, folders):
+        found = plain(self, table, folders)
+        monkeypatch.setattr(Here, "sources", plain)
+        shutil.rmtree(min(results.glob("nightly/*")))
+        compacting.compact(results)
+        return found
+
+    monkeypatch.setattr(Here, "sources", sources)
+
+
+QUESTIONS = {
+    "query": lambda results: orch("query", "select count(*) n from iterations", "--csv", "--results", str(results)),
+    "export": lambda results: orch("export", "all_iterations", "-o", f"{results}.csv", "--results", str(results)),
+    "history": lambda results: orch("history", "nightly", "--json", "--results", str(results)),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_is_answered_whose_files_compacting_replaces(results, monkeypatch, question):
+    compact(results)
+    names = catalogue.read(results).names()
+    overtaken(monkeypatch, results)
+    status, found, err = QUESTIONS[question](results)
+    assert status == 0, err
+    gone = names - catalogue.read(results).names()
+    assert any(name.startswith("iterations/") for name in gone), "what was to be read is gone"
+    status, after, _ = QUESTIONS[question](results)
+    assert (status, found.partition(" rows")[0]) == (0, after.partition(" rows")[0])
+
+
+def test_a_file_that_is_damaged_while_nothing_is_compacted_is_an_error(results, monkeypatch):
+    compact(results)
+    plain = Here.sources
+
+    def sources(self, table, folders):
+        found = plain(self, table, folders)
+        for path in (results / FOLDER / "iterations").iterdir():
+            os.truncate(path, 100)
+        return found
+
+    monkeypatch.setattr(Here, "sources", sources)
+    status, _, err = QUESTIONS["history"](results)
+    assert status == 1
+    assert "cannot be read" in err
+
+
+def test_nights_are_compared_from_compacted_columns_alone(results, monkeypatch):
+    write_night(results, 3, repetitions=2, iterations=20, slower=1.2)
+    asked = (("history", "nightly", "--json"), ("compare", "nightly@2026-11-18", "nightly", "--json"))
+    before = [orch(*argv, "--results", str(results)) for argv in asked]
+    compact(results)
+    for path in results.glob("nightly/*/tables/iterations.parquet"):
+        about = path.stat()
+        path.write_bytes(b"x" * about.st_size)  # whoever reads it fails
+        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert [orch(*argv, "--results", str(results)) for argv in asked] == before
+    monkeypatch.setattr(manifests, "load", None)  # of all nights no whole manifest is read
+    assert orch(*asked[0], "--results", str(results)) == before[0]
 
 
 def test_two_at_once_are_refused(results):

@@ -12,14 +12,15 @@ import pytest
 import yaml
 from night_runs import sweep_id, write_night, write_run
 
-from orchestrator.analysis.compare import comparing, selection
+from orchestrator.analysis.compare import comparing, nights, selection
 from orchestrator.analysis.compare.regression import Rule
-from orchestrator.cli import compare_cli
 from orchestrator.cli.main import main
+from orchestrator.cli.results import compare_cli
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.report.compare import comparison
+from orchestrator.report.compare import comparison, tables_beside
 from orchestrator.store import rundir
-from orchestrator.store.tables import TableWriter
+from orchestrator.store.here import Here
+from orchestrator.store.tabular.tables import TableWriter
 from orchestrator.sweep import sweeptext
 
 
@@ -96,6 +97,10 @@ def test_the_history_tells_the_night_of_the_step(store, capsys, tmp_path):
     assert "load 8gbit" not in out
     status, out = orch(capsys, "history", "nightly", "--results", tmp_path, "--json")
     assert [len(one["steps"]) for one in json.loads(out)] == [1, 0]
+    found = comparing.compare(tmp_path, "nightly@2026-11-18", "nightly", rule=Rule())
+    (nights,) = [table for table in tables_beside.tables(found) if table.title == "Nights"]
+    ((point, night, _, step),) = [row for row in nights.rows if row[3]]
+    assert (point, night, step[0]) == ("load 0gbit", "2026-11-28", "+")
 
 
 def test_files_hold_the_same_verdicts(store, capsys, tmp_path):
@@ -114,6 +119,13 @@ def test_files_hold_the_same_verdicts(store, capsys, tmp_path):
     assert "load 0gbit" in page
     assert page.count("<svg") == 2
     assert (files["html"].with_name("verdict-figures") / "history-1.pdf").exists()
+    assert [page.count(f"<h2>{title}</h2>") for title in ("What either side measured", "Nights", "Runs")] == [1, 1, 1]
+    assert "Nights: 20 rows" not in page  # as many as stand unfolded
+    level = data["points"][0]["levels"][1]["estimate"]
+    value, low, high = (f"{1e3 * level[end]:,.1f}" for end in ("value", "low", "high"))
+    assert f"<td>{value}</td><td>{low} to {high}</td>" in page
+    assert re.search(r"<td>load 0gbit</td><td>2026-11-26</td><td>[\d.]+</td><td></td>", page)
+    assert all(f"<td>{run}</td>" in page for run in data["a"]["runs"] + data["b"]["runs"])
 
 
 def test_invalid_windows_never_count_and_are_told(tmp_path, capsys):
@@ -156,7 +168,7 @@ def test_a_repetition_measured_again_counts_once_and_checks_do_not(tmp_path):
 
 def test_names(store):
     newest = selection.choose(store, "nightly")
-    assert newest.began_ns == max(night.began_ns for night in selection.nights(store, "nightly"))
+    assert newest.began_ns == max(night.began_ns for night in nights.nights(Here(store), "nightly"))
     run = newest.entries[0].run
     assert [entry.run for entry in selection.choose(store, run).entries] == [run]
     assert len(selection.choose(store, "nightly@2026-11-18,nightly@2026-11-19").entries) == 6
@@ -246,7 +258,7 @@ def test_a_night_that_goes_on_after_midnight_is_one_night(tmp_path):
     manifest["sweep"]["points"]["load0"]["repetition"] = manifest["sweep"]["points"]["load8"]["repetition"] = 2
     (late / "manifest.json").write_text(json.dumps(manifest))
     assert len(selection.choose(tmp_path, "nightly@2026-11-18").entries) == 2
-    assert len(selection.nights(tmp_path, "nightly")) == 1
+    assert len(nights.nights(Here(tmp_path), "nightly")) == 1
 
 
 def judged(results, *, night, status=0):

@@ -20,7 +20,10 @@ ROOT = Path(__file__).parents[2]
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcde", "bcdef", strict=True)
 )
-TOP = "accepted: name, testbed, local_run, conditions, workload, jobs, traffic, windows, collect, measure, repetitions"
+TOP = (
+    "accepted: name, testbed, local_run, conditions, workload, jobs, traffic, windows, collect, captures, measure, "
+    "repetitions"
+)
 JOB = "  - name: a\n    workload: {ddp: {model: resnet50}}\n"
 INLINE = "inventory: {link: 1gbit, hosts: {h1: {ssh: a, data: {address: 10.0.0.1/24, device: eth0}}, %s}}"
 

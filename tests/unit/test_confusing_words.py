@@ -12,8 +12,8 @@ from night_runs import write_night
 from sealed_run import loose, make_run
 
 from orchestrator.analysis.traffic import flowshape, view
-from orchestrator.cli import capture_cli
 from orchestrator.cli.main import main
+from orchestrator.cli.results import capture_cli
 from orchestrator.report.traffic import trafficfigures, trafficview
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.analysis.traffic import throughput
-from orchestrator.analysis.windows import congested, gates
+from orchestrator.analysis.windows.judging import congested, gates
 from orchestrator.parts.collectors import nic
 from orchestrator.parts.rows import TABLES, LaunchOutput
 from orchestrator.parts.samplers import AGENTS

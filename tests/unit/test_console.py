@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.run.observers.progress import Progress
+from orchestrator.execution.observers.progress import Progress
 
 TELLS = """
 import argparse, sys
-from orchestrator.cli import main as cli; from orchestrator.core import console
+from orchestrator.cli import main as cli; from orchestrator.core.screen import console
 def action(arguments):
     console.tell("what was measured")
     console.tell("and why", stream=sys.stderr)

@@ -7,14 +7,14 @@ import json
 import pytest
 from experiments import LOCAL, WORKLOAD, changed, orch
 
-from orchestrator.agents.agent.container_lines import Host, line, spec_of
+from orchestrator.agents.agent.container.container_lines import Host, line, spec_of
 from orchestrator.core.errors import TestbedError
-from orchestrator.experiment import missing
+from orchestrator.execution.nodes import images
+from orchestrator.experiment.plans import missing
 from orchestrator.parts.launch import Container, Mount, Requirement
 from orchestrator.parts.topology import Topology
 from orchestrator.remote.answers import Finding, ImageFound
 from orchestrator.remote.launch_request import container as as_sent
-from orchestrator.run import images
 
 ROOT = Host(uid=0, gid=0, groups=(0,), infiniband=True, runc="/usr/sbin/runc", limits=(("nofile", 20000),), node="n7")
 USER = ROOT._replace(uid=1000, gid=1000, groups=(1000, 44), infiniband=False, runc="")
@@ -97,7 +97,7 @@ def in_container(said):
         ("{image: x, runtime: lxc}", "podman"),
         ("{image: x, mounts: [data]}", "not a folder and where it is seen"),
         ("{image: x, mounts: ['/data:/a:/b']}", "not a folder and where it is seen"),
-        ("{image: x, mounts: ['/da,ta']}", "a letter that runtimes take for the end of a path"),
+        ("{image: x, mounts: ['/da,ta']}", "a character that ends a path"),
         ("{image: x, python: ''}", "not a program"),
         ("{image: x, runtime: docker}", "hosts of this machine have a network each"),
     ],

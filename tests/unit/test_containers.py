@@ -17,11 +17,11 @@ from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, TestbedError
 from orchestrator.experiment import loading, testbeds
 from orchestrator.experiment.experiment import on_this_machine
-from orchestrator.testbed import containers, netns_needs, private_folder, runtimes
-from orchestrator.testbed.local_spec import Containers, LocalSpec, topology
-from orchestrator.testbed.netns_setup import new_keys, setup_document
-from orchestrator.testbed.private_folder import PrivateFolder
-from orchestrator.testbed.tree import Tree, digest
+from orchestrator.testbed.local import containers, netns_needs, private_folder, runtimes
+from orchestrator.testbed.local.local_spec import Containers, LocalSpec, topology
+from orchestrator.testbed.local.netns_setup import new_keys, setup_document
+from orchestrator.testbed.local.private_folder import PrivateFolder
+from orchestrator.testbed.local.tree import Tree, digest
 from workloads.common import environments
 
 ROOT = Path(__file__).parents[2]
@@ -256,7 +256,7 @@ def test_a_private_folder_tells_whether_its_owner_lives(tmp_path, monkeypatch):
     folder.close()
     assert not private_folder.owned(folder.path)
     assert list(tmp_path.iterdir()) == []
-    killed = "import os; from orchestrator.testbed.private_folder import PrivateFolder as F; one = F('x-')\n"
+    killed = "import os; from orchestrator.testbed.local.private_folder import PrivateFolder as F; one = F('x-')\n"
     killed += "print(one.path, flush=True); os._exit(0)"
     done = subprocess.run([sys.executable, "-c", killed], capture_output=True, text=True, check=True, cwd=ROOT)
     left = Path(done.stdout.strip())

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.analysis.traffic.throughput import Bins
-from orchestrator.analysis.windows import costs
+from orchestrator.analysis.windows.ranks import costs
 
 BEGIN = 1_795_000_000_000_000_000
 STEP = 100_000_000  # nanoseconds an iteration

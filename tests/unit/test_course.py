@@ -12,7 +12,7 @@ from sealed_run import loose, make_run
 from cross_traffic import distributions, schedule
 from cross_traffic.agents import flow_schedule
 from orchestrator.analysis.traffic.throughput import Bins
-from orchestrator.analysis.windows.course import Schedule, course, judge_courses
+from orchestrator.analysis.windows.judging.course import Schedule, course, judge_courses
 
 BEGIN = 1_795_000_000_000_000_000
 SECOND = 10**9

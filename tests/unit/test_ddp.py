@@ -134,7 +134,9 @@ def test_the_transport_is_told_to_nccl(options: dict[str, object], expected: dic
     for launch in ddp.launches(settings, job(settings, where), where, 1):
         device = where.node(launch.node).first.device
         env = {name: value for name, value in launch.env.items() if name.startswith("NCCL_")}
+        written = {name: env.pop(name) for name in list(env) if name.startswith("NCCL_DEBUG")}
         assert env == {"NCCL_SOCKET_IFNAME": f"={device}", **expected}
+        assert written["NCCL_DEBUG"] == "INFO"
 
 
 def test_a_transport_that_nothing_can_use_is_a_problem() -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import deepspeed
-from workloads.common import deepspeed_stages
 from workloads.common.placement import ranks
+from workloads.common.sent import deepspeed_stages
 from workloads.readers import communication
 
 RESNET = 25_557_032

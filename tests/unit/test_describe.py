@@ -8,7 +8,7 @@ from pathlib import Path
 import manifests
 from experiments import GOOD, changed, orch
 
-from orchestrator.experiment import describe, runtext
+from orchestrator.experiment.words import describe, runtext
 from orchestrator.store.rundir import Entry
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.execution.nodes import routes
 from orchestrator.hosts import doctor
 from orchestrator.parts.topology import Link, Node, Rail, Topology
 from orchestrator.remote.transport.local import LocalChannel
-from orchestrator.run import routes
 from orchestrator.testbed import inventory
 
 
@@ -52,7 +52,7 @@ def examined(tmp_path, monkeypatch, capsys):
 def test_hosts_whose_traffic_takes_the_data_plane_are_well(examined):
     status, out = examined(("127.0.0.1", "lo"), ("127.0.0.2", "lo"), needs=("program", "link"))
     assert status == 0, out
-    assert out.count(": ok, 2 things looked for") == 2
+    assert out.count(": ok, 2 requirements met") == 2
 
 
 @pytest.mark.parametrize(

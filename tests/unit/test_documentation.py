@@ -63,6 +63,12 @@ def test_a_block_says_how_it_is_tried(tmp_path, monkeypatch, marker):
     assert (found.how, found.explained) == ({"run on a testbed": "testbed"}.get(marker, "parsed"), True)
 
 
+def test_a_command_says_in_its_remark_what_it_ends_with(tmp_path, monkeypatch):
+    (tmp_path / "page.md").write_text("```bash run\norch ls  # every run\norch compare a b  # ends with 4\n```\n")
+    monkeypatch.setattr(tried, "ROOT", tmp_path)
+    assert [(one.text, one.status) for one in tried.commands("page.md")] == [("orch ls", 0), ("orch compare a b", 4)]
+
+
 def test_a_page_says_why_nothing_is_run(tmp_path, monkeypatch):
     (tmp_path / "page.md").write_text("<!-- commands are parsed: they need a cluster -->\n\n    orch ls\n")
     monkeypatch.setattr(tried, "ROOT", tmp_path)

@@ -254,7 +254,13 @@ def test_the_docs_tell_what_held_at_other_versions(tmp_path):
 
 def test_results_are_of_the_sources_and_not_of_prose_or_other_tests(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "ROOT", tmp_path)
-    files = ["orchestrator/run/run.py", "tests/faults/row.py", "docs/a.md", "orchestrator/a.md", "tests/unit/test_a.py"]
+    files = [
+        "orchestrator/execution/run.py",
+        "tests/faults/row.py",
+        "docs/a.md",
+        "orchestrator/a.md",
+        "tests/unit/test_a.py",
+    ]
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("before")

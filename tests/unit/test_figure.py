@@ -18,8 +18,8 @@ from orchestrator.cli.main import main
 from orchestrator.core import where
 from orchestrator.core.errors import ConfigError
 from orchestrator.report.figure import curves, flow_times, quantity, tables
-from orchestrator.store import manifest as records
-from orchestrator.store.tables import TableWriter
+from orchestrator.store.manifests import manifest as records
+from orchestrator.store.tabular.tables import TableWriter
 
 TIME = quantity.named("iteration-time")
 
@@ -97,6 +97,39 @@ def test_another_axis_than_load_refuses_to_mix_loads(tmp_path):
         curves.figure(chosen(tmp_path), TIME, over="batch")
 
 
+def of_sweep(results, repetition, batch, *, sweep="s", more=""):
+    """A run whose sweep's axis is a variable that stands for the batch and for a variable of the environment."""
+
+    def swept(manifest):
+        point = {"point": f"p{batch}", "values": {"big": batch}, "repetition": repetition, "recheck": False}
+        manifest["sweep"] = {"id": f"{sweep}-1", "name": sweep, "definition": sweep, "points": {"w1": point}}
+
+    path = run_with(results, repetition, batch=batch, seconds=batch / 320, change=swept)
+    file = path / "experiment.yaml"
+    file.write_text(file.read_text() + f"conditions: [{{rate: {{where: nic, rate: {batch}gbit}}}}{more}]\n")
+    return path
+
+
+def test_a_variable_of_a_sweep_is_an_axis_with_all_that_it_stands_for(tmp_path):
+    of_sweep(tmp_path, 1, 32)
+    of_sweep(tmp_path, 2, 64)
+    found = curves.figure(chosen(tmp_path), TIME, over="big")
+    assert [(point.text, point.at) for point in found.curves[0].points] == [("32", 32.0), ("64", 64.0)]
+    with pytest.raises(ConfigError, match="differ in conditions"):
+        curves.figure(chosen(tmp_path), TIME, over="batch")
+    assert len(curves.figure(chosen(tmp_path), TIME, over="batch", conditions=where.parse(["big=32"])).common.runs) == 1
+    of_sweep(tmp_path, 3, 64, more=", {congestion-control: cubic}")
+    with pytest.raises(ConfigError, match=r"differ in conditions\.1\.congestion-control"):
+        curves.figure(chosen(tmp_path), TIME, over="big")
+
+
+def test_a_variable_of_two_sweeps_hides_nothing(tmp_path):
+    runs = [of_sweep(tmp_path, 1, 32), of_sweep(tmp_path, 2, 64, sweep="other")]
+    both = selection.choose(tmp_path, ",".join(run.name for run in runs))
+    with pytest.raises(ConfigError, match="differ in conditions"):
+        curves.figure(both, TIME, over="big")
+
+
 def test_an_axis_of_words_keeps_their_order_and_has_no_unit(tmp_path):
     for repetition, control in enumerate(("cubic", "bbr"), start=1):
         path = run_with(tmp_path, repetition)
@@ -167,6 +200,7 @@ def test_latex_shows_every_character_of_a_name():
     assert tables.escaped("a_b & 5% \\x{1}~^#$\n\\end") == (
         r"a\_b \& 5\% \textbackslash{}x\{1\}\textasciitilde{}\textasciicircum{}\#\$ \textbackslash{}end"
     )
+    assert tables.escaped("*[2pt] <a|b>") == r"{*}{[}2pt{]} \textless{}a\textbar{}b\textgreater{}"
 
 
 # Flows

@@ -46,6 +46,36 @@ def test_lines_bars_and_words_on_an_axis():
     assert line.rows == (("4", "first", "", ""),)
 
 
+def test_a_heatmap_is_read_back_cell_by_cell(tmp_path):
+    def draw(panel):
+        panel.imshow(np.array([[np.nan, 1.25], [0.5, np.nan]]))
+        panel.set_xticks([0, 1], ["h1", "h2"])
+        panel.set_yticks([0, 1], ["h1", "h2"])
+        panel.set(xlabel="to", ylabel="from", title="training (GB)")
+        panel.imshow(np.ones((2, 2, 4)))  # of colours: a drawing, and no numbers
+
+    (grid,) = values.grids(drawn(draw))
+    assert (grid.panel, grid.columns) == ("training (GB)", ("h1", "h2"))
+    assert grid.rows == (("h1", ("", "1.25")), ("h2", ("0.5", "")))
+    assert (grid.short, grid.between) == (True, "0.5 to 1.25")
+    saved = save(drawn(draw), tmp_path / "heatmap")
+    rows = list(csv.reader((tmp_path / "heatmap.csv").open()))[1:]
+    assert [row[1:4] for row in rows] == [["from h1", "h2", "1.25"], ["from h2", "h1", "0.5"]]
+    assert {row[0] for row in rows} == {"training (GB)"}
+    shown = page.environment().from_string('{% from "drawn.html" import drawn %}{{ drawn(picture, "f") }}')
+    text = shown.render(picture={"saved": saved, "name": "heatmap", "caption": ""})
+    assert "<th>from \\ to</th>" in text
+    assert '<tr><th>h1</th><td class="n"></td><td class="n">1.25</td></tr>' in text
+
+
+def test_a_large_heatmap_is_told_and_lies_in_the_file(tmp_path):
+    saved = save(drawn(lambda panel: panel.imshow(np.arange(400.0).reshape(20, 20))), tmp_path / "large")
+    shown = page.environment().from_string('{% from "drawn.html" import drawn %}{{ drawn(picture, "f") }}')
+    text = shown.render(picture={"saved": saved, "name": "large", "caption": ""})
+    assert "20 by 20 values from 0 to 399, all in the CSV file" in text
+    assert len((tmp_path / "large.csv").read_text().splitlines()) == 401
+
+
 def test_a_figure_is_written_with_all_its_numbers(tmp_path):
     drawing = drawn(lambda panel: panel.plot(np.arange(100), np.arange(100) ** 2, label="a.b"))
     saved = save(drawing, tmp_path / "gpt-1.3b")

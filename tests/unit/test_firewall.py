@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.parts import packet_rules
 from orchestrator.parts.conditions import firewall
+from orchestrator.parts.shared import packet_rules
 from orchestrator.parts.topology import KNOWN_PORTS, Link, Node, Rail, Topology
 
 DATA = Path(__file__).parents[1] / "data/firewall"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from reachable import tmp_path
 
-from orchestrator.agents.agent.folders import reach
+from orchestrator.agents.agent.disk.folders import reach
 from orchestrator.agents.agent.steps import Refusal
 from orchestrator.agents.agent.whose import Whose
 from orchestrator.core.deadline import Deadline

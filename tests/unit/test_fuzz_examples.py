@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from orchestrator.analysis.launch_outputs import rows_of
 from orchestrator.core.errors import StoreError, TransportError
-from orchestrator.experiment.axis import Axis
+from orchestrator.experiment.series.axis import Axis
 from orchestrator.parts.rows import LaunchOutput
-from orchestrator.remote.transport import certificates, settings, tokens
-from orchestrator.remote.transport.settings import Hop
+from orchestrator.remote.transport.openssh import certificates, settings, tokens
+from orchestrator.remote.transport.openssh.settings import Hop
 from orchestrator.remote.transport.target import SshTarget
 from tests.fuzz.targets import TARGETS, files, outputs, ssh, store
 

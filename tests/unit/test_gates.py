@@ -5,11 +5,11 @@ import math
 
 import pytest
 
-from orchestrator.analysis.windows.capture_gates import Capture
-from orchestrator.analysis.windows.clock_gates import Clock
-from orchestrator.analysis.windows.gates import Evidence, Job, Load, Tolerances, judge, reasons, valid
-from orchestrator.analysis.windows.portbytes import PortBytes
-from orchestrator.store.manifest import encoded
+from orchestrator.analysis.windows.judging.capture_gates import Capture
+from orchestrator.analysis.windows.judging.clock_gates import Clock
+from orchestrator.analysis.windows.judging.gates import Evidence, Job, Load, Tolerances, judge, reasons, valid
+from orchestrator.analysis.windows.judging.portbytes import PortBytes
+from orchestrator.store.manifests.manifest import encoded
 
 GOOD = Evidence(
     window="w1",

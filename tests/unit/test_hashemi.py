@@ -16,7 +16,7 @@ from orchestrator.papers.hashemi import orders, page, scaling, traced
 from orchestrator.papers.hashemi.published import published
 from orchestrator.papers.hashemi.scaling import Crossing, Curve, crossing, curves, told
 from orchestrator.store import rundir
-from orchestrator.store.tables import TableWriter
+from orchestrator.store.tabular.tables import TableWriter
 
 
 def curve(strategy: str, steps: dict[int, float], *, width: float = 0.001, servers: int = 0) -> Curve:

@@ -75,10 +75,10 @@ def test_one_that_speaks_in_between_is_not_silent(clock):
 
 def test_a_jump_host_is_named_when_all_behind_it_fall_silent(clock):
     gate = ("jump host gate",)
-    hosts = clock(g1=gate, g2=gate, h1=(), g3=("ProxyCommand x", "jump host inner"))
+    hosts = clock(g10=gate, g2=gate, h1=(), g3=("ProxyCommand x", "jump host inner"))
     hosts.passes(1, silent={"g2"})  # their last words came at different times
-    told = "jump host gate, which leads to g1, g2: nothing was heard through it for 8 s"
-    assert hosts.passes(SILENT_S, silent={"g1", "g2"}) == {"g1": (None, told), "g2": (None, told)}
+    told = "jump host gate, which leads to g2, g10: nothing was heard through it for 8 s"
+    assert hosts.passes(SILENT_S, silent={"g2", "g10"}) == {"g10": (None, told), "g2": (None, told)}
 
 
 def test_a_host_behind_a_jump_host_that_others_are_heard_through_is_blamed_itself(clock):
@@ -204,11 +204,11 @@ def test_a_slow_network_is_no_silence(far, tmp_path):
 def test_an_agent_that_is_held_up_still_speaks(far, monkeypatch):
     """By a step that takes longer than silence may last, and by an undo while it puts everything down."""
     modules = agent_modules()
-    slow = modules["files"].replace(
+    slow = modules["disk.files"].replace(
         "        free = os.statvfs", f"        time.sleep({SILENT_S + 2})\n        free = os.statvfs"
     )
-    assert slow != modules["files"]
-    monkeypatch.setattr(local, "agent_source", lambda: packed({**modules, "files": slow}))
+    assert slow != modules["disk.files"]
+    monkeypatch.setattr(local, "agent_source", lambda: packed({**modules, "disk.files": slow}))
     client = far()
     client.hello(soon())
     assert client.disk(soon()).total_bytes > 0

@@ -13,15 +13,15 @@ import pytest
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError, StoreError, TransportError
+from orchestrator.execution.actions.fetching import fetch_all
+from orchestrator.execution.observers.events import EventLog
+from orchestrator.execution.watch import Watch
 from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.topology import Node
 from orchestrator.remote import files, inbox
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import AgentLost, LineRead, RemoteFile
 from orchestrator.remote.transport.local import LocalChannel
-from orchestrator.run.fetching import fetch_all
-from orchestrator.run.observers.events import EventLog
-from orchestrator.run.watch import Watch
 
 PATIENCE_S = 60.0  # of requests that are to be ended before
 

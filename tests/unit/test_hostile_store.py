@@ -13,9 +13,10 @@ from sealed_run import make_run
 
 from orchestrator.cli.main import main
 from orchestrator.core.errors import OrchError
-from orchestrator.run import recovery
-from orchestrator.store import index, query, rundir
+from orchestrator.execution import recovery
+from orchestrator.store import index, rundir
 from orchestrator.store.here import Here
+from orchestrator.store.queries import query
 
 DAY_NS = 86_400_000_000_000
 CAPTURE = "hosts/h1/tcpdump/capture.pcap"

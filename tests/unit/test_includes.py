@@ -7,7 +7,9 @@ import yaml
 from experiments import GOOD, orch
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, includes, loading, studyfile, sweepfile
+from orchestrator.experiment import config, loading
+from orchestrator.experiment.series import studyfile, sweepfile
+from orchestrator.experiment.yamlfiles import includes
 
 BASE = """\
 testbed:

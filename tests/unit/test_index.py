@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import multiprocessing
 import shutil
-from dataclasses import replace
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import manifests
+import msgspec
 import pytest
 from sweep_files import leave, window
 
-from orchestrator.store import index, manifest, rundir
+from orchestrator.store import index, rundir
+from orchestrator.store.manifests import manifest
 
 ABOUT = {"name": "e", "id": "i", "points": {}}
 
@@ -42,6 +47,27 @@ def test_what_is_new_changed_or_gone_shows_at_once(tmp_path):
     (third,) = made(tmp_path)
     assert set(listed(tmp_path)) == {first, third}
     assert listed(tmp_path)[first].stage == "changed"
+
+
+def test_one_thread_alone_learns_a_type_that_several_read(monkeypatch):
+    @dataclass
+    class Kind:
+        x: int
+
+    made, inside, plain = [], threading.Semaphore(1), msgspec.json.Decoder
+
+    def decoder(kind):
+        assert inside.acquire(blocking=False), "two threads at once"
+        time.sleep(0.02)
+        inside.release()
+        made.append(kind)
+        return plain(kind)
+
+    monkeypatch.setattr(msgspec.json, "Decoder", decoder)
+    with ThreadPoolExecutor(index.READERS) as pool:
+        found = list(pool.map(lambda x: manifest.decoded(b'{"x": %d}' % x, Kind), range(20)))
+    assert [one.x for one in found] == list(range(20))
+    assert made == [Kind]
 
 
 def test_it_says_what_reading_every_manifest_says(tmp_path):

@@ -11,8 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from orchestrator.remote.transport import certificates, known_hosts
-from orchestrator.remote.transport.known_hosts import Verdict
+from orchestrator.remote.transport.openssh import certificates, known_hosts
+from orchestrator.remote.transport.openssh.known_hosts import Verdict
 
 
 def made(seed: int) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+import zipfile
 
 import pytest
 
@@ -12,9 +14,12 @@ from workloads import command
 from workloads.common.placement import ranks
 
 NODES = tuple(
-    Node(name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device="eth0"),), python=sys.executable, slots=2)
+    Node(
+        name=f"h{i}", rails=(Rail(address=f"10.0.0.{i}", device="eth0"),), python=sys.executable, slots=2,
+        scheduled="gpu7" if i == 1 else "",
+    )
     for i in (1, 2)
-)
+)  # fmt: skip
 WHERE = Topology(
     kind="inventory", nodes=NODES, links=tuple(Link(host=n.name, device=n.first.device, rate=1e9) for n in NODES)
 )
@@ -59,19 +64,21 @@ def test_mpirun_is_started_once_with_a_daemon_of_ours_on_every_other_host():
 
 
 def test_srun_is_one_step_of_all_ranks_on_the_first_host():
-    found = launches(made("srun"))
+    found = launches(made("srun", ["h2", "h1", "h1"]))
     (step,) = [launch for name, launch in found.items() if "rank" not in name]
-    assert step.node == "h1"
-    assert {"srun", "--overlap", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--nodelist=h1,h2"} <= set(step.argv)
-    assert "/var/tmp/orch-$(id -u)/$ORCH_RUN.$SLURMD_NODENAME/$MPI_RANK$SLURM_PROCID/rank.pyz" in step.argv[-1]
+    assert step.node == "h2"
+    assert {"srun", "--overlap", "--nodes=2", "--ntasks=3", "--nodelist=h2,gpu7,gpu7"} <= set(step.argv)
+    assert '"/var/tmp/orch-$(id -u)/$ORCH_RUN".*"/$MPI_RANK$SLURM_PROCID/stdout"' in step.argv[-1]
     assert step.env["MPI_RANK"] == "job0-rank"
+    with zipfile.ZipFile(io.BytesIO(found["job0-rank2"].files["rank.pyz"])) as archive:
+        assert "rank/mpi/stub.py" in archive.namelist()
 
 
 @pytest.mark.parametrize(
     ("launcher", "hosts", "told"),
     [
         ("torchrun", ["h1", "h2", "h1", "h2"], "numbers the ranks of a host one after the other"),
-        ("srun", ["h1", "h1", "h2"], "as many ranks on each host"),
+        ("srun", ["h1", "h2", "h1"], None),
         ("mpirun", ["h1", "h2", "h1", "h2"], None),
         ("torchrun", ["h1", "h1", "h2"], None),
         (None, ["h1", "h2", "h1"], None),

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from orchestrator.core import alike, layout
+from orchestrator.core.screen import alike, layout
 from orchestrator.core.units import bytes_text, span_text
 
 

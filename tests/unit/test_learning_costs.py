@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.analysis.traffic.throughput import Bins
-from orchestrator.analysis.windows import learning
+from orchestrator.analysis.windows.ranks import learning
 from orchestrator.parts.rows import TABLES
 from orchestrator.report.run import accuracy
 

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from experiments import GOOD, IPERF
 
-from orchestrator.experiment import config, documents, plan
+from orchestrator.execution.load_escalation import covers, requested_bps, unescalated
+from orchestrator.experiment import config
 from orchestrator.experiment.experiment import model
-from orchestrator.run.load_escalation import covers, requested_bps, unescalated
+from orchestrator.experiment.plans import plan
+from orchestrator.experiment.yamlfiles import documents
 
 TRAFFIC = """traffic:
   - iperf: {from: h1, to: h3, load: 200mbit, streams: 4, most_streams: 10}

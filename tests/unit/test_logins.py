@@ -10,7 +10,7 @@ import pytest
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded
 from orchestrator.remote.transport import logins
-from orchestrator.remote.transport.settings import Hop, Settings
+from orchestrator.remote.transport.openssh.settings import Hop, Settings
 from orchestrator.remote.transport.target import SshTarget
 
 PATIENCE_S = 60

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from experiments import IPERF, WORKLOAD, changed
 
-from orchestrator.core import lookup
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import loading, studyfile, sweepfile
+from orchestrator.core.paths import lookup
+from orchestrator.experiment import loading
+from orchestrator.experiment.series import studyfile, sweepfile
 
 COMMAND = """\
 workload:

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from orchestrator.core import machine
-from orchestrator.core.machine import Machine
+from orchestrator.core.machines import machine
+from orchestrator.core.machines.machine import Machine
 
 STATUS = "Name:\tpython3\nCpus_allowed:\tff\nCpus_allowed_list:\t0-3,8,10-11\nMems_allowed_list:\t0\n"
 MEMINFO = "MemTotal:       24684100 kB\nMemFree:        19653708 kB\nMemAvailable:   20000000 kB\n"

@@ -13,8 +13,9 @@ import pytest
 
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.rows import TABLES
-from orchestrator.store import manifest, sweeps, window_records
-from orchestrator.store.records import FORMAT, Manifest
+from orchestrator.store import sweeps
+from orchestrator.store.manifests import manifest, window_records
+from orchestrator.store.manifests.records import FORMAT, Manifest
 
 STORE = Path(__file__).parents[1] / "data" / "store"  # runs that orch sealed at commit 223327a
 RECORDED = sorted(path for path in STORE.glob("*/*/manifest.json") if path.parents[1].name != "sweeps")

@@ -12,15 +12,17 @@ from experiments import GOOD, IPERF, WORKLOAD
 
 from orchestrator.core.errors import AgentError, DeadlineExceeded, OrchError
 from orchestrator.core.interrupts import Interrupts
-from orchestrator.experiment import config, documents, plan
+from orchestrator.execution import measuring
+from orchestrator.execution.measuring import Measurement, preflight
+from orchestrator.execution.observers.events import EventLog
+from orchestrator.execution.observers.progress import Progress
+from orchestrator.execution.session import Session
+from orchestrator.execution.watch import Watch
+from orchestrator.experiment import config
 from orchestrator.experiment.experiment import model
+from orchestrator.experiment.plans import plan
+from orchestrator.experiment.yamlfiles import documents
 from orchestrator.remote.answers import LineRead
-from orchestrator.run import measuring
-from orchestrator.run.measuring import Measurement, preflight
-from orchestrator.run.observers.events import EventLog
-from orchestrator.run.observers.progress import Progress
-from orchestrator.run.session import Session
-from orchestrator.run.watch import Watch
 
 MS = 1_000_000
 TWO_JOBS = "".join(["jobs:\n", *(f"  - name: {name}\n    workload: {{ddp: {{model: resnet50}}}}\n" for name in "ab")])

@@ -10,8 +10,8 @@ import pytest
 from metrics_help import MANIFEST, a_run, expressions, names_in, results, sample
 
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.run import hostcounters
-from orchestrator.run.observers import metrics
+from orchestrator.execution.actions import hostcounters
+from orchestrator.execution.observers import metrics
 from tests.machine import free_port
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core import packages
 from orchestrator.core.errors import ConfigError
-from orchestrator.testbed import local_spec, netns_needs
-from orchestrator.testbed.local_spec import port_name
-from orchestrator.testbed.netns import LocalSpec, topology
-from orchestrator.testbed.netns_setup import new_keys, setup_document
+from orchestrator.core.machines import packages
+from orchestrator.testbed.local import local_spec, netns_needs
+from orchestrator.testbed.local.local_spec import port_name
+from orchestrator.testbed.local.netns import LocalSpec, topology
+from orchestrator.testbed.local.netns_setup import new_keys, setup_document
 
 
 def spec(hosts=("h1", "h2", "h3"), rate=25e9, **more):

@@ -6,7 +6,8 @@ import pytest
 from experiments import orch
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import loading, nodesets
+from orchestrator.experiment import loading
+from orchestrator.experiment.yamlfiles import nodesets
 
 BELOW = {"ssh": "{name}.lab", "data": {"address": "10.0.0.[1-3]/24", "device": "ens1f0"}}
 

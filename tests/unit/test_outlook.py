@@ -13,9 +13,9 @@ from sweep_files import leave, window, write
 from test_sweep import Testbed, all_valid, ended
 
 from orchestrator.core.errors import Interrupted
-from orchestrator.experiment import sweepfile
-from orchestrator.run import execute
-from orchestrator.run.observers.progress import Progress
+from orchestrator.execution import execute
+from orchestrator.execution.observers.progress import Progress
+from orchestrator.experiment.series import sweepfile
 from orchestrator.sweep import run_sweep
 from orchestrator.sweep.outlook import Outlook, clock_text
 from orchestrator.sweep.sweepplan import Estimate

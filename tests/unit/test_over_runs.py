@@ -15,7 +15,7 @@ from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.report.run import over_runs
 from orchestrator.report.run.html import render
 from orchestrator.report.runs import load
-from orchestrator.store import manifest
+from orchestrator.store.manifests import manifest
 
 STORE = Path(__file__).parents[1] / "data" / "store"
 (WINDOWS,) = (STORE / "windows").iterdir()  # a window without and two with cross traffic

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from orchestrator.core import packages
 from orchestrator.core.deadline import Deadline
-from orchestrator.experiment import missing
+from orchestrator.core.machines import packages
+from orchestrator.experiment.plans import missing
 from orchestrator.parts.launch import Requirement
 
 DEBIAN_12 = """\

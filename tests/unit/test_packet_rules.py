@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.analysis.windows import gates
-from orchestrator.analysis.windows.conditions import Hits
-from orchestrator.analysis.windows.gates import Evidence, Tolerances
-from orchestrator.parts import packet_rules
+from orchestrator.analysis.windows.judging import gates
+from orchestrator.analysis.windows.judging.conditions import Hits
+from orchestrator.analysis.windows.judging.gates import Evidence, Tolerances
 from orchestrator.parts.conditions import ecn, loss, offloads
+from orchestrator.parts.shared import packet_rules
 from orchestrator.parts.topology import Link, Node, Rail, Topology
 
 DATA = Path(__file__).parents[1] / "data"

@@ -12,7 +12,7 @@ from orchestrator.parts.rows import TABLES
 from orchestrator.report.run import collectives, routing
 from orchestrator.report.runs import Run
 from orchestrator.report.style import look
-from orchestrator.store import tables
+from orchestrator.store.tabular import tables
 
 SKIPPED = ("iterations", "packets", "counters", "sockets")
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from experiments import GOOD, changed, orch
 
-from orchestrator.experiment import loading, plan, plantext
+from orchestrator.experiment import loading
+from orchestrator.experiment.plans import plan
+from orchestrator.experiment.words import plantext
 
 ROOT = Path(__file__).parents[2]
 PLAYBOOKS = sorted((ROOT / "playbooks/experiments").rglob("*.yaml"))

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.analysis.traffic import trust
-from orchestrator.analysis.windows import portcounts
-from orchestrator.analysis.windows.gates import Evidence, Tolerances, judge
+from orchestrator.analysis.windows.judging.gates import Evidence, Tolerances, judge
+from orchestrator.analysis.windows.readings import portcounts
 from orchestrator.parts import samplers
 from workloads.models import catalog
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis.windows import shares
+from orchestrator.analysis.windows.ranks import shares
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.experiment import loading
 from orchestrator.parts.work import Bucket, Replicated
@@ -16,7 +16,7 @@ from orchestrator.predict import data_parallel, inputs, messages, predicting, wh
 from orchestrator.predict.network_costs import Costs, Network, Quantity, Rates, all_reduce_s, network
 from orchestrator.predict.pipeline_schedule import Schedule, StageTimes
 from tests.unit.experiments import orch
-from workloads.common.ddp_buckets import buckets
+from workloads.common.sent.ddp_buckets import buckets
 from workloads.models import catalog, formulation
 
 MIB = 2**20
@@ -371,3 +371,42 @@ def test_links_of_an_inventory_are_all_of_the_rate_that_is_named(tmp_path: Path)
     )
     assert as_it_is == {25e9 / 8, 10e9 / 8}
     assert named == {100e9 / 8}
+
+
+def test_buckets_take_rail_after_rail_with_gloo_and_all_at_once_with_nccl(tmp_path: Path) -> None:
+    """Ten buckets that are ready at once, each of a second of a rail."""
+    work = Replicated(
+        ranks=2,
+        buckets=tuple(Bucket(size=100.0, ready_s=0.0) for _ in range(10)),
+        forward_s=0.0,
+        backward_s=0.0,
+        passes=1,
+    )
+    found = {}
+    for rails in (1, 2, 4):
+        node_of, rate = ("h1", "h2"), {"h1": 100.0, "h2": 100.0}
+        net = Network(node_of=node_of, out_bps=rate, in_bps=rate, one_machine=False, rails=rails)
+        found[rails] = data_parallel.terms(work, net, FREE).data_s
+    assert found == {1: pytest.approx(10.0), 2: pytest.approx(5.0), 4: pytest.approx(5.0)}, "two are under way at most"
+    two = DDP.replace("scale: 100", "scale: 100, rails: 2")
+    one_rail, of_gloo = subject(tmp_path, DDP).network, subject(tmp_path, two).network
+    assert (one_rail.rails, of_gloo.rails, of_gloo.out_bps) == (1, 2, one_rail.out_bps)
+    told = subject(tmp_path, two)
+    even = network(told.job, told.topology, spread="even")
+    assert (even.rails, even.out_bps["h1"]) == (1, 2 * one_rail.out_bps["h1"])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (PTD.replace("scale: 100", "scale: 100, rails: 2"), "what each group of ptd sends over which"),
+        (
+            DDP.replace("scale: 100", "scale: 100, rails: 2")
+            + "conditions: [{rate: {host: h1, where: nic, rate: 1gbit, rail: 1}}]\n",
+            "rail 1 has a rate of its own; accepted: one for all 2 rails",
+        ),
+    ],
+)
+def test_rails_that_no_model_knows_are_refused(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        subject(tmp_path, text)

@@ -11,7 +11,7 @@ import yaml
 from orchestrator.experiment import loading
 from orchestrator.report.run import rank_terms
 from orchestrator.report.runs import Run
-from orchestrator.store.tables import TableWriter
+from orchestrator.store.tabular.tables import TableWriter
 from tests.unit.experiments import orch
 from tests.unit.sealed_run import make_run
 

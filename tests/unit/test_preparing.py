@@ -8,9 +8,9 @@ import pytest
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LockedError
+from orchestrator.execution import session
 from orchestrator.hosts import preparing
 from orchestrator.hosts.preparing import Step
-from orchestrator.run import session
 from tests.machine import PATIENCE_S
 
 # With --check it says what it would do, and that there is something; else it does it.

@@ -6,9 +6,11 @@ import manifests
 import pytest
 
 from orchestrator.analysis import reduction
-from orchestrator.analysis.windows import serving
-from orchestrator.experiment import config, documents, plan
+from orchestrator.analysis.windows.readings import serving
+from orchestrator.experiment import config
 from orchestrator.experiment.experiment import model
+from orchestrator.experiment.plans import plan
+from orchestrator.experiment.yamlfiles import documents
 
 EXPERIMENT = """
 name: x

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from orchestrator.analysis.windows import serving
-from orchestrator.analysis.windows.processors import NOTHING, Sampled, Series
-from orchestrator.analysis.windows.waiting import FULL, judge_waiting
+from orchestrator.analysis.windows.judging.waiting import FULL, judge_waiting
+from orchestrator.analysis.windows.readings import serving
+from orchestrator.analysis.windows.readings.processors import NOTHING, Sampled, Series
 from orchestrator.parts.collectors import processor
 from orchestrator.parts.rows import LaunchOutput
 
@@ -211,7 +211,7 @@ def test_what_a_kernel_or_sampler_does_not_tell_is_told_and_not_failed(silent):
     found = gates({"h1": silent, "h2": node(machine(), rank1=(0.1, 0.0))})
     gate = found["processor", None, False]
     assert gate.measured is None
-    assert "h1 did not tell how long it waited" in gate.message
+    assert "h1 did not report how long it waited" in gate.message
 
 
 def test_no_pressure_counted_is_no_pressure_told():

@@ -12,8 +12,8 @@ import termios
 
 import pytest
 
-from orchestrator.run.observers import progress
-from orchestrator.run.observers.progress import Progress
+from orchestrator.execution.observers import progress
+from orchestrator.execution.observers.progress import Progress
 
 
 class Terminal:
@@ -84,7 +84,7 @@ def test_a_terminal_has_one_line_that_is_rewritten_and_cleared(terminal):
     iterate(shown)
     told = tty.said()
     assert "\n" not in told
-    assert screen(told) == ["  window w1: iteration 7/100, 151 ms each, receivers get 7.99gbit/s, about 14s left [0 s]"]
+    assert screen(told) == ["  window w1: iteration 7/100, 151 ms each, about 14s left, receivers get 7.99gbit/s [0 s]"]
     shown.say("a note")
     assert screen("x" * 100 + "\r" + tty.said())[0].startswith("a note")
     iterate(shown, of=None)
@@ -94,6 +94,14 @@ def test_a_terminal_has_one_line_that_is_rewritten_and_cleared(terminal):
     assert told.endswith("\r")
     shown.done()
     assert tty.said() == ""
+
+
+def test_a_usual_terminal_shows_the_time_that_is_left(terminal):
+    tty = terminal(80)
+    shown = Progress(tty.stream)
+    shown.phase("window w2-10gbit")
+    iterate(shown, done=123, of=1_000)
+    assert "about 14s left" in screen(tty.said())[0]
 
 
 @pytest.mark.parametrize("columns", [1, 5, 12, 20, 40, 79])

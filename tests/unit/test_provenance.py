@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.experiment import config, documents, plan
+from orchestrator.execution import provenance
+from orchestrator.experiment import config
 from orchestrator.experiment.experiment import model
-from orchestrator.run import provenance
+from orchestrator.experiment.plans import plan
+from orchestrator.experiment.yamlfiles import documents
 
 EXPERIMENT = """
 name: x

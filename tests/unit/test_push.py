@@ -18,12 +18,14 @@ from s3_server import serving
 from sealed_run import make_run
 
 from orchestrator.core.errors import StoreError
-from orchestrator.store import manifest as manifests
-from orchestrator.store import query, rundir, stores
+from orchestrator.store import rundir, stores
 from orchestrator.store.compact import compacting
 from orchestrator.store.compact.catalogue import FOLDER
 from orchestrator.store.elsewhere import pushing, reading
 from orchestrator.store.elsewhere.buckets import Bucket
+from orchestrator.store.elsewhere.ranges import BLOCK, Blocks
+from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.queries import query
 
 FILES = ("tables/iterations.parquet", "experiment.yaml")
 
@@ -260,6 +262,38 @@ def test_requests_are_in_proportion_to_days_and_not_to_runs(tmp_path, monkeypatc
             assert fewer == 2, "the catalogues, and nothing that was read before"
     assert taken[1, 1] == taken[1, 6] == 3
     assert taken[3, 2] == 5
+
+
+def test_nights_of_a_bucket_are_told_as_they_are_here(results, url):
+    push(results, url)
+    assert ask(url, "history", "nightly", "--json") == ask(results, "history", "nightly", "--json")
+    assert "no night of weekly" in ask(url, "history", "weekly", status=1)
+
+
+class Asked:
+    """A bucket with a file of a few blocks, which writes down what it is asked for."""
+
+    content = bytes(range(256)) * (5 * BLOCK // 256) + b"the last block is short"
+
+    def __init__(self):
+        self.wanted = []
+
+    def ranges(self, wanted):
+        self.wanted += wanted
+        return [self.content[start:end] for _, start, end in wanted]
+
+
+def test_neighbouring_blocks_are_one_request_and_none_is_fetched_twice(tmp_path):
+    bucket, size = Asked(), len(Asked.content)
+    blocks = Blocks(bucket, FOLDER, {"a": size, "b": size}, tmp_path)
+    assert blocks.read("a", BLOCK + 7, 3 * BLOCK + 1) == Asked.content[BLOCK + 7 : 3 * BLOCK + 1]
+    assert bucket.wanted == [(f"{FOLDER}/a", BLOCK, 4 * BLOCK)]
+    assert blocks.read("a", 0, size) == Asked.content
+    assert bucket.wanted[1:] == [(f"{FOLDER}/a", 0, BLOCK), (f"{FOLDER}/a", 4 * BLOCK, size)]
+    blocks.tails(["a", "b"])
+    assert bucket.wanted[3:] == [(f"{FOLDER}/b", 5 * BLOCK, size)]
+    assert blocks.read("a", 2 * BLOCK, 2 * BLOCK + 9) == Asked.content[:9]
+    assert len(bucket.wanted) == 4
 
 
 # What is no store of ours

@@ -14,7 +14,8 @@ from sealed_run import loose, make_run
 from sweep_files import leave, window
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.store import listing, tables
+from orchestrator.store import listing
+from orchestrator.store.tabular import tables
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from made_tables import table
 
-from orchestrator.analysis.windows import railbytes
-from orchestrator.analysis.windows.railbytes import Carried
+from orchestrator.analysis.windows.judging import railbytes
+from orchestrator.analysis.windows.judging.railbytes import Carried
 from orchestrator.parts.theory import Theory
-from orchestrator.store.records import Job, Rank
+from orchestrator.store.manifests.records import Job, Rank
 
 
 def job(spread, *, pairs=(("h1", "h2", 100.0), ("h2", "h1", 100.0))):

@@ -11,11 +11,11 @@ from made_tables import table
 from sealed_run import loose, make_run
 
 from orchestrator.analysis.traffic.throughput import Kept
-from orchestrator.analysis.windows import received
-from orchestrator.analysis.windows.load_gates import judge_loads
+from orchestrator.analysis.windows.judging.load_gates import judge_loads
+from orchestrator.analysis.windows.readings import received
 from orchestrator.parts.topology import Link, Node, Rail, Topology
-from orchestrator.store.records import Job, Rank
-from orchestrator.store.window_records import Load
+from orchestrator.store.manifests.records import Job, Rank
+from orchestrator.store.manifests.window_records import Load
 from tests.unit import manifests
 
 SECOND = 10**9

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from made_tables import table
 
-from orchestrator.analysis.windows import recorded
+from orchestrator.analysis.windows.ranks import recorded
 
 SECOND = 1_000_000_000
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from reachable import tmp_path
 
-from orchestrator.agents.agent import guard, rights
+from orchestrator.agents.agent.processes import guard, rights
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import LaunchError
-from orchestrator.core.remedies import remedy
+from orchestrator.core.machines.remedies import remedy
 from orchestrator.parts.launch import Exited, Launch, Requirement
 from orchestrator.remote.answers import AgentLost
 

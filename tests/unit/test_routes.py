@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.experiment import loading, plan
+from orchestrator.execution.nodes import routes
+from orchestrator.experiment import loading
+from orchestrator.experiment.plans import plan
 from orchestrator.parts.topology import Node, Rail
-from orchestrator.run import routes
 
 DATA = Path(__file__).parents[1] / "data/routes"
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,10 @@ import manifests
 import pytest
 
 from orchestrator.core.errors import ConfigError, StoreError
-from orchestrator.run import recovery
-from orchestrator.store import records, rundir
-from orchestrator.store.records import Artifact
+from orchestrator.execution import recovery
+from orchestrator.store import rundir
+from orchestrator.store.manifests import records
+from orchestrator.store.manifests.records import Artifact
 from orchestrator.store.rundir import Entry, RunFolder, entries, find, new_run_id, process_start
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import manifests
 
-from orchestrator.experiment import describe, runtext
+from orchestrator.experiment.words import describe, runtext
 
 
 def gate(name, passed, message):
@@ -68,7 +68,7 @@ def test_the_table_of_windows_fits_eighty_columns():
     load = {"source": "iperf0", "src": "h1", "dst": "h2", "requested_bps": 8e7, "achieved_bps": 7.9e7}
     windows = [{**manifests.NOT_JUDGED, "name": "w1", "training": [row], "loads": [load]}]
     found = manifests.made(scale=100, repetition=3, windows=windows)
-    from orchestrator.core import layout
+    from orchestrator.core.screen import layout
 
     text = layout.table(describe.HEAD, describe.window_rows(found))
     assert max(map(len, text.splitlines())) <= 80

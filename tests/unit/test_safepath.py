@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core import safepath
 from orchestrator.core.errors import UnsafePath
+from orchestrator.core.paths import safepath
 
 GOOD = [
     "a", "a/b", "training-rank0/stdout", "tcpdump/capture.pcap12", "a b", ".hidden", "...", "..a", "a..",

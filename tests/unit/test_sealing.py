@@ -10,7 +10,7 @@ import manifests
 import pytest
 
 from orchestrator.core.errors import StoreError
-from orchestrator.run import sealing
+from orchestrator.execution import sealing
 
 
 def test_a_machine_that_starts_no_process_is_told_when_tables_are_made_and_not_before(tmp_path, monkeypatch):

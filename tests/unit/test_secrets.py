@@ -12,11 +12,12 @@ from experiments import orch
 
 from orchestrator.core import secret_looks
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, loading, plan, plandata
+from orchestrator.execution import provenance
+from orchestrator.experiment import config, loading
+from orchestrator.experiment.plans import plan, plandata
 from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Launch
-from orchestrator.run import provenance
-from orchestrator.store.manifest import encoded
+from orchestrator.store.manifests.manifest import encoded
 
 # Put together here, so that nothing that scans this file takes them for real ones.
 TOKENS = [

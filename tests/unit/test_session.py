@@ -20,20 +20,20 @@ from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, LockedError, OrchError, StoreError, TransportError
 from orchestrator.core.interrupts import Interrupts
-from orchestrator.core.machine import own_kernel
+from orchestrator.core.machines.machine import own_kernel
+from orchestrator.execution.actions import changes as changing
+from orchestrator.execution.actions import residue
+from orchestrator.execution.actions.changes import Changes
+from orchestrator.execution.actions.fetching import fetch_run
+from orchestrator.execution.actions.processes import Processes
+from orchestrator.execution.observers.events import EventLog
+from orchestrator.execution.session import Session
+from orchestrator.execution.watch import Watch
 from orchestrator.parts.launch import Change, Launch, Line, Sign, Stop
 from orchestrator.parts.topology import Node, Topology
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import ClockSample
 from orchestrator.remote.transport.local import LocalChannel
-from orchestrator.run import changes as changing
-from orchestrator.run import residue
-from orchestrator.run.changes import Changes
-from orchestrator.run.fetching import fetch_run
-from orchestrator.run.observers.events import EventLog
-from orchestrator.run.processes import Processes
-from orchestrator.run.session import Session
-from orchestrator.run.watch import Watch
 
 PATIENCE_S = 120.0
 

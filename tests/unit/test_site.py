@@ -15,16 +15,17 @@ import pytest
 from night_runs import sweep_id, write_night, write_run
 from sealed_run import make_run
 
-from orchestrator.analysis.compare import comparing, point_histories, selection
+from orchestrator.analysis.compare import nights, point_histories
 from orchestrator.analysis.compare.regression import DEFAULT
 from orchestrator.cli.main import main
 from orchestrator.core.errors import StoreError
+from orchestrator.execution import execute
+from orchestrator.execution.observers.progress import Progress
 from orchestrator.report.run import html
 from orchestrator.report.site import content, page, pages
-from orchestrator.run import execute
-from orchestrator.run.observers.progress import Progress
 from orchestrator.store import baselines, front_page, index, sweeps
-from orchestrator.store import manifest as records
+from orchestrator.store.here import Here
+from orchestrator.store.manifests import manifest as records
 from tests.front_page import runs_of, shown
 
 NASTY = "</script><img src=x onerror=alert(1)>"
@@ -113,7 +114,7 @@ def test_histories_in_brief_are_those_of_the_tables(tmp_path):
     for night in range(10):
         write_night(tmp_path, night, slower=1.2 if night >= 5 else 1.0)
     (found,) = point_histories.in_brief(index.entries(tmp_path)).values()
-    told = comparing.histories(selection.nights(tmp_path, "nightly"), rule=DEFAULT)
+    told = nights.histories(nights.nights(Here(tmp_path), "nightly"), rule=DEFAULT)
     assert [point.label for point in found.points] == [point.label for point in told]
     for brief, whole in zip(found.points, told, strict=True):
         assert brief.days == whole.days

@@ -200,6 +200,11 @@ def test_two_runs_stand_side_by_side(opened):
     assert "orch compare 20260011 20260012" in text
     assert "differs" in page.inner_text("#compared tr:has-text('verdict')")
     assert "+0.0 %" in text
+    times = page.locator("#compared table").nth(1).locator("tbody tr")
+    assert [row.inner_text().split("\t")[2].strip() for row in times.all()[:3]] == ["median", "mean", "p99"]
+    loads = page.locator("#compared table").nth(2).inner_text()
+    assert "8 Gbit/s" in loads
+    assert "yes" in loads
 
 
 def test_runs_that_were_set_differently_are_said_to_be(opened, results):

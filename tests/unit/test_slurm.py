@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from orchestrator.cli.main import main
 from orchestrator.core.errors import AgentError, ConfigError, TestbedError
-from orchestrator.experiment import config, fitting, loading, plan
+from orchestrator.experiment import config, fitting, loading
 from orchestrator.experiment.experiment import on_this_machine
+from orchestrator.experiment.plans import plan
 from orchestrator.experiment.resolved import resolved_data
 from orchestrator.testbed.inventory import Data
 from orchestrator.testbed.slurm import job, step, submitting, survey

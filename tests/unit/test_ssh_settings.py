@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, MissingRequirement, TransportError
-from orchestrator.remote.transport import settings, tokens
-from orchestrator.remote.transport.settings import Hop
+from orchestrator.remote.transport.openssh import settings, tokens
+from orchestrator.remote.transport.openssh.settings import Hop
 from orchestrator.remote.transport.target import SshTarget
 
 PATIENCE_S = 60
@@ -83,7 +83,7 @@ def test_no_jump_is_none(told):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("Host h\nProxyJump h2\nHost h2\nProxyJump h\n", "circle"),
+        ("Host h\nProxyJump h2\nHost h2\nProxyJump h\n", "loop"),
         ("Host *\nProxyJump gate\n", "jumphost loop via gate"),
         ("Colour red\n", "line 1: Bad configuration option: colour"),
         ("Port many\n", "line 1: Bad (number|port)"),

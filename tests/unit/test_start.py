@@ -55,4 +55,4 @@ def test_a_query_loads_duckdb_and_no_other_library(results):
 
 
 def test_what_connects_ssh_to_a_local_host_loads_nothing():
-    assert loaded("orchestrator.testbed.ssh_proxy", "connect", "/nowhere", "h1") == set()
+    assert loaded("orchestrator.testbed.local.ssh_proxy", "connect", "/nowhere", "h1") == set()

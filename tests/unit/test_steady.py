@@ -15,8 +15,8 @@ from scipy import stats
 
 from orchestrator.analysis import launch_outputs
 from orchestrator.analysis.stats.steady import BATCH, Drift, drift, truncation
-from orchestrator.analysis.windows.steadiness import Steadiness, judge_steadiness
-from orchestrator.store.window_records import Truncation
+from orchestrator.analysis.windows.judging.steadiness import Steadiness, judge_steadiness
+from orchestrator.store.manifests.window_records import Truncation
 
 NIGHTS = Path(__file__).parents[1] / "data/nights/iterations.csv"
 

@@ -13,10 +13,10 @@ from sweep_files import SWEEP, leave, window
 from orchestrator.cli.main import main
 from orchestrator.core.errors import ConfigError, Interrupted
 from orchestrator.core.exitcodes import Exit
-from orchestrator.experiment import studyfile
-from orchestrator.run import execute
-from orchestrator.run.observers.progress import Progress
-from orchestrator.run.runner import Outcome
+from orchestrator.execution import execute
+from orchestrator.execution.observers.progress import Progress
+from orchestrator.execution.runner import Outcome
+from orchestrator.experiment.series import studyfile
 from orchestrator.store import rundir, sweeps
 from orchestrator.study import run_study
 from orchestrator.sweep import sweepplan

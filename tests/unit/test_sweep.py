@@ -13,11 +13,12 @@ from sweep_files import leave, window, write
 from orchestrator.core import where
 from orchestrator.core.errors import ConfigError, Interrupted, LaunchError, StoreError
 from orchestrator.core.exitcodes import Exit
-from orchestrator.experiment import sweepfile
-from orchestrator.run import execute, recovery
-from orchestrator.run.observers.progress import Progress
-from orchestrator.run.runner import Outcome
-from orchestrator.store import manifest, rundir, sweeps
+from orchestrator.execution import execute, recovery
+from orchestrator.execution.observers.progress import Progress
+from orchestrator.execution.runner import Outcome
+from orchestrator.experiment.series import sweepfile
+from orchestrator.store import rundir, sweeps
+from orchestrator.store.manifests import manifest
 from orchestrator.sweep import run_sweep
 
 
@@ -88,7 +89,7 @@ def test_only_points_like_that(tmp_path, monkeypatch):
     outcome = carry_out(write(tmp_path), tmp_path / "r", conditions=["load>=100mbit", "model=vgg16"])
     assert (outcome.status, len(testbed.runs)) == (0, 2)
     assert len(sweeps.missing(outcome.sweep, outcome.ledger.found)) == 4
-    for wrong, message in (("lod=1", "no axis lod"), ("load=7gbit", "no point is like that")):
+    for wrong, message in (("lod=1", "no axis lod"), ("load=7gbit", "no point matches")):
         with pytest.raises(ConfigError, match=message):
             carry_out(write(tmp_path), tmp_path / "r", conditions=[wrong])
 

@@ -12,7 +12,8 @@ from experiments import orch
 from sweep_files import SWEEP, write
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import plan, sweepfile
+from orchestrator.experiment.plans import plan
+from orchestrator.experiment.series import sweepfile
 from orchestrator.sweep import sweepplan
 
 ROOT = Path(__file__).parents[2]
@@ -180,7 +181,7 @@ def test_the_experiment_may_be_a_file_beside_it_and_says_how_often(tmp_path):
         ("workload.ddp.model:", "jobs.*.workload:", r"nothing in the experiment is at jobs\.\*\.workload"),
         ("workload.ddp.model:", "workload..model:", "not a key path"),
         ("name: s\n", "name: s\nexclude: [{modl: 1}]\n", "exclude: no axis modl; accepted: traffic.0.iperf.load"),
-        ("name: s\n", "name: s\nexclude: [{load: '>=0bit'}]\n", "no point is left"),
+        ("name: s\n", "name: s\nexclude: [{load: '>=0bit'}]\n", "leaves no point"),
         ("name: s\n", "name: s\nrecheck: 1\n", "every run is a fresh one already"),
         ("name: s\n", "name: s\nzip: [{measure.stall_timeout: [1s, 2s], seed: [1]}]\n", "not of equal length"),
         ("name: s\n", "name: s\nfresh: 1\n", "fresh: is called recheck now; accepted: recheck"),

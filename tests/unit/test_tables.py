@@ -9,9 +9,17 @@ import pytest
 
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.rows import TABLES
-from orchestrator.store import tables
+from orchestrator.store.tabular import tables
 
-CAPTURE = {"port": ["eth0"], "captured": [5], "received": [6], "dropped": [1], "files": [2], "bytes": [300]}
+CAPTURE = {
+    "port": ["eth0"],
+    "captured": [5],
+    "received": [6],
+    "dropped": [1],
+    "files": [2],
+    "bytes": [300],
+    "ended_ns": [None],
+}
 
 
 def test_what_was_written_is_read_back_with_its_types_and_origin(tmp_path):
@@ -143,5 +151,5 @@ def test_duckdb_reads_the_files_as_they_are(tmp_path):
 
 
 def test_the_module_alone_does_not_load_pyarrow():
-    code = "import sys, orchestrator.store.tables; sys.exit('pyarrow' in sys.modules)"
+    code = "import sys, orchestrator.store.tabular.tables; sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

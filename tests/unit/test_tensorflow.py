@@ -10,8 +10,8 @@ import pytest
 from orchestrator.parts.launch import Launch, Listening
 from orchestrator.parts.topology import Job, Link, Node, Rail, Topology
 from workloads import tensorflow
-from workloads.common import modelled
 from workloads.common.placement import ranks
+from workloads.common.trainings import modelled
 from workloads.rank.tensorflow.transfers import transfers
 
 HOSTS = ("h1", "h2", "h3", "h4")

@@ -12,8 +12,8 @@ import sys
 import manifests
 import pytest
 
-from orchestrator.core import terminal
-from orchestrator.run.observers.progress import Progress
+from orchestrator.core.screen import terminal
+from orchestrator.execution.observers.progress import Progress
 from tests.craft import ethernet, pcap
 from tests.nasty import connection
 

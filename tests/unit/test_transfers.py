@@ -8,9 +8,9 @@ import pytest
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded
+from orchestrator.execution.session import CONNECT_S
 from orchestrator.remote import transfers
 from orchestrator.remote.transport.bootstrap import agent_source
-from orchestrator.run.session import CONNECT_S
 from tests.machine import PATIENCE_S
 
 

@@ -202,7 +202,7 @@ def test_what_cannot_be_taken_back_is_told_until_it_is_forgotten(connect_agent, 
     assert (folder / "undo.forgotten.jsonl").exists(), "what was forgotten can still be read"
     swept = connect_agent(hello=False, run="sweep").sweep(soon(), keep_data=True, forget=run_name)
     assert cleaning._report({"n1": swept}, Wanted(forget=run_name)) == 0
-    assert f"nothing of {run_name} had to be forgotten" in capsys.readouterr().out
+    assert f"run {run_name} has no changes to forget" in capsys.readouterr().out
 
 
 def test_only_hosts_that_there_are_can_be_cleaned():

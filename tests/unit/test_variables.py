@@ -8,9 +8,11 @@ import pytest
 from experiments import orch
 
 from orchestrator.core.errors import ConfigError
-from orchestrator.experiment import config, experiment, filevars, sweepfile
-from orchestrator.experiment.studyfile import StudyFile
-from orchestrator.experiment.sweepfile import SweepFile
+from orchestrator.experiment import config, experiment
+from orchestrator.experiment.series import sweepfile
+from orchestrator.experiment.series.studyfile import StudyFile
+from orchestrator.experiment.series.sweepfile import SweepFile
+from orchestrator.experiment.yamlfiles import filevars
 from orchestrator.testbed.inventory import Inventory
 
 FILE = """\
@@ -97,6 +99,11 @@ def test_a_file_without_variables_keeps_its_dollars(tmp_path):
         ("load: 200mbit", "load: {type: rate, default: 5s}", (), "e.yaml:3:3: vars.load: its default '5s' is no rate"),
         ("load: 200mbit", "load: {type: [rate]}", (), r"e.yaml:3:3: vars.load: type \['rate'\] is not known"),
         ("load: 200mbit", "load: {standard: 5s}", (), "e.yaml:3:10: vars.load.standard: unknown key; accepted: type"),
+        ("load: 200mbit", "load:", (), "e.yaml:3:3: vars.load: is null; accepted: its default, or {type: TYPE}"),
+        ("load: 200mbit", "load: ~", ("load=5mbit",), "e.yaml:3:3: vars.load: is null"),
+        ("load: 200mbit", "load: {type: ~, default: 5s}", (), "e.yaml:3:10: vars.load.type: is null; accepted: a val"),
+        ("load: 200mbit", "load: {default: ~}", (), "e.yaml:3:10: vars.load.default: is null; accepted: a value, or"),
+        ("load: 200mbit", "load: {default: 5s, help: }", (), "e.yaml:3:.*: vars.load.help: is null"),
         ("load: 200mbit", "seed: 3", (), "e.yaml:3:3: vars.seed: is a key of files"),
         ("load: 200mbit", "Load: 3", (), "e.yaml:3:3: vars.Load: is no name of a variable"),
         ("count: 10", "count: 0", (), "e.yaml:13:11: measure.iterations: 0 is too small"),
@@ -142,6 +149,50 @@ def test_a_sweep_has_variables_of_its_own_and_sets_those_of_its_experiment(tmp_p
     assert {point.resolved["measure"]["iterations"] for point in found.points} == {30}
     assert [one.name for one in found.variables] == ["most", "load", "model", "count", "ranks"]
     assert found.digest != sweepfile.load(tmp_path / "s.yaml", ["most=2"]).digest
+
+
+def swept(tmp_path, axes, *options, text=FILE, more=""):
+    (tmp_path / "e.yaml").write_text(text)
+    (tmp_path / "s.yaml").write_text(f"name: s\nexperiment: e.yaml\naxes: {axes}\nmode: runs\n{more}")
+    return sweepfile.load(tmp_path / "s.yaml", options)
+
+
+def test_an_axis_may_be_a_variable_wherever_it_stands(tmp_path):
+    text = FILE.replace("model: {type: text, default: resnet50, help: what trains}", "model: {type: text}")
+    found = swept(tmp_path, "{load: [100mbit, 200mbit], model: [resnet50, vgg16]}", "count=7", text=text)
+    assert found.axes == ("load", "model")
+    assert [dict(point.values) for point in found.points[:2]] == [
+        {"load": "100mbit", "model": "resnet50"}, {"load": "100mbit", "model": "vgg16"}
+    ]  # fmt: skip
+    second = found.points[1].resolved
+    assert second["workload"]["ddp"]["env"]["WHAT"] == "vgg16-of-7$"
+    assert (second["workload"]["ddp"]["model"], second["traffic"][0]["iperf"]["load"]) == ("vgg16", "100mbit")
+    assert [one.name for one in found.variables] == ["count", "ranks"]  # the others are in the points
+    assert len({point.point for point in found.points}) == 4
+
+
+def test_variables_meet_paths_go_hand_in_hand_and_can_be_excluded(tmp_path):
+    more = "zip: [{count: [5, 6], measure.warmup: [1, 2]}]\nexclude: [{load: '>150mbit', count: 6}]\n"
+    found = swept(tmp_path, "{load: {values: [100, 200], unit: mbit}}", more=more)
+    assert [tuple(point.values.values()) for point in found.points] == [
+        ("100mbit", 5, 1), ("100mbit", 6, 2), ("200mbit", 5, 1)
+    ]  # fmt: skip
+    measured = [point.resolved["measure"] for point in found.points]
+    assert [(one["iterations"], one["warmup"]) for one in measured] == [(5, 1), (6, 2), (5, 1)]
+
+
+@pytest.mark.parametrize(
+    ("axes", "options", "more", "told"),
+    [
+        ("{load: [100mbit, 7]}", (), "", r"axes.load: 7 is no rate; accepted: values of type rate, as vars.load at "),
+        ("{load: [100mbit]}", ("load=1gbit",), "", "--set load: is an axis of this sweep"),
+        ("{most: [1, 2]}", (), "vars: {most: 3}\n", r"s.yaml:3:8: most: is a variable of the sweep;"),
+        ("{lod: [1, 2]}", (), "", "point lod=1: lod: unknown key"),
+    ],
+)
+def test_an_axis_that_is_no_variable_of_the_experiment_is_told(tmp_path, axes, options, more, told):
+    with pytest.raises(ConfigError, match=told):
+        swept(tmp_path, axes, *options, more=more)
 
 
 @pytest.mark.parametrize("key", ["vars: {a: 1}", "include: e.yaml"])

@@ -12,8 +12,9 @@ from sealed_run import loose, make_run
 
 from orchestrator.core.errors import ConfigError
 from orchestrator.report.runs import Run
-from orchestrator.store import query, table_texts, tables, views
 from orchestrator.store.here import Here
+from orchestrator.store.queries import query, table_texts
+from orchestrator.store.tabular import tables, views
 
 ROOT = Path(__file__).parents[2]
 

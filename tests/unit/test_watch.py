@@ -8,10 +8,10 @@ import time
 import pytest
 
 from orchestrator.core.errors import Interrupted, LaunchError, TestbedError, TransportError
+from orchestrator.execution.observers.events import EventLog
+from orchestrator.execution.watch import Watch
 from orchestrator.parts.launch import Launch
 from orchestrator.remote.answers import AgentLost, LineRead, ProcessExited
-from orchestrator.run.observers.events import EventLog
-from orchestrator.run.watch import Watch
 
 
 @pytest.fixture

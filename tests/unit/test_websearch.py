@@ -10,8 +10,8 @@ import pytest
 
 from cross_traffic import flow_records, replay, websearch
 from cross_traffic.agents import flow_sender
-from orchestrator.analysis.windows import generated
-from orchestrator.analysis.windows.gates import Evidence, Generated, Tolerances, judge, reasons
+from orchestrator.analysis.windows.judging.gates import Evidence, Generated, Tolerances, judge, reasons
+from orchestrator.analysis.windows.readings import generated
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.launch import Line
 from orchestrator.parts.protocols import Source

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import stat
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from orchestrator.core import playbooks
+from orchestrator.cli import manpages
+from orchestrator.core.paths import playbooks
 from orchestrator.experiment import starting
 from tests import wheel
 
@@ -37,7 +39,7 @@ def tracked(folder):
 
 def test_a_wheel_holds_every_file_of_the_sources_and_nothing_beside(built):
     with zipfile.ZipFile(built) as archive:
-        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+        held = {name for name in archive.namelist() if ".dist-info/" not in name and "/share/man/" not in name}
     wanted = tracked("orchestrator") | tracked("workloads") | tracked("cross_traffic")
     wanted |= {f"orchestrator/{name}" for name in tracked("playbooks")}
     assert held == wanted
@@ -48,6 +50,12 @@ def test_playbooks_in_a_wheel_can_be_started_as_in_a_checkout(built):
         for path in (path for path in playbooks.HOSTS.rglob("*") if path.is_file()):
             mode = archive.getinfo(f"orchestrator/playbooks/hosts/{path.relative_to(playbooks.HOSTS)}").external_attr
             assert bool(mode >> 16 & stat.S_IXUSR) == bool(path.stat().st_mode & stat.S_IXUSR), path
+
+
+def test_a_wheel_has_a_man_page_for_every_command(installed):
+    folder = installed.path / "share/man/man1"
+    assert {path.name for path in folder.iterdir()} == {f"{name}.1" for name in manpages.pages("")}
+    assert f'"orch {metadata.version("orch-testbed")}"' in (folder / "orch-run.1").read_text()
 
 
 def test_the_version_is_written_in_one_place(installed):
@@ -76,7 +84,7 @@ def test_a_wheel_below_somebodys_repository_has_no_commit_of_it(installed):
     git = ("git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@example.org")
     assert installed.run("git", "init", "-q", str(folder)).returncode == 0
     assert installed.run(*git, "commit", "-q", "--allow-empty", "-m", "x").returncode == 0
-    code = "from orchestrator.run import provenance as p; print(p.git_state(p.Path(p.__file__).parent))"
+    code = "from orchestrator.execution import provenance as p; print(p.git_state(p.Path(p.__file__).parent))"
     said = installed.run(str(installed.path / "bin/python"), "-c", code)
     assert said.stdout == "None\n", said.stderr
 

@@ -6,12 +6,12 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from sealed_run import SENT_BYTES, THEORY_BYTES, loose, make_run
+from sealed_run import BEGAN_NS, SENT_BYTES, THEORY_BYTES, loose, make_run
 
 from orchestrator.analysis.stats.iterations import series, spent
 from orchestrator.analysis.traffic import throughput
 from orchestrator.analysis.traffic.throughput import Bins
-from orchestrator.store import tables
+from orchestrator.store.tabular import tables
 
 
 def manifest(run):
@@ -33,6 +33,18 @@ def test_a_good_run_gives_the_numbers_that_it_was_made_of(tmp_path):
     assert first["mean_s"] == pytest.approx(0.206, rel=0.05)
     (load, _) = tables.read(run / "tables", "loads").to_pylist()
     assert load["achieved_bps"] == pytest.approx(150e6, rel=0.001)
+
+
+def test_captures_that_filled_their_budget_count_for_windows_that_ended_before(tmp_path):
+    run = make_run(tmp_path, tolerances=loose(), windows_count=2, ended_ns=BEGAN_NS + 40_000_000_000)
+    first, second = manifest(run)["windows"]
+    assert (first["end_ns"] < BEGAN_NS + 40_000_000_000 < second["end_ns"], first["valid"]) == (True, True)
+    assert not second["valid"]
+    told = "capture at h1:eth0 ended early (its host's budget of disk was used up): no figure is taken from it"
+    assert told in second["reasons"]
+    one, other = tables.read(run / "tables", "training").to_pylist()
+    assert one["sent_bytes"] == pytest.approx(SENT_BYTES, rel=0.05)
+    assert np.isnan(other["sent_bytes"])
 
 
 def test_a_load_that_misses_makes_its_window_invalid(tmp_path):

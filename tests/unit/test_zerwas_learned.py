@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from test_zerwas import run
 
-from orchestrator.analysis.windows.learning import Learning
+from orchestrator.analysis.windows.ranks.learning import Learning
 from orchestrator.papers.zerwas import frameworks, learned, page
 from orchestrator.papers.zerwas.frameworks import PAIRS
 from orchestrator.papers.zerwas.learned import Learned
 from orchestrator.papers.zerwas.published import zerwas
 from orchestrator.store import rundir
-from orchestrator.store.tables import TableWriter
+from orchestrator.store.tabular.tables import TableWriter
 
 MB = 1e6
 

@@ -41,7 +41,7 @@ def mount_of(value: str) -> Mount:
         accepted = "SOURCE[:TARGET][:rw] of absolute paths, such as /data or /scratch/me:/scratch:rw"
         raise Mistake("not a folder and where it is seen", accepted=accepted)
     if any(letter in value for letter in ',\0\n"'):
-        raise Mistake("has a letter that runtimes take for the end of a path", accepted="a path without it")
+        raise Mistake("has a character that ends a path for container runtimes", accepted="a path without it")
     return Mount(source=str(paths[0]), target=str(paths[1]), writable=writable)
 
 

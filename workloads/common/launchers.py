@@ -8,7 +8,7 @@ another.
 
 from __future__ import annotations
 
-from collections import Counter
+import shlex
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Literal
@@ -25,29 +25,24 @@ MEET_S = mpi_ranks.MEET_S
 _READY_S = 2 * MEET_S
 _STUB = "mpi.stub"
 _KEPT = "external.kept"
-# Where the archive of a rank lies on its host, in the words of a shell; srun may be there before it.
+# Runs the stub from the archive of the rank, in the words of a shell. srun may be there before the rank, whose folder
+# no other rank of the run has the name of, and whose archive is whole once it has an output.
 _STUB_OF_SRUN = (
-    'f="{work}/$ORCH_RUN.$SLURMD_NODENAME/$MPI_RANK$SLURM_PROCID/{archive}"; '
-    'until [ -e "$f" ]; do sleep 0.1; done; exec {python} -u "$f" {stub} srun'
+    'until set -- "{work}/$ORCH_RUN".*"/$MPI_RANK$SLURM_PROCID/stdout"; [ -e "$1" ]; do sleep 0.1; done; '
+    'exec {python} -u "${{1%/*}}/{archive}" {stub} srun'
 )
 
 
 def problems(launcher: Launcher | None, hosts: list[str]) -> list[Problem]:
     """Placements of ranks that a launcher cannot make."""
-    if launcher is None:
-        return []
     if launcher == "mpirun":
         return mpi_ranks.problems(hosts)
     changes = sum(before != after for before, after in pairwise(hosts))
-    counts = Counter(hosts)
-    if changes + 1 > len(counts):
-        message = f"{launcher} numbers the ranks of a host one after the other"
+    if launcher == "torchrun" and changes + 1 > len(set(hosts)):
+        message = "torchrun numbers the ranks of a host one after the other"
         return [
             Problem(at=("hosts",), message=message, accepted="each host's ranks together, such as [h1, h1, h2, h2]")
         ]
-    if launcher == "srun" and len(set(counts.values())) > 1:
-        message = "srun is asked for as many ranks on each host"
-        return [Problem(at=("hosts",), message=message, accepted="each host named as often as the others")]
     return []
 
 
@@ -67,6 +62,11 @@ def rank_env(launcher: Launcher, job: Job, rank: Rank, topology: Topology, *, pr
     if launcher == "mpirun":
         return mpi_ranks.rank_env(_mpi(program, {}), job, rank, topology)
     return {"MPI_NAME": mpi_ranks.rank_name(job, rank.rank)}
+
+
+def programs(launcher: Launcher | None) -> tuple[str, ...]:
+    """What the archive of each rank has beside the rank's own program: srun brings no files to other hosts."""
+    return (_STUB,) if launcher == "srun" else ()
 
 
 def flows(launcher: Launcher | None, job: Job, topology: Topology) -> tuple[Flow, ...]:
@@ -133,13 +133,21 @@ def _torchrun(job: Job, topology: Topology, node: Node, program: str | None, env
 def _srun(job: Job, topology: Topology, program: str | None, env: Mapping[str, str]) -> Launch:
     """One step of the allocation that this is in, with a stub for each rank on the rank's host."""
     first = topology.node(job.nodes[0])
-    each = len(job.ranks) // len(job.nodes)
     work = first.work.replace("{uid}", "$(id -u)").rstrip("/")
-    stub = _STUB_OF_SRUN.format(work=work, archive=shipping.ARCHIVE, python=first.python, stub=_STUB)
+    stub = _STUB_OF_SRUN.format(work=work, archive=shipping.ARCHIVE, python=shlex.quote(first.python), stub=_STUB)
+    hosts = [topology.node(rank.node).of_slurm for rank in job.ranks]
     command = (
-        *(program or "srun", "--overlap", "--mem=0", "--cpu-bind=none", "--export=ALL", "--kill-on-bad-exit=1"),
-        *(f"--nodes={len(job.nodes)}", f"--ntasks={len(job.ranks)}", f"--ntasks-per-node={each}"),
-        *(f"--nodelist={','.join(job.nodes)}", "--distribution=block", "sh", "-c", stub),
+        *(
+            program or "srun",
+            "--overlap",
+            "--mem=0",
+            "--cpu-bind=none",
+            "--export=ALL",
+            "--kill-on-bad-exit=1",
+            "--overcommit",
+        ),
+        *("--chdir=/", f"--nodes={len(job.nodes)}", f"--ntasks={len(hosts)}"),
+        *("--distribution=arbitrary", f"--nodelist={','.join(hosts)}", "sh", "-c", stub),
     )
     return Launch(
         name=f"{job.name}-srun",

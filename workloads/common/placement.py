@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from orchestrator.core.fields import Model
 from orchestrator.core.units import Mistake
-from orchestrator.parts import named_hosts
 from orchestrator.parts.protocols import Problem
+from orchestrator.parts.shared import named_hosts
 from orchestrator.parts.topology import Rank, Topology
 from workloads.common.container_config import ContainerConfig
 from workloads.common.variables import Recorded, Taken

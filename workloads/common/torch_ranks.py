@@ -11,9 +11,10 @@ from orchestrator.parts.launch import Footprint, Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.theory import Spread
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Node, Rank, Topology
-from workloads.common import environments, shipping
+from workloads.common import environments, nccl_evidence, shipping
 from workloads.common.between import flows
-from workloads.common.placement import WorkloadConfig, ranks
+from workloads.common.nccl_evidence import NcclConfig
+from workloads.common.placement import ranks
 from workloads.rank.torch.context import Settings
 from workloads.readers.iteration_logs import LOG
 
@@ -22,7 +23,7 @@ COLLECTIVE_S = 900.0  # published iterations under burst traffic last up to 183 
 READY_S = 120.0
 
 
-class TorchConfig(WorkloadConfig):
+class TorchConfig(NcclConfig):
     """What every workload on torch.distributed takes."""
 
     backend: Literal["auto", "gloo", "nccl"] = "auto"
@@ -74,7 +75,7 @@ def transport_problems(config: TorchConfig, backend: Literal["gloo", "nccl", "mp
     if config.rdma_device is not None and config.transport != "rdma":
         message = "names what a transport other than rdma does not use"
         found.append(Problem(at=("rdma_device",), message=message, accepted="transport: rdma beside it"))
-    return found
+    return found + nccl_evidence.problems(config, used=backend == "nccl", accepted="ranks on GPUs with nccl")
 
 
 def backend_of(config: TorchConfig, placed: tuple[Rank, ...]) -> Literal["gloo", "nccl"]:
@@ -123,7 +124,7 @@ def launches(
             "PYTHONDONTWRITEBYTECODE": "1",
             **environments.TORCH_FILES,
             "GLOO_SOCKET_IFNAME": ",".join(node.devices),
-            **(nccl(config.transport, config.rdma_device, node=node) if settings["backend"] == "nccl" else {}),
+            **(_nccl(config, node) if settings["backend"] == "nccl" else {}),
             **config.env,
         }
         started.append(
@@ -145,6 +146,10 @@ def launches(
             )
         )
     return started
+
+
+def _nccl(config: TorchConfig, node: Node) -> dict[str, str]:
+    return {**nccl(config.transport, config.rdma_device, node=node), **nccl_evidence.env(config)}
 
 
 def nccl(transport: Literal["auto", "tcp", "rdma"], rdma_device: str | None, *, node: Node) -> dict[str, str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, WithJsonSchema
 
-from orchestrator.core import lookup, secret_looks
+from orchestrator.core import secret_looks
 from orchestrator.core.units import Mistake
+from orchestrator.parts.shared import secret_source
 
 _INSTEAD = "env_from, such as `env_from: [{name}]`, which takes it from your environment and never records it"
 
@@ -34,21 +34,13 @@ def _taken(value: Any) -> Any:
         at = (name,) if isinstance(value, dict) else (value.index(name),)
         if not secret_looks.VARIABLE.fullmatch(name):
             raise Mistake("no name of a variable", accepted="letters, digits and '_', such as WANDB_API_KEY", at=at)
-        known = isinstance(source, str) and (secret_looks.is_file(source) or secret_looks.VARIABLE.fullmatch(source))
-        if not known or secret_looks.value_looks_secret(source):
-            accepted = "the name of a variable of this command's environment, or the path of a file with a '/' in it"
-            raise Mistake("says where a value comes from, not what it is", accepted=accepted, at=at)
+        secret_source.checked(source, at=at)
     return entries
 
 
 def _beside(sources: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-    """Relative paths from the folder of the file that names them; a file that is not there may be when a run begins."""
-    folders = lookup.folders_of(info)
-    found = {name: lookup.find(source, folders) for name, source in sources.items() if secret_looks.is_file(source)}
-    return {
-        **sources,
-        **{name: str(path) for name, path in found.items() if path is not None and path.parent != Path()},
-    }
+    """Relative paths from the folder of the file that names them."""
+    return {name: secret_source.beside(source, info) for name, source in sources.items()}
 
 
 Recorded = Annotated[dict[str, str], BeforeValidator(_recorded)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from workloads.readers import lines
 
@@ -25,7 +25,7 @@ def read_communication(output: LaunchOutput) -> Mapping[str, Columns]:
     return {"communication": {column: [row[column] for row in rows] for column in TABLES["communication"]}}
 
 
-def _is_whole(record: dict[str, Any]) -> bool:
+def _is_whole(record: JsonObject) -> bool:
     """Whether it is a complete one."""
     operations = record.get("operations")
     if not lines.is_whole(record.get("iteration")) or not isinstance(operations, list):

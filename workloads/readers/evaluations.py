@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from workloads.readers import lines
 
@@ -34,7 +35,7 @@ def read_evaluations(output: LaunchOutput) -> Mapping[str, Columns]:
     return {"accuracy": {name: columns[name] for name in TABLES["accuracy"]}}
 
 
-def _is_whole(record: dict[str, Any]) -> bool:
+def _is_whole(record: JsonObject) -> bool:
     """Whether it is a complete one; a loss that overflowed is data."""
     if not all(lines.is_whole(record.get(name)) for name in _WHOLE) or not lines.is_real(record.get("evaluation_s")):
         return False

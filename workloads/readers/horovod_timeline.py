@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
+from orchestrator.core.opendata import JsonObject
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
 from workloads.readers import lines
 from workloads.readers.spans import overlap
 
@@ -44,7 +45,7 @@ def read_timeline(output: LaunchOutput, name: str, iterations: Columns) -> Mappi
     text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
     events = list(lines.objects(text))
     origin_us = next((began for event in events if (began := _origin(event)) is not None), None)
-    tables: dict[str, list[dict[str, Any]]] = {"spans": [], "overlaps": []}
+    tables: dict[str, list[Row]] = {"spans": [], "overlaps": []}
     starts, ends = iterations["start_ns"], iterations["end_ns"]
     if origin_us is not None and len(starts):
         inside: dict[int, list[tuple[_Span, int, int]]] = {}
@@ -71,13 +72,13 @@ def _counted(tensors: int) -> str:
     return f"{tensors} tensors" if tensors > 1 else "a tensor"
 
 
-def _origin(event: Mapping[str, Any]) -> int | None:
+def _origin(event: JsonObject) -> int | None:
     told = event.get("args")
     value = told.get("start_time_since_epoch_in_micros") if isinstance(told, dict) else None
     return value if type(value) is int and 0 <= value < 2**53 else None
 
 
-def _spans(events: list[dict[str, Any]]) -> Iterator[_Span]:
+def _spans(events: list[JsonObject]) -> Iterator[_Span]:
     """Of every tensor (a process of the trace), what begins and ends within one another."""
     open_of: dict[Any, list[tuple[str, int]]] = {}
     sent: dict[Any, _Span] = {}

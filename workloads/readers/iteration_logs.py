@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
+from orchestrator.core.opendata import JsonObject
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
 from workloads.readers import lines
+from workloads.readers.nccl import read_nccl
 from workloads.readers.spans import read_spans
 
 LOG = "iterations.jsonl"
@@ -39,11 +41,11 @@ def read_iterations(output: LaunchOutput, *, unknown: frozenset[str] = frozenset
 
 
 def read_training(output: LaunchOutput) -> Mapping[str, Columns]:
-    """The tables of a rank that also traces: `iterations`, `spans`, `overlaps`."""
-    return {**read_iterations(output), **read_spans(output)}
+    """The tables of a rank that also traces: `iterations`, `spans`, `overlaps`, and those of NCCL where it wrote."""
+    return {**read_iterations(output), **read_spans(output), **read_nccl(output)}
 
 
-def _whole(record: dict[str, Any], unknown: frozenset[str]) -> dict[str, Any] | None:
+def _whole(record: JsonObject, unknown: frozenset[str]) -> Row | None:
     """The record with its numbers as floats, or None where it is not a complete one."""
     left_out = unknown - record.keys()
     if not all(lines.is_whole(record.get(name)) for name in _WHOLE if name not in left_out):

@@ -9,10 +9,11 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from orchestrator.core.opendata import JsonObject
 
 
-def records(path: Path) -> Iterator[dict[str, Any]]:
+def records(path: Path) -> Iterator[JsonObject]:
     """The objects in the lines of a file, in order; none where there is no file."""
     text = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
     for line in text.splitlines():
@@ -24,7 +25,7 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def objects(text: str) -> Iterator[dict[str, Any]]:
+def objects(text: str) -> Iterator[JsonObject]:
     """The objects of a JSON array of which the end may be missing."""
     decoder, at = json.JSONDecoder(), text.find("{")
     while at >= 0:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orchestrator.core.intervals import Interval, overlap_s
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
+from orchestrator.core.opendata import JsonObject
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
 from workloads.readers import lines
 
 TRACE = "trace.jsonl"
@@ -16,7 +17,7 @@ _TYPES = (str, str, str, int, int, int, int)  # lane, span, what, peer, bytes, b
 
 def read_spans(output: LaunchOutput) -> Mapping[str, Columns]:
     """The tables `spans` and `overlaps` of one rank, in the controller's time base; damaged lines are left out."""
-    tables: dict[str, list[dict[str, Any]]] = {"spans": [], "overlaps": []}
+    tables: dict[str, list[Row]] = {"spans": [], "overlaps": []}
     who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1, "window_name": ""}
     for record in filter(_is_whole, lines.records(output.folder / TRACE)):
         shift = record["start_ns"] - record["mono_start_ns"] + output.offset_ns
@@ -40,7 +41,7 @@ def overlap(spans: Iterable[Any]) -> dict[str, float]:
     return overlap_s(lanes["compute"], lanes["communication"])
 
 
-def _is_whole(record: dict[str, Any]) -> bool:
+def _is_whole(record: JsonObject) -> bool:
     """Whether it is a complete one."""
     spans = record.get("spans")
     if not all(lines.is_whole(record.get(name)) for name in ("iteration", "start_ns", "mono_start_ns")):

@@ -16,10 +16,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from orchestrator.core.intervals import Interval
-from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
+from orchestrator.core.opendata import JsonObject
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput, Row
 from workloads.readers import lines
 from workloads.readers.spans import overlap
 
@@ -48,7 +48,7 @@ class _Event:
     thread: object
     begin: int
     end: int
-    args: Mapping[str, Any]
+    args: JsonObject
 
     def moved(self, by_ns: int) -> _Event:
         return replace(self, begin=self.begin + by_ns, end=self.end + by_ns)
@@ -81,7 +81,7 @@ def read_profiles(output: LaunchOutput, iterations: Columns) -> Mapping[str, Col
             place = _iteration(iterations, _step_of(steps, span))
             if place is not None:
                 inside.setdefault(place, []).append(span)
-    rows: dict[str, list[dict[str, Any]]] = {"spans": [], "overlaps": []}
+    rows: dict[str, list[Row]] = {"spans": [], "overlaps": []}
     for place, found in sorted(inside.items()):
         where = {key: iterations[key][place] for key in ("job", "rank", "window_name", "iteration")}
         rows["spans"] += [
@@ -129,7 +129,7 @@ def _text(path: Path) -> str:
     return content.decode("utf-8", "replace")
 
 
-def _document(path: Path) -> Mapping[str, Any]:
+def _document(path: Path) -> JsonObject:
     try:
         found = json.loads(_text(path))
     except (ValueError, RecursionError):
@@ -137,7 +137,7 @@ def _document(path: Path) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _events(document: Mapping[str, Any]) -> Iterator[_Event]:
+def _events(document: JsonObject) -> Iterator[_Event]:
     """The complete events of Kineto's JSON; its times are us since `baseTimeNanoseconds`, which older ones lack."""
     base, events = document.get("baseTimeNanoseconds", 0), document.get("traceEvents")
     if not lines.is_whole(base) or not isinstance(events, list):
@@ -226,7 +226,7 @@ def _function(one: _Event) -> int:
     return number if lines.is_whole(number) else -1  # type: ignore[return-value]
 
 
-def _size(args: Mapping[str, Any]) -> int:
+def _size(args: JsonObject) -> int:
     """Bytes of the tensors that an event had as inputs; 0 where shapes were not recorded."""
     shapes, types = args.get("Input Dims"), args.get("Input type")
     if not isinstance(shapes, list) or not isinstance(types, list):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any, Dict, List, Tuple
+from typing import TYPE_CHECKING, Dict, List, Tuple
 
-from .children import find_program
-from .commands import Commands
-from .rights import granted
+from .processes.children import find_program
+from .processes.commands import Commands
+from .processes.rights import granted
 from .steps import Refusal, Steps
+
+if TYPE_CHECKING:
+    from .messages.answers import Finding, Findings
+    from .messages.requests import Need
 
 NET = "/sys/class/net"
 FIND_MODULES = """
@@ -29,16 +33,16 @@ print(json.dumps(found))
 """
 
 
-def check(commands: Commands, *, requirements: List[Dict[str, str]]) -> Steps[Dict[str, Any]]:
+def check(commands: Commands, *, requirements: List[Need]) -> Steps[Findings]:
     """What was found of each requirement, in the order asked."""
     modules: Dict[str, List[str]] = {}
     for need in requirements:
         if need["kind"] == "module":
             modules.setdefault(need.get("python") or sys.executable, []).append(need["what"])
-    known: Dict[Tuple[str, str], Any] = {}
+    known: Dict[Tuple[str, str], Tuple[bool, str]] = {}
     for python, names in modules.items():
         known.update(((python, name), answer) for name, answer in (yield from find_modules(commands, python, names)))
-    findings = []
+    findings: List[Finding] = []
     for need in requirements:
         kind, what = need["kind"], need["what"]
         if kind == "module":
@@ -98,7 +102,7 @@ def nominal(device: str) -> bool:
     return "/devices/virtual/" in os.path.realpath(path) or driver in ("vmxnet3", "virtio_net", "xen_netfront")
 
 
-def find_modules(commands: Commands, python: str, names: List[str]) -> Steps[List[Tuple[str, Any]]]:
+def find_modules(commands: Commands, python: str, names: List[str]) -> Steps[List[Tuple[str, Tuple[bool, str]]]]:
     try:
         done = yield from commands.command([python, "-c", FIND_MODULES, *sorted(set(names))], 30.0, privileged=False)
     except (Refusal, OSError) as error:

@@ -10,7 +10,7 @@ import os
 import selectors
 import struct
 import threading
-from typing import Any, Dict, Generator, Tuple
+from typing import Generator, Mapping, Tuple
 
 from .steps import Refusal
 
@@ -49,7 +49,7 @@ class Wire:
         self.received += data
         return bool(data)
 
-    def frames(self) -> Generator[Tuple[Any, bytes], None, None]:
+    def frames(self) -> Generator[Tuple[object, bytes], None, None]:
         while len(self.received) >= 4:
             (length,) = struct.unpack_from(">I", self.received)
             if length > HEADER_LIMIT:
@@ -72,10 +72,9 @@ class Wire:
             del self.received[:end]
             yield header, payload
 
-    def send(self, header: Dict[str, Any], payload: bytes = b"") -> None:
-        if payload:
-            header["bytes"] = len(payload)
-        text = json.dumps(dict(header, node=self.node)).encode()
+    def send(self, header: Mapping[str, object], payload: bytes = b"") -> None:
+        size = {"bytes": len(payload)} if payload else {}
+        text = json.dumps({**header, **size, "node": self.node}).encode()
         with self.sending:
             self.pending += struct.pack(">I", len(text)) + text + payload
             self.write()

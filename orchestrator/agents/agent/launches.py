@@ -7,19 +7,35 @@ import os
 import re
 import subprocess
 import time
-from typing import Any, Dict, List, Optional, Set, Union
+from typing import TYPE_CHECKING, Dict, List, Optional, Set, Union
 
-from .children import Child, Children, ladder
-from .container_call import Words
-from .container_lines import spec_of
-from .containers import Containers, Inside
-from .folders import Folder
+from .container.container_call import Words
+from .container.container_lines import spec_of
+from .container.containers import Containers, Inside
+from .disk.folders import Folder
+from .disk.output import Lines, last_words
+from .disk.run_folder import RunFolder
 from .frames import BACKLOG
 from .loop import Loop, Task
-from .output import Lines, last_words
-from .proc import command_line, descendants, listening, process_table, tags
-from .run_folder import RunFolder
+from .processes.children import Child, Children, ladder
+from .processes.proc import command_line, descendants, listening, process_table, tags
 from .steps import Refusal, Steps
+
+if TYPE_CHECKING:
+    from .messages.answers import (
+        Ended,
+        ExitEvent,
+        Instant,
+        LinesEvent,
+        Nothing,
+        Processes,
+        Running,
+        Stopped,
+    )
+    from .messages.answers import (
+        Process as RunProcess,
+    )
+    from .messages.requests import Container, Ready, Rung
 
 FOLLOW_S = 0.05
 ENDED_S = 10.0  # for one that was killed to be gone: the kernel first takes back its threads and memory
@@ -50,10 +66,10 @@ class Launches:
         self.called_off: Set[str] = set()  # asked to end before they were asked to start
 
     def start(
-        self, *, name: str, argv: List[str], env: Dict[str, str], ready: Dict[str, Any], ready_within_s: float,
+        self, *, name: str, argv: List[str], env: Dict[str, str], ready: Ready, ready_within_s: float,
         gate: bool = False, follow: Optional[str] = None, privileged: bool = False,
-        container: Optional[Dict[str, Any]] = None,
-    ) -> Steps[Dict[str, Any]]:  # fmt: skip
+        container: Optional[Container] = None,
+    ) -> Steps[Running]:  # fmt: skip
         if not NAME.match(name):
             raise ValueError("not a name for a process: %r" % name)
         if name in self.processes:
@@ -94,10 +110,10 @@ class Launches:
         return last_words(process.folder, self.run_folder.whose)
 
     def await_ready(
-        self, process: Process, ready: Dict[str, Any], pattern: Optional[re.Pattern[str]], within_s: float
+        self, process: Process, ready: Ready, pattern: Optional[re.Pattern[str]], within_s: float
     ) -> Steps[None]:
         kind = ready["kind"]
-        lines = self.lines(process, ready.get("file", "stdout"))
+        lines = self.lines(process, ready.get("file", "stdout") if ready["kind"] == "line" else "stdout")
         began = time.monotonic()
         if isinstance(process.child, Inside):
             yield from self.await_container(process, process.child)
@@ -105,7 +121,7 @@ class Launches:
             status = process.child.status  # looked at before the files, so that the last line counts
             if kind == "line" and pattern and any(pattern.search(line) for line in lines.new()):
                 return
-            if (kind == "exited" and status == 0) or (kind == "listening" and listening(ready["port"])):
+            if (kind == "exited" and status == 0) or (ready["kind"] == "listening" and listening(ready["port"])):
                 return
             if status is not None:
                 tail = self.words(process)
@@ -130,7 +146,10 @@ class Launches:
             over = process.child.status is not None
             new = lines.new() if lines else []
             if new:
-                self.loop.wire.send({"event": "lines", "name": process.name, "lines": new, "wall_ns": time.time_ns()})
+                lines_read: LinesEvent = {
+                    "event": "lines", "name": process.name, "lines": new, "wall_ns": time.time_ns()
+                }  # fmt: skip
+                self.loop.wire.send(lines_read)
             elif over and not (lines and lines.behind):
                 break
             pause_s = 3600.0 if not lines else 0.0 if lines.behind else FOLLOW_S
@@ -138,14 +157,17 @@ class Launches:
         if process.child.stdin:
             process.child.stdin.close()
         child = process.child
-        self.loop.wire.send({"event": "exit", "name": process.name, "status": child.status, "wall_ns": child.ended_ns})
+        ended: ExitEvent = {
+            "event": "exit", "name": process.name, "status": child.status, "wall_ns": child.ended_ns
+        }  # fmt: skip
+        self.loop.wire.send(ended)
 
     def known(self, name: str) -> Process:
         if name not in self.processes:
             raise Refusal("unknown", "no process named %r was started" % name)
         return self.processes[name]
 
-    def go(self, *, name: str) -> Steps[Dict[str, Any]]:
+    def go(self, *, name: str) -> Steps[Instant]:
         process = self.known(name)
         child = process.child
         if child.stdin is None:
@@ -172,7 +194,7 @@ class Launches:
         while not inside.cleared and time.monotonic() < end:
             yield 0.02
 
-    def result(self, process: Process) -> Dict[str, Any]:
+    def result(self, process: Process) -> Ended:
         child = process.child
         usage = child.usage
         return {
@@ -181,7 +203,7 @@ class Launches:
             "max_rss_bytes": usage.ru_maxrss * 1024 if usage else 0, "tail": self.words(process),
         }  # fmt: skip
 
-    def stop(self, *, name: str, signals: List[List[float]]) -> Steps[Dict[str, Any]]:
+    def stop(self, *, name: str, signals: List[Rung]) -> Steps[Stopped]:
         if name not in self.processes:
             self.called_off.add(name)
         process = self.known(name)
@@ -195,15 +217,15 @@ class Launches:
         if left or process.child.status is None:
             told = "would not die: processes %s" % (left or [process.child.pid])
             raise Refusal("stuck", told, tail=self.words(process))
-        return dict(self.result(process), was_over=was_over)
+        return {**self.result(process), "was_over": was_over}
 
-    def signal(self, *, name: str, number: int) -> Dict[str, Any]:
+    def signal(self, *, name: str, number: int) -> Nothing:
         process = self.known(name)
         if process.child.status is None:
             os.killpg(process.child.pid, number)
         return {}
 
-    def wait(self, *, name: str, timeout_s: float) -> Steps[Dict[str, Any]]:
+    def wait(self, *, name: str, timeout_s: float) -> Steps[Ended]:
         process = self.known(name)
         end = time.monotonic() + timeout_s
         while process.child.status is None:
@@ -233,12 +255,12 @@ class Launches:
                 found.append(pid)
         return found
 
-    def list_processes(self) -> Dict[str, Any]:
+    def list_processes(self) -> Processes:
         """Processes of this run: everything below this agent, and what carries its tag."""
         run_folder = self.run_folder
         table = process_table()
         mine = set(descendants(table, os.getpid()))
-        found = []
+        found: List[RunProcess] = []
         for pid in sorted(table):
             tag = tags(pid)
             tagged = bool(run_folder.run) and (tag.get("ORCH_RUN"), tag.get("ORCH_NODE")) == (

@@ -11,20 +11,22 @@ PACKAGE = "orch_agent"
 
 
 class Texts:
-    """Finds and loads the modules of one package among texts, as `import` asks for them."""
+    """Finds and loads the modules of one package, and of those in it, among texts, as `import` asks for them."""
 
     def __init__(self, texts: Dict[str, str]) -> None:
         self.texts = {("%s.%s" % (PACKAGE, name)): text for name, text in texts.items()}
-        self.texts[PACKAGE] = self.texts.pop(PACKAGE + ".__init__")
+        self.packages = {name.rpartition(".")[0] for name in self.texts if name.endswith(".__init__")}
+        self.texts.update({name: self.texts.pop(name + ".__init__") for name in self.packages})
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:  # noqa: ARG002
         if name not in self.texts:
             return None
-        return ModuleSpec(name, self, origin=self.origin(name), is_package=name == PACKAGE)  # type: ignore[arg-type]
+        return ModuleSpec(name, self, origin=self.origin(name), is_package=name in self.packages)  # type: ignore[arg-type]
 
     def origin(self, name: str) -> str:
         """What a traceback calls the module."""
-        return "orch-agent/%s.py" % (name.partition(".")[2] or "__init__")
+        inside = name.split(".")[1:] + ["__init__"] * (name in self.packages)
+        return "orch-agent/%s.py" % "/".join(inside)
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Leave it to `import`."""

@@ -7,9 +7,13 @@ import selectors
 import socket
 import struct
 import time
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Dict
 
 from .steps import Refusal, Steps
+
+if TYPE_CHECKING:
+    from .messages.answers import Nothing
+    from .messages.requests import Holder
 
 TELL_S = 2.0
 
@@ -20,7 +24,7 @@ class Locks:
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self.selector = selector
         self.held: Dict[str, socket.socket] = {}
-        self.holder: Dict[str, Any] = {}
+        self.holder: Holder = {}
 
     def hold(self, name: str) -> None:
         """Listen on an abstract socket, which the kernel frees when this process dies, and tell who holds it."""
@@ -57,7 +61,7 @@ class Locks:
             except OSError:
                 return
 
-    def lock(self, *, name: str, holder: Dict[str, Any]) -> Steps[Dict[str, Any]]:
+    def lock(self, *, name: str, holder: Holder) -> Steps[Nothing]:
         name = "orch-lock-" + name
         if name in self.held:
             return {}
@@ -69,7 +73,7 @@ class Locks:
             raise Refusal("locked", str(refusal), holder=other) from None
         return {}
 
-    def ask(self, name: str) -> Steps[Dict[str, Any]]:
+    def ask(self, name: str) -> Steps[Holder]:
         """Who holds a lock, as far as its agent answers in time."""
         end = time.monotonic() + TELL_S
         data = b""

@@ -8,10 +8,13 @@ import selectors
 import signal
 import subprocess
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Tuple
 
 from .frames import BACKLOG, MAGIC, Wire
 from .steps import Refusal, Steps, T
+
+if TYPE_CHECKING:
+    from .messages.answers import Nothing
 
 IDLE_S = 3600.0  # at most, before it looks again: selectors take no time without bounds
 
@@ -19,7 +22,7 @@ IDLE_S = 3600.0  # at most, before it looks again: selectors take no time withou
 class Task:
     """An answer that takes a while."""
 
-    def __init__(self, request: Any, steps: Steps[Any], *, whole: bool = False) -> None:
+    def __init__(self, request: object, steps: Steps[Optional[Mapping[str, object]]], *, whole: bool = False) -> None:
         self.request = request
         self.steps = steps
         self.whole = whole  # it must not be dropped before its end
@@ -29,7 +32,7 @@ class Task:
 class Loop:
     """The channel, what is to be answered on it, and when to go on with that."""
 
-    def __init__(self, fds: Tuple[int, int], early: bytes, handle: Callable[[Any, bytes], None]) -> None:
+    def __init__(self, fds: Tuple[int, int], early: bytes, handle: Callable[[object, bytes], None]) -> None:
         self.selector = selectors.DefaultSelector()
         self.wire = Wire(self.selector, fds, early)
         self.handle = handle
@@ -130,18 +133,18 @@ class Loop:
             return False
         return True
 
-    def cancel(self, *, request: int) -> Dict[str, Any]:
+    def cancel(self, *, request: int) -> Nothing:
         """Let a task go that nobody waits for any more; one that must become whole goes on."""
         for task in self.tasks:
             if task.request == request and not task.whole:
                 task.steps.close()
         return {}
 
-    def answer(self, request: Any, result: Any) -> None:
-        if request is None and not (isinstance(result, dict) and "error" in result):
+    def answer(self, request: object, result: Optional[Mapping[str, object]]) -> None:
+        if request is None and not (result and "error" in result):
             return  # a task of the agent's own
-        header, payload = result if isinstance(result, tuple) else (result or {}, b"")
-        self.wire.send(dict(header, id=request, ok="error" not in header), payload)
+        header = result or {}
+        self.wire.send(dict(header, id=request, ok="error" not in header))
 
     def idle_s(self) -> Optional[float]:
         if self.woken:

@@ -11,32 +11,36 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Callable, Dict, Generator, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, List, Sequence, Tuple
 
-from .changes import Changes, TakenBack, take_back
 from .checks import check
-from .children import KILL_S, Children, adopt, ladder
-from .commands import COMMAND_S, Commands
-from .containers import Containers
-from .files import Files
-from .folders import Folder
-from .images import Images
-from .journal import Journal, about_of
+from .container.containers import Containers
+from .container.images import Images
+from .disk.files import Files
+from .disk.folders import Folder
+from .disk.run_folder import MARKER, RunFolder
 from .launches import Launches
 from .locks import Locks
 from .loop import Loop, Task
-from .proc import descendants, elsewhere, identity, process_table
+from .processes.children import KILL_S, Children, adopt, ladder
+from .processes.commands import COMMAND_S, Commands
+from .processes.proc import descendants, elsewhere, identity, process_table
 from .pulse import speak_when_busy
-from .run_folder import MARKER, RunFolder
-from .steps import Refusal, Steps
-from .sweep import Sweep
+from .steps import JsonObject, Refusal, Steps
+from .undo.changes import Changes, TakenBack, take_back
+from .undo.journal import Journal, about_of
+from .undo.sweep import Sweep
+
+if TYPE_CHECKING:
+    from .messages.answers import Clocks, Farewell, Greeting, Nothing, Swept
+    from .messages.requests import Holder
 
 FULL = {errno.ENOSPC: "no space is left", errno.EDQUOT: "the quota is used up"}
 FAREWELL_S = 5.0  # for the last answer to be taken
 SUCCEED_S = 10.0  # for a lost agent to put everything down before it is killed
 
 
-def said_in(marker: int) -> Dict[str, Any]:
+def said_in(marker: int) -> JsonObject:
     """What an agent has said of itself in the file that marks a run's folder; nothing if none has."""
     return about_of(os.pread(marker, 1 << 16, 0))
 
@@ -104,7 +108,7 @@ class Agent:
                 signal.signal(number, signal.SIG_IGN)
             self.finish()
 
-    def handle(self, header: Any, payload: bytes) -> None:
+    def handle(self, header: object, payload: bytes) -> None:
         if not isinstance(header, dict) or not isinstance(header.get("id"), (int, type(None))):
             self.loop.wire.send({"id": None, "error": "a request is an object with a number", "kind": "bad-request"})
             return
@@ -124,7 +128,7 @@ class Agent:
         self.loop.tasks.append(Task(header.get("id"), self.carry_out(op, values), whole=op in ("change", "undo")))
         self.loop.woken = True
 
-    def carry_out(self, op: Any, values: Dict[str, Any]) -> Steps[Any]:
+    def carry_out(self, op: object, values: JsonObject) -> Steps[Any]:
         if not isinstance(op, str) or op not in self.ops:
             raise Refusal("bad-request", "no request named %r" % (op,))
         if not self.run_folder.run and op in ("put", "start", "change", "undo", "files", "fetch", "remove"):
@@ -149,7 +153,10 @@ class Agent:
         _, left = loop.drive(ladder(self.living, [(signal.SIGTERM, 1.0)]))
         taken = loop.drive(take_back(journal, self.commands)) if journal else TakenBack([], [], [])
         if self.farewell is not None:
-            loop.answer(self.farewell, dict(taken._asdict(), left=left))
+            farewell: Farewell = {
+                "undone": taken.undone, "already": taken.already, "failed": taken.failed, "left": left
+            }  # fmt: skip
+            loop.answer(self.farewell, farewell)
             end = time.monotonic() + FAREWELL_S
             while loop.wire.pending and time.monotonic() < end:
                 loop.turn(0.05)
@@ -159,8 +166,8 @@ class Agent:
         return list(dict.fromkeys([*descendants(process_table(), os.getpid()), *self.containers.members()]))
 
     def hello(
-        self, *, node: str, run: str, folder: str, holder: Dict[str, Any], silence_s: float = 0.0, proof: str = ""
-    ) -> Steps[Dict[str, Any]]:
+        self, *, node: str, run: str, folder: str, holder: Holder, silence_s: float = 0.0, proof: str = ""
+    ) -> Steps[Greeting]:
         run_folder = self.run_folder
         if run_folder.run:
             raise Refusal("bad-request", "hello was said before")
@@ -177,7 +184,8 @@ class Agent:
             raise Refusal("locked", "another agent works in %s" % made.path, holder={})
         before = said_in(self.marker)
         self.inherit(Journal(made, run_folder.agents, before), before)
-        about = dict(identity(), run=run, node=node, holder=holder, pid=os.getpid(), proof=proof)
+        at = identity()
+        about = dict(at, run=run, node=node, holder=holder, pid=os.getpid(), proof=proof)
         text = json.dumps(about).encode() + b"\n"
         os.pwrite(self.marker, text, 0)  # over what it said before: at no instant it says nothing
         os.ftruncate(self.marker, len(text))
@@ -186,7 +194,7 @@ class Agent:
             "pid": os.getpid(), "uid": os.geteuid(), "user": run_folder.user.pw_name if run_folder.user else None,
             "folder": made.path, "python": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable,
             "hostname": socket.gethostname(),
-            "boot": about["boot"], "wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns(),
+            "boot": at["boot"], "wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns(),
         }  # fmt: skip
 
     def mark(self, folder: Folder) -> int:
@@ -209,17 +217,17 @@ class Agent:
                 [(int(signal.SIGTERM), 0.0), (int(signal.SIGCONT), SUCCEED_S)],
             )
 
-    def inherit(self, journal: Journal, before: Dict[str, Any]) -> None:
+    def inherit(self, journal: Journal, before: JsonObject) -> None:
         """Take over what the run's agent before this one has not taken back, as far as a reboot has not."""
         if before and elsewhere(before):
             told = "%s is of the machine %s" % (journal.folder.path, before.get("machine"))
             raise Refusal("folder", told + ": each host of an inventory needs a name of its own")
         self.changes.journal, self.changes.inherited = journal, set(journal.pending)
 
-    def ping(self) -> Dict[str, Any]:
+    def ping(self) -> Clocks:
         return {"wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
 
-    def sweep(self, *, work: str, keep_data: bool, forget: str = "") -> Steps[Dict[str, Any]]:
+    def sweep(self, *, work: str, keep_data: bool, forget: str = "") -> Steps[Swept]:
         place = self.run_folder.place(work)
         report = yield from Sweep(
             self.run_folder, self.commands, work=place, keep_data=keep_data, forget=forget
@@ -227,16 +235,16 @@ class Agent:
         journal = self.changes.journal
         if journal is not None:
             taken = yield from take_back(journal, self.commands, self.changes.inherited)
-            for kind, found in taken._asdict().items():
-                report[kind] += found
-            report["failed"] += journal.unreadable()
+            report["undone"] += taken.undone
+            report["already"] += taken.already
+            report["failed"] += taken.failed + journal.unreadable()
         return report
 
-    def remove(self) -> Dict[str, Any]:
+    def remove(self, *, keep: Sequence[str] = ()) -> Nothing:
         alive = descendants(process_table(), os.getpid())
         journal = self.changes.book()
         if alive or journal.pending:
             left = ["process %d" % pid for pid in alive] + list(journal.pending)
             raise Refusal("busy", "the run's folder stays, for what is left of the run: %s" % ", ".join(left))
-        self.run_folder.leave()
+        self.run_folder.leave(frozenset(keep))
         return {}

@@ -25,6 +25,7 @@ from orchestrator.analysis.capture.trace import protocol_name
 from orchestrator.core.errors import CaptureError
 from orchestrator.parts.launch import Flow
 from orchestrator.parts.rows import BIN_NS, Columns
+from orchestrator.parts.shared.capture_files import CapturePoint
 
 FINE_NS = 1_000_000  # what shows a burst of a millisecond
 MOST_FINE = 2_000_000  # rows of fine bins of a capture; beyond, those of small flows are summed
@@ -66,6 +67,14 @@ class Tables:
     flow_packets: Columns
     sightings: Ints
     problems: tuple[str, ...]
+
+
+def job_of(point: CapturePoint, files: Sequence[Path], *, workers: int) -> Job:
+    """What is to be read of a capture point of a run."""
+    return Job(
+        files=tuple(files), port=point.port, addresses=point.addresses, peers=point.peers, flows=point.flows,
+        generated=point.generated, offset_ns=point.offset_ns, segment=point.segment, workers=workers,
+    )  # fmt: skip
 
 
 def reduce(job: Job) -> Tables:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -88,6 +88,21 @@ def _names(keys: Sequence[tuple[str, str]]) -> list[str]:
     ]
 
 
+class ReadOptions(TypedDict, total=False):
+    """Options of `read`: nanoseconds a bin, threads, rows of bins to keep, and bytes for them."""
+
+    bin_ns: int
+    workers: int
+    bin_budget: int
+    memory: int
+
+
+class _SetOptions(TypedDict):
+    bin_ns: int
+    bin_budget: int
+    memory: int
+
+
 def read(
     sets: Sequence[CaptureSet],
     *,
@@ -106,7 +121,7 @@ def read(
     """
     cores = len(os.sched_getaffinity(0)) if workers is None else workers
     beside = max(1, min(len(sets), cores))
-    settings: dict[str, Any] = {
+    settings: _SetOptions = {
         "bin_ns": bin_ns, "bin_budget": max(1, bin_budget // max(1, len(sets))), "memory": memory // beside,
     }  # fmt: skip
     most = max(1, cores // beside)
@@ -123,9 +138,7 @@ def read(
     return merging.merged(parts)
 
 
-def _read_here(
-    sets: Sequence[CaptureSet], workers: Sequence[int], beside: int, settings: Mapping[str, Any]
-) -> list[Trace]:
+def _read_here(sets: Sequence[CaptureSet], workers: Sequence[int], beside: int, settings: _SetOptions) -> list[Trace]:
     stop = threading.Event()
     with ThreadPoolExecutor(beside) as pool:
         pending = [

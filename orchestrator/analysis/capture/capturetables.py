@@ -10,8 +10,9 @@ import numpy as np
 
 from orchestrator.analysis.capture.trace import Trace, protocol_name
 from orchestrator.core.errors import ConfigError
+from orchestrator.parts.rows import Row
 
-Columns = Mapping[str, Any]
+Columns = Mapping[str, Any]  # of a table, by name: arrays of numpy, or lists
 
 _JSON_ROWS = 1 << 13
 _PARQUET_ROWS = 1 << 17  # more than there are queue pairs, whose lists have their types from all rows
@@ -102,7 +103,7 @@ def bins(trace: Trace) -> Columns:
     }
 
 
-def rows(columns: Columns, picked: Any = None) -> list[dict[str, Any]]:
+def rows(columns: Columns, picked: Any = None) -> list[Row]:
     """A table, or the rows of it that are picked, as a list of plain objects, NaN as None."""
     some = columns if picked is None else {name: _picked(values, picked) for name, values in columns.items()}
     plain = {name: values.tolist() if isinstance(values, np.ndarray) else values for name, values in some.items()}
@@ -114,7 +115,7 @@ def _picked(values: Any, picked: Any) -> Any:
     return values[picked] if isinstance(values, np.ndarray) else [values[place] for place in picked]
 
 
-def largest(columns: Columns, count: int) -> tuple[list[dict[str, Any]], int]:
+def largest(columns: Columns, count: int) -> tuple[list[Row], int]:
     """The rows with the most bytes on the wire, of those that count (see trace.Flows), and how many these are."""
     counted = np.flatnonzero(columns.get("counted", np.ones(len(columns["wire_bytes"]), np.bool_)))
     order = counted[np.argsort(-columns["wire_bytes"][counted], kind="stable")]

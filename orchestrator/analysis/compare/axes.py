@@ -13,7 +13,8 @@ from orchestrator.analysis.compare import selection, window_settings
 from orchestrator.analysis.compare.selection import Chosen, Measurement
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.units import bytes_text
-from orchestrator.store import tables
+from orchestrator.store.rundir import Entry
+from orchestrator.store.tabular import tables
 
 _NOT_SET = "not set"
 
@@ -75,7 +76,7 @@ def by_axis(results: Path, wanted: str, axis: str, values: Sequence[str]) -> tup
         raise ConfigError(
             f"{axis!r} names {len(found) or 'no'} axes of {wanted}; accepted: {', '.join(sorted(axes)) or 'no axis'}"
         )
-    of_value: dict[str, list[Measurement]] = defaultdict(list)
+    of_value: dict[str, list[Measurement[Entry]]] = defaultdict(list)
     for window in windows:
         if found[0] in window.values:
             of_value[str(window.values[found[0]])].append(_elsewhere(window, found[0]))
@@ -89,7 +90,7 @@ def by_axis(results: Path, wanted: str, axis: str, values: Sequence[str]) -> tup
     return first, second
 
 
-def _elsewhere(window: Measurement, axis: str) -> Measurement:
+def _elsewhere(window: Measurement[Entry], axis: str) -> Measurement[Entry]:
     """The window under the key of its values on all other axes."""
     others = {path: value for path, value in window.values.items() if path != axis}
     key = f"{json.dumps(others, sort_keys=True, default=str)} {window.job}"
@@ -114,7 +115,7 @@ def _together(found: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
     return {path: {one.get(path, _NOT_SET) for one in found} for path in paths}
 
 
-def _load(window: Measurement) -> str:
+def _load(window: Measurement[Entry]) -> str:
     requested = math.fsum(load.requested_bps for load in window.record.loads) * window.entry.manifest.scale
     return f"{requested / 1e9:g} Gbit/s"
 

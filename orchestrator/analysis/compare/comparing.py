@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from orchestrator.analysis.compare import axes, point_histories, regression, selection
+from orchestrator.analysis.compare import axes, nights, point_histories, regression, selection
 from orchestrator.analysis.compare.designs import Unit
-from orchestrator.analysis.compare.point_histories import History, Night
+from orchestrator.analysis.compare.point_histories import History
 from orchestrator.analysis.compare.regression import NIGHTS_A_YEAR, PointChange, Rule, RunSeries
 from orchestrator.analysis.compare.selection import Chosen
 from orchestrator.analysis.stats.level_steps import FEWEST_IN_ALL
 from orchestrator.analysis.stats.levels import Level, level
-from orchestrator.analysis.stats.statistics import quantile, summarise
+from orchestrator.analysis.stats.statistics import summarise
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.exitcodes import Exit
-from orchestrator.store.records import Manifest
+from orchestrator.store import stores
+from orchestrator.store.manifests.records import Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,26 +57,31 @@ def compare(results: Path, a: str, b: str, *, rule: Rule, settings: bool = False
     """
     reference, candidate = selection.choose(results, a), selection.choose(results, b)
     apart = axes.set_apart(reference, candidate)
-    told = _set_differently(reference, apart)
+    set_differently = _set_differently(reference, apart)
     if not settings and apart:
         if apart.keys() >= reference.points.keys() & candidate.points.keys():
             raise ConfigError(
-                f"{a} and {b} were set differently: {told[0]}",
+                f"{a} and {b} were set differently: {set_differently[0]}",
                 hint=f"orch compare {a} {b} --settings compares settings",
             )
         reference, candidate = (axes.without(side, apart) for side in (reference, candidate))
-        told = [f"not compared: {line}" for line in told]
+        set_differently = [f"not compared: {line}" for line in set_differently]
     name = selection.name_of(candidate)
-    nights = [] if settings or not name else selection.nights(results, name)[-point_histories.MOST_NIGHTS :]
-    found = histories(nights, rule=rule)
-    return _compared(reference, candidate, rule, set_differently=told, found=found)
+    found = () if settings or not name else _histories(results, name, rule)
+    return _compared(reference, candidate, rule, set_differently=set_differently, found=found)
+
+
+def _histories(results: Path, name: str, rule: Rule) -> tuple[History, ...]:
+    """The history of every point over the last nights."""
+    found = nights.nights(stores.opened(str(results)), name, most=point_histories.MOST_NIGHTS)
+    return nights.histories(found, rule=rule)
 
 
 def compare_axis(results: Path, wanted: str, axis: str, values: Sequence[str], *, rule: Rule) -> Comparison:
     """Compare two values of an axis of a sweep (see `axes.by_axis`); the first one is the reference."""
     first, second = axes.by_axis(results, wanted, axis, values)
-    told = _set_differently(first, axes.set_apart(first, second))
-    return _compared(first, second, rule, set_differently=told, found=())
+    set_differently = _set_differently(first, axes.set_apart(first, second))
+    return _compared(first, second, rule, set_differently=set_differently, found=())
 
 
 def _compared(
@@ -102,16 +106,6 @@ def _set_differently(chosen: Chosen, apart: Mapping[str, str]) -> list[str]:
     for point in sorted(apart, key=lambda point: selection.natural(chosen.labels[point])):
         points.setdefault(apart[point], []).append(chosen.labels[point])
     return [f"{', '.join(labels)}: {how}" for how, labels in points.items()]
-
-
-def histories(nights: Sequence[Chosen], *, rule: Rule) -> tuple[History, ...]:
-    """The history of every point over these nights, by the iterations in their tables."""
-    return point_histories.of_nights([_night(night) for night in nights], rule=rule)
-
-
-def _night(chosen: Chosen) -> Night:
-    medians = {key: _median(found) for key, found in chosen.points.items()}
-    return Night(began_ns=chosen.began_ns, p50_s=medians, labels=chosen.labels)
 
 
 def differences(a: Chosen, b: Chosen) -> list[str]:
@@ -145,11 +139,6 @@ def _values(side: Chosen, of: Callable[[Manifest], object]) -> set[str]:
     return {str(value) for entry in side.entries if (value := of(entry.manifest)) is not None}
 
 
-def _median(series: Sequence[RunSeries]) -> float:
-    medians = [math.log(quantile(one.seconds, 0.5)) for one in series if len(one.seconds)]
-    return math.exp(float(np.mean(medians))) if medians else math.nan
-
-
 def percent(ratio: float) -> str:
     """A ratio as a change in per cent."""
     return "-" if math.isnan(ratio) else f"{(ratio - 1) * 100:+.1f} %"
@@ -158,8 +147,8 @@ def percent(ratio: float) -> str:
 def headline(comparison: Comparison) -> str:
     """The verdict in a sentence or two."""
     counts = {verdict: comparison.of(verdict) for verdict in ("worse", "better", "same", "cannot tell")}
-    told = ", ".join(f"{len(points)} {verdict}" for verdict, points in counts.items() if points)
-    lines = [f"{comparison.b.name} against {comparison.a.name}: {told} (of {len(comparison.changes)} points)"]
+    verdicts = ", ".join(f"{len(points)} {verdict}" for verdict, points in counts.items() if points)
+    lines = [f"{comparison.b.name} against {comparison.a.name}: {verdicts} (of {len(comparison.changes)} points)"]
     lines += [f"set differently: {line}" for line in comparison.set_differently]
     lines.append(basis(comparison))
     for verdict in ("worse", "better"):

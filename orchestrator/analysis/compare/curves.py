@@ -20,10 +20,11 @@ from orchestrator.analysis.traffic import congestion
 from orchestrator.analysis.traffic.sharedlink import SharedLink, shared_link
 from orchestrator.analysis.traffic.throughput import Kept
 from orchestrator.parts.topology import carried_bps
-from orchestrator.store import tables, window_records
-from orchestrator.store.records import Manifest
+from orchestrator.store.manifests import window_records
+from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.window_records import Span
 from orchestrator.store.rundir import Entry
-from orchestrator.store.window_records import Span
+from orchestrator.store.tabular import tables
 
 Floats = npt.NDArray[np.float64]
 NO_TRAFFIC = "none"

@@ -15,9 +15,11 @@ from orchestrator.analysis.compare.window_settings import Flat
 from orchestrator.analysis.stats.iterations import JobSeries, series
 from orchestrator.analysis.stats.levels import level
 from orchestrator.analysis.stats.statistics import Estimate, summarise
-from orchestrator.store import tables, window_records
-from orchestrator.store.records import Job, Manifest
+from orchestrator.core.where import Fields
+from orchestrator.store.manifests import window_records
+from orchestrator.store.manifests.records import Job, Manifest
 from orchestrator.store.rundir import Entry
+from orchestrator.store.tabular import tables
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,7 +30,7 @@ class Window:
 
     entry: Entry
     record: window_records.Window
-    set_to: Mapping[str, Any]
+    set_to: Fields
 
     @property
     def manifest(self) -> Manifest:
@@ -47,7 +49,7 @@ class Point:
     windows: tuple[Window, ...]
 
     @property
-    def set_to(self) -> Mapping[str, Any]:
+    def set_to(self) -> Fields:
         """What was set, in all windows alike."""
         return self.windows[0].set_to
 
@@ -96,7 +98,7 @@ def pooled(entries: Iterable[Entry]) -> tuple[Point, ...]:
     return tuple(Point(windows=tuple(found[key])) for key in sorted(found))
 
 
-def where(points: Sequence[Point], settings: Mapping[str, Any]) -> tuple[Point, ...]:
+def where(points: Sequence[Point], settings: Fields) -> tuple[Point, ...]:
     """The points at which each of these paths has this value (None: nothing is set there)."""
     return tuple(point for point in points if all(point.value(path) == value for path, value in settings.items()))
 

@@ -7,15 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
+from orchestrator.analysis.compare import job_times
+from orchestrator.analysis.compare.job_times import JobTimes
 from orchestrator.analysis.compare.regression import Pair, RunSeries
-from orchestrator.analysis.stats.iterations import JobSeries, series
-from orchestrator.core import safepath
-from orchestrator.core.errors import ConfigError, StoreError, UnsafePath
-from orchestrator.store import baselines, rundir, tables
+from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.core.opendata import AxisValues
+from orchestrator.store import baselines, rundir, stores
+from orchestrator.store.manifests.window_records import WindowSummary
 from orchestrator.store.rundir import Entry, Listed
-from orchestrator.store.window_records import Window
+from orchestrator.store.stores import Store
+
+E = TypeVar("E", bound=Listed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,34 +28,40 @@ class Place:
 
     key: str
     label: str
-    values: Mapping[str, Any]
+    values: AxisValues
     repetition: tuple[str, ...]  # the same for tries of one repetition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(Generic[E]):
     """A measured window of a run under the key of its point."""
 
-    entry: Entry
-    record: Window
+    entry: E
+    record: WindowSummary
     job: str
     key: str
     label: str
-    values: Mapping[str, Any]  # of a sweep's axes
+    values: AxisValues  # of a sweep's axes
     repetition: tuple[str, ...]  # what tells repetitions of a point apart, and tries of one repetition not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """Valid measurements under a name: series by point, labels of the points, and what does not count."""
+class Measured:
+    """Valid measurements: series by point, labels of the points, and when the first of their runs began."""
+
+    points: Mapping[str, tuple[RunSeries, ...]]
+    labels: Mapping[str, str]
+    began_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen(Measured):
+    """The same under a name, with their runs and windows, and what does not count."""
 
     name: str
     entries: tuple[Entry, ...]
-    points: Mapping[str, tuple[RunSeries, ...]]
-    labels: Mapping[str, str]
-    windows: tuple[Measurement, ...]
+    windows: tuple[Measurement[Entry], ...]
     left_out: tuple[str, ...]  # sentences: which windows are invalid, and why
-    began_ns: int
 
 
 def choose(results: Path, wanted: str) -> Chosen:
@@ -74,28 +84,42 @@ def of_entries(entries: Sequence[Entry], *, name: str) -> Chosen:
     return of_windows([window for entry in in_order for window in windows_of(entry)], in_order, name=name)
 
 
-def of_windows(windows: Sequence[Measurement], entries: Sequence[Entry], *, name: str) -> Chosen:
+def of_windows(windows: Sequence[Measurement[Entry]], entries: Sequence[Entry], *, name: str) -> Chosen:
     """The valid ones of these windows, which are of these runs, oldest first."""
-    last: dict[tuple[str, ...], Measurement] = {}
-    left_out = []
-    for window in windows:
-        if window.record.valid:
-            place = (window.key, *window.repetition)
-            last[place] = window
-        else:
-            why = "; ".join(window.record.reasons) or "not valid"
-            left_out.append(f"{window.label} in {window.entry.run}: {why}")
-    points: dict[str, list[RunSeries]] = {}
-    known: dict[tuple[Path, str], JobSeries] = {}
-    for window in last.values():
-        points.setdefault(window.key, []).append(_series(window, known))
-    several_jobs = len({window.job for window in last.values()}) > 1
+    counted = last_valid(windows)
+    times = job_times.of_entries(unique(window.entry for window in counted))
+    found = measured(counted, times, began_ns=min((entry.manifest.began_ns for entry in entries), default=0))
+    left_out = [
+        f"{window.label} in {window.entry.run}: {'; '.join(window.record.reasons) or 'not valid'}"
+        for window in windows
+        if not window.record.valid
+    ]
     return Chosen(
-        name=name, entries=tuple(entries), points={key: tuple(found) for key, found in points.items()},
-        labels={w.key: f"{w.label}, {w.job}" if several_jobs else w.label for w in last.values()},
-        windows=tuple(last.values()), left_out=tuple(left_out),
-        began_ns=min((entry.manifest.began_ns for entry in entries), default=0),
+        name=name, entries=tuple(entries), points=found.points, labels=found.labels, windows=tuple(counted),
+        left_out=tuple(left_out), began_ns=found.began_ns,
     )  # fmt: skip
+
+
+def last_valid(windows: Iterable[Measurement[E]]) -> list[Measurement[E]]:
+    """Of these windows, oldest first, the last valid one of each repetition of a point."""
+    return list({(one.key, *one.repetition): one for one in windows if one.record.valid}.values())
+
+
+def measured(windows: Sequence[Measurement[E]], times: JobTimes, *, began_ns: int) -> Measured:
+    """What these windows measured, by the iterations of their jobs that every rank logged."""
+    points: dict[str, list[RunSeries]] = {}
+    for window in windows:
+        points.setdefault(window.key, []).append(_series(window, times))
+    several_jobs = len({window.job for window in windows}) > 1
+    return Measured(
+        points={key: tuple(found) for key, found in points.items()},
+        labels={w.key: f"{w.label}, {w.job}" if several_jobs else w.label for w in windows}, began_ns=began_ns,
+    )  # fmt: skip
+
+
+def unique(entries: Iterable[E]) -> list[E]:
+    """Each run once."""
+    return list({entry.path: entry for entry in entries}.values())
 
 
 def pairs(a: Chosen, b: Chosen) -> tuple[tuple[Pair, ...], dict[str, str]]:
@@ -115,15 +139,6 @@ def natural(text: str) -> list[tuple[int, float, str]]:
     """A key that sorts numbers within a text by size, so that 8gbit comes before 16gbit."""
     parts = re.split(r"(\d+(?:\.\d+)?)", text)
     return [(0, float(part), "") if place % 2 else (1, 0.0, part) for place, part in enumerate(parts)]
-
-
-def nights(results: Path, name: str) -> list[Chosen]:
-    """Every instance of a sweep, or every day of an experiment, that has a valid point; oldest first."""
-    groups: dict[str, list[Entry]] = {}
-    for entry in _named(results, name):
-        groups.setdefault(instance(entry), []).append(entry)
-    found = [of_entries(entries, name=f"{name}@{_day(entries[0])}") for entries in groups.values()]
-    return sorted((one for one in found if one.points), key=lambda one: one.began_ns)
 
 
 def name_of(chosen: Chosen) -> str | None:
@@ -150,46 +165,50 @@ def _entries(results: Path, wanted: str) -> list[Entry]:
         return baselines.entries(results, wanted)
     name, at, day = wanted.rpartition("@")
     if at and name:
-        return _of_day(results, name, day)
-    named = list(_named(results, wanted)) if "/" not in wanted else []
-    if named:
-        newest = instance(max(named, key=lambda entry: entry.run))
-        return [entry for entry in named if instance(entry) == newest]
+        return _opened(_of_day(results, name, day))
+    found = named(stores.opened(str(results)), wanted) if "/" not in wanted else []
+    if found:
+        return _opened(_newest(found))
     of_sweep = [path for path in results.glob("sweeps/*/*") if path.name == wanted]
     if of_sweep:
-        return [entry for entry in _named(results, of_sweep[0].parent.name) if _sweep_id(entry) == wanted]
+        of_name = named(stores.opened(str(results)), of_sweep[0].parent.name)
+        return _opened([entry for entry in of_name if _sweep_id(entry) == wanted])
     entry = rundir.find(results, wanted)
     if not entry.sealed:
         raise StoreError(f"{entry.run} is not sealed: {entry.outcome}", hint="wait for it, or orch recover")
     return [entry]
 
 
-def _of_day(results: Path, name: str, day: str) -> list[Entry]:
+def _of_day(results: Path, name: str, day: str) -> list[Listed]:
     try:
         wanted = datetime.now(tz=timezone.utc).date() if day == "today" else date.fromisoformat(day)
     except ValueError:
         raise ConfigError(
             f"{name}@{day}: not a day; accepted: YYYY-MM-DD (UTC), such as 2026-11-20, or today"
         ) from None
-    found = [entry for entry in _named(results, name) if _day(entry) == wanted.isoformat()]
+    of_name = named(stores.opened(str(results)), name)
+    found = [entry for entry in of_name if day_of(entry) == wanted.isoformat()]
     if not found:
-        days = sorted({_day(entry) for entry in _named(results, name)})
+        days = sorted({day_of(entry) for entry in of_name})
         known = f"it has {', '.join(days[-5:])}" if days else f"there is no sweep or experiment {name!r}"
         raise StoreError(f"{name}@{day}: no run in {results}; {known}", hint="orch ls")
-    newest = instance(max(found, key=lambda entry: entry.run))
-    return [entry for entry in found if instance(entry) == newest]
+    return _newest(found)
 
 
-def _named(results: Path, name: str) -> Iterable[Entry]:
+def _newest(entries: Sequence[Listed]) -> list[Listed]:
+    """Those of the newest instance."""
+    newest = instance(max(entries, key=lambda entry: entry.run))
+    return [entry for entry in entries if instance(entry) == newest]
+
+
+def _opened(entries: Iterable[Listed]) -> list[Entry]:
+    """These runs with their whole manifests."""
+    return [found for found in (rundir.entry_at(entry.path) for entry in entries) if found is not None]
+
+
+def named(store: Store, name: str) -> list[Listed]:
     """The sealed runs in the folder of a sweep or an experiment."""
-    try:
-        safepath.segment(name)
-    except UnsafePath:
-        return
-    for path in sorted((results / name).glob(f"*/{rundir.MANIFEST}")):
-        entry = rundir.entry_at(path.parent)
-        if entry is not None and entry.sealed:
-            yield entry
+    return [entry for entry in store.listing().entries if entry.sealed and entry.path.parent.name == name]
 
 
 def _sweep_id(entry: Listed) -> str:
@@ -199,10 +218,10 @@ def _sweep_id(entry: Listed) -> str:
 
 def instance(entry: Listed) -> str:
     """What belongs together: the runs of one sweep instance, else those of one day."""
-    return _sweep_id(entry) or _day(entry)
+    return _sweep_id(entry) or day_of(entry)
 
 
-def _day(entry: Listed) -> str:
+def day_of(entry: Listed) -> str:
     """The day on which the run began, or its sweep: a night does not end at midnight."""
     of_sweep = re.match(r"(\d{4})(\d{2})(\d{2})T", _sweep_id(entry))
     if of_sweep:
@@ -213,7 +232,7 @@ def _day(entry: Listed) -> str:
 # Points
 
 
-def windows_of(entry: Entry) -> Iterable[Measurement]:
+def windows_of(entry: E) -> Iterable[Measurement[E]]:
     """The measured windows of a run, one a job; checks of a sweep's own are left out."""
     for record in entry.manifest.windows:
         place = place_of(entry, record.name)
@@ -235,7 +254,7 @@ def place_of(entry: Listed, window: str) -> Place | None:
                  repetition=(instance(entry), str(point.repetition)))  # fmt: skip
 
 
-def values_text(values: Mapping[str, Any]) -> str:
+def values_text(values: AxisValues) -> str:
     """Axis values in short: the last part of each field's path, or more where two axes end alike."""
     ends = [axis.rpartition(".")[2] for axis in values]
     return ", ".join(
@@ -244,13 +263,9 @@ def values_text(values: Mapping[str, Any]) -> str:
     )
 
 
-def _series(window: Measurement, known: dict[tuple[Path, str], JobSeries]) -> RunSeries:
+def _series(window: Measurement[E], times: JobTimes) -> RunSeries:
     """The iterations of a window's job that every rank logged."""
-    run = window.entry.path
-    if (run, window.job) not in known:
-        known[run, window.job] = series(tables.read(run / "tables", "iterations"), window.job)
-    span = window.record.iterations[window.job]
-    seconds = known[run, window.job].within(span.first, span.last).seconds
+    seconds = times.within(window.entry, window.job, window.record.iterations[window.job])
     night, block = instance(window.entry), " ".join(window.repetition)
     return RunSeries(run=window.entry.run, seconds=seconds, night=night, block=block)
 

@@ -11,14 +11,15 @@ from typing import Any
 import yaml
 
 from orchestrator.core.errors import StoreError
+from orchestrator.core.opendata import YamlMapping
 from orchestrator.core.units import quantity
-from orchestrator.experiment import renamed
+from orchestrator.experiment.yamlfiles import renamed
 from orchestrator.store.rundir import Entry
 
 Flat = tuple[tuple[str, str], ...]  # path below the experiment, and the value there
 
 # These say how often and how long one measures and what counts, not what is measured; traffic is a window's own.
-_NOT_MEASURED = ("name", "seed", "repetitions", "local_run", "measure", "validity", "windows", "traffic")
+_NOT_MEASURED = ("name", "seed", "repetitions", "local_run", "measure", "validity", "windows", "traffic", "captures")
 # Streams are the means to a load: those of a source are raised until it is reached.
 _OF_LOAD = ("load", "streams")
 _RATE = re.compile(r"conditions\.\d+\.rate\.rate")
@@ -50,7 +51,7 @@ class WindowSetting:
     setting: Setting
 
 
-def set_to(entry: Entry) -> dict[str, dict[str, Any]]:
+def set_to(entry: Entry) -> dict[str, YamlMapping]:
     """The experiment as it was set for each window, its own traffic in it, without what says how long one measures.
 
     StoreError when the run's experiment file cannot be read.
@@ -92,13 +93,13 @@ def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield from flat(inner, f"{path}.{key}" if path else str(key))
 
 
-def _without_load(choice: Mapping[str, Any]) -> dict[str, Any]:
+def _without_load(choice: YamlMapping) -> YamlMapping:
     ((name, config),) = choice.items()
     if not isinstance(config, Mapping):
         return {name: config}
     return {name: {key: value for key, value in config.items() if key not in _OF_LOAD}}
 
 
-def _source_name(choice: Mapping[str, Any]) -> str:
+def _source_name(choice: YamlMapping) -> str:
     ((name, config),) = choice.items()
     return f"{name}-burst" if isinstance(config, Mapping) and config.get("burst") else str(name)

@@ -69,15 +69,10 @@ def series(table: Any, job: str) -> JobSeries:
     import pyarrow.compute as pc
 
     rows = table.filter(pc.equal(table["job"], job))
-    rank, iteration = _numbers(rows, "rank", np.int64), _numbers(rows, "iteration", np.int64)
-    ranks = np.unique(rank)
-    known, place, count = np.unique(iteration, return_inverse=True, return_counts=True)
-    whole = count == len(ranks)
+    ranks, known, place, whole = _placed(_numbers(rows, "rank", np.int64), _numbers(rows, "iteration", np.int64))
 
     def mean(column: str) -> Floats:
-        total = np.bincount(place, _numbers(rows, column, np.float64), len(known))
-        means: Floats = total[whole] / len(ranks)
-        return means
+        return _means(place, _numbers(rows, column, np.float64), whole, len(ranks))
 
     start = np.full(len(known), np.iinfo(np.int64).max)
     end = np.full(len(known), np.iinfo(np.int64).min)
@@ -88,6 +83,26 @@ def series(table: Any, job: str) -> JobSeries:
         compute_s=mean("forward_s") + mean("backward_s"), wait_s=mean("wait_s"), start_ns=start[whole],
         end_ns=end[whole], incomplete=int((~whole).sum()),
     )  # fmt: skip
+
+
+def in_step(rank: Ints, iteration: Ints, seconds: Floats) -> tuple[Ints, Floats]:
+    """The iterations of a job that every rank logged, in order, and their seconds, from a row a rank and iteration."""
+    ranks, known, place, whole = _placed(rank, iteration)
+    return known[whole], _means(place, seconds, whole, len(ranks))
+
+
+def _placed(rank: Ints, iteration: Ints) -> tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]]:
+    """The ranks, the iterations, the place of each row among these, and which of them every rank logged."""
+    ranks = np.unique(rank)
+    known, place, count = np.unique(iteration, return_inverse=True, return_counts=True)
+    return ranks, known, place, count == len(ranks)
+
+
+def _means(place: Ints, values: Floats, whole: npt.NDArray[np.bool_], ranks: int) -> Floats:
+    """The mean over ranks, of iterations that every rank logged."""
+    total = np.bincount(place, values, len(whole))
+    means: Floats = total[whole] / ranks
+    return means
 
 
 def spent(table: Any, job: str, span_ns: tuple[int, int]) -> dict[int, float]:

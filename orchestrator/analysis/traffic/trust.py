@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal
 
-from orchestrator.parts.collectors import tcpdump
-from orchestrator.store.records import Job, Manifest
+from orchestrator.parts.shared import capture_files
+from orchestrator.store.manifests.records import Job, Manifest
 
 PART = "collector.tcpdump"
 State = Literal["complete", "ended early", "never began"]
@@ -23,6 +23,7 @@ class Planned:
     state: State
     why: str
     counts: Mapping[str, int] | None
+    until_ns: int | None = None  # until when it is whole, where its host's budget of disk was used up
 
 
 def planned(manifest: Manifest, captures: Any, packets: Any) -> tuple[Planned, ...]:
@@ -46,13 +47,25 @@ def planned(manifest: Manifest, captures: Any, packets: Any) -> tuple[Planned, .
         found.append(
             Planned(
                 node=launch.node,
-                port=counts["port"] if counts else tcpdump.device(launch.argv),
+                port=counts["port"] if counts else capture_files.device(launch.argv),
                 state=state,
                 why=launch.failed or ("" if state == "complete" else "it left no counts"),
                 counts={name: counts[name] for name in ("captured", "received", "dropped")} if counts else None,
+                until_ns=counts["ended_ns"] if counts else None,
             )
         )
     return tuple(found)
+
+
+def until(planned: Iterable[Planned], end_ns: int) -> tuple[Planned, ...]:
+    """The same for a window that ends then: what ended before ended early."""
+    why = "its host's budget of disk was used up"
+    return tuple(
+        replace(one, state="ended early", why=one.why or why)
+        if one.until_ns is not None and one.until_ns < end_ns
+        else one
+        for one in planned
+    )
 
 
 def shared_hosts(jobs: Sequence[Job]) -> list[tuple[str, str, tuple[str, ...]]]:

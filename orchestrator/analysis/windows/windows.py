@@ -15,29 +15,28 @@ import numpy as np
 from orchestrator.analysis.stats.iterations import JobSeries, series, spent
 from orchestrator.analysis.stats.steady import Drift, drift
 from orchestrator.analysis.traffic import throughput, trust
-from orchestrator.analysis.windows import (
+from orchestrator.analysis.windows.judging import (
     capture_gates,
     clock_gates,
     conditions,
     congested,
     course,
     gates,
-    generated,
-    hostevents,
-    portcounts,
     railbytes,
-    recorded,
-    serving,
     steadiness,
-    variation,
+    switchports,
+    transports,
 )
-from orchestrator.analysis.windows.arrivals import Arrivals
-from orchestrator.analysis.windows.gates import Evidence, Tolerances
-from orchestrator.analysis.windows.load_gates import Load
-from orchestrator.parts.rows import TABLES, Columns
-from orchestrator.store import tables, window_records
-from orchestrator.store.records import Manifest
-from orchestrator.store.window_records import Training, Window
+from orchestrator.analysis.windows.judging.gates import Evidence, Tolerances
+from orchestrator.analysis.windows.judging.load_gates import Load
+from orchestrator.analysis.windows.ranks import recorded, variation
+from orchestrator.analysis.windows.readings import generated, hostevents, portcounts, serving
+from orchestrator.analysis.windows.readings.arrivals import Arrivals
+from orchestrator.parts.rows import TABLES, Columns, Row
+from orchestrator.store.manifests import window_records
+from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.window_records import Training, Window
+from orchestrator.store.tabular import tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +58,10 @@ class _Tables:
     jobs: Mapping[str, JobSeries]
     planned: tuple[trust.Planned, ...]
     delays: Any
-    one_way: Sequence[Mapping[str, Any]]
+    one_way: Sequence[Row]
     served: serving.Samples
     spans: Any
+    transports: tuple[transports.Transport, ...]
 
     def partial(self, node: str, device: str | None) -> bool:
         """Whether a capture there was to be made (at any device: None) and is not whole."""
@@ -86,10 +86,10 @@ def measure(
 
     iterations = tables.read(folder, "iterations")
     named = (portcounts.NEEDED, hostevents.SWAP, hostevents.THROTTLES, serving.NEEDED)
-    needed = pc.field("counter").isin([*chain(*named, railbytes.NEEDED, congested.NEEDED)])
+    needed = pc.field("counter").isin([*chain(*named, railbytes.NEEDED, congested.NEEDED, switchports.NEEDED)])
     packets = tables.read(folder, "packets")
     counters = throughput.Kept(tables.read(folder, "counters", where=needed))
-    data = _Tables(
+    whole = _Tables(
         throughput.Kept(packets), tables.read(folder, "capture_flows"),
         counters,
         iterations,
@@ -99,15 +99,18 @@ def measure(
         tables.read(folder, "one_way").to_pylist(),
         serving.samples(counters, tables.read(folder, "tasks"), manifest),
         tables.read(folder, "spans"),
+        transports.found(manifest, tables.read(folder, "nccl_connections")),
     )  # fmt: skip
     logged = recorded.logged(folder, iterations)
-    arrived = Arrivals(
-        manifest=manifest, packets=data.packets, capture_flows=data.capture_flows, counters=counters,
-        partial=data.partial,
-    )  # fmt: skip
     measured: list[Window] = []
-    more: dict[str, list[Mapping[str, Any]]] = {"generated": [], "rails": [], "congestion": []}  # rows of these tables
+    # Rows of these tables.
+    more: dict[str, list[Row]] = {"generated": [], "rails": [], "congestion": [], "switch_ports": []}
     for window in manifest.windows:
+        data = replace(whole, planned=trust.until(whole.planned, window.end_ns))
+        arrived = Arrivals(
+            manifest=manifest, packets=data.packets, capture_flows=data.capture_flows, counters=counters,
+            partial=data.partial,
+        )  # fmt: skip
         loads = arrived.loads(window, generated.sent(folder, window))
         made = generated.measured(folder, manifest, window)
         more["generated"] += [{"window_name": window.name, **asdict(one)} for one in made]
@@ -125,9 +128,11 @@ def measure(
         more["rails"] += railbytes.rows(carried, window.name)
         congestion = congested.found(data.counters, manifest.topology, window.span_ns)
         more["congestion"] += [{"window_name": window.name, **one.row} for one in congestion]
+        ports = switchports.found(data.counters, window.span_ns)
+        more["switch_ports"] += [{"window_name": window.name, **one.row} for one in ports]
         evidence = _evidence(
             data, manifest, window, loads=loads, courses=courses, made=made, jobs=jobs, drifts=drifts, served=served,
-            carried=carried, congestion=congestion, problems=problems,
+            carried=carried, congestion=congestion, switch_ports=ports, problems=problems,
         )  # fmt: skip
         judged = gates.judge(evidence, tolerances[window.name])
         measured.append(
@@ -148,9 +153,9 @@ def measure(
     return Outcome(windows=tuple(measured), tables=_columns(measured, more))
 
 
-def _columns(measured: Sequence[Window], more: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Columns]:
+def _columns(measured: Sequence[Window], more: Mapping[str, list[Row]]) -> dict[str, Columns]:
     """The columns of the tables that say what windows amount to."""
-    rows: dict[str, list[Mapping[str, Any]]] = {
+    rows: dict[str, list[Row]] = {
         "windows": [
             {
                 "window_name": window.name, "start_ns": window.start_ns, "end_ns": window.end_ns,
@@ -231,7 +236,8 @@ def _evidence(
     data: _Tables, manifest: Manifest, window: Window, *, loads: tuple[Load, ...],
     courses: tuple[course.Course, ...], made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...],
     drifts: Mapping[str, Drift], served: serving.Served, carried: tuple[railbytes.Carried, ...],
-    congestion: tuple[congested.Congestion, ...], problems: Sequence[str],
+    congestion: tuple[congested.Congestion, ...], switch_ports: tuple[switchports.SwitchPort, ...],
+    problems: Sequence[str],
 ) -> Evidence:  # fmt: skip
     span = window.span_ns
     return Evidence(
@@ -266,7 +272,9 @@ def _evidence(
             for row in data.delays.to_pylist()
         ),
         rails=carried,
+        transports=data.transports,
         congestion=congestion,
+        switch_ports=switch_ports,
         waiting=served.waiting,
         processors=served.processors,
     )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -13,10 +12,11 @@ from scipy import stats
 from orchestrator.analysis.compare.points import Floats, Point, Window
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.papers.hashemi.published import Hashemi, Most
+from orchestrator.parts.rows import Row
 from orchestrator.report.study import comparison
 from orchestrator.report.study.comparison import Comparison
 from orchestrator.report.study.content import Section, Table
-from orchestrator.store import tables
+from orchestrator.store.tabular import tables
 
 _NONE = "none"
 _UNORDERED = "random"
@@ -71,7 +71,7 @@ def _order(name: str, point: Point) -> Order:
     )
 
 
-def _variation(window: Window, job: str) -> list[dict[str, Any]]:
+def _variation(window: Window, job: str) -> list[Row]:
     """The job's own row of the table `variation` of a window."""
     rows = tables.read(window.entry.path / "tables", "variation").to_pylist()
     return [

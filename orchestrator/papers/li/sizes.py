@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from orchestrator.papers.li.published import Li
 from orchestrator.papers.li.trainings import Found, Training
+from orchestrator.parts.rows import Row
 from orchestrator.predict import messages as predicted
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.study.comparison import Comparison, holds, near, not_measured, same
@@ -154,6 +154,6 @@ def _recorded(one: Training) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-def kind_of(row: dict[str, Any]) -> str:
+def kind_of(row: Row) -> str:
     """What a recorded message of `ptd` is for."""
     return "pipeline" if row["span"] in ("send", "receive") else str(row["what"]).split(",")[0]

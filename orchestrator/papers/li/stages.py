@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from orchestrator.papers.li.published import Li
 from orchestrator.papers.li.trainings import Found, Training
+from orchestrator.parts.rows import Row
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.study.comparison import Comparison, between, not_measured
 from orchestrator.report.study.content import Section
@@ -79,7 +79,7 @@ def _drawn(one: Training, folder: Path) -> Picture:
     return Picture(name="schedule", title="1F1B as it ran", caption=caption, saved=saved)
 
 
-def _iteration(rows: Sequence[dict[str, Any]], rank: int) -> list[dict[str, Any]]:
+def _iteration(rows: Sequence[Row], rank: int) -> list[Row]:
     mine = [row for row in rows if row["rank"] == rank and row["window_name"]]
     first = min(row["iteration"] for row in mine)
     return [row for row in mine if row["iteration"] == first]

@@ -11,6 +11,7 @@ from orchestrator.analysis.compare import points
 from orchestrator.analysis.compare.points import Point
 from orchestrator.core.errors import ConfigError
 from orchestrator.experiment import loading
+from orchestrator.parts.rows import Row
 from orchestrator.parts.terms import Terms
 from orchestrator.parts.work import Pipelined, Replicated
 from orchestrator.predict import benchmarks, beside, predicting
@@ -64,7 +65,7 @@ class Training:
         """The work of a run of `ptd`."""
         return cast("Pipelined", self.subject.work)
 
-    def messages(self, rank: int) -> list[dict[str, Any]]:
+    def messages(self, rank: int) -> list[Row]:
         """What a rank sent and all-reduced in the first counted iteration, spans at full size, in their order."""
         return messages(self.run, rank)
 
@@ -80,7 +81,7 @@ class Found:
     costs: Costs | None
 
 
-def messages(run: Run, rank: int) -> list[dict[str, Any]]:
+def messages(run: Run, rank: int) -> list[Row]:
     """A rank's communication in the first iteration that counts: spans with `bytes` multiplied back."""
     rows = [
         row

@@ -13,10 +13,10 @@ from orchestrator.analysis.compare.freshruns import Check
 from orchestrator.analysis.stats import fits
 from orchestrator.analysis.stats.statistics import TAIL, Estimate, student_t
 from orchestrator.analysis.traffic import congestion
-from orchestrator.papers.salamy.published import Curve, Point, Salamy
+from orchestrator.papers.salamy.published import Point, Salamy
 from orchestrator.papers.salamy.tables import beside, held
 from orchestrator.report.quantities import percent
-from orchestrator.report.study.comparison import Comparison, holds, not_measured
+from orchestrator.report.study.comparison import WITHIN, Comparison, holds, not_measured
 from orchestrator.report.study.content import Section, Table
 from orchestrator.report.study.text import NOTHING, Rows, gbps, off, seconds
 
@@ -68,7 +68,7 @@ def causes(found: Sequence[Analysed], printed: Salamy) -> Table:
     """Where ours and the thesis' are not held to be alike: how much of the link each left unused."""
     rows: Rows = []
     for one, theirs, ours in beside(found, printed):
-        if held(ours, theirs) == "kept" or math.isnan(ours):
+        if held(ours, theirs, printed) == WITHIN or math.isnan(ours):
             continue
         series = one.series
         left_bps = series.capacity_bps - theirs.load_gbps * 1e9
@@ -111,15 +111,11 @@ def _next_to(series: Series, load_bps: float) -> Measured | None:
 def _fitted(theirs: Point, printed: Salamy) -> str:
     """What the thesis' own fits give at one of its points, where they say the transport it used."""
     values = [
-        f"{_value(curve, theirs.load_gbps, printed):.3g}"
+        f"{curve.seconds_at(theirs.load_gbps, printed.capacity_gbps):.3g}"
         for curve in printed.fits
         if (curve.model, curve.traffic, curve.transport) == (theirs.model, theirs.traffic, theirs.transport)
     ]
     return ", ".join(values) or NOTHING
-
-
-def _value(curve: Curve, load_gbps: float, printed: Salamy) -> float:
-    return curve.a_s * math.exp(curve.b / (printed.capacity_gbps - load_gbps) ** curve.n)
 
 
 def order(found: Sequence[Analysed], printed: Salamy) -> Table:
@@ -173,7 +169,8 @@ def _half_width(series: Series, load_bps: float) -> float:
 def _their_times(model: str, load_gbps: float, printed: Salamy) -> Iterator[str]:
     for curve in printed.fits:
         if curve.model == model:
-            yield f"{curve.traffic} over {curve.transport} {_value(curve, load_gbps, printed):.3g}"
+            fitted_s = curve.seconds_at(load_gbps, printed.capacity_gbps)
+            yield f"{curve.traffic} over {curve.transport} {fitted_s:.3g}"
 
 
 def same(found: Sequence[Check]) -> Table:

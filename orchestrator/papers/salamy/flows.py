@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from orchestrator.analysis.traffic.bottleneck import Rates, Share
 from orchestrator.analysis.traffic.bursts import height
 from orchestrator.analysis.traffic.traffic import Traffic
 from orchestrator.papers.salamy.published import IterationScale, Salamy
+from orchestrator.parts.rows import Row
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.runs import Run
 from orchestrator.report.study.content import Table
@@ -160,7 +161,7 @@ def bursts(places: Sequence[Place], printed: Salamy) -> Table:
     return Table("Bursts as requested, and as they were on the wire", caption, head, rows)
 
 
-def _heights(run: Run, place: Place, plan: Mapping[str, Any]) -> tuple[str, str]:
+def _heights(run: Run, place: Place, plan: Row) -> tuple[str, str]:
     loads = [load for load in place.record.loads if load.source == plan["source"]]
     told = []
     for end, direction in (("src", "out"), ("dst", "in")):

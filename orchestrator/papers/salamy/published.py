@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Literal
 
@@ -35,6 +36,10 @@ class Curve(_Printed):
     a_s: float
     b: float
     r2: float | None = None
+
+    def seconds_at(self, load_gbps: float, capacity_gbps: float) -> float:
+        """The fitted iteration time at a load."""
+        return self.a_s * math.exp(self.b / (capacity_gbps - load_gbps) ** self.n)
 
 
 class CongestionPoint(_Printed):
@@ -137,6 +142,14 @@ class Salamy(printed.Data):
     def configuration(self, traffic: Traffic) -> Literal["A", "B"]:
         """Where the traffic meets the training: iperf in the sender's NIC (A), web search in the switch (B)."""
         return "A" if traffic in ("none", "iperf") else "B"
+
+    def fitted_s(self, point: Point) -> tuple[float, ...]:
+        """What the thesis' own fits of a point's model and traffic give at its load, over each transport."""
+        return tuple(
+            curve.seconds_at(point.load_gbps, self.capacity_gbps)
+            for curve in self.fits
+            if (curve.model, curve.traffic) == (point.model, point.traffic)
+        )
 
 
 @cache

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.core import packages
-from orchestrator.core.fields import Model, Size
-from orchestrator.core.remedies import RIGHTS
-from orchestrator.core.units import size_text
+from orchestrator.core.fields import Duration, Model, Size
+from orchestrator.core.machines import packages
+from orchestrator.core.machines.remedies import RIGHTS
+from orchestrator.core.units import duration_text, size_text
 from orchestrator.parts import samplers
 from orchestrator.parts.launch import Footprint, Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
-from orchestrator.parts.topology import Topology
+from orchestrator.parts.shared import capture_files
+from orchestrator.parts.topology import Node, Topology
 
 NAME = "tcpdump"
 
-FILE = "capture.pcap"
 # The kernel hands libpcap a partly filled block of its ring only after libpcap's timeout, which tcpdump sets to one
 # second and offers no option for; what is still in the ring at the signal is lost. Immediate mode needs no such wait,
 # and cost 18 times the processor time at 50,000 packets a second.
 DRAIN_S = 1.2
+BUDGET = samplers.AGENTS / "capture_budget.py"
 HEADERS = MappingProxyType({4: 94, 6: 114})  # Ethernet, IP and TCP with all the options that TCP can carry
 SPARE_BYTES = 2  # of the usual snaplen beyond them
 ROTATE_UNIT = 1_000_000
@@ -33,7 +34,7 @@ SMALLEST_RING, LARGEST_RING = 1 << 22, 1 << 26
 OWN_BYTES = 10e6  # of memory that tcpdump takes beside its ring
 RING_HEADER = 96  # bytes that the kernel puts before each packet in its ring, rounded up
 FULL_FRAME = 1538  # bytes on the wire of a frame of 1500, with preamble and gap
-_LISTENING = re.compile(r"listening on ([^\s,]+)")
+_ENDED = re.compile(r"^capture ended at (\d{1,19}): ", re.MULTILINE)
 _COUNTS = (
     ("captured", re.compile(r"^(\d+) packets? captured", re.MULTILINE)),
     ("received", re.compile(r"^(\d+) packets? received by filter", re.MULTILINE)),
@@ -57,6 +58,11 @@ class Config(Model):
     most 64 MiB."""
     rotate: Size | None = None
     """A new file is begun when one has grown to this, in whole MB; one file when left out. No file is overwritten."""
+    rotate_every: Duration | None = None
+    """A new file is begun when one is this old, in whole seconds, instead of by its size."""
+    budget: Size | None = None
+    """What captures of a host may fill of its disk: beyond it they end there, and the run goes on. Windows that end
+    later have no captures of that host."""
     filter: str = ""
     """A pcap filter; empty captures every packet, so that its bytes can be held against the device's counters."""
 
@@ -80,6 +86,14 @@ def problems(config: Config, topology: Topology) -> list[Problem]:
     if config.rotate is not None and (config.rotate < ROTATE_UNIT or config.rotate % ROTATE_UNIT):
         message = f"tcpdump counts whole MB, not {size_text(config.rotate)}"
         found.append(Problem(at=("rotate",), message=message, accepted="such as 500mb"))
+    if config.rotate_every is not None and (config.rotate_every < 1 or config.rotate_every % 1):
+        message = f"tcpdump counts whole seconds, not {duration_text(config.rotate_every)}"
+        found.append(Problem(at=("rotate_every",), message=message, accepted="such as 10min"))
+    elif config.rotate_every is not None and config.rotate is not None:
+        found.append(Problem(at=("rotate_every",), message="stands beside rotate", accepted="one of them"))
+    if config.budget is not None and config.budget < ROTATE_UNIT:
+        message = f"{size_text(config.budget)} is next to nothing"
+        found.append(Problem(at=("budget",), message=message, accepted="1mb or more, such as 100gb"))
     return found
 
 
@@ -97,7 +111,7 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
     return [
         _launch(
             config,
-            node,
+            topology.node(node),
             device,
             name=f"{NAME}.{node}" if topology.node(node).devices == (device,) else f"{NAME}.{node}.{device}",
             snaplen=_snaplen(config, topology),
@@ -110,38 +124,32 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """One row of `captures`; none when tcpdump was killed before it could say its counts."""
-    said = (output.folder / "stderr").read_text(errors="replace") if (output.folder / "stderr").is_file() else ""
-    listening = _LISTENING.search(said)
+    port = capture_files.listening(output.folder)
+    said = (output.folder / "stderr").read_text(errors="replace") if port else ""
     counts = {name: pattern.search(said) for name, pattern in _COUNTS}
-    if listening is None or not all(counts.values()):
+    if port is None or not all(counts.values()):
         return {}
-    files = capture_files(output.folder)
+    kept = capture_files.kept(output.folder)
+    sizes = (
+        [path.stat().st_size for path in capture_files.in_order(output.folder)]
+        if kept is None
+        else [one.bytes for one in kept]
+    )
     return {
         "captures": {
-            "port": [listening[1]],
+            "port": [port],
             **{name: [int(match[1])] for name, match in counts.items() if match},
-            "files": [len(files)],
-            "bytes": [sum(path.stat().st_size for path in files)],
+            "files": [len(sizes)],
+            "bytes": [sum(sizes)],
+            "ended_ns": [_ended_ns(said, output.offset_ns)],
         }
     }
 
 
-def captured(output: LaunchOutput) -> tuple[str, list[Path]] | None:
-    """The device that was captured and its files; None when tcpdump never began."""
-    said = (output.folder / "stderr").read_text(errors="replace") if (output.folder / "stderr").is_file() else ""
-    listening = _LISTENING.search(said)
-    return (listening[1], capture_files(output.folder)) if listening else None
-
-
-def device(argv: Sequence[str]) -> str:
-    """The device that a launch of this collector captures, by its arguments; empty when they name none."""
-    return argv[argv.index("-i") + 1] if "-i" in argv else ""
-
-
-def capture_files(folder: Path) -> list[Path]:
-    """The capture's files in the order in which they were written."""
-    numbered = {path: path.name[len(FILE) :] or "0" for path in folder.glob(FILE + "*")}
-    return sorted((path for path, end in numbered.items() if end.isdigit()), key=lambda path: int(numbered[path]))
+def _ended_ns(said: str, offset_ns: int) -> int | None:
+    """Until when a capture is whole that its budget ended; None of any other. What was in the ring then is lost."""
+    ended = _ENDED.search(said)
+    return int(ended[1]) + offset_ns - round(DRAIN_S * 1e9) if ended else None
 
 
 def _hosts(config: Config, topology: Topology) -> tuple[str, ...]:
@@ -176,7 +184,7 @@ def _snaplen(config: Config, topology: Topology) -> int:
     return HEADERS[topology.ip] + SPARE_BYTES if config.snaplen is None else config.snaplen
 
 
-def _launch(config: Config, node: str, device: str, *, name: str, snaplen: int, ring: int) -> Launch:
+def _launch(config: Config, node: Node, device: str, *, name: str, snaplen: int, ring: int) -> Launch:
     # -Z root: without it tcpdump gives up root after opening its first file and cannot open the next one.
     # -p: what is not for this device is no part of it, and the device keeps its state.
     argv = [
@@ -192,16 +200,29 @@ def _launch(config: Config, node: str, device: str, *, name: str, snaplen: int, 
         "-B",
         str(ring // 1024),
     ]
-    argv += ["--time-stamp-precision=nano", "-w", FILE]
+    argv += ["--time-stamp-precision=nano", "-w"]
+    if config.rotate_every is not None:
+        argv += [
+            capture_files.FILE + "%s",
+            "-G",
+            str(int(config.rotate_every)),
+        ]  # each file with its instant in seconds
+    else:
+        argv += [capture_files.FILE]
     if config.rotate is not None:
         argv += ["-C", str(int(config.rotate) // ROTATE_UNIT)]
     if config.filter:
         argv += ["--", config.filter]
+    files: dict[str, bytes | Path] = {}
+    if config.budget is not None:
+        argv = [node.python, "-I", "-S", "-B", BUDGET.name, str(int(config.budget)), *argv]
+        files[BUDGET.name] = BUDGET
     return Launch(
         name=name,
-        node=node,
+        node=node.name,
         role="collector",
         argv=tuple(argv),
+        files=files,
         ready=Line(pattern="listening on", file="stderr"),
         stop=Stop(signals=((signal.SIGINT, 10.0), (signal.SIGTERM, 3.0)), drain_s=DRAIN_S, ok=(0,)),
         required=config.required,

@@ -14,12 +14,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from orchestrator.core import packages
 from orchestrator.core.fields import OrWord
-from orchestrator.core.remedies import RIGHTS
-from orchestrator.parts import named_hosts
+from orchestrator.core.machines import packages
+from orchestrator.core.machines.remedies import RIGHTS
 from orchestrator.parts.launch import Change, Requirement, Sign
 from orchestrator.parts.protocols import Problem
+from orchestrator.parts.shared import named_hosts
 from orchestrator.parts.topology import Node, Rail, Topology
 
 NAME = "congestion-control"

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from orchestrator.core import packages
 from orchestrator.core.fields import Duration, Model
-from orchestrator.core.remedies import ROOT
-from orchestrator.parts import named_hosts
+from orchestrator.core.machines import packages
+from orchestrator.core.machines.remedies import ROOT
 from orchestrator.parts.launch import Change, Launch, Line, Requirement, Sign
 from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
 from orchestrator.parts.samplers import AGENTS
+from orchestrator.parts.shared import named_hosts
 from orchestrator.parts.topology import Node, Topology
 
 NAME = "delay"

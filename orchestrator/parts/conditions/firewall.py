@@ -13,13 +13,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from orchestrator.core import packages
 from orchestrator.core.fields import Model
-from orchestrator.core.remedies import RIGHTS
-from orchestrator.parts import named_hosts, packet_rules
+from orchestrator.core.machines import packages
+from orchestrator.core.machines.remedies import RIGHTS
 from orchestrator.parts.launch import Change, Count, Requirement, Sign
-from orchestrator.parts.packet_rules import ABSENT
 from orchestrator.parts.protocols import Problem
+from orchestrator.parts.shared import named_hosts, packet_rules
+from orchestrator.parts.shared.packet_rules import ABSENT
 from orchestrator.parts.topology import KNOWN_PORTS, Node, Topology
 
 NAME = "firewall"

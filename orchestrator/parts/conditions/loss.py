@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from orchestrator.core.fields import Model, Share
-from orchestrator.parts import packet_rules
 from orchestrator.parts.launch import Change, Requirement
-from orchestrator.parts.packet_rules import PacketRule
 from orchestrator.parts.protocols import Problem
+from orchestrator.parts.shared import packet_rules
+from orchestrator.parts.shared.packet_rules import PacketRule
 from orchestrator.parts.topology import Topology
 
 NAME = "loss"

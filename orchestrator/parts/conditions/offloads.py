@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from orchestrator.core.fields import OrWord
-from orchestrator.parts import named_hosts, offload_change
 from orchestrator.parts.launch import Change, Requirement
 from orchestrator.parts.protocols import Problem
+from orchestrator.parts.shared import named_hosts, offload_change
 from orchestrator.parts.topology import Topology
 
 NAME = "offloads"

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.core import packages
 from orchestrator.core.fields import Duration, Model, Rate
-from orchestrator.core.remedies import RIGHTS
+from orchestrator.core.machines import packages
+from orchestrator.core.machines.remedies import RIGHTS
+from orchestrator.core.opendata import JsonObject
 from orchestrator.core.units import rate_text
-from orchestrator.parts import named_hosts, rails
 from orchestrator.parts.launch import Change, Requirement, Sign
 from orchestrator.parts.protocols import Problem
+from orchestrator.parts.shared import named_hosts, rails
 from orchestrator.parts.topology import WIRE_HEADER_BYTES, Topology
 
 NAME = "rate"
@@ -107,7 +108,7 @@ def parse(output: str) -> str:
 
     ValueError for any other qdisc: it could not be put back as it was.
     """
-    found: list[dict[str, Any]] = json.loads(output or "[]")
+    found: list[JsonObject] = json.loads(output or "[]")
     roots = [qdisc for qdisc in found if qdisc.get("root")]
     if not roots or roots[0]["handle"] == "0:":
         return DEFAULT

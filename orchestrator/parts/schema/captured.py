@@ -16,6 +16,7 @@ TABLES: Mapping[str, Table] = {
             "dropped": Column("int64", "packets that the kernel dropped"),
             "files": Column("int64", "files of the capture"),
             "bytes": Column("int64", "size of the files"),
+            "ended_ns": Column("int64", "until when it is whole, if captures of its host filled their budget of disk"),
         },
     ),
     "capture_flows": Table(

@@ -79,6 +79,21 @@ TABLES: Mapping[str, Table] = {
             },
         },
     ),
+    "switch_ports": Table(
+        "a port of a switch in a window, seen from the switch, as the collector `snmp` sampled it; missing where the "
+        "switch did not tell it, or restarted",
+        {
+            "window_name": Column("string", "name of the window"),
+            "switch": Column("string", "name of the switch"),
+            "port": Column("string", "name of the port"),
+            "in_bytes": Column("float64", "received, with Ethernet's headers and FCS (ifHCInOctets)"),
+            "out_bytes": Column("float64", "sent (ifHCOutOctets)"),
+            "in_discards": Column("float64", "packets received and discarded for want of room (ifInDiscards)"),
+            "out_discards": Column("float64", "packets that were to be sent, likewise (ifOutDiscards)"),
+            "in_errors": Column("float64", "packets received that were damaged (ifInErrors)"),
+            "out_errors": Column("float64", "packets that could not be sent (ifOutErrors)"),
+        },
+    ),
     "processors": Table(
         "a node in a window; shares are of the time of all processors that the node's kernel has",
         {

@@ -5,8 +5,12 @@ from __future__ import annotations
 import functools
 import shlex
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
 
 # One line without quotes of its own, so that any login shell passes it on unharmed.
 _RECEIVE = (
@@ -38,13 +42,16 @@ def agent_command_line(python: str, *, sudo: bool | str = False) -> str:
 
 
 def agent_modules() -> dict[str, str]:
-    """The source of each of the agent's modules, by its name in their package."""
-    folder = resources.files("orchestrator.agents.agent")
-    return {
-        file.name[: -len(".py")]: file.read_text(encoding="utf-8")
-        for file in sorted(folder.iterdir(), key=lambda file: file.name)
-        if file.name.endswith(".py")
-    }
+    """The source of each of the agent's modules, by its name in their package: `ops`, `disk.files`."""
+    return dict(_modules(resources.files("orchestrator.agents.agent")))
+
+
+def _modules(folder: Traversable, inside: str = "") -> Iterator[tuple[str, str]]:
+    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+        if file.name.endswith(".py"):
+            yield inside + file.name[: -len(".py")], file.read_text(encoding="utf-8")
+        elif file.joinpath("__init__.py").is_file():
+            yield from _modules(file, f"{inside}{file.name}.")
 
 
 def packed(modules: Mapping[str, str], *, before: str = "") -> bytes:

@@ -11,9 +11,9 @@ import paramiko
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import DeadlineExceeded, OrchError, TransportError
-from orchestrator.remote.transport.identities import Identities
 from orchestrator.remote.transport.logins import DroppedError
-from orchestrator.remote.transport.settings import Hop
+from orchestrator.remote.transport.openssh.identities import Identities
+from orchestrator.remote.transport.openssh.settings import Hop
 from orchestrator.remote.transport.target import SshTarget
 
 _PROHIBITED, _CONNECT_FAILED = 1, 2  # RFC 4254, 5.1

@@ -9,7 +9,7 @@ import paramiko
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.remote.transport import explain
-from orchestrator.remote.transport.settings import Hop
+from orchestrator.remote.transport.openssh.settings import Hop
 
 KEEPALIVE_S = 15
 _UNACKNOWLEDGED_MS = 60_000  # a peer that acknowledges nothing for so long is gone

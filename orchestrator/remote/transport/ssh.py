@@ -13,7 +13,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import paramiko
 from fabric import Config, Connection
@@ -21,13 +20,14 @@ from fabric import Config, Connection
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TransportError
 from orchestrator.remote import transfers
-from orchestrator.remote.transport import explain, known_hosts, logins, reaching, tokens
+from orchestrator.remote.transport import explain, logins, reaching
 from orchestrator.remote.transport.bootstrap import agent_command_line, agent_source
 from orchestrator.remote.transport.channel import SshChannel
-from orchestrator.remote.transport.hostkeys import HostKeys
-from orchestrator.remote.transport.identities import Identities
+from orchestrator.remote.transport.openssh import known_hosts, tokens
+from orchestrator.remote.transport.openssh.hostkeys import HostKeys
+from orchestrator.remote.transport.openssh.identities import Identities
+from orchestrator.remote.transport.openssh.settings import Hop, route
 from orchestrator.remote.transport.reaching import Jump
-from orchestrator.remote.transport.settings import Hop, route
 from orchestrator.remote.transport.target import SshTarget
 
 __all__ = ["SshChannel", "SshTarget", "connect"]
@@ -183,7 +183,7 @@ class _Login:
     def _connection(self, stream: _Stream, keys: HostKeys, identities: Identities) -> Connection:
         """What fabric needs, with an empty configuration: every setting has been found."""
         settings, left = self.hop.settings, self.deadline.remaining
-        options: dict[str, Any] = {
+        options: dict[str, object] = {
             "sock": stream.sock,
             "timeout": left,
             "banner_timeout": left,

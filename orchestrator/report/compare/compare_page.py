@@ -12,6 +12,7 @@ from orchestrator.analysis.compare.point_histories import History
 from orchestrator.analysis.compare.regression import PointChange
 from orchestrator.report import page
 from orchestrator.report.compare import comparison as told
+from orchestrator.report.compare import tables_beside
 from orchestrator.report.run.figures import Picture
 from orchestrator.report.style import INK, SERIES, SOFT, figure, legend, look, save
 
@@ -29,6 +30,7 @@ def render(comparison: Comparison, output: Path) -> Path:
         "headline": headline(comparison).splitlines(),
         "head": told.head(comparison),
         "rows": [(change.verdict, told.row(comparison, change)) for change in comparison.changes],
+        "tables": tables_beside.tables(comparison),
         "lists": told.lists(comparison),
         "rule": comparison.rule,
         "pictures": _pictures(comparison, folder),

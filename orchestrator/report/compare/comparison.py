@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 from xml.etree import ElementTree as ET
 
 from orchestrator.analysis.compare.comparing import Comparison, change_text, found_from, headline, percent, step_lines
 from orchestrator.analysis.compare.regression import PointChange
-from orchestrator.core import layout
 from orchestrator.core.errors import StoreError
+from orchestrator.core.opendata import JsonObject
+from orchestrator.core.screen import layout
 
 _HEAD = (
     "point", "verdict", "p50", "95 % interval", "found from", "p99", "95 % interval", "p (all points)", "nights",
@@ -44,9 +45,31 @@ def markdown(comparison: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def data(comparison: Comparison) -> dict[str, Any]:
+class SideData(TypedDict):
+    """One side of a comparison: its runs, and why windows of it do not count."""
+
+    name: str
+    runs: list[str]
+    left_out: list[str]
+
+
+class ComparisonData(TypedDict):
+    """A comparison as JSON data; rule, points and histories are records' fields (regression.py, comparing.py)."""
+
+    a: SideData
+    b: SideData
+    rule: JsonObject
+    unit: str
+    status: int
+    points: list[JsonObject]
+    set_differently: list[str]
+    differences: list[str]
+    histories: list[JsonObject]
+
+
+def data(comparison: Comparison) -> ComparisonData:
     """Everything as JSON data; NaN becomes null."""
-    found = {
+    found: ComparisonData = {
         "a": _side(comparison, "a"),
         "b": _side(comparison, "b"),
         "rule": {**dataclasses.asdict(comparison.rule), "margin": dict(comparison.rule.margin)},
@@ -64,7 +87,7 @@ def data(comparison: Comparison) -> dict[str, Any]:
         "differences": list(comparison.differences),
         "histories": [dataclasses.asdict(history) for history in comparison.histories],
     }
-    told: dict[str, Any] = finite(found)
+    told: ComparisonData = finite(found)
     return told
 
 
@@ -198,7 +221,7 @@ def _could(point: PointChange) -> str:
     return "" if math.isnan(point.change("p50").detectable) else f"; one of {found_from(point)} would have been found"
 
 
-def _side(comparison: Comparison, which: str) -> dict[str, Any]:
+def _side(comparison: Comparison, which: str) -> SideData:
     side = comparison.a if which == "a" else comparison.b
     return {"name": side.name, "runs": [entry.run for entry in side.entries], "left_out": list(side.left_out)}
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.core.errors import ConfigError
-from orchestrator.store.window_records import Training
+from orchestrator.store.manifests.window_records import Training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

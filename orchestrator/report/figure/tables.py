@@ -15,7 +15,8 @@ from orchestrator.report.figure.windows import Common
 LOW, HIGH = "low", "high"  # columns of the ends of an interval, in this order
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", "*": "{*}", "[": "{[}", "]": "{]}",  # a row may begin with one, and LaTeX looks for both there
 })  # fmt: skip
 
 
@@ -88,15 +89,22 @@ def csv_text(table: Table) -> str:
 
 
 def latex_text(table: Table) -> str:
-    """A `tabular` of booktabs, with scale, n and how to read it below, and conditions as comments above."""
+    """A `tabular` of booktabs, with scale, n and how to read it below, and conditions as comments above.
+
+    It is as wide as its text and at most as wide as a column of the paper: what is wider is scaled down (graphicx).
+    """
     head, rows = _with_intervals(table)
     below = f"{table.note}. {_scale_text(table)}; n = {len(table.common.runs)} runs."
-    note = rf"\multicolumn{{{len(head)}}}{{p{{0.9\linewidth}}}}{{{escaped(below)}}}"
     lines = [f"% {_one_line(line)}" for line in about(table)]
-    lines += [r"{\footnotesize\setlength{\tabcolsep}{4pt}%"]
+    lines += [r"\begin{minipage}{\linewidth}\centering\footnotesize\setlength{\tabcolsep}{4pt}%", r"\sbox0{%"]
     lines += [rf"\begin{{tabular}}{{{'l' + 'r' * (len(head) - 1)}}}", r"\toprule", _head(head), r"\midrule"]
     lines += [_row(row) for row in rows]
-    return "\n".join([*lines, r"\bottomrule", note, r"\end{tabular}}", ""])
+    lines += [
+        r"\bottomrule",
+        r"\end{tabular}}%",
+        r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi",
+    ]
+    return "\n".join([*lines, rf"\par\smallskip\raggedright {escaped(below)}", r"\end{minipage}", ""])
 
 
 def _with_intervals(table: Table) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -11,10 +11,11 @@ from pathlib import Path
 from orchestrator.analysis.compare import window_settings
 from orchestrator.analysis.compare.selection import Chosen, Measurement
 from orchestrator.analysis.compare.window_settings import WindowSetting
+from orchestrator.core import where
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.where import Condition
+from orchestrator.store.manifests.window_records import Training, WindowSummary
 from orchestrator.store.rundir import Entry
-from orchestrator.store.window_records import Training, Window
 
 LOAD = "load"
 TRAFFIC = "traffic"  # its kind, such as websearch-burst
@@ -27,13 +28,15 @@ _SHOWN = 4  # values of a setting that an error lists
 class Seen:
     """A job in a valid window of a run, and every setting of it by path; `load` is the requested one, at full size.
 
+    `variables` are the axes of its sweep that are variables of the experiment: they stand for settings.
     `least_rate_bps` is the lowest rate that a condition set for a link.
     """
 
     entry: Entry
-    window: Window
+    window: WindowSummary
     row: Training
     settings: Mapping[str, str]
+    variables: Mapping[str, str]
     least_rate_bps: float
 
     @property
@@ -46,8 +49,8 @@ class Seen:
         return self.settings[TRAFFIC] != NO_TRAFFIC
 
     def value(self, path: str) -> str:
-        """What was set at a path."""
-        return self.settings.get(path, NOT_SET)
+        """What was set at a path, or the value of a variable."""
+        return self.settings.get(path, self.variables.get(path, NOT_SET))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +87,10 @@ def seen(chosen: Chosen, conditions: Sequence[Condition] = ()) -> list[Seen]:
             known[run.path] = window_settings.of_windows(run)
         setting = known[run.path][window.record.name]
         settings = _settings(window, setting)
-        if all(condition.holds(settings) for condition in conditions):
+        variables = {axis: where.text_of(value) for axis, value in window.values.items() if "." not in axis}
+        if all(condition.holds({**variables, **settings}) for condition in conditions):
             found += [
-                Seen(entry=run, window=window.record, row=row, settings=settings,
+                Seen(entry=run, window=window.record, row=row, settings=settings, variables=variables,
                      least_rate_bps=setting.setting.least_rate_bps)
                 for row in window.record.training
                 if row.job == window.job
@@ -97,7 +101,7 @@ def seen(chosen: Chosen, conditions: Sequence[Condition] = ()) -> list[Seen]:
     return found
 
 
-def _settings(window: Measurement, setting: WindowSetting) -> dict[str, str]:
+def _settings(window: Measurement[Entry], setting: WindowSetting) -> dict[str, str]:
     manifest = window.entry.manifest
     requested = math.fsum(load.requested_bps for load in window.record.loads) * manifest.scale
     facts = {"job": window.job, "hosts of": manifest.topology.kind, "MTU": str(manifest.topology.mtu)}
@@ -112,7 +116,7 @@ def _load_text(bps: float) -> str:
 
 def axis(windows: Sequence[Seen], wanted: str) -> str:
     """The path of a setting by its end; ConfigError where none, or more than one, ends so."""
-    paths = {path for window in windows for path in window.settings}
+    paths = {path for window in windows for path in (*window.settings, *window.variables)}
     found = sorted(path for path in paths if path == wanted or path.endswith(f".{wanted}"))
     if wanted in found:
         return wanted
@@ -138,6 +142,7 @@ def of_traffic(path: str) -> bool:
 def refuse_mixed(windows: Sequence[Seen], axes: Iterable[str]) -> None:
     """ConfigError where windows differ in more than these axes: a curve through them would be of no one thing.
 
+    What a variable stands for differs with it, and hand in hand: that is the variable's axis.
     Over load, a window without cross traffic differs from the others in having none; that is the axis itself. With a
     curve for each kind of traffic, what only one kind has is that kind's.
     """
@@ -149,7 +154,7 @@ def refuse_mixed(windows: Sequence[Seen], axes: Iterable[str]) -> None:
         counts = max(
             (Counter(w.value(path) for w in mixed if not kind or w.value(TRAFFIC) == kind) for kind in kinds), key=len
         )
-        if path in drawn or len(counts) < 2:
+        if path in drawn or len(counts) < 2 or _follows(path, windows, drawn):
             continue
         told = ", ".join(f"{value} in {count}" for value, count in counts.most_common(_SHOWN))
         more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
@@ -158,3 +163,18 @@ def refuse_mixed(windows: Sequence[Seen], axes: Iterable[str]) -> None:
             f"these windows differ in {path} ({told}{more}) and cannot be in one curve; "
             f"accepted: --series {path}, or --where '{path}={value}'"
         )
+
+
+def _follows(path: str, windows: Sequence[Seen], drawn: set[str]) -> bool:
+    """Whether a setting has one value at each value of the variables that are drawn, all windows being of one sweep."""
+    variables = sorted(drawn & {name for window in windows for name in window.variables})
+    if not variables or len({_sweep(window) for window in windows}) > 1:
+        return False
+    at = {(*map(window.value, variables), window.value(path)) for window in windows}
+    return len(at) == len({values[:-1] for values in at})
+
+
+def _sweep(window: Seen) -> tuple[str, str]:
+    """The definition of the sweep that a window is of."""
+    sweep = window.entry.manifest.sweep
+    return (sweep.name, sweep.definition) if sweep else ("", "")

@@ -9,9 +9,9 @@ import numpy as np
 
 from orchestrator.analysis.traffic import throughput
 from orchestrator.analysis.traffic.throughput import Bins, Floats
-from orchestrator.analysis.windows import costs, learning
-from orchestrator.analysis.windows.costs import Cost
-from orchestrator.analysis.windows.learning import Learning, Reached
+from orchestrator.analysis.windows.ranks import costs, learning
+from orchestrator.analysis.windows.ranks.costs import Cost
+from orchestrator.analysis.windows.ranks.learning import Learning, Reached
 from orchestrator.report.runs import Run
 from orchestrator.report.style import LINES, SERIES, SOFT, figure, legend
 

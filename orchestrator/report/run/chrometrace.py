@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypedDict
 
 from orchestrator.core.errors import StoreError
 
@@ -29,7 +29,7 @@ class Slice:
     start_ns: int
     end_ns: int
     inside: bool = False
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,23 @@ class Sample:
 Entry = Slice | Sample
 
 
-def events(entries: Iterable[Entry], *, origin_ns: int) -> list[dict[str, Any]]:
+class _TraceEvent(TypedDict):
+    name: str
+    ph: Literal["X", "C", "M"]
+    pid: int
+    args: Mapping[str, object]
+
+
+class TraceEvent(_TraceEvent, total=False):
+    """An event of the format: a slice (X), a counter (C) or a name (M); times in microseconds."""
+
+    cat: str
+    ts: float
+    dur: float
+    tid: int
+
+
+def events(entries: Iterable[Entry], *, origin_ns: int) -> list[TraceEvent]:
     """Events of the format: names of processes and threads first, then all by time; `ts` in us since `origin_ns`.
 
     Processes are listed in the order in which entries first name them, tracks likewise within their process.
@@ -57,7 +73,7 @@ def events(entries: Iterable[Entry], *, origin_ns: int) -> list[dict[str, Any]]:
         pids.setdefault(entry.process, len(pids) + 1)
         if isinstance(entry, Slice):
             lanes.setdefault((entry.process, entry.track), [])
-    timed: list[tuple[int, int, dict[str, Any]]] = []
+    timed: list[tuple[int, int, TraceEvent]] = []
     slices = [entry for entry in everything if isinstance(entry, Slice)]
     placed = [(entry, _lane(entry, lanes)) for entry in sorted(slices, key=lambda one: (one.start_ns, -one.end_ns))]
     tids = _threads(lanes)
@@ -78,7 +94,7 @@ def events(entries: Iterable[Entry], *, origin_ns: int) -> list[dict[str, Any]]:
     return [*_names(pids, tids), *(event for *_, event in timed)]
 
 
-def write(path: Path, entries: Iterable[Entry], *, origin_ns: int, notes: Mapping[str, Any]) -> Path:
+def write(path: Path, entries: Iterable[Entry], *, origin_ns: int, notes: Mapping[str, object]) -> Path:
     """Write the trace as gzipped JSON, an event a line; Perfetto reads it as it is. StoreError when it cannot."""
     found = events(entries, origin_ns=origin_ns)
     try:
@@ -114,7 +130,7 @@ def _threads(lanes: Mapping[tuple[str, str], list[list[int]]]) -> dict[tuple[str
     return {key: number for number, key in enumerate(keys, start=1)}
 
 
-def _names(pids: Mapping[str, int], tids: Mapping[tuple[str, str, int], int]) -> Iterable[dict[str, Any]]:
+def _names(pids: Mapping[str, int], tids: Mapping[tuple[str, str, int], int]) -> Iterable[TraceEvent]:
     for process, pid in pids.items():
         yield {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": process}}
         yield {"name": "process_sort_index", "ph": "M", "pid": pid, "tid": 0, "args": {"sort_index": pid}}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from orchestrator.parts.rows import Row
 from orchestrator.report.runs import Run
 from orchestrator.report.style import LINES, SERIES, figure, from_zero, legend
 
@@ -34,7 +35,7 @@ class Measured:
 
 def measured(run: Run) -> list[Measured]:
     """What a run's windows measured of collective operations, by window, job, operation and size."""
-    groups: dict[tuple[str, str, str, int], list[dict[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[str, str, str, int], list[Row]] = defaultdict(list)
     for row in run.rows("collectives"):
         if row["window_name"]:
             groups[row["window_name"], row["job"], row["operation"], row["bytes"]].append(row)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from orchestrator.analysis.stats.statistics import is_maximum
-from orchestrator.analysis.windows.variation import ALL_RANKS
+from orchestrator.analysis.windows.ranks.variation import ALL_RANKS
 from orchestrator.core.errors import StoreError
 from orchestrator.core.units import span_text
+from orchestrator.parts.rows import Row
 from orchestrator.report import page
 from orchestrator.report.quantities import percent, rate, share, size
 from orchestrator.report.run import drawn_from, origin, over_runs, timeline
@@ -19,7 +19,7 @@ from orchestrator.report.run.collectives import measured
 from orchestrator.report.run.figures import MOST_VIEWED, draw_all
 from orchestrator.report.runs import Run, load
 from orchestrator.report.traffic import trafficview
-from orchestrator.store.window_records import Window
+from orchestrator.store.manifests.window_records import Window
 
 
 def render(runs: Sequence[Path], output: Path) -> Path:
@@ -56,7 +56,7 @@ def _title(runs: Sequence[Run]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _about(run: Run) -> dict[str, Any]:
+def _about(run: Run) -> page.Values:
     """Verdict, gates and provenance of a run."""
     manifest = run.manifest
     state = "valid" if manifest.valid else "invalid"
@@ -101,7 +101,7 @@ def _processors(window: Window) -> list[dict[str, str]]:
     ]
 
 
-def _summary(run: Run) -> list[dict[str, Any]]:
+def _summary(run: Run) -> list[page.Values]:
     """A row a window and job."""
     valid = {window.name: window.valid for window in run.windows}
     loads = run.rows("loads")
@@ -134,13 +134,13 @@ def _effective(size: float | None) -> str:
     return "unknown" if size is None or math.isnan(size) else f"{size:.0f}"
 
 
-def _drift(row: Mapping[str, Any]) -> str:
+def _drift(row: Row) -> str:
     """The trend of the iteration time over the window; runs that were sealed before it was measured have none."""
     share, low, high = (row[key] for key in ("drift", "drift_low", "drift_high"))
     return "unknown" if share is None or math.isnan(share) else f"{percent(share)} ({percent(low)} to {percent(high)})"
 
 
-def _total_load(rows: Sequence[Mapping[str, Any]], scale: int) -> str:
+def _total_load(rows: Sequence[Row], scale: int) -> str:
     if not rows:
         return "none"
     requested, achieved = (sum(row[key] for row in rows) * scale for key in ("requested_bps", "achieved_bps"))
@@ -148,7 +148,7 @@ def _total_load(rows: Sequence[Mapping[str, Any]], scale: int) -> str:
     return f"{rate(achieved) or 'not measured'} of {rate(requested)}{pairs}"
 
 
-def _loads(run: Run) -> list[dict[str, Any]]:
+def _loads(run: Run) -> list[page.Values]:
     return [
         {
             "run": run.name,
@@ -165,7 +165,7 @@ def _loads(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _variation(run: Run) -> list[dict[str, Any]]:
+def _variation(run: Run) -> list[page.Values]:
     return [
         {
             "run": run.name,
@@ -182,7 +182,7 @@ def _variation(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _collectives(run: Run) -> list[dict[str, Any]]:
+def _collectives(run: Run) -> list[page.Values]:
     return [
         {
             "run": run.name,
@@ -210,7 +210,7 @@ def _traffic(run: Run, *, several: bool) -> str:
     return trafficview.section(views, scale=run.scale, title=run.name if several else "") if views else ""
 
 
-def _captures(run: Run) -> list[dict[str, Any]]:
+def _captures(run: Run) -> list[page.Values]:
     return [
         {
             "run": run.name,
@@ -226,7 +226,7 @@ def _captures(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _estimate(row: Mapping[str, Any], key: str) -> dict[str, str]:
+def _estimate(row: Row, key: str) -> dict[str, str]:
     """Value and interval in milliseconds, to the digits that the interval bears out."""
     value, low, high = (row[f"{key}{part}_s"] * 1e3 for part in ("", "_low", "_high"))
     if math.isnan(value):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
+from orchestrator.core.opendata import JsonObject
 from orchestrator.parts.topology import Node
 from orchestrator.report.quantities import rate
 from orchestrator.report.runs import Run
-from orchestrator.store.host_records import Clock, Offset
-from orchestrator.store.records import Git
+from orchestrator.store.manifests import stayed
+from orchestrator.store.manifests.host_records import Clock, Offset
+from orchestrator.store.manifests.records import Git
 
 _OFFLOADS = ("tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
 
@@ -35,6 +36,7 @@ def provenance(run: Run) -> list[tuple[str, str]]:
         ("testbed", f"{topology.kind}, {len(run.hosts)} hosts, MTU {topology.mtu}"),
         ("links", ", ".join(rate(link) for link in links) + (f", divided by {run.scale}" if run.scale != 1 else "")),
     ]
+    rows.append(("captures that stay", "; ".join(stayed.where(manifest))))
     for job in manifest.jobs:
         ranks = ", ".join(f"{rank.rank} on {rank.node}" for rank in job.ranks)
         what = [text for text in (job.workload, job.model) if text]
@@ -79,7 +81,7 @@ def nodes(run: Run) -> list[dict[str, str]]:
     return found
 
 
-def _congestion(facts: Mapping[str, Any], node: Node) -> str:
+def _congestion(facts: JsonObject, node: Node) -> str:
     """The congestion control of connections to other hosts: that of the data plane's route, else the node's own."""
     networks = {str(rail.network) for rail in node.rails[:1] if rail.address}
     found = [facts.get("routes"), facts.get("routes6")]  # the second have no source, but their network

@@ -21,9 +21,9 @@ from orchestrator.core.errors import StoreError
 from orchestrator.report.quantities import rate
 from orchestrator.report.runs import Run
 from orchestrator.report.style import errorbars, figure, from_zero, legend
-from orchestrator.store.records import Manifest
+from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.manifests.window_records import Window
 from orchestrator.store.rundir import Entry
-from orchestrator.store.window_records import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cross_traffic.schedule import BurstShape
 from orchestrator.analysis.traffic import throughput
+from orchestrator.parts.rows import Row
 from orchestrator.report.runs import Run
 from orchestrator.report.style import GRID, LINES, SERIES, SOFT, figure, legend, look, save
+from orchestrator.store.manifests.window_records import Window
 
 SHOWN_NS = 100_000_000
 STEP_NS = 1_000_000
 CLASSES = 80
 
 
-def plot(flows: Sequence[tuple[float, int]], made: Mapping[str, Any], stem: Path) -> list[Path]:
-    """Draw flows (start in seconds, bytes) of a spec as STEM.svg and STEM.pdf; Salamy's figure B-4."""
+def plot(flows: Sequence[tuple[float, int]], burst: BurstShape | None, stem: Path) -> list[Path]:
+    """Draw flows (start in seconds, bytes), with or without bursts, as STEM.svg and STEM.pdf; Salamy's figure B-4."""
     with look():
         drawing, (panel,) = figure(height_in=2.8)
         at = np.array([start * 1e3 for start, _ in flows])
         size = np.array([size / 1e3 for _, size in flows])
-        burst = made["burst"]
         inside = np.zeros(len(at), bool)
         if burst:
-            width, period = burst["width_s"] * 1e3, burst["period_s"] * 1e3
+            width, period = burst.width_s * 1e3, burst.period_s * 1e3
             inside = at % period < width
             for number in range(int((at.max() if len(at) else 0) // period) + 1):
                 panel.axvspan(number * period, number * period + width, color=SERIES[1], alpha=0.2, linewidth=0)
@@ -42,12 +45,29 @@ def plot(flows: Sequence[tuple[float, int]], made: Mapping[str, Any], stem: Path
     return [stem.with_suffix(".svg"), stem.with_suffix(".pdf")]
 
 
-def _generators(run: Run) -> list[dict[str, Any]]:
-    """Window and source of everything that a flow generator sent, with its schedule where it has one."""
+@dataclass(frozen=True, slots=True)
+class _Generated:
+    """What a flow generator sent in a window: its row of `generated`, and that of its schedule where it has one."""
+
+    window: Window
+    row: Row
+    plan: Row | None
+
+    @property
+    def source(self) -> str:
+        return str(self.row["source"])
+
+    @property
+    def planned_bps(self) -> float:
+        """As on the wire."""
+        return float(self.row["planned_bps"])
+
+
+def _generators(run: Run) -> list[_Generated]:
     schedules = {(row["window_name"], row["source"]): row for row in run.rows("schedules")}
     windows = {window.name: window for window in run.windows}
     return [
-        {**row, "plan": schedules.get((row["window_name"], row["source"])), "span": windows[row["window_name"]]}
+        _Generated(windows[row["window_name"]], row, schedules.get((row["window_name"], row["source"])))
         for row in run.rows("generated")
         if row["window_name"] in windows
     ]
@@ -58,11 +78,11 @@ def beside(run: Run, window: str = "") -> tuple[Any, str] | None:
 
     In this window, or in the first that has any.
     """
-    found = [one for one in _generators(run) if window in ("", one["window_name"])]
+    found = [one for one in _generators(run) if window in ("", one.window.name)]
     if not found:
         return None
     shown = found[0]
-    plan, begin = shown["plan"], _beginning(shown)
+    plan, begin = shown.plan, _beginning(shown)
     flows = _flows(run, shown, begin)
     if not flows.num_rows:
         return None
@@ -81,39 +101,39 @@ def beside(run: Run, window: str = "") -> tuple[Any, str] | None:
         x, rate = bins.rate(begin, begin + SHOWN_NS, STEP_NS)
         below.plot(x * 1e3, rate * run.scale / 1e9, color=SERIES[number], linestyle=LINES[number], label=label,
                    linewidth=1.1)  # fmt: skip
-    below.axhline(shown["planned_bps"] * run.scale / 1e9, color=SOFT, linewidth=0.9, label="mean of the window")
+    below.axhline(shown.planned_bps * run.scale / 1e9, color=SOFT, linewidth=0.9, label="mean of the window")
     below.set(xlabel="time (ms)", ylabel="Gbit/s", xlim=(0, SHOWN_NS / 1e6))
     below.set_ylim(bottom=0)
     legend(above)
     legend(below)
     back = "" if run.scale == 1 else f", multiplied back by the scale ({run.scale})"
     return drawing, (
-        f"{shown['source']} in window {shown['window_name']}, a tenth of a second from its middle{back}. Above: the "
+        f"{shown.source} in window {shown.window.name}, a tenth of a second from its middle{back}. Above: the "
         "schedule, and when flows really started. Below: captured on the wire, in steps of a millisecond."
     )
 
 
-def _beginning(shown: Mapping[str, Any]) -> int:
+def _beginning(shown: _Generated) -> int:
     """The middle of the window, moved to the beginning of a period of the bursts."""
-    middle: int = (sum(shown["span"].span_ns) - SHOWN_NS) // 2
-    plan = shown["plan"]
+    middle: int = (sum(shown.window.span_ns) - SHOWN_NS) // 2
+    plan = shown.plan
     if plan and plan["burst_period_s"]:
         period, zero = int(plan["burst_period_s"] * 1e9 + 0.5), int(plan["zero_ns"])
         return zero + (middle - zero) // period * period
     return middle // STEP_NS * STEP_NS
 
 
-def _flows(run: Run, shown: Mapping[str, Any], begin: int) -> Any:
+def _flows(run: Run, shown: _Generated, begin: int) -> Any:
     import pyarrow.compute as pc
 
     table = run.table("flows")
     planned = table["planned_start_ns"]
-    mine = pc.and_(pc.equal(table["window_name"], shown["window_name"]), pc.equal(table["source"], shown["source"]))
+    mine = pc.and_(pc.equal(table["window_name"], shown.window.name), pc.equal(table["source"], shown.source))
     inside = pc.and_(pc.greater_equal(planned, begin), pc.less(planned, begin + SHOWN_NS))
     return table.filter(pc.and_(pc.and_(mine, inside), table["planned_bytes"].is_valid()))
 
 
-def _shade_bursts(panel: Any, plan: Mapping[str, Any] | None, begin: int) -> None:
+def _shade_bursts(panel: Any, plan: Row | None, begin: int) -> None:
     if not plan or not plan["burst_period_s"]:
         return
     width, period = plan["burst_width_s"] * 1e3, plan["burst_period_s"] * 1e3
@@ -123,18 +143,16 @@ def _shade_bursts(panel: Any, plan: Mapping[str, Any] | None, begin: int) -> Non
         panel.axvspan(start, start + width, color=SERIES[1], alpha=0.15, linewidth=0)
 
 
-def _captured(run: Run, shown: Mapping[str, Any]) -> dict[str, throughput.Bins]:
+def _captured(run: Run, shown: _Generated) -> dict[str, throughput.Bins]:
     """Bins of a millisecond where the generator's data leaves and where it arrives, all hosts of a kind together."""
     table = run.table("cross_packets")
     loads = [
-        row
-        for row in run.rows("loads")
-        if (row["window_name"], row["source"]) == (shown["window_name"], shown["source"])
+        row for row in run.rows("loads") if (row["window_name"], row["source"]) == (shown.window.name, shown.source)
     ]
     found = {}
     for label, end, direction in (("sent", "src", "out"), ("received", "dst", "in")):
         parts = [
-            throughput.bins(table, {"node": node, "direction": direction, "name": shown["source"]})
+            throughput.bins(table, {"node": node, "direction": direction, "name": shown.source})
             for node in sorted({row[end] for row in loads})
         ]
         starts = np.concatenate([part.start_ns for part in parts]) if parts else np.zeros(0, np.int64)
@@ -165,8 +183,8 @@ def sent_rates(run: Run) -> Iterator[tuple[str, str, throughput.Floats]]:
     for shown in _generators(run):
         sent = _captured(run, shown).get("sent")
         if sent is not None:
-            _, rate = sent.rate(shown["span"].start_ns, shown["span"].end_ns, STEP_NS)
-            yield shown["window_name"], shown["source"], rate * run.scale / 1e9
+            _, rate = sent.rate(shown.window.start_ns, shown.window.end_ns, STEP_NS)
+            yield shown.window.name, shown.source, rate * run.scale / 1e9
 
 
 def distribution(curves: Sequence[tuple[str, throughput.Floats]]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.traffic.traffic import CROSS, TRAINING
-from orchestrator.parts.rows import TABLES
+from orchestrator.parts.rows import TABLES, Row
 from orchestrator.report.run import chrometrace
 from orchestrator.report.run.chrometrace import Entry, Sample, Slice
 from orchestrator.report.runs import Run
@@ -113,7 +113,7 @@ def spans(run: Run) -> Part:
                 f"{table.num_rows - MOST} spans" if table.num_rows > MOST else "")  # fmt: skip
 
 
-def span_entries(rows: Iterable[Mapping[str, Any]]) -> Iterator[Slice]:
+def span_entries(rows: Iterable[Row]) -> Iterator[Slice]:
     """Rows of the `spans` table as slices beside their rank's iterations."""
     for row in rows:
         args = {key: row[key] for key in ("iteration", "bytes", "peer") if _known(row[key]) and row[key] != -1}
@@ -194,7 +194,7 @@ def flows(run: Run) -> Part:
     return Part(list(entries[:MOST]), f"the {missing} shortest flows of cross traffic" if missing > 0 else "")
 
 
-def _end(row: Mapping[str, Any]) -> int:
+def _end(row: Row) -> int:
     return max(row[key] or 0 for key in ("end_ns", "last_byte_ns"))
 
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import quote
 
 from orchestrator.analysis.compare import point_histories, selection
 from orchestrator.analysis.compare.point_histories import InBrief
 from orchestrator.core.errors import StoreError
-from orchestrator.report.site.pages import Reports, studies, verdict_of
+from orchestrator.report.site.pages import Reports, StudyPage, studies, verdict_of
 from orchestrator.store import baselines, index, sweeps
-from orchestrator.store.records import Job, Summary
+from orchestrator.store.manifests.records import Job, Summary
+from orchestrator.store.manifests.window_records import Training, WindowSummary
 from orchestrator.store.rundir import Listed
 from orchestrator.store.sweeps import Sweep
-from orchestrator.store.window_records import Training, WindowSummary
 
 RUN = ("id", "name", "verdict", "began", "seconds", "scale", "commit", "sweep", "jobs", "why", "folder", "report",
        "windows")  # fmt: skip
@@ -32,7 +32,72 @@ DIGITS = 5
 MOST_REASONS = 4  # of a run; `orch show` has all
 
 
-def of_store(results: Path) -> dict[str, Any]:
+class Fields(TypedDict):
+    """What the values of a run, of a window and of a job are, in their order."""
+
+    run: Sequence[str]
+    window: Sequence[str]
+    job: Sequence[str]
+
+
+class SweepBrief(TypedDict):
+    """A sweep: how much of it is measured, and the verdict of its last comparison, by verdict of points."""
+
+    id: str
+    name: str
+    began: int
+    mode: str
+    points: int
+    repetitions: int
+    planned: int
+    missing: int
+    runs: int
+    verdict: Mapping[str, int]
+    page: str
+
+
+class BaselineBrief(TypedDict):
+    """A baseline: when it was set, and the runs that it is made of."""
+
+    name: str
+    set: int
+    of: list[str]
+    runs: list[str]
+
+
+class PointBrief(TypedDict):
+    """A point of a history: medians, the change that would be found, and steps (night, before, after, p)."""
+
+    label: str
+    p50: list[float | None]
+    findable: float | None
+    steps: list[list[float | None]]
+
+
+class HistoryBrief(TypedDict):
+    """The nights of an experiment, and its points over them."""
+
+    name: str
+    days: list[str]
+    folders: list[list[str]]
+    points: list[PointBrief]
+
+
+class StoreData(TypedDict):
+    """Everything that the page shows."""
+
+    store: str
+    made: int
+    fields: Fields
+    runs: list[list[Any]]
+    sweeps: list[SweepBrief]
+    studies: list[StudyPage]
+    baselines: list[BaselineBrief]
+    histories: list[HistoryBrief]
+    problems: list[str]
+
+
+def of_store(results: Path) -> StoreData:
     """Everything that the page shows of a store; what cannot be read is among its `problems`."""
     listed = index.listing(results)
     problems = list(listed.problems)
@@ -126,7 +191,7 @@ def number(value: float | None) -> float | None:
 # Sweeps, baselines, histories
 
 
-def _sweeps(results: Path, entries: Iterable[Listed]) -> list[dict[str, Any]]:
+def _sweeps(results: Path, entries: Iterable[Listed]) -> list[SweepBrief]:
     """Newest first."""
     runs: dict[str, list[Listed]] = defaultdict(list)
     for entry in entries:
@@ -135,7 +200,7 @@ def _sweeps(results: Path, entries: Iterable[Listed]) -> list[dict[str, Any]]:
     return [_sweep(results, sweep, runs[sweep.id]) for sweep in reversed(sweeps.sweeps(results))]
 
 
-def _sweep(results: Path, sweep: Sweep, runs: Sequence[Listed]) -> dict[str, Any]:
+def _sweep(results: Path, sweep: Sweep, runs: Sequence[Listed]) -> SweepBrief:
     measured = [one for entry in runs if entry.sealed for one in sweeps.windows_of(entry.path, entry.manifest)]
     planned = [key for key in sweep.planned() if not key[2]]
     page = sweep.path / "verdict.html"
@@ -154,7 +219,7 @@ def _sweep(results: Path, sweep: Sweep, runs: Sequence[Listed]) -> dict[str, Any
     }
 
 
-def _baselines(results: Path, problems: list[str]) -> list[dict[str, Any]]:
+def _baselines(results: Path, problems: list[str]) -> list[BaselineBrief]:
     try:
         found = baselines.every(results)
     except StoreError as error:
@@ -163,7 +228,7 @@ def _baselines(results: Path, problems: list[str]) -> list[dict[str, Any]]:
     return [{"name": one.name, "set": one.set_ns // 10**9, "of": list(one.of), "runs": list(one.runs)} for one in found]
 
 
-def _history(name: str, found: InBrief) -> dict[str, Any]:
+def _history(name: str, found: InBrief) -> HistoryBrief:
     return {
         "name": name,
         "days": [point_histories.day_text(night.began_ns) for night in found.nights],

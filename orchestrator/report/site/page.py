@@ -11,7 +11,6 @@ import gzip
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 from orchestrator.core.errors import StoreError
 from orchestrator.report import page
@@ -35,7 +34,7 @@ def write(results: Path) -> Path:
     return output
 
 
-def text(data: dict[str, Any]) -> str:
+def text(data: content.StoreData) -> str:
     """The page of what `content.of_store` gives."""
     script, style = _script(), page.fill("site/page.css")
     policy = (
@@ -55,6 +54,6 @@ def _hash(of: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(of.encode()).digest()).decode()}"
 
 
-def _packed(data: dict[str, Any]) -> str:
+def _packed(data: content.StoreData) -> str:
     plain = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
     return base64.b64encode(gzip.compress(plain, compresslevel=6, mtime=0)).decode()

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 from urllib.parse import quote
 
-from orchestrator.store import manifest as manifests
+from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.rundir import Listed
 
 _REPORT = "report-"
@@ -98,9 +98,18 @@ def verdict_of(sweep: Path) -> dict[str, int]:
     return {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
 
 
-def studies(results: Path) -> list[dict[str, Any]]:
+class StudyPage(TypedDict):
+    """A study's page: where it lies from the store, when it was made, and its verdict."""
+
+    name: str
+    page: str
+    made: int
+    verdict: str
+
+
+def studies(results: Path) -> list[StudyPage]:
     """The pages of studies in the store and beside it, where `orch study` puts them, newest first."""
-    found = []
+    found: list[StudyPage] = []
     for folder, way in ((results, ""), (results.resolve().parent, "../")):
         for page in folder.glob("study-*.html"):
             with contextlib.suppress(OSError):

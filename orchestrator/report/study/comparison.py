@@ -50,23 +50,23 @@ def between(
     what: str, ours: Value, low: float, high: float, *, unit: str = "", source: str, printed: float | None = None
 ) -> Comparison:
     """Held to a range; `printed` is the paper's value, where that is not the range itself."""
-    told = f"{number(low)} to {number(high)}"
-    shown = told if printed is None else number(printed)
+    text = f"{number(low)} to {number(high)}"
+    shown = text if printed is None else number(printed)
     off = math.nan if printed is None else _off(ours, printed)
     return _held(what, ours, _unit(shown, unit), off=off, good=low <= value(ours) <= high, unit=unit, source=source,
-                 why=told)  # fmt: skip
+                 why=text)  # fmt: skip
 
 
 def at_least(what: str, ours: Value, least: float, *, unit: str = "", source: str) -> Comparison:
     """Held to a lower bound."""
-    told = f"at least {number(least)}"
-    return _held(what, ours, _unit(told, unit), good=value(ours) >= least, unit=unit, source=source, why=told)
+    text = f"at least {number(least)}"
+    return _held(what, ours, _unit(text, unit), good=value(ours) >= least, unit=unit, source=source, why=text)
 
 
 def at_most(what: str, ours: Value, most: float, *, unit: str = "", source: str) -> Comparison:
     """Held to an upper bound."""
-    told = f"at most {number(most)}"
-    return _held(what, ours, _unit(told, unit), good=value(ours) <= most, unit=unit, source=source, why=told)
+    text = f"at most {number(most)}"
+    return _held(what, ours, _unit(text, unit), good=value(ours) <= most, unit=unit, source=source, why=text)
 
 
 def same(what: str, ours: float | str, printed: float | str, *, source: str) -> Comparison:
@@ -124,10 +124,10 @@ def _held(
 
 
 def _text(of: Value, unit: str) -> str:
-    told = number(value(of))
+    text = number(value(of))
     if isinstance(of, Estimate) and not math.isnan(of.low):
-        told = f"{told} ({number(of.low)} to {number(of.high)})"
-    return _unit(told, unit)
+        text = f"{text} ({number(of.low)} to {number(of.high)})"
+    return _unit(text, unit)
 
 
 def _unit(text: str, unit: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from orchestrator.report import page
 from orchestrator.report.study import summary
@@ -15,7 +14,7 @@ from orchestrator.store.rundir import Entry
 def render(paper: Paper, entries: Sequence[Entry], output: Path) -> Path:
     """Write the page of these runs, its figures into `<output's stem>-figures` beside it; StoreError when it cannot."""
 
-    def shown(folder: Path) -> dict[str, Any]:
+    def shown(folder: Path) -> page.Values:
         content = paper.content(entries, folder)
         sections = [section for section in content.sections if not section.empty]
         return {"title": paper.SHOWS, "source": paper.TITLE, "content": content, "sections": sections,

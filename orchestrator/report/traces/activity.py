@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.core.errors import StoreError
+from orchestrator.parts.rows import Row
 from orchestrator.report.runs import Run
 
 COMPUTE, COMMUNICATION = "compute", "communication"
@@ -68,22 +69,22 @@ def of_run(run: Run) -> Iterator[RankActivities]:
         )
 
 
-def _of(table: Any, job: str, rank: int) -> list[dict[str, Any]]:
+def _of(table: Any, job: str, rank: int) -> list[Row]:
     import pyarrow.compute as pc
 
     mine = table.filter(pc.and_(pc.equal(table["job"], job), pc.equal(table["rank"], rank)))
-    rows: list[dict[str, Any]] = mine.sort_by("start_ns").to_pylist()
+    rows: list[Row] = mine.sort_by("start_ns").to_pylist()
     return rows
 
 
-def _recorded(row: dict[str, Any], scale: int) -> Activity:
+def _recorded(row: Row, scale: int) -> Activity:
     return Activity(
         lane=row["lane"], name=row["span"], what=row["what"], peer=row["peer"], size=row["bytes"] * scale,
         iteration=row["iteration"], start_ns=row["start_ns"], end_ns=row["end_ns"],
     )  # fmt: skip
 
 
-def _passes(row: dict[str, Any]) -> Iterator[Activity]:
+def _passes(row: Row) -> Iterator[Activity]:
     begin = row["start_ns"]
     for name, seconds in (("forward", row["forward_s"]), ("backward", row["backward_s"])):
         if seconds is None or not seconds > 0:  # not known is missing, or NaN

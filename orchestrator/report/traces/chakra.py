@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from orchestrator.core import safepath
 from orchestrator.core.errors import StoreError
+from orchestrator.core.paths import safepath
 from orchestrator.report.runs import Run
 from orchestrator.report.traces import wire
 from orchestrator.report.traces.activity import COMPUTE, Activity, RankActivities, of_run

@@ -12,10 +12,10 @@ import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from orchestrator.core import safepath
 from orchestrator.core.errors import StoreError
+from orchestrator.core.opendata import JsonObject
+from orchestrator.core.paths import safepath
 from orchestrator.report.runs import Run
 from orchestrator.report.traces.activity import COMPUTE, Activity, RankActivities, of_run
 
@@ -41,7 +41,7 @@ def write(run: Run, folder: Path) -> list[Path]:
     return written
 
 
-def document(rank: RankActivities, run: Run) -> dict[str, Any]:
+def document(rank: RankActivities, run: Run) -> JsonObject:
     """The trace of a rank; `ts` in microseconds since `baseTimeNanoseconds`, the beginning of the run."""
     origin_ns = run.manifest.began_ns or run.origin_ns
     return {
@@ -57,12 +57,12 @@ def document(rank: RankActivities, run: Run) -> dict[str, Any]:
     }
 
 
-def _names(rank: RankActivities) -> Iterator[dict[str, Any]]:
+def _names(rank: RankActivities) -> Iterator[JsonObject]:
     for pid, name in ((0, f"{rank.job}, rank {rank.rank}"), (1, f"iterations of rank {rank.rank}")):
         yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": 0, "args": {"name": name}}
 
 
-def _steps(rank: RankActivities, origin_ns: int) -> Iterator[dict[str, Any]]:
+def _steps(rank: RankActivities, origin_ns: int) -> Iterator[JsonObject]:
     for one in rank.iterations:
         yield {
             "ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{one.number}", "pid": 1, "tid": 1,
@@ -70,7 +70,7 @@ def _steps(rank: RankActivities, origin_ns: int) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _kernels(rank: RankActivities, origin_ns: int) -> Iterator[dict[str, Any]]:
+def _kernels(rank: RankActivities, origin_ns: int) -> Iterator[JsonObject]:
     ends_ns: list[int] = []  # of each stream of communications
     for number, one in enumerate(rank.activities, start=1):
         stream = _COMPUTING if one.lane == COMPUTE else _COMMUNICATING + _free(ends_ns, one)

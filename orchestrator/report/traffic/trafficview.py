@@ -36,7 +36,7 @@ def section(views: Sequence[tuple[str, View]], *, scale: int = 1, title: str = "
     )
 
 
-def _jobs(place: str, one: View, scale: int) -> Iterator[dict[str, Any]]:
+def _jobs(place: str, one: View, scale: int) -> Iterator[page.Values]:
     for job in one.jobs:
         yield {
             "place": place,
@@ -65,7 +65,7 @@ def pattern_text(pattern: Pattern, hosts: Sequence[str]) -> str:
     return f"{pattern.shape}{same}: {who}; score {pattern.score:.2f}{after}"
 
 
-def _iterations(job: JobView, scale: int) -> dict[str, Any]:
+def _iterations(job: JobView, scale: int) -> page.Values:
     seen = job.iterations
     found = seen.period.found
     seconds = float(seen.seconds.mean()) if len(seen.seconds) else seen.period.period_s
@@ -81,7 +81,7 @@ def _iterations(job: JobView, scale: int) -> dict[str, Any]:
     }
 
 
-def _kinds(place: str, one: View, scale: int) -> Iterator[dict[str, Any]]:
+def _kinds(place: str, one: View, scale: int) -> Iterator[page.Values]:
     for row in one.kinds:
         if row.flows:
             yield {
@@ -93,7 +93,7 @@ def _kinds(place: str, one: View, scale: int) -> Iterator[dict[str, Any]]:
             }
 
 
-def _flows(one: View, scale: int) -> Iterator[dict[str, Any]]:
+def _flows(one: View, scale: int) -> Iterator[page.Values]:
     for row in one.flows:
         yield {
             "label": row.label,
@@ -104,12 +104,12 @@ def _flows(one: View, scale: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _shares(place: str, one: View, scale: int) -> Iterator[dict[str, Any]]:
+def _shares(place: str, one: View, scale: int) -> Iterator[page.Values]:
     for share, rates in zip(one.shares, one.share_rates, strict=True):
         yield {"place": place, "label": share.label, "rates": _rates(rates, scale)}
 
 
-def _rates(rates: Rates, scale: int) -> dict[str, Any]:
+def _rates(rates: Rates, scale: int) -> page.Values:
     return {
         "mean": _estimate(rates.mean, scale, rate),
         "sending": rate(rates.sending * scale),

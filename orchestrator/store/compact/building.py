@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.core import safepath
 from orchestrator.core.errors import OrchError, StoreError
-from orchestrator.store import manifest as manifests
-from orchestrator.store import manifest_tables, rundir, tables
+from orchestrator.core.paths import safepath
+from orchestrator.store import rundir
 from orchestrator.store.compact import catalogue
 from orchestrator.store.compact.catalogue import FOLDER, RUN_FOLDER, File
 from orchestrator.store.compact.targets import BRIEFS, OF_MANIFESTS, Target
+from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.rundir import Listed
+from orchestrator.store.tabular import manifest_tables, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,10 +18,11 @@ from pathlib import Path
 
 import msgspec
 
-from orchestrator.core import safepath
 from orchestrator.core.errors import UnsafePath
-from orchestrator.store import manifest as manifests
-from orchestrator.store.bounded import Count, Whole
+from orchestrator.core.paths import safepath
+from orchestrator.store.index import Stamp
+from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests.bounded import Count, Whole
 
 FOLDER = "compacted"
 FILE = "catalogue.json"
@@ -29,7 +30,6 @@ FORMAT = 1
 RUN_FOLDER = "run_folder"  # the column that every compacted file has in front: the run's folder from the store's
 MOST_BYTES = 1 << 28  # of a catalogue: a million runs
 
-Stamp = tuple[int, int, int]  # of a file: when it was changed (ns), its bytes and its inode
 Stamps = tuple[Stamp, ...]
 _NAME = re.compile(r"[a-z_]+/[0-9]{4}-[0-9]{2}(-[0-9]{2})?-[0-9a-f]{16}\.parquet")
 

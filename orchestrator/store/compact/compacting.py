@@ -17,11 +17,12 @@ from pathlib import Path
 
 from orchestrator.core.errors import StoreError
 from orchestrator.store import atomic, index, rundir
-from orchestrator.store import manifest as manifests
 from orchestrator.store.compact import catalogue, targets
 from orchestrator.store.compact.building import Builder
-from orchestrator.store.compact.catalogue import FOLDER, Catalogue, File, Run, Stamp
+from orchestrator.store.compact.catalogue import FOLDER, Catalogue, File, Run
 from orchestrator.store.compact.targets import Member, Target
+from orchestrator.store.index import Stamp
+from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.rundir import Listed
 
 _FILE = ".parquet"
@@ -44,9 +45,11 @@ def compact(results: Path, *, tell: Callable[[str], None] = lambda _: None) -> C
         raise StoreError(f"{results}: no such folder", hint="--results DIR")
     with alone(results):
         before = catalogue.read(results)
+        # First: a manifest that changes while it is read is read again by the next call, since it has another stamp.
+        stamps = {folder: stamp for folder, _ in index.stamps(results) if (stamp := _manifest_stamp(results, folder))}
         listing = index.listing(results)
-        briefs = {_folder(entry.path): entry for entry in listing.entries if entry.sealed}
-        found = _found(results, briefs)
+        briefs = {folder: one for one in listing.entries if one.sealed and (folder := _folder(one.path)) in stamps}
+        found = _found(results, briefs, stamps)
         builder = Builder(results, briefs, _earlier(results, before, found))
         known = {(file.made_of, table): file for table, files in builder.earlier.items() for file, _ in files}
         tables: dict[str, list[File]] = {}
@@ -89,14 +92,16 @@ def _folder(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _found(results: Path, briefs: Mapping[str, Listed]) -> dict[str, dict[str, Stamp]]:
-    """The stamp of what each table's rows come from, by table and run folder."""
+def _manifest_stamp(results: Path, folder: str) -> Stamp | None:
+    return catalogue.stamp(results / folder / rundir.MANIFEST)
+
+
+def _found(results: Path, briefs: Mapping[str, Listed], stamps: Mapping[str, Stamp]) -> dict[str, dict[str, Stamp]]:
+    """The stamp of what each table's rows come from, by table and run folder; `stamps` are those of manifests."""
     found: dict[str, dict[str, Stamp]] = {table: {} for table in targets.ALL}
     for folder in briefs:
-        manifest = catalogue.stamp(results / folder / rundir.MANIFEST)
-        if manifest is not None:
-            for table in (*targets.OF_MANIFESTS, targets.BRIEFS):
-                found[table][folder] = manifest
+        for table in (*targets.OF_MANIFESTS, targets.BRIEFS):
+            found[table][folder] = stamps[folder]
         for table, stamp in tables_of(results / folder):
             found[table][folder] = stamp
     return found

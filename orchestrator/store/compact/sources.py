@@ -8,7 +8,8 @@ from pathlib import Path
 
 from orchestrator.store import rundir
 from orchestrator.store.compact import catalogue
-from orchestrator.store.compact.catalogue import Catalogue, File, Stamp
+from orchestrator.store.compact.catalogue import Catalogue, File
+from orchestrator.store.index import Stamp
 
 
 @dataclass(frozen=True, slots=True)

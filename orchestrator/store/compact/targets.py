@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from orchestrator.parts.rows import DESCRIBED
-from orchestrator.store import manifest_tables, views
-from orchestrator.store.compact.catalogue import Stamp
-from orchestrator.store.records import FORMAT
-from orchestrator.store.tables import VERSION, front
+from orchestrator.store.index import Stamp
+from orchestrator.store.manifests.records import FORMAT
+from orchestrator.store.tabular import manifest_tables, views
+from orchestrator.store.tabular.tables import VERSION, front
 
 MONTH_BYTES = 64 << 20  # of the run folders' files: a month with more stays in a file a day
 OF_FILES = tuple(views.file_of(name) for name in views.OF_FILES)

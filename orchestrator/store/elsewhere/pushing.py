@@ -13,15 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.core import safepath
 from orchestrator.core.errors import OrchError, StoreError
-from orchestrator.store import manifest as manifests
+from orchestrator.core.paths import safepath
 from orchestrator.store import retention, rundir
 from orchestrator.store.compact import catalogue, compacting
 from orchestrator.store.compact.catalogue import FOLDER, Catalogue, File, Run
 from orchestrator.store.elsewhere import reading
 from orchestrator.store.elsewhere.buckets import Bucket
-from orchestrator.store.records import Manifest
+from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests.records import Manifest
 
 SENDERS = 8
 

@@ -1,21 +1,22 @@
 """Compacted files of a bucket as files that DuckDB reads: only the blocks that it asks for, each fetched once.
 
-Blocks are kept in this user's cache under the name of their file, which is made of its content and so never has another
-one. A file is never read beyond the size that its catalogue says.
+Neighbours in a file are one request. Blocks are kept in this user's cache under the name of their file, which is made
+of its content and so never has another one. A file is never read beyond the size that its catalogue says.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from fsspec import AbstractFileSystem
 
-from orchestrator.core import safepath
+from orchestrator.core.paths import safepath
 from orchestrator.store.elsewhere.buckets import Bucket
 
 PROTOCOL = "orchstore"
@@ -47,16 +48,26 @@ class Blocks:
 
     def _fetch(self, blocks: Sequence[tuple[str, int]]) -> None:
         for first in range(0, len(blocks), _AT_ONCE):
-            some = blocks[first : first + _AT_ONCE]
+            runs = list(_neighbours(blocks[first : first + _AT_ONCE]))
             wanted = [
-                (f"{self._folder}/{name}", number * BLOCK, min((number + 1) * BLOCK, self.sizes[name]))
-                for name, number in some
+                (f"{self._folder}/{name}", numbers.start * BLOCK, min(numbers.stop * BLOCK, self.sizes[name]))
+                for name, numbers in runs
             ]
-            for (name, number), content in zip(some, self._bucket.ranges(wanted), strict=True):
-                put(self._kept(name, number), content)
+            for (name, numbers), content in zip(runs, self._bucket.ranges(wanted), strict=True):
+                for place, number in enumerate(numbers):
+                    put(self._kept(name, number), content[place * BLOCK : (place + 1) * BLOCK])
 
     def _kept(self, name: str, number: int) -> Path:
         return self._cache / name / str(number)
+
+
+def _neighbours(blocks: Iterable[tuple[str, int]]) -> Iterator[tuple[str, range]]:
+    """Blocks that follow one another in a file, together: a request each."""
+    for name, found in itertools.groupby(sorted(blocks), key=lambda block: block[0]):
+        numbers = [number for _, number in found]
+        starts = [place for place, number in enumerate(numbers) if not place or number != numbers[place - 1] + 1]
+        for start, end in itertools.pairwise([*starts, len(numbers)]):
+            yield name, range(numbers[start], numbers[end - 1] + 1)
 
 
 def put(path: Path, content: bytes) -> None:
@@ -66,6 +77,14 @@ def put(path: Path, content: bytes) -> None:
     with safepath.fresh(new) as file:
         file.write(content)
     new.replace(path)
+
+
+class FileInfo(TypedDict):
+    """What fsspec asks of a file; bytes."""
+
+    name: str
+    size: int
+    type: str
 
 
 class Ranges(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -78,7 +97,7 @@ class Ranges(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
         super().__init__()
         self._blocks = blocks
 
-    def info(self, path: str, **_: Any) -> dict[str, Any]:
+    def info(self, path: str, **_: Any) -> FileInfo:
         name = self._strip_protocol(path)
         if name not in self._blocks.sizes:
             raise FileNotFoundError(path)

@@ -18,10 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.core import safepath
 from orchestrator.core.errors import StoreError
+from orchestrator.core.paths import safepath
 from orchestrator.core.units import bytes_text
-from orchestrator.store import manifest as manifests
 from orchestrator.store import rundir
 from orchestrator.store.compact import catalogue
 from orchestrator.store.compact.catalogue import FOLDER, RUN_FOLDER, Catalogue
@@ -30,9 +29,10 @@ from orchestrator.store.compact.targets import BRIEFS
 from orchestrator.store.elsewhere.buckets import Bucket
 from orchestrator.store.elsewhere.ranges import PROTOCOL, Blocks, Ranges, put
 from orchestrator.store.index import Listing
-from orchestrator.store.records import Artifact
+from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests.records import Artifact
+from orchestrator.store.picked import Picked
 from orchestrator.store.rundir import Entry, Listed
-from orchestrator.store.stores import Picked
 
 if TYPE_CHECKING:
     import duckdb
@@ -124,6 +124,10 @@ class Elsewhere:
     def listing(self) -> Listing:
         return self._listing
 
+    def renewed(self) -> Elsewhere | None:
+        now = Elsewhere.opened(self.bucket.url)
+        return now if list(now.known) != list(self.known) else None
+
     def every(self) -> Picked:
         def entries(folders: Sequence[str]) -> list[Listed]:
             wanted = {self.cache / "runs" / folder for folder in folders}
@@ -190,7 +194,7 @@ class Elsewhere:
         missing = [one for one in wanted if not self._is_there(found.path, one)]
         total, free = sum(one.bytes for one in missing), shutil.disk_usage(found.path).free
         if total > free:
-            raise StoreError(f"{found.run}: its files have {bytes_text(total)}, and {self.cache} has less room")
+            raise StoreError(f"{found.run}: its files take {bytes_text(total)}, more than {self.cache} has free")
         with ThreadPoolExecutor(READERS) as pool:
             list(pool.map(lambda one: self._fetch(found.path, one), missing))
         return found.path

@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from orchestrator.core import fanout, machine
+from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import MissingRequirement
-from orchestrator.core.packages import remedy
+from orchestrator.core.machines import machine
+from orchestrator.core.machines.packages import remedy
 from orchestrator.parts.launch import Launch, Listening
 from orchestrator.parts.topology import Node
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.testbed.netns import LocalSpec, NetnsTestbed
-from orchestrator.testbed.netns_needs import find_program
+from orchestrator.testbed.local.netns import LocalSpec, NetnsTestbed
+from orchestrator.testbed.local.netns_needs import find_program
 
 LOGIN = "login"
 DAEMONS = ("munged", "slurmctld", "slurmd", "srun")

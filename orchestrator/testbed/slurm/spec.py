@@ -95,6 +95,10 @@ def topology(spec: SlurmSpec, allocation: Allocation) -> Topology:
     nodes, links = [], []
     for name, host in allocation.hosts.items():
         rails = (inventory.rail(host.data),)
-        nodes.append(Node(name=name, rails=rails, python=spec.interpreter, gpus=host.gpus, work=spec.work))
+        nodes.append(
+            Node(
+                name=name, rails=rails, python=spec.interpreter, gpus=host.gpus, work=spec.work, scheduled=host.node
+            )
+        )  # fmt: skip
         links.append(Link(host=name, device=host.data.device, rate=host.link))
     return Topology(kind="slurm", nodes=tuple(nodes), links=tuple(links), mtu=allocation.mtu, rights=allocation.rights)

@@ -12,8 +12,11 @@ from typing import Any
 import yaml
 
 from orchestrator.core.errors import ConfigError, TestbedError
-from orchestrator.experiment import config, documents, fitting, includes, plan, studyfile, sweepfile
-from orchestrator.experiment.documents import Document
+from orchestrator.experiment import config, fitting
+from orchestrator.experiment.plans import plan
+from orchestrator.experiment.series import studyfile, sweepfile
+from orchestrator.experiment.yamlfiles import documents, includes
+from orchestrator.experiment.yamlfiles.documents import Document
 from orchestrator.testbed import inventory
 from orchestrator.testbed.inventory import Inventory
 from tests.fuzz import mutate

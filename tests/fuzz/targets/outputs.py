@@ -15,7 +15,7 @@ from orchestrator.analysis import launch_outputs
 from orchestrator.core.errors import OrchError
 from orchestrator.parts import registry
 from orchestrator.parts.rows import LaunchOutput
-from orchestrator.store.tables import TableWriter
+from orchestrator.store.tabular.tables import TableWriter
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import SSHCertificateBuilder, 
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
-from orchestrator.remote.transport import certificates, known_hosts, settings, tokens
+from orchestrator.remote.transport.openssh import certificates, known_hosts, settings, tokens
 from orchestrator.remote.transport.target import SshTarget
 from tests.fuzz import mutate
 from tests.fuzz.target import Target

@@ -12,8 +12,9 @@ from typing import Any
 
 from orchestrator.cli import main
 from orchestrator.core.errors import OrchError
-from orchestrator.store import index, manifest, rundir
-from orchestrator.store.records import FORMAT, Summary
+from orchestrator.store import index, rundir
+from orchestrator.store.manifests import manifest
+from orchestrator.store.manifests.records import FORMAT, Summary
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 

@@ -2,43 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Protocol
 
-from ..base.rank_settings import LayerPlan
 from ..base.stepping import Step
+from .compute_settings import Settings
 
 if TYPE_CHECKING:
     import torch
-
-
-class EmulatedSettings(TypedDict):
-    """A model whose layers sleep."""
-
-    layers: list[LayerPlan]
-    batch: int  # samples of an iteration
-    seed: int
-
-
-class RealSettings(TypedDict):
-    """A model that classifies images."""
-
-    model: str
-    classes: int | None  # None: those of the data set, of noise 1000
-    batch: int  # images of a rank in an iteration
-    image: int  # edge in pixels
-    data: str | None  # "gratings", or the folder of a data set; None is noise
-    samples: int | None  # images that are trained on; None: all that there are
-    held_out: int | None  # images that an epoch is judged by; likewise
-    loaders: int  # processes that read images
-    seed: int
-    optimizer: Literal["sgd", "adam", "rmsprop"]
-    learning_rate: float
-
-
-class Settings(EmulatedSettings, RealSettings):
-    """A model of either kind."""
-
-    compute: Literal["emulated", "real"]
 
 
 class Compute(Protocol):

@@ -15,7 +15,7 @@ from .emulated_tensorflow import plain_errors
 from .epochs import Evaluation, Feed
 
 if TYPE_CHECKING:
-    from .computing import RealSettings
+    from .compute_settings import RealSettings
 
 
 class SmallNetwork:

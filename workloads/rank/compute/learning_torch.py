@@ -13,7 +13,7 @@ from .epochs import Evaluation, Feed
 if TYPE_CHECKING:
     import numpy as np
 
-    from .computing import RealSettings
+    from .compute_settings import RealSettings
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 

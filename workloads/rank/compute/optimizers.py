@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-    from .computing import RealSettings
+    from .compute_settings import RealSettings
 
 _EPSILON = 1e-7
 _DECAY = 0.9  # of RMSProp's mean square

@@ -12,7 +12,7 @@ from torch import nn
 
 from ..base.stepping import Evaluated, Step
 from . import pictures, small_cnn
-from .computing import RealSettings
+from .compute_settings import RealSettings
 from .learning_torch import Batch, Epochs, small_network
 
 CLASSES = 1000

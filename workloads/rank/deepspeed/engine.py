@@ -47,7 +47,7 @@ def watch(rank: Rank[Given]) -> CommunicationLog | None:
     return CommunicationLog(Path("communication.jsonl")) if rank.config["log"] else None
 
 
-def settings(config: Settings) -> dict[str, Any]:
+def settings(config: Settings) -> dict[str, object]:
     """What DeepSpeed is told whatever it trains."""
     precision = config["precision"]
     return {
@@ -60,7 +60,7 @@ def settings(config: Settings) -> dict[str, Any]:
     }
 
 
-def engine_of(model: torch.nn.Module, told: dict[str, Any]) -> Any:
+def engine_of(model: torch.nn.Module, told: dict[str, object]) -> Any:
     """The model as DeepSpeed trains it, with plain gradient descent."""
     import deepspeed
     import torch

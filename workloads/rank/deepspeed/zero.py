@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..compute.computing import EmulatedSettings
+from ..compute.compute_settings import EmulatedSettings
 from ..torch.context import Rank
 from ..torch.program import Join, run
 from . import engine
@@ -26,7 +26,7 @@ class Settings(engine.Settings, EmulatedSettings):
     prefetch_elements: int
 
 
-def zero_settings(config: Settings) -> dict[str, Any]:
+def zero_settings(config: Settings) -> dict[str, object]:
     """DeepSpeed's own configuration; it counts buckets in elements."""
     return {
         "stage": config["zero_stage"],

@@ -53,21 +53,21 @@ class Settings(CommandSettings, RuleSettings):
 class Command:
     """The command, and what reads its lines, if anything does."""
 
-    def __init__(self, told: CommandSettings, reader: Reader | None) -> None:
-        self._told = told
+    def __init__(self, settings: CommandSettings, reader: Reader | None) -> None:
+        self._settings = settings
         self._iterations = reader
-        cwd = Path(told["cwd"] or ".")
-        self._tail = Tail(cwd / told["file"]) if reader and told["file"] is not None else None
+        cwd = Path(settings["cwd"] or ".")
+        self._tail = Tail(cwd / settings["file"]) if reader and settings["file"] is not None else None
         self._out, theirs = os.pipe()
         try:
-            self.process = subprocess.Popen(told["argv"], cwd=cwd, stdin=subprocess.DEVNULL, stdout=theirs)
+            self.process = subprocess.Popen(settings["argv"], cwd=cwd, stdin=subprocess.DEVNULL, stdout=theirs)
         except OSError as error:
-            fail(f"cannot start {told['argv'][0]}: {error.strerror} ({error.filename})")
+            fail(f"cannot start {settings['argv'][0]}: {error.strerror} ({error.filename})")
         os.close(theirs)
 
     def follow(self) -> NoReturn:
         """Read until the command ends, which is a failure whatever its status: a run ends a training, not it itself."""
-        first_by = time.monotonic() + self._told["first_within_s"]
+        first_by = time.monotonic() + self._settings["first_within_s"]
         printed, filed, open_ = Lines(), Lines(), True
         with selectors.DefaultSelector() as selector:
             selector.register(self._out, selectors.EVENT_READ)
@@ -82,7 +82,7 @@ class Command:
                     threading.Event().wait(LOOK_EVERY_S)
                 self._filed(filed)
                 if self._iterations and not self._iterations.matched and time.monotonic() > first_by:
-                    fail(self._iterations.nothing_matched(f"{self._told['first_within_s']:g} s went by"))
+                    fail(self._iterations.nothing_matched(f"{self._settings['first_within_s']:g} s went by"))
         self._printed(printed.last(), b"")
         self._filed(filed)
         self._over(self.process.wait())
@@ -115,7 +115,7 @@ class Command:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(self._told["grace_s"])
+                self.process.wait(self._settings["grace_s"])
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -136,11 +136,11 @@ def end_on_signal() -> None:
         signal.signal(number, end)
 
 
-def carry_out(told: CommandSettings, reader: Reader | None) -> NoReturn:
+def carry_out(settings: CommandSettings, reader: Reader | None) -> NoReturn:
     """Start the command at the gate, and read what it prints until it or this process is to end."""
     report_ready()
     wait_for_go()
-    command = Command(told, reader)
+    command = Command(settings, reader)
     try:
         command.follow()
     finally:
@@ -148,9 +148,9 @@ def carry_out(told: CommandSettings, reader: Reader | None) -> NoReturn:
 
 
 def main() -> None:
-    told: Settings = json.loads(Path("command.json").read_text())
+    settings: Settings = json.loads(Path("command.json").read_text())
     end_on_signal()
     log = IterationLog(Path("iterations.jsonl"))
-    if told["launcher"] is not None:
-        join(told["join_s"], told["launcher"])
-    carry_out(told, Iterations(Rule(told), log, told["samples"]) if told["reads"] else None)
+    if settings["launcher"] is not None:
+        join(settings["join_s"], settings["launcher"])
+    carry_out(settings, Iterations(Rule(settings), log, settings["samples"]) if settings["reads"] else None)

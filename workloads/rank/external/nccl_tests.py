@@ -45,11 +45,11 @@ def row_of(line: str) -> tuple[int, list[tuple[float, float]]] | None:
     if line.startswith("#") or len(words) < COLUMNS:
         return None
     try:
-        told = [
+        results = [
             (float(words[place]) * 1e-6, 0.0 if words[place + 3] == "N/A" else float(words[place + 3]))
             for place in PLACES
         ]
-        return int(words[0]), told
+        return int(words[0]), results
     except ValueError:
         return None
 
@@ -57,8 +57,8 @@ def row_of(line: str) -> tuple[int, list[tuple[float, float]]] | None:
 class Passes:
     """Turns what rank 0 prints into the logs of collectives and of iterations: one is a pass over all sizes."""
 
-    def __init__(self, told: Settings) -> None:
-        self._told = told
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._iterations = IterationLog(Path("iterations.jsonl"))
         self._collectives = IterationLog(Path("collectives.jsonl"))
         self._before = 0, 0
@@ -72,7 +72,7 @@ class Passes:
     @property
     def count(self) -> int:
         """Passes that have ended."""
-        return self._rows // len(self._told["sizes"])
+        return self._rows // len(self._settings["sizes"])
 
     def take(self, lines: list[str]) -> None:
         for line in lines:
@@ -86,21 +86,21 @@ class Passes:
             elif self._rows == 0:  # what comes before the results: the first pass begins after the last such line
                 self._before = time.monotonic_ns(), time.time_ns()
 
-    def _measured(self, size: int, told: list[tuple[float, float]]) -> None:
-        world, operation = self._told["world"], self._told["operation"]
+    def _measured(self, size: int, results: list[tuple[float, float]]) -> None:
+        world, operation = self._settings["world"], self._settings["operation"]
         if self._ranks != world:
             fail(f"nccl-tests runs with {self._ranks} of {world} ranks: was it built with MPI=1, for this Open MPI?")
-        expected = self._told["sizes"][self._rows % len(self._told["sizes"])]
+        expected = self._settings["sizes"][self._rows % len(self._settings["sizes"])]
         if size != expected:  # it goes on with other sizes than were asked for
             fail(f"nccl-tests measured {size} bytes where {expected} were due: do three as large fit each GPU?")
         iteration = self.count
-        for seconds, wrong in told:
+        for seconds, wrong in results:
             if wrong:
                 fail(f"nccl-tests found {wrong:g} wrong values after {operation} of {size} bytes")
             self._collectives.write(
                 {
-                    "iteration": iteration, "operation": operation, "bytes": size, "repeats": self._told["repeats"],
-                    "seconds": seconds, "world": world, "link_bps": self._told["link_bps"],
+                    "iteration": iteration, "operation": operation, "bytes": size, "repeats": self._settings["repeats"],
+                    "seconds": seconds, "world": world, "link_bps": self._settings["link_bps"],
                 }
             )  # fmt: skip
         self._rows += 1
@@ -115,7 +115,7 @@ class Passes:
                 "iteration": iteration, "start_ns": before[1], "end_ns": wall_ns,
                 "mono_start_ns": before[0], "mono_end_ns": mono_ns,
                 "forward_s": 0.0, "backward_s": 0.0, "wait_s": (mono_ns - before[0]) / 1e9, "loss": 0.0,
-                "samples": 2 * len(self._told["sizes"]) * self._told["repeats"],
+                "samples": 2 * len(self._settings["sizes"]) * self._settings["repeats"],
             }
         )  # fmt: skip
 
@@ -125,8 +125,8 @@ class Passes:
 
 
 def main() -> None:
-    told: Settings = rank_settings.load()
+    settings: Settings = rank_settings.load()
     end_on_signal()
-    passes = Passes(told) if os.environ["RANK"] == "0" else None
-    join(told["join_s"])
-    carry_out(told, passes)
+    passes = Passes(settings) if os.environ["RANK"] == "0" else None
+    join(settings["join_s"])
+    carry_out(settings, passes)

@@ -145,7 +145,7 @@ class Iterations:
             return
         # Lines that were held back come together: their iterations still began one after the other.
         self._start_ns = max(self._start_ns, before[1])
-        record: dict[str, Any] = {
+        record: dict[str, float] = {
             "iteration": self.count,
             "start_ns": self._start_ns,
             "end_ns": wall_ns,

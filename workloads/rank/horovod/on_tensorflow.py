@@ -10,12 +10,12 @@ from typing import Any, Literal, Optional
 from ..base.rank_settings import TrainingSettings
 from ..base.stepping import Step
 from ..base.worker import LEARNING_RATE, run
-from ..compute import computing, optimizers
+from ..compute import compute_settings, optimizers
 from ..compute.compute_clock import sharpen_timer
 from ..mpi.join import join
 
 
-class Settings(TrainingSettings, computing.Settings):
+class Settings(TrainingSettings, compute_settings.Settings):
     """How Horovod reduces."""
 
     compression: Literal["none", "fp16"]

@@ -11,11 +11,11 @@ from typing import Literal
 from ..base.rank_settings import TrainingSettings
 from ..base.stepping import Step, timed
 from ..base.worker import run
-from ..compute import computing, optimizers
+from ..compute import compute_settings, computing, optimizers
 from ..mpi.join import join
 
 
-class Settings(TrainingSettings, computing.Settings):
+class Settings(TrainingSettings, compute_settings.Settings):
     """How Horovod reduces."""
 
     compression: Literal["none", "fp16"]

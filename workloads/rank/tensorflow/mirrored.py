@@ -8,11 +8,11 @@ from typing import Any
 from ..base.rank_settings import TrainingSettings
 from ..base.stepping import Step
 from ..base.worker import LEARNING_RATE, run
-from ..compute import computing, optimizers
+from ..compute import compute_settings, optimizers
 from ..compute.compute_clock import sharpen_timer
 
 
-class Settings(TrainingSettings, computing.Settings):
+class Settings(TrainingSettings, compute_settings.Settings):
     """How gradients are averaged."""
 
     communication: str

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from ..compute import computing
+from ..compute import compute_settings
 from .context import Settings as TorchSettings
 from .exchange import Round, schedule
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .context import Rank
 
 
-class Settings(TorchSettings, computing.Settings):
+class Settings(TorchSettings, compute_settings.Settings):
     """How gradients travel."""
 
     bucket_bytes: float  # least size of a bucket

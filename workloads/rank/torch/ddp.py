@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
 from ..base.stepping import Step, timed
-from ..compute import computing, optimizers
+from ..compute import compute_settings, computing, optimizers
 from .context import Rank
 from .context import Settings as TorchSettings
 from .program import Join, run
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Hook = Any  # a communication hook of DDP: (state, bucket) -> future of the reduced bucket
 
 
-class Settings(TorchSettings, computing.Settings):
+class Settings(TorchSettings, compute_settings.Settings):
     """How DDP reduces."""
 
     bucket_mib: float  # least size of a bucket

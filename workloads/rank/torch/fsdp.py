@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from ..base.stepping import Step, timed
-from ..compute.computing import EmulatedSettings
+from ..compute.compute_settings import EmulatedSettings
 from .context import LEARNING_RATE, Rank, size_of
 from .context import Settings as TorchSettings
 from .program import Join, run

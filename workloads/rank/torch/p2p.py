@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from ..base.lifecycle import peer_lost
 from ..base.stepping import Step, timed
 from ..compute import computing, optimizers
-from . import parameter_server
 from .buckets import Bucket, Settings, exchange, split
 from .context import Rank, gradient_of
 from .exchange import asked
 from .program import Join, run
+from .pulling import parameter_server
 
 if TYPE_CHECKING:
     import torch

@@ -2,8 +2,8 @@
 
 `import numba` alone takes longer than most captures. So functions marked `stage` are plain Python here; only the
 process that `compiling` is compiles them, with those of `program` as what can be called, and keeps the machine code as
-a file beside this package's bytecode (or in the user's cache, where that folder is not to be written). The file's name
-holds a hash of every source that went into it and of the processor, so that none is ever out of date.
+a file beside this package's bytecode (or in the user's cache, where no bytecode is to be written there). The file's
+name holds a hash of every source that went into it and of the processor, so that none is ever out of date.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _file(processor: str) -> Path:
     here = Path(__file__).parent
     content = hashlib.sha256(b"".join((here / f"{name}.py").read_bytes() for name in SOURCES)).hexdigest()[:16]
     kind = f"reader-{hashlib.sha256(processor.encode()).hexdigest()[:12]}-"
-    folders = (here / "__pycache__", _cache())
+    folders = (_cache(),) if sys.dont_write_bytecode else (here / "__pycache__", _cache())
     name = f"{kind}{content}.bin"
     for folder in folders:
         if (folder / name).is_file():

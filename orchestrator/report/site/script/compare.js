@@ -20,11 +20,16 @@ function showCompare(store, wanted) {
     table("The two runs", ["", "A", "B", "differs"], [
       ["run", runLink(a), runLink(b), ""],
       ["began", timeOf(a.began), timeOf(b.began), ""],
+      ["took", took(a), took(b), ""],
       ["verdict", badge(a.verdict), badge(b.verdict), differs(a.verdict, b.verdict)],
+      ["reasons", a.why.join("; ") || "none", b.why.join("; ") || "none", ""],
       ...SET.map(([title, key]) => [title, String(a[key]) || "-", String(b[key]) || "-", differs(a[key], b[key])]),
+      ["baselines", keptIn(store, a), keptIn(store, b), ""],
+      ["files", filesOf(a), filesOf(b), ""],
       ["report", reportOf(a), reportOf(b), ""]]),
-    table("Median of the iteration time, window by window", ["window", "job", ["requested A, B", "n"], ["A", "n"], ["B", "n"],
-      ["change", "n"], "valid A, B"], windowPairs(a, b)),
+    table("Iteration times, window by window", ["window", "job", "", ["A", "n"], ["B", "n"], ["change", "n"]], times(a, b)),
+    table("Under which load, and how many iterations count", ["window", "job", ["requested A, B", "n"],
+      ["received A, B", "n"], ["iterations A, B", "n"], "valid A, B"], circumstances(a, b)),
     h("p", {}, "Intervals are within a run; where another run would come out they do not say. Whether a change counts is what ",
       command("orch", "compare", a.id, b.id, ...(apart ? ["--settings"] : [])), " says."));
 }
@@ -32,16 +37,33 @@ function showCompare(store, wanted) {
 const runLink = (run) => h("a", {href: address("run", {id: run.id})}, run.id);
 const differs = (a, b) => (a === b ? "" : h("span", {class: "bad"}, "≠ differs"));
 
-/** A row for each window and job of either run: those with the same label and job stand beside each other. */
-function windowPairs(a, b) {
+const took = (run) => (run.seconds === null ? "-" : several(run.seconds, "second"));
+const filesOf = (run) => h("a", {href: run.folder}, run.folder);
+
+/** What both runs hold of each window and job: those with the same label and job stand beside each other. */
+function pairsOf(a, b) {
   const [first, second] = [jobsOf(a), jobsOf(b)];
-  return [...new Set([...first.keys(), ...second.keys()])].map((key) => {
-    const [one, other] = [first.get(key), second.get(key)];
-    const known = one || other;
-    const requested = [one, other].map((side) => (side ? rate(side.window.requested) : "-"));
-    return [known.window.label, known.job.job, requested[0] === requested[1] ? requested[0] : requested.join(", "),
-      level(one), level(other), change(one && other ? other.job.p50 / one.job.p50 : NaN),
-      [one, other].map((side) => (side ? (side.window.valid ? "yes" : "NO") : "-")).join(", ")];
+  return [...new Set([...first.keys(), ...second.keys()])].map((key) => [first.get(key), second.get(key)]);
+}
+
+/** Three rows for each window and job: median with its interval, mean, 99th percentile. */
+function times(a, b) {
+  const known = [["median", "p50", level], ["mean", "mean", alone("mean")], ["p99", "p99", alone("p99")]];
+  return pairsOf(a, b).flatMap(([one, other]) => known.map(([title, key, shown]) => [
+    (one || other).window.label, (one || other).job.job, title, shown(one), shown(other),
+    change(one && other && one.job[key] ? other.job[key] / one.job[key] : NaN)]));
+}
+
+function circumstances(a, b) {
+  const told = (sides, of) => {
+    const [one, other] = sides.map((side) => (side ? of(side) : "-"));
+    return one === other ? one : `${one}, ${other}`;
+  };
+  return pairsOf(a, b).map((sides) => {
+    const known = sides[0] || sides[1];
+    return [known.window.label, known.job.job, told(sides, (side) => rate(side.window.requested)),
+      told(sides, (side) => rate(side.window.achieved)), told(sides, (side) => String(side.job.iterations)),
+      told(sides, (side) => (side.window.valid ? "yes" : "NO"))];
   });
 }
 
@@ -51,3 +73,4 @@ function jobsOf(run) {
 }
 
 const level = (side) => (side ? [ms(side.job.p50), h("small", {}, interval(side.job))] : "not measured");
+const alone = (key) => (side) => (side ? ms(side.job[key]) : "not measured");

@@ -7,7 +7,6 @@ function showRun(store, wanted) {
     place.replaceChildren(h("h2", {}, "No such run"), h("p", {}, `${wanted.id || "?"} is not among the runs of this page.`));
     return;
   }
-  const kept = store.baselines.filter((one) => one.runs.includes(`${run.name}/${run.id}`)).map((one) => one.name);
   place.replaceChildren(
     h("h2", {}, run.id, " ", badge(run.verdict)),
     run.why.length ? h("ul", {class: "why"}, run.why.map((why) => h("li", {}, why))) : "",
@@ -18,7 +17,7 @@ function showRun(store, wanted) {
       ["scale", run.scale === 1 ? "full size" : `1:${run.scale}; rates here are multiplied back`],
       ["commit", run.commit || "not known"],
       ["sweep", run.sweep ? h("a", {href: address("runs", {q: run.sweep})}, run.sweep) : "none"],
-      ["baselines", kept.join(", ") || "none"],
+      ["baselines", keptIn(store, run)],
       ["files", h("a", {href: run.folder}, run.folder)],
       ["report", run.report ? h("a", {href: run.report}, "open the report")
         : ["none yet: ", command("orch", "report", run.id)]],
@@ -40,6 +39,10 @@ function windowRows(run) {
 }
 
 const interval = (job) => (job.low === null || job.high === null ? "unknown" : `${ms(job.low)} to ${ms(job.high)}`);
+
+/** The baselines that hold a run. */
+const keptIn = (store, run) => (
+  store.baselines.filter((one) => one.runs.includes(`${run.name}/${run.id}`)).map((one) => one.name).join(", ") || "none");
 
 /** A list of names with what each stands for. */
 const facts = (pairs) => h("dl", {}, pairs.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));

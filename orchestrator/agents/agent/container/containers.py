@@ -1,0 +1,227 @@
+"""Launches in containers: started by the runtime's client, known by their first process, ended, and cleared away.
+
+A runtime may keep a container under a daemon, far from this agent. So the container's first process calls back at a
+socket (`container_rank.py`): the kernel says which process that is, and the socket's end that it is over. What a
+runtime keeps of a container, whose id its client has put into a file, is removed by an entry of the journal, which was
+on the disk before the container was there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from typing import IO, Any, Dict, List, Mapping, NamedTuple, Optional
+
+from ..disk.folders import Folder
+from ..disk.run_folder import CONTAINERS, RunFolder
+from ..loop import Loop, Task
+from ..processes.children import Child, Children, hit
+from ..processes.proc import descendants, process_table
+from ..steps import Refusal, Steps
+from ..undo.changes import Changes
+from ..undo.journal import Pending
+from .container_call import Call, Words
+from .container_lines import PROGRAM, SOCKET, Spec, host_of, line
+
+LEAVE_S = 5.0  # for a runtime to forget a container whose first process has ended, until its client is killed
+LOOK_S = 0.02
+# Removes the container whose id is in a file; one that is not there any more is no error, and one that docker's daemon
+# is about to remove is waited for. Where podman makes control groups itself (cgroupfs) it leaves empty ones whose last
+# process has not quite ended.
+REMOVE = """
+[ -s "$0" ] || exit 0
+id=$(cat "$0")
+for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
+    said=$("$@" rm --force "$id" 2>&1) && said=
+    case $said in *"already in progress"*) sleep 0.1;; *) break;; esac
+done
+for try in 1 2 3 4 5; do
+    groups=$(find /sys/fs/cgroup -depth -type d -path "*/libpod-$id*" 2>/dev/null)
+    [ "$groups" ] || break
+    rmdir $groups 2>/dev/null && break
+    sleep 0.1
+done
+case $said in ""|*[Nn]"o such container"*|*"no container with"*) exit 0;; esac
+echo "$said"; exit 1
+"""
+
+
+class Usage(NamedTuple):
+    """What a rank has used, by the names of `getrusage`."""
+
+    ru_utime: float
+    ru_stime: float
+    ru_maxrss: int
+
+
+class Inside:
+    """A launch in a container, as a child is: until its end is known, and after."""
+
+    def __init__(self, name: str, client: Child, key: str) -> None:
+        self.name = name
+        self.client = client
+        self.key = key  # of what removes it, in the journal
+        self.pid = client.pid  # the launch's own, once it runs
+        self.stdin: Any = None
+        self.status: Optional[int] = None
+        self.usage: Any = None
+        self.ended_ns = 0
+        self.call: Optional[Call] = None  # to the container's first process, while it lives
+        self.up = False  # whether the launch has begun
+        self.trouble = ""  # why it did not
+        self.cleared = False
+
+    def members(self) -> List[int]:
+        """The living processes of the container, parents first; none when its first one has ended."""
+        if self.call is None:
+            return []
+        table = process_table()
+        return [pid for pid in (self.call.first, *descendants(table, self.call.first)) if pid in table]
+
+    def end(self, status: int, usage: Any = None) -> None:
+        """Take note of how the launch ended, which the first one to say it knows."""
+        if self.status is None:
+            self.status, self.usage, self.ended_ns = status, usage, time.time_ns()
+
+    def call_off(self) -> None:
+        """End what has not begun yet."""
+        if self.call is None and self.client.status is None:
+            hit([self.client.pid], signal.SIGKILL)
+
+
+class Containers:
+    """The containers of this agent's launches."""
+
+    def __init__(self, loop: Loop, run_folder: RunFolder, children: Children, changes: Changes) -> None:
+        self.loop = loop
+        self.run_folder = run_folder
+        self.children = children
+        self.changes = changes
+        self.ids: Dict[Spec, str] = {}  # of the images that were looked for here
+        self.all: List[Inside] = []
+
+    def members(self) -> List[int]:
+        """The living processes of all containers."""
+        return [pid for inside in self.all for pid in inside.members()]
+
+    def environment(self, spec: Spec) -> Dict[str, str]:
+        """What a client of the runtime has: the user's own variables, and where images are on a local testbed."""
+        env = self.children.environment("", {}, privileged=False)
+        storage = self.run_folder.storage
+        return dict(env, CONTAINERS_STORAGE_CONF=storage) if storage and spec.runtime == "podman" else env
+
+    def start(
+        self, name: str, spec: Spec, words: Words, *, folder: Folder, within_s: float, streams: Mapping[str, IO[bytes]]
+    ) -> Inside:
+        """Start a container that becomes the launch."""
+        if spec not in self.ids:
+            raise Refusal("bad-request", "nobody has looked for the image %s here" % spec.image)
+        with self.run_folder.below(CONTAINERS, self.run_folder.whose) as place:
+            cidfile = place.path_of(name + ".cid")
+        key = self.note(name, spec, cidfile)
+        tags = {tag: words.env[tag] for tag in ("ORCH_RUN", "ORCH_NODE", "ORCH_LAUNCH")}
+        meant = spec._replace(image=self.ids[spec]) if spec.runtime in ("podman", "docker") else spec
+        call = Call(folder, self.run_folder.whose.uid, self.run_folder.whose.gid, words)
+        try:
+            argv = line(
+                meant, host_of(self.run_folder.whose, self.run_folder.user),
+                folder=folder.path, cidfile=cidfile, label="/".join(tags.values()),
+                env=["%s=%s" % pair for pair in tags.items()],
+                command=["-I", "-S", "%s/%s" % (folder.path, PROGRAM), folder.path, SOCKET],
+            )  # fmt: skip
+            with open(os.devnull, "rb") as null:
+                client = self.children.spawn(
+                    argv, folder, privileged=False, env=self.environment(spec), stdin=null,
+                    stdout=streams["stderr"], stderr=streams["stderr"],
+                )  # fmt: skip
+        except (OSError, Refusal):
+            call.close()
+            self.changes.book().done(key)
+            raise
+        inside = Inside(name, client, key)
+        inside.stdin = call.stdin
+        self.all.append(inside)
+        self.loop.tasks.append(Task(None, self.live(inside, call, within_s)))
+        return inside
+
+    def note(self, name: str, spec: Spec, cidfile: str) -> str:
+        """Write down how to remove a container before it is there: as the user whose it is, from its id in a file."""
+        key = "container of " + name
+        user, storage = self.run_folder.user, self.run_folder.storage
+        words = ["runuser", "-u", user.pw_name, "--", "env", "HOME=" + user.pw_dir] if user else ["env"]
+        words += ["CONTAINERS_STORAGE_CONF=" + storage] if storage else []
+        known = spec.runtime in ("podman", "docker")
+        undo = [[*words, "sh", "-c", REMOVE, cidfile, spec.runtime]] if known else []
+        journal = self.changes.book()
+        journal.add(key, Pending(undo, None))
+        journal.mark(key, whole=True)
+        return key
+
+    def live(self, inside: Inside, call: Call, within_s: float) -> Steps[None]:
+        """The whole life of a container: called, told what to become, ended, and removed."""
+        try:
+            yield from call.answered(lambda: inside.client.status, within_s)
+            inside.call = call
+            inside.pid = yield from call.told(within_s)
+            self.list_first(inside)
+            inside.up = True
+        except (OSError, Refusal) as error:
+            inside.trouble = str(error)
+            hit(inside.members()[:1] or [inside.client.pid], signal.SIGKILL)
+            status = inside.client.status
+            inside.end(status or -signal.SIGKILL)
+        else:
+            call.watch(self.loop, lambda: self.heard(inside, call))
+        self.loop.woken = True
+        while inside.up and not call.over:
+            if inside.client.status is not None and inside.status is None:
+                hit(inside.members()[:1], signal.SIGKILL)  # the kernel ends the others with the first
+            yield 3600.0 if inside.client.status is None else LOOK_S
+        inside.end(-signal.SIGKILL)
+        inside.call = None
+        call.close()
+        yield from self.clear(inside)
+
+    def heard(self, inside: Inside, call: Call) -> None:
+        """What the first process said of the launch's end, if it did before its own."""
+        about = call.hear()
+        with contextlib.suppress(LookupError, TypeError, ValueError):  # it is the image's, after all
+            if about:
+                usage = Usage(float(about["user_s"]), float(about["system_s"]), int(about["max_rss_kib"]))
+                inside.end(int(about["status"]), usage)
+        self.loop.woken = True
+
+    def list_first(self, inside: Inside) -> None:
+        """Tell samplers which process is the container's first: it may be far from all that this agent started."""
+        with self.run_folder.below(CONTAINERS) as place:
+            fd = place.replace(inside.name + ".pid", 0o644, self.run_folder.whose)
+        with open(fd, "w") as file:
+            file.write("%d\n" % inside.members()[0])
+
+    def clear(self, inside: Inside) -> Steps[None]:
+        """Wait until the runtime has forgotten a container that is over, and remove what it has not."""
+        end = time.monotonic() + LEAVE_S
+        while inside.client.status is None:
+            if time.monotonic() >= end:
+                hit([inside.client.pid], signal.SIGKILL)
+            yield LOOK_S
+        try:
+            yield from self.changes.undo(key=inside.key)
+        except Refusal as refusal:  # it stays in the journal, and is tried again at the end
+            inside.trouble = str(refusal)
+        with contextlib.suppress(OSError, Refusal), self.run_folder.below(CONTAINERS) as place:
+            for ending in (".cid", ".pid"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(inside.name + ending, dir_fd=place.fd)
+        inside.cleared = True
+        self.all.remove(inside)
+        self.tidy()
+        self.loop.woken = True
+
+    def tidy(self) -> None:
+        """Remove the folder of what tells of containers, unless one is about to write there."""
+        if not self.all:
+            with contextlib.suppress(OSError):
+                os.rmdir(CONTAINERS, dir_fd=self.run_folder.folder.fd)

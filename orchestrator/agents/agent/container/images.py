@@ -1,0 +1,127 @@
+"""Images of containers: which very one a name means on this host, and what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import TYPE_CHECKING, List, Optional
+
+from ..disk.run_folder import CONTAINERS, RunFolder
+from ..processes.commands import Commands, Completed
+from ..steps import Refusal, Steps
+from .container_lines import Spec, client, host_of, line, spec_of
+from .containers import Containers
+
+if TYPE_CHECKING:
+    from ..messages.answers import ImageFound, ImageProbe
+    from ..messages.requests import Container
+
+LOOK_S = 15.0
+PROBE_S = 60.0  # for the first container of an image, whose files may have to be read from a disk
+STORAGE = "/run/orch-podman/storage.conf"
+SUPERBLOCK = 96  # bytes of a squashfs: when it was made, and how large each of its tables is
+PROBE = """
+import importlib.util, json, os, shutil, sys
+if sys.version_info < (3, 8):
+    sys.exit("its Python is %d.%d, and programs of ranks need 3.8 or later" % sys.version_info[:2])
+wanted = json.loads(sys.argv[1])
+found = {"python": "%d.%d.%d" % sys.version_info[:3], "modules": {}, "programs": {}}
+for name in wanted["modules"]:
+    try:
+        spec = importlib.util.find_spec(name.partition(".")[0])
+    except (ImportError, ValueError) as error:
+        found["modules"][name] = [False, str(error)]
+    else:
+        found["modules"][name] = [spec is not None, "" if spec else "no such module in the image"]
+for name in wanted["programs"]:
+    path = name if "/" in name and os.access(name, os.X_OK) else shutil.which(name)
+    found["programs"][name] = [bool(path), path or "no such program in the image"]
+found.update((name, os.readlink("/proc/self/ns/" + name)) for name in ("net", "ipc"))
+print(json.dumps(found))
+"""
+
+
+class Images:
+    """What is known of images on this host."""
+
+    def __init__(self, run_folder: RunFolder, commands: Commands, containers: Containers) -> None:
+        self.run_folder = run_folder
+        self.commands = commands
+        self.containers = containers
+
+    def look(
+        self, *, container: Container, modules: List[str], programs: List[str], storage: Optional[str] = None
+    ) -> Steps[ImageFound]:
+        """Resolve an image, and start a container of it, as a launch would be, that says what it has.
+
+        So what keeps launches from starting shows here: no such image, no such Python, a user who may not.
+        `storage` is what podman's storage.conf is to say on a host of a local testbed, whose /run is its own.
+        """
+        spec = spec_of(container)
+        if storage is not None:
+            os.makedirs(os.path.dirname(STORAGE), mode=0o700, exist_ok=True)
+            with open(STORAGE, "w") as file:
+                file.write(storage)
+            self.run_folder.storage = STORAGE
+        with self.run_folder.below(CONTAINERS, self.run_folder.whose) as place:
+            host = host_of(self.run_folder.whose, self.run_folder.user)
+            number = yield from self.identify(spec, client(spec, host))
+            meant = spec._replace(image=number) if spec.runtime in ("podman", "docker") else spec
+            wanted = json.dumps({"modules": modules, "programs": programs})
+            done = yield from self.ask(
+                spec,
+                line(
+                    meant,
+                    host,
+                    folder=place.path,
+                    cidfile="",
+                    label="probe",
+                    env=(),
+                    command=["-I", "-c", PROBE, wanted],
+                ),
+                PROBE_S,
+            )
+        found: ImageProbe = json.loads(done.stdout.splitlines()[-1])
+        for name, namespace in (("net", found["net"]), ("ipc", found["ipc"])):
+            if namespace != os.readlink("/proc/self/ns/" + name):
+                told = "containers of %s are not in this host's %s namespace: its daemon belongs to another host"
+                raise Refusal("image", told % (spec.runtime, name))
+        version = yield from self.version(spec)
+        self.containers.ids[spec] = number
+        self.containers.tidy()
+        return {**found, "image": number, "version": version}
+
+    def identify(self, spec: Spec, words: List[str]) -> Steps[str]:
+        """What tells an image from any other: its id; of a squashfs its superblock, as reading all of it takes long."""
+        if spec.runtime in ("podman", "docker"):
+            done = yield from self.ask(spec, [*words, "image", "inspect", "--format", "{{.Id}}", spec.image], LOOK_S)
+            return done.stdout.strip().rpartition(":")[2]
+        if not os.path.isfile(spec.image):
+            return spec.image  # a name that enroot or a registry knows
+        with open(spec.image, "rb") as file:
+            told = b"%d %s" % (os.fstat(file.fileno()).st_size, file.read(SUPERBLOCK))
+        return "squashfs-" + hashlib.sha256(told).hexdigest()
+
+    def version(self, spec: Spec) -> Steps[str]:
+        """The runtime's version, as it says it."""
+        if spec.runtime == "enroot":
+            argv = ["enroot", "version"]
+        elif spec.runtime == "docker":
+            argv = ["docker", "version", "--format", "{{.Server.Version}}"]
+        else:
+            argv = [client(spec, host_of(self.run_folder.whose, self.run_folder.user))[0], "--version"]
+        done = yield from self.ask(spec, argv, LOOK_S)
+        return done.stdout.strip().split(" ")[-1]
+
+    def ask(self, spec: Spec, argv: List[str], within_s: float) -> Steps[Completed]:
+        """Run a command of the runtime as the user; refused with what it printed where it fails."""
+        storage = self.run_folder.storage if spec.runtime == "podman" else ""
+        prefix = ["env", "CONTAINERS_STORAGE_CONF=" + storage] if storage else []
+        done = yield from self.commands.command([*prefix, *argv], within_s, privileged=False)
+        if done.timed_out:
+            raise Refusal("image", "%s does not answer within %g s" % (spec.runtime, within_s), tail=done.stderr)
+        if done.status:
+            said = (done.stderr.strip().splitlines() or ["it ended with status %d" % done.status])[-1]
+            raise Refusal("image", said, tail=done.stdout + done.stderr)
+        return done

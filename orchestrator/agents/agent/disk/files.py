@@ -1,0 +1,110 @@
+"""Files: what is put into the run's folder, what is brought home from it, and small files of the node."""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+import zlib
+from typing import TYPE_CHECKING, Dict, List, Optional
+
+from ..frames import Wire
+from ..steps import Refusal, Steps
+from .run_folder import CONTAINERS, MARKER, RunFolder
+
+if TYPE_CHECKING:
+    from ..messages.answers import Disk, Fetched, File, Listing, Nothing, Texts
+
+READ_LIMIT = 1 << 18  # of a file asked for by `read`
+READ_TOTAL = 1 << 22  # as JSON up to six times as much, which must fit into a frame that the controller takes
+MOST_FILES = 100_000  # likewise
+CHUNK = 1 << 18
+
+
+class Files:
+    """The requests that read and write files."""
+
+    def __init__(self, run_folder: RunFolder, wire: Wire) -> None:
+        self.run_folder = run_folder
+        self.wire = wire
+
+    def read(self, *, paths: List[str], globs: List[str]) -> Texts:
+        names = list(paths)
+        for pattern in globs:
+            names += sorted(glob.glob(pattern))
+        texts: Dict[str, Optional[str]] = {}
+        total = 0
+        wall_ns = time.time_ns()
+        for name in names:
+            try:
+                with open(self.opened(name), "rb") as file:
+                    limit = min(READ_LIMIT, READ_TOTAL - total)
+                    size = os.fstat(file.fileno()).st_size  # 0 for what the kernel makes up
+                    if size > limit:
+                        file.seek(size - limit)
+                    data = file.read(limit)
+            except (OSError, Refusal):
+                texts[name] = None
+                continue
+            total += len(data)
+            texts[name] = data.decode(errors="replace")
+        return {"wall_ns": wall_ns, "texts": texts}
+
+    def opened(self, path: str) -> int:
+        """A descriptor of a file of the node, or of the run's folder when its path is relative."""
+        if path.startswith("/"):
+            return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        folders, name = self.run_folder.inside(path)
+        with self.run_folder.below(folders) as folder:
+            return folder.open(name, os.O_RDONLY, self.run_folder.whose)
+
+    def put(self, *, path: str, mode: int, payload: bytes, append: bool = False, privileged: bool = False) -> Nothing:
+        """Write a file for what runs as the user, or with the agent's rights: then the user has no hand in it.
+
+        What comes is compressed: many nodes get the same programs over one network, which may be slow.
+        """
+        try:
+            content = zlib.decompress(payload)
+        except zlib.error as error:
+            raise ValueError("what is to be written is not compressed: %s" % error) from None
+        whose = self.run_folder.agents if privileged else self.run_folder.whose
+        folders, name = self.run_folder.inside(path)
+        with self.run_folder.below(folders, whose) as folder:
+            fd = folder.open(name, os.O_WRONLY | os.O_APPEND, whose) if append else folder.replace(name, mode, whose)
+        with open(fd, "wb") as file:
+            file.write(content)
+        return {}
+
+    def listing(self) -> Listing:
+        files: List[File] = []
+        for path, status in self.run_folder.folder.files():
+            if path != MARKER and not path.startswith(CONTAINERS + "/") and self.run_folder.whose.take(status):
+                files.append({"path": path, "bytes": status.st_size})
+            if len(files) > MOST_FILES:
+                raise Refusal("too-many", "more than %d files in %s" % (MOST_FILES, self.run_folder.folder.path))
+        return {"files": sorted(files, key=lambda file: file["path"])}
+
+    def fetch(self, *, path: str, offset: int, most: int, request: object) -> Steps[Fetched]:
+        """Send a file from `offset` on in frames of their own; the reply has the SHA-256 of its first `most` bytes."""
+        import hashlib  # here, because it is slow to import and an agent starts without it
+
+        digest = hashlib.sha256()
+        self.run_folder.inside(path)  # an absolute one is for `read` alone
+        with open(self.opened(path), "rb") as file:
+            size = min(most, os.fstat(file.fileno()).st_size)
+            at = 0
+            while at < size:
+                data = file.read(min(CHUNK, size - at))
+                if not data:
+                    raise Refusal("changed", "%s became shorter while it was read" % path)
+                digest.update(data)
+                fresh = data[max(0, offset - at) :]
+                at += len(data)
+                if fresh:
+                    self.wire.send({"id": request, "more": True}, fresh)
+                yield None
+        return {"sha256": digest.hexdigest(), "size": size}
+
+    def disk(self, *, path: Optional[str] = None) -> Disk:
+        free = os.statvfs(path or self.run_folder.folder.fd)
+        return {"free_bytes": free.f_bavail * free.f_frsize, "total_bytes": free.f_blocks * free.f_frsize}

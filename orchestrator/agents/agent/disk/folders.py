@@ -1,0 +1,232 @@
+"""Folders by descriptor: no link that somebody else planted is followed, and nothing of somebody else's is opened.
+
+An agent may be root and work for a user who owns the run's folder, below folders where everybody may write. So a path
+is walked name by name, each folder on it has to belong to somebody trusted, and what lies below the run's folder is
+reached from its descriptor alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+from typing import AbstractSet, Iterator, List, Optional, Tuple
+
+from ..steps import Refusal
+from ..whose import Whose, vouch
+
+OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+O_PATH = getattr(os, "O_PATH", 0o10000000)  # PyPy does not name it
+PASS = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # for a folder whose entries may be a secret
+SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO that lies where a file should holds nobody up
+LINKS = 40  # on one path, as the kernel counts
+GIVEN_S = 5.0  # between the making of a folder and its gift to the user for whom it is
+
+
+class Folder:
+    """An open folder; `path` is for messages."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        self.fd = fd
+        self.path = path
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def again(self) -> Folder:
+        """The same folder, open for somebody else."""
+        return Folder(os.dup(self.fd), self.path)
+
+    def path_of(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def status(self) -> os.stat_result:
+        return os.fstat(self.fd)
+
+    def names(self) -> List[str]:
+        fd = os.open(".", OPEN, dir_fd=self.fd)
+        try:
+            return sorted(os.listdir(fd))
+        finally:
+            os.close(fd)
+
+    def enter(self, name: str, flags: int = OPEN) -> Folder:
+        """A folder in this one; a link in its place is an error."""
+        try:
+            return Folder(os.open(name, flags, dir_fd=self.fd), self.path_of(name))
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                raise Refusal("folder", "%s is a link or no folder" % self.path_of(name)) from None
+            raise OSError(error.errno, error.strerror, self.path_of(name)) from None
+
+    def make(self, name: str, whose: Whose, mode: int = 0o700) -> Folder:
+        """A folder in this one that belongs to the user for whom the agent works, made if it is not there."""
+        try:
+            os.mkdir(name, 0o700, dir_fd=self.fd)
+        except FileExistsError:
+            folder = self.enter(name)
+            folder.await_owner(whose)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path_of(name)) from None
+        else:
+            folder = self.enter(name)
+            if folder.status().st_uid == whose.agent and not folder.names():  # it is the one just made
+                os.fchown(folder.fd, whose.uid, whose.gid)
+                os.fchmod(folder.fd, mode)
+        owner = folder.status().st_uid
+        if owner != whose.uid:
+            folder.close()
+            raise Refusal("folder", "%s belongs to user %d, not to %d" % (folder.path, owner, whose.uid))
+        return folder
+
+    def await_owner(self, whose: Whose) -> None:
+        """Give another agent, which may just have made this empty folder of root's, time to give it to its user."""
+        end = time.monotonic() + GIVEN_S
+        while self.status().st_uid == whose.agent != whose.uid and not self.names() and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def open(self, name: str, flags: int, whose: Whose) -> int:
+        """A descriptor of a file that is there, if it is a file of ours and no link."""
+        try:
+            fd = os.open(name, flags | SAFE, dir_fd=self.fd)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):
+                raise Refusal("folder", "%s is no file of this run" % self.path_of(name)) from None
+            raise OSError(error.errno, error.strerror, self.path_of(name)) from None
+        if not whose.take(os.fstat(fd)):
+            os.close(fd)
+            raise Refusal("folder", "%s is no file of this run" % self.path_of(name))
+        return fd
+
+    def create(self, name: str, flags: int, mode: int, whose: Whose) -> int:
+        """A descriptor of a new file that belongs to the user; FileExistsError where anything has the name."""
+        try:
+            fd = os.open(name, flags | os.O_CREAT | os.O_EXCL | SAFE, mode, dir_fd=self.fd)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path_of(name)) from None
+        os.fchown(fd, whose.uid, whose.gid)
+        os.fchmod(fd, mode)
+        return fd
+
+    def append(self, name: str, mode: int, whose: Whose) -> int:
+        """A descriptor to write at the end of a file, made if it is not there."""
+        try:
+            return self.create(name, os.O_WRONLY | os.O_APPEND, mode, whose)
+        except FileExistsError:
+            return self.open(name, os.O_WRONLY | os.O_APPEND, whose)
+
+    def replace(self, name: str, mode: int, whose: Whose) -> int:
+        """A descriptor of a new file in the place of whatever had its name."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.fd)
+        return self.create(name, os.O_WRONLY, mode, whose)
+
+    def files(self, below: str = "") -> Iterator[Tuple[str, os.stat_result]]:
+        """Every file in this folder and those in it, by its path from `below` on; what vanishes meanwhile is left."""
+        for name in self.names():
+            try:
+                status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    yield below + name, status
+                elif stat.S_ISDIR(status.st_mode):
+                    with self.enter(name) as folder:
+                        yield from folder.files("%s%s/" % (below, name))
+            except FileNotFoundError:
+                continue
+
+    def clear(self, keep: AbstractSet[str] = frozenset(), below: str = "") -> None:
+        """Remove all that is in this folder but files to `keep`, by their paths from `below` on; of a link the link."""
+        for name in self.names():
+            path = below + name
+            if not stat.S_ISDIR(os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode):
+                if path not in keep:
+                    os.unlink(name, dir_fd=self.fd)
+                continue
+            with self.enter(name) as folder:
+                folder.clear(keep, path + "/")
+                left = folder.names()
+            if not left:
+                os.rmdir(name, dir_fd=self.fd)
+
+    def remove(self, name: str) -> None:
+        """Remove a folder in this one, with all that is in it."""
+        with self.enter(name) as folder:
+            folder.clear()
+        os.rmdir(name, dir_fd=self.fd)
+
+
+def names_of(path: str) -> List[str]:
+    return [name for name in path.split("/") if name not in ("", ".")]
+
+
+def reach(path: str, whose: Whose, *, make: bool = False) -> Folder:
+    """Open a folder by its absolute path when nobody else could have led it elsewhere; what is missing may be made.
+
+    Links of root, and of the agent's own user, are followed as the kernel would.
+    """
+    stack = [Folder(os.open("/", PASS), "/")]
+    todo = names_of(path)[::-1]
+    links = 0
+    try:
+        while todo:
+            name = todo.pop()
+            if name == "..":
+                if len(stack) > 1:
+                    stack.pop().close()
+                continue
+            target = link_in(stack[-1], name, whose)
+            if target is not None:
+                links += 1
+                if links > LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+                while target.startswith("/") and len(stack) > 1:
+                    stack.pop().close()
+                todo += names_of(target)[::-1]
+                continue
+            stack.append(step(stack[-1], name, whose, make=make))
+            vouch(stack[-1].path, stack[-1].status(), whose)
+        return stack.pop()
+    finally:
+        for folder in stack:
+            folder.close()
+
+
+def step(folder: Folder, name: str, whose: Whose, *, make: bool) -> Folder:
+    try:
+        return folder.enter(name, PASS)
+    except FileNotFoundError:
+        if not make:
+            raise
+    return folder.make(name, whose)
+
+
+def link_in(folder: Folder, name: str, whose: Whose) -> Optional[str]:
+    """Where a link leads; None for anything else."""
+    try:
+        status = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISLNK(status.st_mode):
+        return None
+    if status.st_uid not in (0, whose.agent):
+        raise Refusal("folder", "%s is a link of user %d, which may lead anywhere; name in `work:` where it leads"
+                      % (folder.path_of(name), status.st_uid))  # fmt: skip
+    return os.readlink(name, dir_fd=folder.fd)
+
+
+def drop(path: str, whose: Whose) -> None:
+    """Remove an empty private folder of ours that its owner can make again."""
+    with contextlib.suppress(OSError, Refusal), reach(os.path.dirname(path), whose) as parent:
+        name = os.path.basename(path)
+        above, status = parent.status(), os.stat(name, dir_fd=parent.fd, follow_symlinks=False)
+        again = above.st_uid == status.st_uid or above.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == 0o1002
+        if whose.mine(status) and stat.S_IMODE(status.st_mode) == 0o700 and again:
+            os.rmdir(name, dir_fd=parent.fd)

@@ -1,0 +1,166 @@
+"""The journal of a run's changes: how to take each back, on this node's disk before the change is made."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
+
+from ..disk.folders import Folder
+from ..disk.run_folder import JOURNAL
+from ..processes.commands import argvs
+from ..processes.proc import elsewhere, identity, of_this_boot
+from ..steps import JsonObject, Refusal
+from ..whose import Whose
+
+if TYPE_CHECKING:
+    from ..messages.answers import FailedChange
+
+FORGOTTEN = "undo.forgotten.jsonl"  # what a journal is called once somebody has said that nothing of it counts
+
+
+class Sign(NamedTuple):
+    """What shows whether a change stands: its pattern is found in what a command prints for as long as it does."""
+
+    read: List[str]
+    pattern: str
+
+
+class Pending(NamedTuple):
+    """A change that may stand, and how to take it back."""
+
+    undo: List[List[str]]
+    sign: Optional[Sign]
+
+
+def sign_of(value: Any) -> Optional[Sign]:
+    """A sign as it was sent, or as a journal has it; those of older agents have none."""
+    if value is None:
+        return None
+    read, pattern = value
+    re.compile(pattern)
+    return Sign(argvs([read])[0], pattern)
+
+
+def about_of(text: bytes) -> JsonObject:
+    """What an agent wrote into its folder's marker of itself; nothing where that cannot be read."""
+    try:
+        found = json.loads(text.partition(b"\n")[0].decode())
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+class Journal:
+    """Commands that take changes back, on disk before the change is made.
+
+    A change is in doubt while it is made and while it is taken back: who finds it so knows not what is there to undo.
+    Where it was made says each entry, and `about`, which is what the folder's marker says: what a reboot has taken back
+    is not pending. `troubles` tells of lines that cannot be followed.
+    """
+
+    def __init__(self, folder: Folder, agents: Whose, about: JsonObject) -> None:
+        self.folder = folder
+        self.agents = agents
+        self.pending: Dict[str, Pending] = {}
+        self.doubtful: Set[str] = set()
+        self.troubles: List[str] = []
+        unclear: Dict[str, str] = {}
+        try:
+            with open(self.opened(os.O_RDWR), "rb+") as file:
+                data = file.read()
+                whole = data[: data.rfind(b"\n") + 1]
+                if whole != data:  # a crash while it was written: then the change had not begun
+                    file.truncate(len(whole))
+        except FileNotFoundError:
+            return
+        for number, line in enumerate(whole.split(b"\n")[:-1], 1):
+            try:
+                self.follow(json.loads(line), about, unclear)
+            except (ValueError, TypeError, LookupError, RecursionError, re.error):
+                self.troubles.append("line %d cannot be read: %s" % (number, line[:80].decode(errors="replace")))
+        self.troubles += ["%s: %s" % told for told in unclear.items()]
+
+    def follow(self, entry: JsonObject, about: JsonObject, unclear: Dict[str, str]) -> None:
+        """Take note of an entry; of a change that nobody has taken back `unclear` says why it cannot be done here."""
+        key = entry["id"]
+        if not isinstance(key, str):
+            raise TypeError("an id that is no text")
+        if entry.get("done"):
+            self.pending.pop(key, None)
+            unclear.pop(key, None)
+        elif "undo" in entry:
+            change = Pending(argvs(entry["undo"]), sign_of(entry.get("sign")))
+            words = [word for word in (about, entry.get("at")) if word]
+            if not words:
+                unclear[key] = "it is unknown whether it was made before a reboot"
+            elif any(map(elsewhere, words)):
+                unclear[key] = "it was made on another machine"
+            elif all(map(of_this_boot, words)):
+                self.pending[key] = change
+        if entry.get("whole", True):  # an older agent wrote none of it
+            self.doubtful.discard(key)
+        else:
+            self.doubtful.add(key)
+
+    def opened(self, flags: int) -> int:
+        """A descriptor of it; what it holds is run with this agent's rights, so that nobody else may have written it.
+
+        Its user can put a file there that others with the agent's rights once wrote: one with a single name is new.
+        """
+        fd = self.folder.open(JOURNAL, flags, self.agents)
+        status = os.fstat(fd)
+        if status.st_uid != self.agents.uid or status.st_nlink != 1:
+            os.close(fd)
+            path = self.folder.path_of(JOURNAL)
+            raise Refusal("folder", "%s belongs to user %d: what it holds is not run" % (path, status.st_uid))
+        return fd
+
+    def append(self, entry: JsonObject) -> None:
+        record = json.dumps(entry).encode() + b"\n"
+        flags = os.O_WRONLY | os.O_APPEND
+        try:
+            fd = self.opened(flags)
+        except FileNotFoundError:
+            fd = self.folder.create(JOURNAL, flags, 0o600, self.agents)
+        try:
+            before = os.fstat(fd).st_size
+            if os.write(fd, record) != len(record):
+                os.ftruncate(fd, before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.folder.path_of(JOURNAL))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.fsync(self.folder.fd)
+
+    def add(self, key: str, change: Pending) -> None:
+        self.append({"id": key, "undo": change.undo, "sign": change.sign, "whole": False, "at": identity()})
+        self.pending[key] = change
+        self.doubtful.add(key)
+
+    def mark(self, key: str, *, whole: bool) -> None:
+        """Whether the change is there as it was asked for, or in doubt from now on."""
+        (self.doubtful.discard if whole else self.doubtful.add)(key)
+        with contextlib.suppress(OSError):  # on a full disk it is in doubt for longer than it has to be
+            self.append({"id": key, "whole": whole})
+
+    def done(self, key: str) -> None:
+        self.pending.pop(key, None)
+        self.append({"id": key, "done": True})
+
+    def unreadable(self) -> List[FailedChange]:
+        """What cannot be followed, as failures are reported."""
+        path = self.folder.path_of(JOURNAL)
+        return [{"id": path, "argv": [], "status": None, "tail": trouble} for trouble in self.troubles]
+
+    def forget(self) -> List[Tuple[str, str]]:
+        """Let nothing of it count any more; what would have been done for each change, by its name."""
+        os.rename(JOURNAL, FORGOTTEN, src_dir_fd=self.folder.fd, dst_dir_fd=self.folder.fd)
+        told = [(key, "; ".join(" ".join(argv) for argv in change.undo)) for key, change in self.pending.items()]
+        told += [(self.folder.path_of(FORGOTTEN), trouble) for trouble in self.troubles]
+        self.pending.clear()
+        self.troubles.clear()
+        return told

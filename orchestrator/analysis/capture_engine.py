@@ -1,0 +1,59 @@
+"""Who reads captures instead of this process: the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from importlib import metadata
+from typing import Any
+
+from orchestrator.core.errors import ConfigError, TestbedError
+
+CONNECT_S = 10.0
+_ADDRESS = re.compile(r"(tcp|tls|ucx|ws|wss)://\S+")
+_PACKAGE = "orch-testbed"
+
+
+@contextmanager
+def engine(address: str) -> Iterator[Executor]:
+    """The workers of the Dask scheduler at an address, such as `tcp://head:8786`, as an executor.
+
+    They find files under the paths that they are called by here, and have this package. ConfigError for what is no
+    address or where `distributed` is missing, TestbedError for a scheduler that cannot be reached or has no such
+    workers.
+    """
+    if address == "hosts":
+        raise ConfigError(
+            "--engine hosts: hosts read the captures of runs on them, as soon as these are made; accepted: "
+            "tcp://HOST:PORT of a Dask scheduler",
+            hint="say `captures: {stay: true}` in the experiment",
+        )
+    if not _ADDRESS.fullmatch(address):
+        raise ConfigError(f"--engine {address}: no address of a Dask scheduler; accepted: such as tcp://head:8786")
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ConfigError("--engine needs the package distributed", hint="pip install 'orch-testbed[dask]'") from None
+    try:
+        client = Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise TestbedError(f"--engine {address}: no Dask scheduler answers: {error}") from None
+    with client:
+        _refuse_others(client.run(metadata.version, _PACKAGE, on_error="return"), address)
+        yield client.get_executor(pure=False)
+
+
+def _refuse_others(versions: Mapping[str, Any], address: str) -> None:
+    """TestbedError where there is no worker, or one without this version of ours."""
+    if not versions:
+        raise TestbedError(f"--engine {address}: the scheduler has no workers", hint="dask worker ADDRESS on each host")
+    mine = metadata.version(_PACKAGE)
+    for worker, version in sorted(versions.items()):
+        if version != mine:
+            has = f"version {version}" if isinstance(version, str) else "none"
+            raise TestbedError(
+                f"--engine {address}: the worker {worker} has {has} of {_PACKAGE}, and this is {mine}",
+                hint=f"pip install {_PACKAGE}=={mine} for its interpreter",
+            )

@@ -1,0 +1,1 @@
+"""The gates that judge a window, one module a kind of evidence."""

@@ -1,0 +1,1 @@
+"""What ranks wrote of their iterations in a window."""

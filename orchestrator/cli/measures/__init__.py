@@ -1,0 +1,1 @@
+"""Commands of the group that measures: `orch predict`, `sweep` and `study`."""

@@ -1,0 +1,205 @@
+"""The `orch study` command: measures what a paper measured, and shows it beside the paper's own."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import options
+from orchestrator.cli.results.compare_cli import NAMES
+from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.core.exitcodes import Exit
+from orchestrator.core.screen import console
+
+if TYPE_CHECKING:
+    from orchestrator.experiment.series.studyfile import Study
+
+NO_TIMES: Mapping[str, float] = MappingProxyType({})
+
+MEASURING = {
+    "quick": "--quick",
+    "new": "--new",
+    "overrides": "--set",
+    "wait": "--wait",
+    "local": "--local",
+    "file": "--file",
+    "force": "--force",
+    "what": "--what",
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `orch study`."""
+    parser.add_argument("paper", nargs="?", metavar="PAPER", help="the paper (default: list all papers)")
+    parser.add_argument(
+        "of",
+        metavar="WHAT",
+        nargs="*",
+        help=f"measure nothing and show this: {NAMES} (default: measure the study's sweeps)",
+    )
+    parser.add_argument("--quick", action="store_true", help="the short version of the study")
+    parser.add_argument("--what", action="store_true", help="measure nothing and say what would be measured")
+    parser.add_argument("--new", action="store_true", help="start over instead of resuming the newest")
+    options.local(parser)
+    options.overrides(parser)
+    options.force(parser)
+    options.wait(parser)
+    parser.add_argument("--file", type=Path, metavar="FILE", help="another study file (default: that of PAPER)")
+    options.results(parser)
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="the page (study-PAPER.html, study-PAPER-quick.html)"
+    )
+
+
+def add_calibrate_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `orch calibrate`."""
+    parser.add_argument("paper", metavar="PAPER", help="the paper, as `orch study` lists it")
+    parser.add_argument("--quick", action="store_true", help="only the models of the short version of the study")
+    parser.add_argument("--new", action="store_true", help="fit again what is fitted already")
+    options.overrides(parser)
+    options.force(parser)
+    options.wait(parser)
+    parser.add_argument("--file", type=Path, metavar="FILE", help="another study file (default: that of PAPER)")
+    options.results(parser)
+    parser.set_defaults(local=False)
+
+
+def study(arguments: argparse.Namespace) -> int:
+    """List papers, say what a study measures, measure what is missing of it, or render given runs; the exit code."""
+    from orchestrator.papers import registry
+
+    if arguments.paper is None:
+        return _listed(arguments)
+    registry.paper(arguments.paper)
+    if not arguments.of:
+        return _said(arguments) if arguments.what else _measured(arguments)
+    for name, option in MEASURING.items():
+        if getattr(arguments, name):
+            raise ConfigError(
+                f"{option}: nothing is measured when WHAT ({arguments.of[0]}) is named; accepted: one of the two"
+            )
+    _page(arguments, arguments.of, arguments.output or Path(f"study-{arguments.paper}.html"))
+    return 0
+
+
+def _listed(arguments: argparse.Namespace) -> int:
+    from orchestrator.experiment.series import studyfile
+    from orchestrator.papers import registry
+    from orchestrator.study import studytext
+
+    for name, option in MEASURING.items():
+        if getattr(arguments, name):
+            raise ConfigError(f"{option}: no paper is named; accepted: {', '.join(registry.names())}")
+    found = []
+    for name in registry.names():
+        paper = registry.paper(name)
+        path = studyfile.there(name)
+        found.append((name, paper.TITLE, paper.SHOWS, None if path is None else studyfile.read(path)))
+    console.tell(studytext.listing(found))
+    return 0
+
+
+def _said(arguments: argparse.Namespace) -> int:
+    from orchestrator.experiment.plans import beforehand
+    from orchestrator.study import run_study, studytext
+
+    found = _loaded(arguments)
+    console.tell(studytext.what_text(found, arguments.results))
+    return beforehand.tell(run_study.first_runs(found))
+
+
+def _loaded(arguments: argparse.Namespace, compute_s: Mapping[str, float] = NO_TIMES) -> Study:
+    """The study of a paper, with these compute times; ConfigError where the file is another paper's."""
+    from orchestrator.experiment.series import studyfile
+
+    path = arguments.file or studyfile.find(arguments.paper)
+    found = studyfile.load(path, arguments.overrides, quick=arguments.quick, local=arguments.local, compute_s=compute_s)
+    if found.paper != arguments.paper:
+        raise ConfigError(f"{path}: paper: {found.paper}; accepted: {arguments.paper}, or orch study {found.paper}")
+    return found
+
+
+def calibrate(arguments: argparse.Namespace) -> int:
+    """Fit the compute of a study's models to this machine; gives the exit code."""
+    from orchestrator.execution import execute
+    from orchestrator.execution.observers.progress import Progress
+    from orchestrator.papers import registry
+    from orchestrator.study import calibrating, calibrations
+
+    registry.paper(arguments.paper)
+    found = _loaded(arguments)
+    if found.calibration is None:
+        raise ConfigError(
+            f"study {found.name}: nothing to calibrate: no `calibrate` in its file, or its models have compute times"
+        )
+    progress = Progress()
+    run = calibrating.runner(
+        results=arguments.results, wait_s=execute.patience(arguments.wait), progress=progress, force=arguments.force
+    )
+    fitted = calibrating.carry_out(found.calibration, run=run, progress=progress, new=arguments.new)
+    for model, one in fitted.items():
+        console.tell(calibrating.text(model, one))
+    console.tell(f"kept in {calibrations.path_of(found.calibration)}")
+    return 0
+
+
+def _calibrated(arguments: argparse.Namespace, wait_s: float) -> Study:
+    """The study with compute times of this machine, which are fitted first where they are missing."""
+    from orchestrator.execution.observers.progress import Progress
+    from orchestrator.study import calibrating
+
+    found = _loaded(arguments)
+    if found.calibration is None:
+        return found
+    progress = Progress()
+    missing = found.calibration.iteration_s.keys() - calibrating.fitted_here(found.calibration).keys()
+    if missing:
+        progress.say(f"study {found.name}: compute of {', '.join(sorted(missing))} is fitted to this machine first")
+    run = calibrating.runner(results=arguments.results, wait_s=wait_s, progress=progress, force=arguments.force)
+    fitted = calibrating.carry_out(found.calibration, run=run, progress=progress)
+    return _loaded(arguments, {model: one.compute_s for model, one in fitted.items()})
+
+
+def _measured(arguments: argparse.Namespace) -> int:
+    """Measure what is missing of a study, and write its page; gives the exit code."""
+    from orchestrator.execution import execute
+    from orchestrator.execution.observers.progress import Progress
+    from orchestrator.study import run_study
+    from orchestrator.sweep import sweeptext
+
+    wait_s = execute.patience(arguments.wait)
+    found = _calibrated(arguments, wait_s)
+    outcome = run_study.carry_out(
+        found, results=arguments.results, new=arguments.new, wait_s=wait_s, progress=Progress(), force=arguments.force
+    )
+    for one in outcome.sweeps:
+        console.tell(sweeptext.summary_text(one.sweep, one.ledger, one.keys))
+    if outcome.runs_s:
+        console.tell(sweeptext.cost_text(outcome.runs_s, outcome.measured_s))
+    if outcome.status == Exit.INTERRUPTED:
+        console.tell(
+            sweeptext.resume_text(f"study {found.name}", outcome.done, outcome.total, new=arguments.new),
+            stream=sys.stderr,
+        )
+        return outcome.status
+    try:
+        _page(arguments, [one.sweep.id for one in outcome.sweeps], arguments.output or Path(f"study-{found.name}.html"))
+    except StoreError as error:
+        console.tell(f"orch: {error}", stream=sys.stderr)
+        return Exit.FAILED
+    return outcome.status
+
+
+def _page(arguments: argparse.Namespace, of: list[str], output: Path) -> None:
+    from orchestrator.analysis.compare import selection
+    from orchestrator.papers import registry
+    from orchestrator.report.study import page
+
+    chosen = selection.choose(arguments.results, ",".join(of))
+    print(page.render(registry.paper(arguments.paper), chosen.entries, output))
+    for line in chosen.left_out:
+        print(f"  not counted: {line}")

@@ -1,0 +1,1 @@
+"""Commands on results: what shows, compares, keeps and drops them."""

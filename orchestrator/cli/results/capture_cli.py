@@ -1,0 +1,265 @@
+"""The `orch capture` command: what is in packet captures from anywhere."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import ConfigError
+from orchestrator.core.screen import terminal
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from orchestrator.analysis.capture.capturesets import ReadOptions
+    from orchestrator.analysis.capture.trace import Trace
+    from orchestrator.parts.rows import Row
+
+MORE = """\
+FILE is a pcap or pcapng file, as it is or compressed with gzip or zstd; a folder stands for the files in it. Files
+that tcpdump or dumpcap rotated (x.pcap, x.pcap1, ...) are one capture; all other files are captures of points of
+their own, read side by side. NAME=FILE names a capture, and files of one NAME are one."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `orch capture`."""
+    parser.add_argument("files", nargs="+", metavar="FILE", help="captures, see above")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument(
+        "--parquet", type=Path, metavar="DIR", help="write flows, bins, pairs and queue pairs as tables"
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write a page with tables and figures")
+    parser.add_argument("--bin", metavar="TIME", help="width of the bins of time, at least 1us (1ms)")
+    parser.add_argument(
+        "--offset",
+        action="append",
+        default=[],
+        metavar="NAME=TIME",
+        help="add this to the stamps of a capture; may be negative, may be repeated",
+    )
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="how many flows and pairs to print (10)")
+    parser.add_argument(
+        "--engine",
+        metavar="ADDRESS",
+        help="have a Dask scheduler's workers read, such as tcp://head:8786; they see the same files (this machine)",
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="threads (default: the cores)")
+    parser.add_argument(
+        "--bins",
+        type=int,
+        metavar="N",
+        help="rows of bins to keep: of more, those of the largest flows, and the others' summed (2,097,152)",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help="for bins while files are read: what is beyond an eighth of it waits on disk, in TMPDIR (256 MiB)",
+    )
+
+
+def capture(arguments: argparse.Namespace) -> int:
+    """Read the captures, write the tables and the page that the options name, and print a summary."""
+    from orchestrator.analysis.capture import capturesets
+
+    settings = _settings(arguments)
+    sets = capturesets.grouped(arguments.files, offsets_ns=_offsets(arguments.offset))
+    with _engine(arguments.engine) as engine:
+        trace = capturesets.read(sets, engine=engine, **settings)
+    written = []
+    if arguments.parquet:
+        from orchestrator.analysis.capture import capturetables
+
+        written += [str(path) for path in capturetables.write_parquet(trace, arguments.parquet)]
+    if arguments.report:
+        from orchestrator.report.capture import capture_page
+
+        written.append(str(capture_page.render(trace, arguments.report, top=arguments.top)))
+    if arguments.json:
+        sys.stdout.writelines(_json(trace))
+    else:
+        print(_text(trace, top=arguments.top))
+    for line in (*(problem for point in trace.points for problem in point.damage), *trace.notes):
+        print(f"orch: {terminal.line(line)}", file=sys.stderr)
+    for path in written:
+        print(f"wrote {terminal.line(path)}", file=sys.stderr)
+    return 0
+
+
+def _engine(address: str | None) -> AbstractContextManager[Executor | None]:
+    if address is None:
+        return nullcontext()
+    from orchestrator.analysis import capture_engine
+
+    return capture_engine.engine(address)
+
+
+def _settings(arguments: argparse.Namespace) -> ReadOptions:
+    """How captures are to be read, where an option says so; ConfigError for what cannot be."""
+    if arguments.top < 0 or (arguments.workers is not None and arguments.workers < 1):
+        raise ConfigError("--top must not be negative, --workers at least 1")
+    if arguments.bins is not None and arguments.bins < 1:
+        raise ConfigError("--bins must be at least 1")
+    given: ReadOptions = {}
+    if arguments.workers is not None:
+        given["workers"] = arguments.workers
+    if arguments.bin is not None:
+        given["bin_ns"] = _nanoseconds(arguments.bin, "--bin")
+        if given["bin_ns"] < 1000:
+            raise ConfigError(f"--bin: {arguments.bin} is too short", hint="at least 1us")
+    if arguments.bins is not None:
+        given["bin_budget"] = arguments.bins
+    if arguments.memory is not None:
+        given["memory"] = _bytes(arguments.memory, "--memory")
+    return given
+
+
+def _nanoseconds(text: str, option: str) -> int:
+    from pydantic import TypeAdapter, ValidationError
+
+    from orchestrator.core.fields import Duration
+
+    sign, plain = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    try:
+        return sign * round(TypeAdapter(Duration).validate_python(plain) * 1e9)
+    except ValidationError as error:
+        raise ConfigError(f"{option}: {text!r} is {error.errors()[0]['ctx']['error']}") from None
+
+
+def _bytes(text: str, option: str) -> int:
+    from pydantic import TypeAdapter, ValidationError
+
+    from orchestrator.core.fields import Size
+
+    try:
+        return round(TypeAdapter(Size).validate_python(text))
+    except ValidationError as error:
+        raise ConfigError(f"{option}: {text!r} is {error.errors()[0]['ctx']['error']}") from None
+
+
+def _offsets(given: list[str]) -> dict[str, int]:
+    found = {}
+    for one in given:
+        name, equals, value = one.rpartition("=")
+        if not equals:
+            raise ConfigError(f"--offset: {one!r} is not NAME=TIME, such as h2=-1.5ms")
+        found[name] = _nanoseconds(value, "--offset")
+    return found
+
+
+def _json(trace: Trace) -> Iterator[str]:
+    """The trace as one JSON object, in parts."""
+    from orchestrator.analysis.capture import capturetables
+
+    yield f'{{"points":{json.dumps([dataclasses.asdict(point) for point in trace.points])}'
+    yield f',"bin_width_ns":{trace.bins.width_ns}'
+    for name in ("flows", "pairs", "queue_pairs"):
+        yield f',"{name}":'
+        yield from capturetables.json_parts(getattr(capturetables, name)(trace))
+    yield f',"notes":{json.dumps(trace.notes)}}}\n'
+
+
+def _text(trace: Trace, *, top: int) -> str:
+    from orchestrator.analysis.capture import capturetables
+
+    parts = ["\n".join(line for point in trace.points for line in _point_lines(point))]
+    for what, head, line in (
+        ("flow", _FLOW_HEAD, _flow_line),
+        ("pair", _PAIR_HEAD, _pair_line),
+        ("queue pair", _QUEUE_PAIR_HEAD, _queue_pair_line),
+    ):
+        table = getattr(capturetables, f"{what.replace(' ', '_')}s")(trace)
+        rows, count = capturetables.largest(table, top)
+        parts.append(_table(what, [line(row) for row in rows], head, count))
+    return "\n\n".join(part for part in parts if part)
+
+
+_FLOW_HEAD = ("from", "to", "protocol", "packets", "bytes", "payload", "Mbit/s", "again", "late", "resets", "handshake")
+_PAIR_HEAD = ("from", "to", "flows", "packets", "bytes", "payload", "again", "late")
+_QUEUE_PAIR_HEAD = ("from", "to", "queue pair", "packets", "bytes", "payload", "messages", "mean size", "out of seq.")
+
+
+def _point_lines(point: Any) -> list[str]:
+    from datetime import datetime, timezone
+
+    seconds = (point.last_ns - point.first_ns) / 1e9
+    began = datetime.fromtimestamp(point.first_ns / 1e9, tz=timezone.utc).isoformat(sep=" ", timespec="microseconds")
+    rate = f", {point.packets / seconds:,.0f} packets/s, {point.wire_bytes * 8 / seconds / 1e6:,.4g} Mbit/s"
+    return [
+        f"{terminal.line(point.name)}: {point.packets:,} packets, {point.wire_bytes:,} bytes on the wire, "
+        f"{point.captured_bytes:,} kept; {', '.join(point.link_types) or 'no link type'}",
+        *([f"  from {began} for {seconds:.6f} s{rate if seconds else ''}"] if point.packets else []),
+        *([f"  {point.undecoded:,} packets whose headers cannot be read"] if point.undecoded else []),
+        *(
+            [f"  {point.backwards:,} packets ({point.backwards / point.packets:.2%}) are out of timestamp order"]
+            if point.backwards
+            else []
+        ),
+    ]
+
+
+def _flow_line(row: Row) -> tuple[str, ...]:
+    from orchestrator.core.units import span_text
+
+    seconds = (row["last_ns"] - row["first_ns"]) / 1e9
+    return (
+        _end(row["src"], row["src_port"]),
+        _end(row["dst"], row["dst_port"]),
+        row["protocol"],
+        f"{row['packets']:,}",
+        f"{row['wire_bytes']:,}",
+        f"{row['payload_bytes']:,}",
+        f"{row['wire_bytes'] * 8 / seconds / 1e6:,.4g}" if seconds else "-",
+        f"{row['repeated']:,}",
+        f"{row['late']:,}",
+        f"{row['resets']:,}",
+        "-" if row["handshake_s"] is None else span_text(row["handshake_s"]),
+    )
+
+
+def _pair_line(row: Row) -> tuple[str, ...]:
+    figures = ("flows", "packets", "wire_bytes", "payload_bytes", "repeated", "late")
+    return (row["src"], row["dst"], *(f"{row[name]:,}" for name in figures))
+
+
+def _queue_pair_line(row: Row) -> tuple[str, ...]:
+    mean = f"{row['message_bytes'] / row['messages']:,.0f}" if row["messages"] else "-"
+    return (
+        row["src"],
+        row["dst"],
+        f"0x{row['queue_pair']:06x}",
+        f"{row['packets']:,}",
+        f"{row['wire_bytes']:,}",
+        f"{row['payload_bytes']:,}",
+        f"{row['messages']:,}",
+        mean,
+        f"{row['out_of_sequence']:,}",
+    )
+
+
+def _end(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if port and ":" in address else f"{address}:{port}" if port else address
+
+
+def _table(what: str, lines: list[tuple[str, ...]], head: tuple[str, ...], count: int) -> str:
+    """Aligned columns under a heading; numbers to the right."""
+    if not lines:
+        return ""
+    lines = [tuple(map(terminal.line, row)) for row in lines]
+    widths = [max(len(row[place]) for row in (head, *lines)) for place in range(len(head))]
+    numbers = [place >= 2 and head[place] != "protocol" for place in range(len(head))]
+    text = [
+        f"{count:,} {what}{'' if count == 1 else 's'}" + (f", the largest {len(lines)}:" if count > len(lines) else ":")
+    ]
+    for row in (head, *lines):
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numbers, strict=True)
+        ]
+        text.append("  " + "  ".join(cells).rstrip())
+    return "\n".join(text)

@@ -1,0 +1,1 @@
+"""Commands to begin with: `orch init`, `prepare`, `completion`, `schema` and `traffic`."""

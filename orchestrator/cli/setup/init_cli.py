@@ -1,0 +1,37 @@
+"""`orch init`: writes a commented folder to start from."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `orch init`."""
+    parser.add_argument(
+        "kind",
+        nargs="?",
+        default="quickstart",
+        metavar="KIND",
+        help="quickstart, cluster, nightly, slurm, package or study (quickstart)",
+    )
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(), metavar="FOLDER", help="where to (.)")
+
+
+def init(arguments: argparse.Namespace) -> int:
+    """Write the folder, and say what comes next; gives the exit code."""
+    from orchestrator.core.errors import ConfigError
+    from orchestrator.experiment import starting
+
+    if arguments.kind not in starting.KINDS:
+        kinds = "\n".join(f"  {name:<12}{start.what}" for name, start in starting.KINDS.items())
+        raise ConfigError(f"orch init {arguments.kind}: no such kind; there are\n{kinds}")
+    for path in starting.write(arguments.kind, arguments.folder):
+        print(f"wrote {path}")
+    print("\nnext:")
+    if arguments.folder != Path():
+        print(f"  cd {arguments.folder}")
+    start = starting.KINDS[arguments.kind]
+    for command in (*start.before, *start.commands):
+        print(f"  {command}")
+    return 0

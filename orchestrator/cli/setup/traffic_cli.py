@@ -1,0 +1,258 @@
+"""The `orch traffic` commands: cross traffic on its own, without an experiment."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.core.exitcodes import Exit
+
+if TYPE_CHECKING:
+    from cross_traffic.agents.specs import RecordedSpec, SenderSpec, SinkSpec, StreamSpec
+
+PORT = 15201
+PLOTTED_S = 0.1
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommands of `orch traffic`."""
+    commands = parser.add_subparsers(dest="traffic", metavar="COMMAND", required=True)
+
+    def command(name: str, action: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        sub.set_defaults(action=action)
+        return sub
+
+    sub = command("schedule", _schedule, "draw a schedule of flows: its load, its mean, its bursts, and the flows")
+    _shape(sub, required=True)
+    sub.add_argument("--to", default="", metavar="HOST", help="the receiver that stands in the file")
+    sub.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the flows, a line start_s,bytes,to each")
+    sub.add_argument("--plot", type=Path, metavar="STEM", help="draw its first tenth of a second: STEM.svg, STEM.pdf")
+
+    sub = command("serve", _serve, "receive flows and throw them away, until Ctrl-C")
+    sub.add_argument("--address", required=True, help="where to listen, and nowhere else")
+    _ports(sub)
+    sub.add_argument(
+        "--from",
+        dest="senders",
+        action="append",
+        required=True,
+        metavar="ADDRESS",
+        help="who may send; may be repeated, and as many senders start together",
+    )
+    sub.add_argument("--log", type=Path, required=True, metavar="DIR", help="a new folder for the counts")
+
+    sub = command("send", _send, "send a schedule to where `orch traffic serve` listens, and check what happened")
+    _shape(sub, required=False)
+    sub.add_argument("--schedule", type=Path, metavar="FILE", help="flows of this file instead of drawn ones")
+    sub.add_argument("--to", required=True, metavar="ADDRESS", help="address of the receiver")
+    _ports(sub)
+    sub.add_argument("--from", dest="source", default="", metavar="ADDRESS", help="address to send from")
+    sub.add_argument("--log", type=Path, required=True, metavar="DIR", help="a new folder for the log")
+    sub.add_argument("--workers", type=int, metavar="N", help="sending processes (default: one for each 10 Gbit/s)")
+    sub.add_argument("--pool", action="store_true", help="use idle connections again")
+    sub.add_argument("--congestion", default="", metavar="NAME", help="TCP congestion control")
+    sub.add_argument("--dscp", type=int, default=0, metavar="N", help="differentiated services code point (0 to 63)")
+    sub.add_argument("--realtime", action="store_true", help="with real-time priority, where that is allowed")
+    sub.add_argument("--most-open", type=int, default=8000, metavar="N", help="flows that may be open at once (8000)")
+
+    sub = command("check", _check, "say what a sender's log holds: what was asked, what happened, how exactly")
+    sub.add_argument("log", type=Path, metavar="LOG", help="the folder that `send` wrote, or a sender's in a run")
+
+
+def _shape(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument("--load", required=required, metavar="RATE", help="layer-2 load on the wire, such as 10gbit")
+    parser.add_argument("--duration", default="30s", metavar="TIME", help="how long (30s)")
+    parser.add_argument("--distribution", default="websearch", metavar="NAME|FILE", help="flow sizes (websearch)")
+    parser.add_argument(
+        "--arrivals", choices=("poisson", "poisson-gaps", "compound-poisson"), default="poisson", help="gaps (poisson)"
+    )
+    parser.add_argument("--burst", metavar="WIDTH,PERIOD,HEIGHT", help="bursts instead, such as 1ms,10ms,3")
+    parser.add_argument("--scale", type=int, default=1, metavar="N", help="divide load and sizes by it (1)")
+    parser.add_argument("--mtu", type=int, default=1500, metavar="BYTES", help="largest IP packet (1500)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="another seed, another draw (1)")
+
+
+def _ports(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--port", type=int, default=PORT, metavar="PORT", help=f"the first TCP port ({PORT})")
+    parser.add_argument("--sinks", type=int, default=1, metavar="N", help="receiving processes, a port each (1)")
+
+
+def _quantity(kind: str, text: str, option: str) -> float:
+    """A rate or a duration as files write it, in SI units."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from orchestrator.core.fields import Duration, Rate
+
+    adapter: TypeAdapter[float] = TypeAdapter({"rate": Rate, "duration": Duration}[kind])
+    try:
+        return adapter.validate_python(text)
+    except ValidationError as error:
+        raise ConfigError(f"{option}: {text!r} is {error.errors()[0]['ctx']['error']}") from None
+
+
+def _spec(arguments: argparse.Namespace) -> StreamSpec:
+    from cross_traffic import distributions, schedule
+
+    if arguments.scale < 1 or not 576 <= arguments.mtu <= 65535:
+        raise ConfigError("--scale must be at least 1, --mtu between 576 and 65535")
+    burst = None
+    if arguments.burst:
+        parts = arguments.burst.split(",")
+        try:
+            height = float(parts[2])
+        except (IndexError, ValueError):
+            raise ConfigError(f"--burst: {arguments.burst!r} is not width,period,height, such as 1ms,10ms,3") from None
+        width, period = (_quantity("duration", part, "--burst") for part in parts[:2])
+        burst = schedule.BurstShape(width_s=width, period_s=period, height=height)
+    return schedule.spec(
+        distributions.find(arguments.distribution),
+        load_bps=_quantity("rate", arguments.load, "--load") / arguments.scale,
+        mtu=arguments.mtu,
+        seed=arguments.seed,
+        factor=1 / arguments.scale,
+        arrivals=arguments.arrivals,
+        burst=burst,
+        duration_s=_seconds(arguments),
+        pool=getattr(arguments, "pool", False),
+    )
+
+
+def _seconds(arguments: argparse.Namespace) -> float:
+    return _quantity("duration", arguments.duration, "--duration")
+
+
+def _schedule(arguments: argparse.Namespace) -> int:
+    from cross_traffic import schedule
+    from cross_traffic.agents import flow_schedule
+    from orchestrator.cli.setup import traffic_text
+
+    made = _spec(arguments)
+    burst = schedule.BurstShape(**made["burst"]) if made["burst"] else None
+    tally = schedule.Tally(framing=flow_schedule.framing(made), burst=burst)
+
+    def lines() -> Iterator[schedule.FlowLine]:
+        for at, size, _ in flow_schedule.drawn(made):
+            tally.add(at / 1e9, size)
+            yield schedule.FlowLine(start_s=at / 1e9, size=size, to=arguments.to)
+
+    if arguments.output:
+        try:
+            schedule.write(arguments.output, lines(), comment=traffic_text.headline(made))
+        except OSError as error:
+            raise OrchError(f"{arguments.output}: cannot be written: {error.strerror}") from None
+    else:
+        for _ in lines():
+            pass
+    print(traffic_text.tally(tally, made, seconds=_seconds(arguments)))
+    if arguments.plot:
+        from orchestrator.report.run import schedules
+
+        first = itertools.takewhile(lambda flow: flow[0] < PLOTTED_S * 1e9, flow_schedule.drawn(made))
+        for path in schedules.plot([(at / 1e9, size) for at, size, _ in first], burst, arguments.plot):
+            print(path)
+    return 0
+
+
+def _new_folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigError(f"--log {path}: {error.strerror}", hint="a folder that is not there yet") from None
+    return path
+
+
+def _run(agent: str, spec: SenderSpec | SinkSpec, folder: Path) -> int:
+    """Run an agent in a folder until it ends or somebody ends us; its status."""
+    from cross_traffic import generator, schedule
+
+    (folder / "spec.json").write_bytes(schedule.dumped(spec))
+    argv = [sys.executable, "-I", "-S", "-B", str(generator.AGENTS / agent), "spec.json"]
+    process = subprocess.Popen(argv, cwd=folder, start_new_session=True)
+    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.terminate()
+        return process.wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    spec: SinkSpec = {
+        "address": arguments.address,
+        "ports": [arguments.port + i for i in range(arguments.sinks)],
+        "senders": arguments.senders,
+        "starters": len(arguments.senders),
+    }
+    return _run("flow_sink.py", spec, _new_folder(arguments.log))
+
+
+def _send(arguments: argparse.Namespace) -> int:
+    from cross_traffic import generator
+
+    if (arguments.load is None) == (arguments.schedule is None):
+        raise ConfigError("send takes exactly one of --load and --schedule")
+    if not 0 <= arguments.dscp <= 63 or arguments.most_open < 1 or (arguments.workers or 1) < 1 or arguments.sinks < 1:
+        raise ConfigError("--dscp is 0 to 63; --most-open, --workers and --sinks are at least 1")
+    ports = [arguments.port + i for i in range(arguments.sinks)]
+    made = _spec(arguments) if arguments.load else None
+    recorded: RecordedSpec | None = None
+    if arguments.schedule:
+        flows = _recorded_lines(arguments.schedule)
+        recorded = {"path": "flows.csv", "factor": 1 / arguments.scale, "length_s": None}
+    folder = _new_folder(arguments.log)
+    if arguments.schedule:
+        (folder / "flows.csv").write_text(flows, encoding="ascii")
+    spec: SenderSpec = {
+        "source": arguments.source,
+        "start": {"address": arguments.to, "port": ports[0]},
+        "sinks": [{"address": arguments.to, "ports": ports}],
+        "streams": [made] if made else [],
+        "recorded": recorded,
+        "mtu": arguments.mtu,
+        "workers": arguments.workers or generator.processes(made["load_bps"] if made else 0.0),
+        "most_open": arguments.most_open,
+        "drain_s": generator.DRAIN_S,
+        "dscp": arguments.dscp,
+        "congestion": arguments.congestion,
+        "pool": arguments.pool,
+        "realtime": arguments.realtime,
+    }
+    status = _run("flow_sender.py", spec, folder)
+    if status:
+        raise OrchError(
+            f"the sender ended with status {status}", hint="is `orch traffic serve` up, and for this sender?"
+        )
+    return _tell(folder)
+
+
+def _recorded_lines(path: Path) -> str:
+    from cross_traffic import schedule
+
+    return "".join(f"{round(flow.start_s * 1e9)},{flow.size},0\n" for flow in schedule.read(path))
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    return _tell(arguments.log)
+
+
+def _tell(folder: Path) -> int:
+    """Print what a log says; 3 when flows were shed or failed."""
+    from orchestrator.analysis.windows.readings import flowlog
+    from orchestrator.cli.setup import traffic_text
+
+    log = flowlog.check(folder)
+    print(traffic_text.sent(log))
+    return Exit.INCONCLUSIVE if log.errors else Exit.OK

@@ -1,0 +1,67 @@
+"""Files that a file names: they are looked up beside the file that names them, then from the current folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, ValidationInfo
+
+from orchestrator.core.errors import shortened
+from orchestrator.core.paths import safepath
+from orchestrator.core.units import Mistake
+
+ACCEPTED = "a path from the folder of the file that names it, from the current folder, or an absolute one"
+_FOLDERS = "folders"
+
+
+def candidates(named: str, folders: Sequence[Path]) -> tuple[Path, ...]:
+    """Where a file is looked up that files of these folders name, in this order."""
+    try:
+        path = Path(named).expanduser()
+    except RuntimeError:  # no such user's home
+        path = Path(named)
+    return tuple(dict.fromkeys([*(folder / path for folder in folders), path]))
+
+
+def find(named: str, folders: Sequence[Path]) -> Path | None:
+    """The first of the candidates that is a file."""
+    return next((path for path in candidates(named, folders) if safepath.is_there(path)), None)
+
+
+def nowhere(named: str, folders: Sequence[Path]) -> str:
+    """That there is no such file, and where it was looked up."""
+    return f"no file {' nor '.join(shortened(str(path)) for path in candidates(named, folders))}"
+
+
+def context(*folders: Path) -> dict[str, tuple[Path, ...]]:
+    """The context of a validation in which `looked_up` looks into these folders."""
+    return {_FOLDERS: folders}
+
+
+def folders_of(info: ValidationInfo) -> Sequence[Path]:
+    """The folders of a validation's context; none where nothing says which files it is of."""
+    folders: Sequence[Path] = (info.context or {}).get(_FOLDERS, ())
+    return folders
+
+
+def looked_up(named: str, info: ValidationInfo) -> str:
+    """The path of a file that what is validated names; as it is where nothing says which file that is from.
+
+    The path is from the current folder, as far as that of the naming file is, so that it stays good for what is read
+    again elsewhere, and is the same wherever a project lies.
+    """
+    if not (folders := folders_of(info)):
+        return named
+    found = find(named, folders)
+    if found is None:
+        raise Mistake(nowhere(named, folders), accepted=ACCEPTED)
+    return str(found)
+
+
+def _path(named: Path, info: ValidationInfo) -> Path:
+    return Path(looked_up(str(named), info))
+
+
+NamedFile = Annotated[Path, AfterValidator(_path)]

@@ -1,0 +1,136 @@
+"""Names that a host, a bucket or a file gave: taken as paths below a folder of ours, or refused."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from orchestrator.core.errors import UnsafePath
+
+MOST_SEGMENT_BYTES = 255  # what a file system takes
+MOST_BYTES = 4096
+_SHOWN = 80  # characters of a refused name that an error shows
+_IN_THE_WAY = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
+
+
+def relative(name: object) -> str:
+    """The name, if it is a relative path that leads down and nowhere else; UnsafePath otherwise."""
+    if not isinstance(name, str):
+        raise UnsafePath(f"a name is a {type(name).__name__}, not text")
+    trouble = _trouble(name) or next(filter(None, map(_segment_trouble, name.split("/"))), None)
+    if trouble is not None:
+        raise UnsafePath(f"the name {_shown(name)} is refused: it {trouble}")
+    return name
+
+
+def segment(name: object) -> str:
+    """The name, if it is that of one folder or file; UnsafePath otherwise."""
+    checked = relative(name)
+    if "/" in checked:
+        raise UnsafePath(f"the name {_shown(checked)} is refused: it is more than one name")
+    return checked
+
+
+def is_there(path: Path) -> bool:
+    """Whether a name that a file gives is that of a file; one that no file can have is not."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long, a folder that may not be looked into
+        return False
+
+
+def _trouble(name: str) -> str | None:
+    if not name:
+        return "is empty"
+    if name.startswith("/"):
+        return "is absolute"
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return "is not text in UTF-8"
+    return f"has {size} bytes, more than {MOST_BYTES}" if size > MOST_BYTES else None
+
+
+def _segment_trouble(one: str) -> str | None:
+    if one in ("", ".", ".."):
+        return f"has the segment {one!r}"
+    if "\\" in one:
+        return "has a backslash"
+    plain = one.isascii() and one.isprintable()
+    if not plain and any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in one):
+        return "has a control character"
+    size = len(one.encode())
+    return f"has a segment of {size} bytes, more than {MOST_SEGMENT_BYTES}" if size > MOST_SEGMENT_BYTES else None
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")
+
+
+@contextmanager
+def passable(name: object) -> Iterator[None]:
+    """UnsafePath where the folders and files that are there leave no way for a name."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _IN_THE_WAY:
+            raise
+        raise UnsafePath(f"the name {_shown(str(name))} is refused: {error.strerror} on its way") from None
+
+
+def under(folder: Path, name: object) -> Path:
+    """Where a name lies below a folder; UnsafePath when a symbolic link is on the way, or there."""
+    path = folder
+    with passable(name):
+        for step in relative(name).split("/"):
+            path /= step
+            if path.is_symlink():
+                raise UnsafePath(f"the name {_shown(str(name))} is refused: a symbolic link is on its way")
+    return path
+
+
+def regular(folder: Path, name: object) -> Path | None:
+    """The plain file of this name below a folder; None where there is none."""
+    path = under(folder, name)
+    try:
+        return path if stat.S_ISREG(path.lstat().st_mode) else None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def appendable(folder: Path, name: object) -> BinaryIO:
+    """A plain file below a folder, made with the folders above it if need be, to read and to append to.
+
+    No symbolic link below the folder is followed, also when somebody puts one there meanwhile.
+    """
+    *above, last = relative(name).split("/")
+    folder.mkdir(parents=True, exist_ok=True)
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with passable(name):
+            for step in above:
+                with suppress(FileExistsError):
+                    os.mkdir(step, dir_fd=place)
+                inner = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+                os.close(place)
+                place = inner
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(last, flags, 0o666, dir_fd=place)
+    finally:
+        os.close(place)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnsafePath(f"the name {_shown(str(name))} is refused: something that is no file has it")
+    return os.fdopen(descriptor, "ab+")
+
+
+def fresh(path: Path) -> BinaryIO:
+    """A new file to write; what lay there before, a link too, is removed and not followed."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb")

@@ -1,0 +1,1 @@
+"""Text for a screen: laid out, without control characters, said once."""

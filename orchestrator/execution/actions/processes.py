@@ -1,0 +1,148 @@
+"""The processes of a run on its nodes: started together, let go, and stopped in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from orchestrator.core import fanout
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import Interrupted, NeverStartedError, OrchError
+from orchestrator.core.unwind import combined
+from orchestrator.execution.session import CALL_S, Session
+from orchestrator.parts.launch import Launch
+
+TAIL_BYTES = 4000
+
+
+class Processes:
+    """Starts and stops launches on the nodes of a session; what becomes of them is in the session's watch."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def start(self, launches: Sequence[Launch], *, what: str) -> None:
+        """Start processes and wait until each is ready; lower orders first, the same order at once."""
+        for order in sorted({launch.order for launch in launches}):
+            batch = [launch for launch in launches if launch.order == order]
+            for launch in batch:
+                self._session.watch.add(launch)
+            within = Deadline.after(max(launch.ready_within_s for launch in batch) + CALL_S)
+            # Ranks are ready when all have met, so the last one must not wait for the others to be ready.
+            fanout.each(
+                batch_keys(batch), self._start_one(batch), deadline=within, what=what, together=True, apart=False
+            )
+
+    def _start_one(self, batch: Sequence[Launch]) -> Callable[[tuple[str, str]], None]:
+        by_key = {(launch.node, launch.name): launch for launch in batch}
+
+        def start(key: tuple[str, str]) -> None:
+            launch = by_key[key]
+            self._session.watch.processes[key].asked = True
+            self._session.events.write("start", node=launch.node, name=launch.name, argv=list(launch.argv))
+            try:
+                self._session.clients[launch.node].start(launch, Deadline.after(launch.ready_within_s + CALL_S))
+            except OrchError as error:
+                process = self._session.watch.processes[key]
+                process.failed = error.message
+                if launch.required:
+                    raise
+                process.stopping = True
+                self._session.watch.notes.append(f"{launch.node}: {launch.name} did not start: {error.message}")
+                return
+            self._session.events.write("ready", node=launch.node, name=launch.name)
+
+        return start
+
+    def go(self, launches: Sequence[Launch]) -> None:
+        """Open the gate of every process that waits at one."""
+        gated = {(launch.node, launch.name) for launch in launches if launch.gate}
+        fanout.each(
+            sorted(gated),
+            lambda key: self._session.clients[key[0]].go(key[1], Deadline.after(CALL_S)),
+            deadline=Deadline.after(CALL_S),
+            what="opening the gate",
+        )
+
+    def stop(self, launches: Sequence[Launch], *, measured_until: float) -> None:
+        """Ask processes to end, later orders first; those that drain wait until their time after `measured_until`.
+
+        What fails with those of one order keeps nobody from those of the next.
+        """
+        wrong: list[tuple[str, Exception]] = []
+        for order in sorted({launch.order for launch in launches}, reverse=True):
+            self._session.note_losses()
+            batch = [launch for launch in self.up(launches) if launch.order == order]
+            for launch in batch:
+                self._session.watch.processes[launch.node, launch.name].stopping = True
+            drain = max((launch.stop.drain_s for launch in batch), default=0.0)
+            self._session.interrupts.rest(measured_until + drain)
+            patience = max((sum(grace for _, grace in launch.stop.signals) for launch in batch), default=0.0)
+            by_key = {(launch.node, launch.name): launch for launch in batch}
+            try:
+                fanout.each(
+                    batch_keys(batch),
+                    lambda key, by_key=by_key: self._stop_one(by_key[key]),  # type: ignore[misc]
+                    deadline=Deadline.after(patience + CALL_S),
+                    what="stopping",
+                    together=True,  # ranks of some frameworks end by themselves when all have been asked to
+                )
+            except Interrupted:
+                raise
+            except OrchError as error:
+                wrong.append((f"order {order}", error))
+        if (first := combined(wrong)) is not None:
+            raise first
+
+    def up(self, launches: Sequence[Launch]) -> list[Launch]:
+        """Those that were started and have not ended, as far as is known."""
+        return [launch for launch in launches if self._to_stop(launch)]
+
+    def _to_stop(self, launch: Launch) -> bool:
+        process = self._session.watch.processes.get((launch.node, launch.name))
+        return (
+            process is not None
+            and process.asked
+            and process.status is None
+            and launch.node not in self._session.watch.lost
+        )
+
+    def _stop_one(self, launch: Launch) -> None:
+        process = self._session.watch.processes[launch.node, launch.name]
+        patience = sum(grace for _, grace in launch.stop.signals)
+        try:
+            stopped = self._session.clients[launch.node].stop(
+                launch, Deadline.after(patience + CALL_S), grace=self._session.interrupts.grace
+            )
+        except NeverStartedError:  # a signal came in between
+            process.asked = False
+            return
+        process.status = stopped.status
+        self._session.events.write(
+            "stopped",
+            node=launch.node,
+            name=launch.name,
+            status=stopped.status,
+            killed=stopped.killed,
+            user_s=stopped.user_s,
+            system_s=stopped.system_s,
+            max_rss_bytes=stopped.max_rss_bytes,
+        )
+        if stopped.complaint and process.failed is None:
+            process.failed = stopped.complaint
+            self._session.watch.notes.append(f"{launch.node}: {stopped.complaint}")
+
+    def tail(self, launch: Launch) -> str:
+        """The last that a process printed, from its node; empty when that cannot be had."""
+        client = self._session.clients.get(launch.node)
+        if client is None or launch.node in self._session.watch.lost:
+            return ""
+        texts = client.read(
+            [f"{launch.name}/{name}" for name in ("stdout", "stderr")],
+            Deadline.after(CALL_S),
+        ).texts
+        return "\n".join(text[-TAIL_BYTES:].strip() for text in texts.values() if text)
+
+
+def batch_keys(batch: Sequence[Launch]) -> list[tuple[str, str]]:
+    """Node and name of each launch."""
+    return [(launch.node, launch.name) for launch in batch]

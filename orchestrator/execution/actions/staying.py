@@ -1,0 +1,125 @@
+"""Has hosts reduce the captures that stay with them, and records which ones lie where."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import OrchError, TransportError
+from orchestrator.core.paths import safepath
+from orchestrator.execution.actions import host_code
+from orchestrator.execution.session import CALL_S, Session
+from orchestrator.parts.launch import Launch
+from orchestrator.parts.shared import capture_files
+from orchestrator.parts.shared.capture_files import REDUCED, CapturePoint
+from orchestrator.remote.agent_client import AgentClient
+from orchestrator.remote.answers import RemoteFile
+from orchestrator.store.manifests.capture_points import CAPTURING, capture_points
+from orchestrator.store.manifests.records import Manifest, Stayed
+
+REDUCE_S = 12 * 3600.0  # of all captures of a host
+TRIES = 3  # at a reduction that somebody kills; what one has done the next does not do again
+POINTS = "points.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """The captures that stay on a node, in the folder of the run there; `trouble` is why they were not reduced."""
+
+    folder: str
+    files: tuple[RemoteFile, ...]
+    trouble: str = ""
+
+
+def is_capture(manifest: Manifest, node: str, path: str) -> bool:
+    """Whether a file of a node is one of a capture, by its path in the run's folder there."""
+    launches = [one.name for one in manifest.launches if one.part == CAPTURING and one.node == node]
+    return capture_files.launch_of(path, launches) is not None
+
+
+def reduce_run(session: Session, manifest: Manifest) -> dict[str, Left]:
+    """Have every host reduce its captures, all at once; hosts that are lost meanwhile are left out."""
+    deadline = Deadline.after(REDUCE_S)
+
+    def reduced(client: AgentClient) -> Left | OrchError:
+        try:
+            return reduce_there(client, manifest, deadline)
+        except OrchError as error:
+            return error  # whoever is lost is told by what is to be fetched
+
+    found = session.each(sorted(session.away), reduced, what="reducing captures", seconds=REDUCE_S + CALL_S)
+    return {node: left for node, left in found.items() if isinstance(left, Left)}
+
+
+def reduce_there(client: AgentClient, manifest: Manifest, deadline: Deadline) -> Left:
+    """Have a host reduce the captures of a run, and say which there are; TransportError where it is lost."""
+    node = client.node.name
+    files = tuple(file for file in client.files(deadline.sooner(CALL_S)) if is_capture(manifest, node, file.path))
+    trouble = _reduce(client, capture_points(manifest, node), deadline) if files else ""
+    return Left(folder=client.folder, files=files, trouble=trouble)
+
+
+def _reduce(client: AgentClient, points: Sequence[CapturePoint], deadline: Deadline) -> str:
+    """Why captures were not reduced; empty when they were."""
+    told = json.dumps([dataclasses.asdict(point) for point in points]).encode()
+    for attempt in range(1, TRIES + 1):
+        launch = Launch(
+            name=REDUCED if attempt == 1 else f"{REDUCED}.{attempt}",
+            node=client.node.name,
+            role="collector",
+            argv=(client.node.python, "-B", host_code.ARCHIVE, POINTS),
+            files={host_code.ARCHIVE: host_code.packed(), POINTS: told},
+            lives=False,
+        )
+        try:
+            client.start(launch, deadline.sooner(CALL_S))
+            status = client.wait(launch.name, deadline)
+        except TransportError:
+            raise
+        except OrchError as error:
+            return error.message
+        if status >= 0:  # nobody killed it
+            break
+    return "" if status == 0 else f"it ended with status {status}: {_last_line(client, launch)}"
+
+
+def _last_line(client: AgentClient, launch: Launch) -> str:
+    texts = client.read([f"{launch.name}/stderr"], Deadline.after(CALL_S)).texts
+    return next((line for text in texts.values() for line in reversed((text or "").splitlines())), "it said nothing")
+
+
+def recorded(left: Mapping[str, Left], hosts: Path) -> tuple[tuple[Stayed, ...], list[str]]:
+    """What stayed on nodes as manifests keep it, and a note on each that could not reduce it.
+
+    `hosts` is the folder of what is home of all nodes.
+    """
+    found = [
+        Stayed(
+            path=f"hosts/{node}/{file.path}", bytes=file.bytes, sha256=_hash(hosts / node, file.path), node=node,
+            folder=there.folder,
+        )
+        for node, there in left.items()
+        for file in there.files
+    ]  # fmt: skip
+    notes = [
+        f"{node}: its captures stay there and were not reduced: {there.trouble}"
+        for node, there in left.items()
+        if there.trouble
+    ]
+    return tuple(sorted(found, key=lambda one: one.path)), notes
+
+
+def _hash(home: Path, path: str) -> str:
+    """The hash of a capture's file as its host says it; empty where it does not."""
+    launch, _, name = path.partition("/")
+    with suppress(OrchError):
+        safepath.under(home, f"{REDUCED}/{launch}.json")
+        for kept in capture_files.kept(home / launch) or ():
+            if kept.name == name:
+                return kept.sha256
+    return ""

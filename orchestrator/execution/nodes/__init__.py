@@ -1,0 +1,1 @@
+"""What nodes say of themselves before they are measured."""

@@ -1,0 +1,103 @@
+"""Where a run's numbers come from: its manifest before it begins."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from orchestrator.core import secret_looks
+from orchestrator.experiment.plans.plan import PlannedJob, RunPlan
+from orchestrator.experiment.plans.plandata import launch_record
+from orchestrator.parts import outside
+from orchestrator.store.manifests.records import Git, Job, Manifest, OfSweep, Rank, Validity
+from orchestrator.store.rundir import controller
+
+PACKAGES = ("orch-testbed", "fabric", "paramiko", "pydantic", "numpy", "numba", "pyarrow", "torch", "torchvision")
+GIT_S = 5.0
+
+
+def collect(
+    plan: RunPlan, argv: Sequence[str], *, run: str, sweep: OfSweep | None = None, forced: Sequence[str] = ()
+) -> Manifest:
+    """What is known of a run before it begins."""
+    return Manifest(
+        run=run,
+        experiment=plan.experiment,
+        outcome="running",
+        stage="start",
+        controller=controller(),
+        began_ns=time.time_ns(),
+        reasons=("the run has not ended",),
+        point=plan.point,
+        repetition=plan.repetition,
+        seed=plan.seed,
+        scale=plan.topology.scale,
+        argv=tuple(secret_looks.masked_all(argv)),
+        git=git_state(Path(__file__).parent),
+        versions=versions(),
+        topology=plan.topology,
+        validity=Validity(**dict(plan.validity)),
+        jobs=tuple(map(_job, plan.jobs)),
+        launches=tuple(map(launch_record, plan.launches())),
+        forced=tuple(forced),
+        sweep=sweep,
+    )
+
+
+def _job(planned: PlannedJob) -> Job:
+    logging = {launch.rank for launch in planned.launches if launch.follow is not None}
+    return Job(
+        name=planned.job.name,
+        workload=planned.workload,
+        model=_text(getattr(planned.config, "model", None)),
+        compute=_compute(planned.config),
+        ranks=tuple(Rank(rank=one.rank, node=one.node, logs=one.rank in logging) for one in planned.job.ranks),
+        theory=planned.theory,
+    )
+
+
+def _compute(config: object) -> str | None:
+    """How a workload computes: as its file says; where there is a time to wait for and no choice, it is emulated."""
+    said = _text(getattr(config, "compute", None))
+    return "emulated" if said is None and hasattr(config, "compute_time") else said
+
+
+def _text(value: object) -> str | None:
+    """A model may be given by its numbers in place of a name."""
+    return None if value is None else str(value)
+
+
+def versions() -> dict[str, str | None]:
+    """Of this controller: Python, the kernel, the packages that matter, and those that offer parts."""
+    found: dict[str, str | None] = {"python": platform.python_version(), "kernel": platform.release()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    return {**found, **outside.packages()}
+
+
+def git_state(folder: Path) -> Git | None:
+    """Commit of the source tree that runs, and whether it was changed since; None outside a checkout.
+
+    A wheel that is installed below somebody's repository is no part of it: what git does not track has no commit there.
+    """
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=GIT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD") if git("ls-files", "--error-unmatch", ".") else None
+    if not commit:
+        return None
+    return Git(commit=commit, dirty=bool(git("status", "--porcelain", "--untracked-files=no")))

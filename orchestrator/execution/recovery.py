@@ -1,0 +1,240 @@
+"""After a bad day: `orch recover` brings home what an unfinished run left, and seals it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence, Set
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from orchestrator.core import fanout, lock
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import ConfigError, OrchError, StoreError
+from orchestrator.core.exitcodes import Exit
+from orchestrator.core.paths import safepath
+from orchestrator.execution import sealing
+from orchestrator.execution.actions import staying
+from orchestrator.execution.actions.fetching import FETCH_S, bring_up, fetch_all, nothing_stays
+from orchestrator.execution.sealing import Reducer
+from orchestrator.execution.session import holder
+from orchestrator.experiment import loading, testbeds
+from orchestrator.experiment.experiment import Experiment
+from orchestrator.experiment.plans import reductions
+from orchestrator.experiment.words import describe
+from orchestrator.parts.protocols import Testbed
+from orchestrator.remote.agent_client import AgentClient, come_back
+from orchestrator.store import rundir
+from orchestrator.store.rundir import Entry, RunFolder
+
+REACH_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """What is to be noted of a host whose files are home, and the captures that stay there."""
+
+    notes: Sequence[str]
+    left: staying.Left
+
+
+def recover(results: Path, wanted: Sequence[str], *, without: Sequence[str] = (), force: bool = False) -> int:
+    """Seal unfinished runs whose controller is gone; gives the exit status.
+
+    `without` names hosts that will not come back, and whose files are given up; once one did come back, the run that
+    is named gets its files after all. With `force` a run that was begun by another machine is taken for ended.
+    """
+    failed = 0
+    if wanted:
+        chosen = [rundir.find(results, name) for name in wanted]
+        for entry in chosen:
+            _refuse_whole(entry, force=force)
+    else:
+        found, failed = _readable(results)
+        chosen = [entry for entry in found if not entry.sealed and not entry.alive]
+        for entry in found:
+            if entry.sealed and entry.manifest.given_up:
+                print(f"{entry.run}: was sealed without what {', '.join(entry.manifest.given_up)} had of it: "
+                      f"`orch recover {entry.run}` fetches it from a host that is back")  # fmt: skip
+    _refuse_strangers(chosen, without)
+    if not chosen and not failed:
+        print("nothing to recover")
+    for entry in chosen:
+        try:
+            if entry.sealed:
+                print(f"{entry.run}: what {', '.join(entry.manifest.given_up)} had of it is home: {complete(entry)}")
+            else:
+                print(f"{entry.run}: sealed as lost: {seal(entry, without=without)}")
+        except OrchError as error:
+            failed += 1
+            print(f"{entry.run}: {error}")
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _readable(results: Path) -> tuple[list[Entry], int]:
+    """The runs of the store, and how many unfinished ones cannot be read, which are told."""
+    found, unreadable = [], 0
+    for folder in rundir.folders(results):
+        try:
+            found.append(rundir.opened(folder))
+        except StoreError as error:
+            if folder.name.endswith(rundir.PARTIAL):
+                unreadable += 1
+                print(f"{folder.name.removesuffix(rundir.PARTIAL)}: {error}")
+    return found, unreadable
+
+
+def _refuse_whole(entry: Entry, *, force: bool) -> None:
+    elsewhere = "" if entry.sealed else entry.elsewhere
+    if entry.sealed and entry.manifest.given_up:
+        return
+    if entry.sealed or (entry.alive and not (force and elsewhere)):
+        raise StoreError(
+            f"{entry.run} needs no recovery: it is {describe.verdict(entry.manifest, entry.outcome)}",
+            hint=f"if {elsewhere} is gone, or has ended it: --force" if elsewhere else None,
+        )
+
+
+def _refuse_strangers(chosen: Sequence[Entry], without: Sequence[str]) -> None:
+    """ConfigError for a host to be given up that no run to be recovered has."""
+    hosts = sorted({node for entry in chosen for node in entry.manifest.nodes})
+    if strangers := [name for name in without if name not in hosts]:
+        runs = ", ".join(entry.run for entry in chosen) or "nothing to recover"
+        raise ConfigError(f"--without {strangers[0]}: no host of {runs}; accepted: {', '.join(hosts) or 'none'}")
+
+
+def seal(entry: Entry, *, without: Sequence[str] = ()) -> Path:
+    """Bring home what lies on the hosts of an unfinished run, and seal it; gives its folder. One at a time may.
+
+    What hosts named in `without` have is given up, until they are back.
+    """
+    with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)):
+        folder = RunFolder(entry.path, replace(entry.manifest, given_up=()))
+        experiment, testbed = _experiment_of(entry)
+        hosts = entry.path / "hosts"
+        if testbed.topology.kind == "local":
+            for node in testbed.topology.nodes:
+                bring_up(safepath.under(hosts, f"{node.name}/{Path(node.folder(entry.run)).name}"), hosts / node.name)
+        else:
+            nodes = _nodes(entry, {node.name for node in testbed.topology.nodes})
+            present = [name for name in nodes if name not in without]
+            _take(folder, _bring_all_home(testbed, folder, present, stay=reductions.stay(experiment, testbed.topology)))
+            if given_up := [name for name in nodes if name in without]:
+                folder.manifest = replace(folder.manifest, given_up=tuple(given_up))
+                _note(folder, f"given up: what {', '.join(given_up)} had of the run")
+        reason = folder.manifest.error or "the controller ended without putting the run down"
+        folder.manifest = replace(folder.manifest, outcome="lost", error=reason)
+        return _sealed(folder, experiment)
+
+
+def complete(entry: Entry) -> Path:
+    """Bring home what hosts have of a sealed run that was given up, and seal it again with that; gives its folder.
+
+    Nothing of the run is touched while one of the hosts cannot be reached.
+    """
+    back = entry.manifest.given_up
+    with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)), ExitStack() as closing:
+        experiment, testbed = _experiment_of(entry)
+        clients = []
+        for name in _nodes(entry, {node.name for node in testbed.topology.nodes}):
+            if name in back:
+                clients.append(_reached(testbed, name, entry.run))
+                closing.callback(clients[-1].close, Deadline.after(FETCH_S))
+        folder = RunFolder(entry.path, replace(entry.manifest, given_up=()))
+        folder.reopen()
+        stay = reductions.stay(experiment, testbed.topology)
+        for client in clients:
+            _take(folder, {client.node.name: _bring_home(client, folder, stay=stay)})
+        _note(folder, f"fetched later: what {', '.join(back)} had of the run")
+        return _sealed(folder, experiment)
+
+
+def _experiment_of(entry: Entry) -> tuple[Experiment, Testbed]:
+    for name in ("hosts", "tables", "experiment.yaml"):  # no link: the folder may be somebody else's
+        safepath.under(entry.path, name)
+    for path in (entry.path / "tables").glob("*"):
+        safepath.under(entry.path, path.relative_to(entry.path).as_posix())
+    experiment = loading.sealed(entry.path / "experiment.yaml")
+    return experiment, testbeds.place(experiment.testbed).made(entry.run)
+
+
+def _nodes(entry: Entry, known: Set[str]) -> list[str]:
+    names = entry.manifest.nodes
+    if unknown := set(names) - known:
+        raise StoreError(
+            f"{entry.run}: its manifest names the host {min(unknown)!r}, its experiment.yaml does not",
+            hint="it is damaged: restore both from a copy",
+        )
+    return names
+
+
+def _note(folder: RunFolder, note: str) -> None:
+    folder.manifest = replace(folder.manifest, notes=(*folder.manifest.notes, note))
+
+
+def _take(folder: RunFolder, home: Mapping[str, Home]) -> None:
+    """Take into the manifest what is to be noted of hosts, and which captures stay on them."""
+    stayed, troubles = staying.recorded({name: one.left for name, one in home.items()}, folder.path / "hosts")
+    for note in [*(note for one in home.values() for note in one.notes), *troubles]:
+        _note(folder, note)
+    others = [one for one in folder.manifest.stayed if one.node not in home]
+    folder.manifest = replace(folder.manifest, stayed=(*others, *stayed))
+
+
+def _bring_all_home(testbed: Testbed, folder: RunFolder, names: Sequence[str], *, stay: bool) -> dict[str, Home]:
+    def fetch(name: str) -> Home:
+        client = _reached(testbed, name, folder.manifest.run)
+        try:
+            return _bring_home(client, folder, stay=stay)
+        finally:
+            client.close(Deadline.after(FETCH_S))
+
+    try:
+        return fanout.each(names, fetch, deadline=Deadline.after(FETCH_S), what="recovering")
+    except OrchError as error:
+        if error.node is not None:
+            error.hint = f"{error.hint or ''}; once it will not come back: --without {error.node}".lstrip("; ")
+        raise
+
+
+def _reached(testbed: Testbed, name: str, run: str) -> AgentClient:
+    """A client on a host of the run, whose agent may still be putting things down there."""
+    deadline = Deadline.after(FETCH_S)
+
+    def reach() -> AgentClient:
+        channel = testbed.connect(name, deadline.sooner(REACH_S))
+        return AgentClient(testbed.topology.node(name), channel, run=run, holder=holder(run), on_event=lambda _: None)
+
+    return come_back(reach, deadline)
+
+
+def _bring_home(client: AgentClient, folder: RunFolder, *, stay: bool) -> Home:
+    """Put down and take back what the run left on a host, then bring its files home, but captures that `stay`.
+
+    AgentError where a change cannot be taken back: the host keeps the run's folder then.
+    """
+    deadline = Deadline.after(FETCH_S)
+    name, manifest = client.node.name, folder.manifest
+    swept = client.sweep(deadline, keep_data=True)
+    left = staying.reduce_there(client, manifest, deadline) if stay else staying.Left(folder=client.folder, files=())
+    stays = partial(staying.is_capture, manifest) if stay else nothing_stays
+    fetch_all(client, folder.path / "hosts" / name, deadline, stays=stays)
+    failed = [f"{name}: could not undo {what}" for what in swept.failed if f"/{manifest.run}." in what]
+    return Home(notes=failed, left=left)
+
+
+def _sealed(folder: RunFolder, experiment: Experiment) -> Path:
+    """Make the tables of what is home, judge it and seal it; gives its folder."""
+    folder.save(folder.manifest)
+    reducer = Reducer()
+    try:
+        reducer.reduce(folder)
+    except OrchError as error:
+        _note(folder, error.message)
+    finally:
+        reducer.close()
+    manifest = sealing.judged(folder.manifest, len(experiment.all_windows()))
+    folder.manifest = replace(manifest, ended_ns=time.time_ns())
+    folder.hash_files()
+    return folder.seal()

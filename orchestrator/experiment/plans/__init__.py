@@ -1,0 +1,1 @@
+"""From an experiment to its runs, and whether the machines have what these take."""

@@ -1,0 +1,288 @@
+"""From an experiment to its runs: who plays which rank, every process, flag and file; pure, and without a network."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.experiment import fitting
+from orchestrator.experiment.choice import Choice
+from orchestrator.experiment.experiment import Experiment, Measure, Validity
+from orchestrator.experiment.plans import reductions
+from orchestrator.experiment.resolved import resolved_data
+from orchestrator.parts import contained, registry
+from orchestrator.parts.collectors import processor
+from orchestrator.parts.launch import Change, Container, Launch, Requirement
+from orchestrator.parts.protocols import Demand, Source
+from orchestrator.parts.theory import Theory
+from orchestrator.parts.topology import TRAFFIC_PORT, Job, Topology
+from orchestrator.testbed import inventory as inventory_testbed
+from workloads.common import container_config, placement
+
+PORTS_PER_SOURCE = 16
+LONGEST_WINDOW_S = 3600.0  # of one that ends by iterations alone
+WARMUP_ALLOWANCE_S = 120.0  # how much longer than its window a traffic source may be needed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedJob:
+    """A job with its processes and what theory says of its traffic."""
+
+    job: Job
+    workload: str
+    config: Any
+    launches: tuple[Launch, ...]
+    theory: Theory | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EscalatedSource:
+    """What a traffic source starts instead when its load was not reached by what came before."""
+
+    text: str
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSource:
+    """A traffic source in one window. Sources of one `shape` differ in nothing but how much they are to send."""
+
+    name: str
+    part: str
+    shape: str
+    launches: tuple[Launch, ...]
+    demands: tuple[Demand, ...]
+    escalations: tuple[EscalatedSource, ...]  # in the order in which they are tried
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWindow:
+    """A window with its traffic and its stop rule."""
+
+    name: str
+    measure: Measure
+    sources: tuple[PlannedSource, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """One run: everything that it would start and change, in the order of its kind."""
+
+    experiment: str
+    point: str  # the same for the same experiment and repetition, on any day
+    repetition: int  # from 1
+    seed: int
+    topology: Topology
+    validity: Validity
+    changes: tuple[Change, ...]
+    requirements: tuple[Requirement, ...]
+    collectors: tuple[Launch, ...]
+    jobs: tuple[PlannedJob, ...]
+    windows: tuple[PlannedWindow, ...]
+    stay: bool = False  # whether captures stay on the hosts, which reduce them
+
+    def launches(self) -> Iterator[Launch]:
+        """Every process that the run may start."""
+        yield from self.helper_processes()
+        yield from self.collectors
+        for job in self.jobs:
+            yield from job.launches
+        for window in self.windows:
+            for source in window.sources:
+                yield from source.launches
+                for stronger in source.escalations:
+                    yield from stronger.launches
+
+    def helper_processes(self) -> Iterator[Launch]:
+        """The processes of changes."""
+        yield from (change.process for change in self.changes if change.process is not None)
+
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that take part, in the testbed's order."""
+        taking_part = {launch.node for launch in self.launches()} | {change.node for change in self.changes}
+        return tuple(node.name for node in self.topology.nodes if node.name in taking_part)
+
+
+def build(experiment: Experiment) -> tuple[RunPlan, ...]:
+    """The runs of an experiment that has no problems."""
+    topology = fitting.topology_of(experiment)
+    text = json.dumps(resolved_data(experiment), sort_keys=True)
+    return tuple(_run(experiment, topology, number, text) for number in range(1, experiment.repetitions + 1))
+
+
+def single(experiment: Experiment, repetition: int) -> RunPlan:
+    """The run of an experiment that has this number, from 1, whatever `repetitions` says."""
+    text = json.dumps(resolved_data(experiment), sort_keys=True)
+    return _run(experiment, fitting.topology_of(experiment), repetition, text)
+
+
+def _run(experiment: Experiment, topology: Topology, repetition: int, text: str) -> RunPlan:
+    digest = hashlib.sha256(f"{repetition}\n{text}".encode()).hexdigest()
+    seed = int.from_bytes(hashlib.sha256(f"{experiment.seed}/{repetition}".encode()).digest()[:4], "big")
+    jobs = tuple(_jobs(experiment, topology, seed))
+    windows = tuple(_windows(experiment, topology, seed))
+    collectors = tuple(
+        _owned(launch, "collector", choice)
+        for choice in experiment.collect
+        for launch in registry.collector(choice.name).launches(choice.config, topology)
+    )
+    stay = reductions.stay(experiment, topology)
+    plan = RunPlan(
+        experiment=experiment.name,
+        point=digest[:8],
+        repetition=repetition,
+        seed=seed,
+        topology=topology,
+        validity=experiment.validity,
+        changes=_changes(experiment, topology),
+        requirements=_requirements(experiment, topology, jobs, collectors if stay else ()),
+        collectors=collectors,
+        jobs=jobs,
+        windows=windows,
+        stay=stay,
+    )
+    plan = replace(plan, collectors=(*collectors, *_processors(experiment, plan)))
+    _refuse_twins(plan)
+    return plan
+
+
+def _processors(experiment: Experiment, plan: RunPlan) -> Iterator[Launch]:
+    """What watches the processors of every node that takes part, unless the experiment says itself how it is to."""
+    if processor.NAME not in {choice.name for choice in experiment.collect}:
+        for launch in processor.launches(processor.Config(hosts=plan.nodes()), plan.topology):
+            yield replace(launch, part=f"collector.{processor.NAME}")
+
+
+def _changes(experiment: Experiment, topology: Topology) -> tuple[Change, ...]:
+    """Every change in its order, those that conditions share once, at their first."""
+    found: dict[tuple[str, str], Change] = {}
+    for choice in experiment.conditions:
+        for change in registry.condition(choice.name).changes(choice.config, topology):
+            process = change.process and _owned(change.process, "condition", choice)
+            found.setdefault((change.node, change.name), replace(change, process=process))
+    return tuple(found.values())
+
+
+def _owned(
+    launch: Launch, kind: registry.Kind, choice: Choice, *, window: str | None = None, source: str | None = None
+) -> Launch:
+    return replace(launch, part=f"{kind}.{choice.name}", window=window, source=source)
+
+
+def _with_secrets(launch: Launch, env_from: Mapping[str, str]) -> Launch:
+    """A rank with the variables whose values the run itself looks up; what ranks meet by needs none of them."""
+    return launch if launch.rank is None else replace(launch, env_from=env_from)
+
+
+def _jobs(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedJob]:
+    for index, spec in enumerate(experiment.all_jobs()):
+        config = spec.workload.config
+        module = registry.workload(spec.workload.name)
+        job = Job(name=spec.name, index=index, ranks=placement.ranks(config.hosts, topology))
+        inside = _containers(config, job)
+        seen, secrets = contained.topology_of(topology, inside), config.env_from or {}
+        yield PlannedJob(
+            job=job,
+            workload=spec.workload.name,
+            config=config,
+            launches=tuple(
+                contained.wrapped(_with_secrets(_owned(launch, "workload", spec.workload), secrets), inside)
+                for launch in module.launches(config, job, seen, seed + index)
+            ),
+            theory=module.theory(config, job, topology),
+        )
+
+
+def _containers(config: Any, job: Job) -> dict[str, Container]:
+    return {} if config.container is None else container_config.containers(config.container, job)
+
+
+def _windows(experiment: Experiment, topology: Topology, seed: int) -> Iterator[PlannedWindow]:
+    number = 0
+    for window in experiment.all_windows():
+        measure = window.measure or experiment.measure
+        sources = []
+        for place, choice in enumerate(window.traffic):
+            if fitting.is_silent(choice):
+                continue
+            module = registry.traffic(choice.name)
+            source = Source(
+                name=f"{choice.name}{place}",
+                window=window.name,
+                port=TRAFFIC_PORT + PORTS_PER_SOURCE * number,
+                duration_s=(measure.at_most or LONGEST_WINDOW_S) + WARMUP_ALLOWANCE_S,
+                seed=seed + 1000 + number,
+            )
+            number += 1
+            sources.append(
+                PlannedSource(
+                    name=source.name,
+                    part=f"traffic.{choice.name}",
+                    shape=f"{choice.name} {choice.config.model_dump_json(exclude={'load'})}",
+                    launches=_traffic(choice, choice.config, source, topology),
+                    demands=tuple(module.demands(choice.config)),
+                    escalations=tuple(_escalations(choice, source, topology)),
+                    remarks=tuple(module.remarks(choice.config, topology)),
+                )
+            )
+        yield PlannedWindow(name=window.name, measure=measure, sources=tuple(sources))
+
+
+def _traffic(choice: Choice, config: Any, source: Source, topology: Topology) -> tuple[Launch, ...]:
+    return tuple(
+        _owned(launch, "traffic", choice, window=source.window, source=source.name)
+        for launch in registry.traffic(choice.name).launches(config, source, topology)
+    )
+
+
+def _escalations(choice: Choice, source: Source, topology: Topology) -> Iterator[EscalatedSource]:
+    module = registry.traffic(choice.name)
+    stronger = module.escalate(choice.config)
+    for step in itertools.count(1):
+        if stronger is None:
+            return
+        launches = _traffic(choice, stronger.config, source, topology)
+        named = (replace(launch, name=f"{launch.name}.escalated{step}") for launch in launches)
+        yield EscalatedSource(text=stronger.text, launches=tuple(named))
+        stronger = module.escalate(stronger.config)
+
+
+def _requirements(
+    experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob], reducing: Sequence[Launch]
+) -> tuple[Requirement, ...]:
+    needed = dict.fromkeys(_of_parts(experiment, topology, jobs))
+    needed |= dict.fromkeys(reductions.requirements(reducing, topology))
+    if topology.kind != "local":
+        hosts = dict.fromkeys(requirement.node for requirement in needed)
+        needed |= dict.fromkeys(inventory_testbed.requirements(topology, hosts))
+    return tuple(needed)
+
+
+def _of_parts(experiment: Experiment, topology: Topology, jobs: Sequence[PlannedJob]) -> Iterator[Requirement]:
+    for planned in jobs:
+        module = registry.workload(planned.workload)
+        inside = {launch.node: launch.container for launch in planned.launches if launch.container is not None}
+        needed = module.requirements(planned.config, planned.job, contained.topology_of(topology, inside))
+        yield from contained.requirements(needed, inside, by=planned.workload)
+    for window in experiment.all_windows():
+        for choice in window.traffic:
+            if not fitting.is_silent(choice):
+                yield from registry.traffic(choice.name).requirements(choice.config, topology)
+    for choice in experiment.collect:
+        yield from registry.collector(choice.name).requirements(choice.config, topology)
+    for choice in experiment.conditions:
+        yield from registry.condition(choice.name).requirements(choice.config, topology)
+
+
+def _refuse_twins(plan: RunPlan) -> None:
+    """Two processes of one name would share a folder: a part that plans that has a bug."""
+    seen: set[tuple[str, str]] = set()
+    for launch in plan.launches():
+        if (launch.node, launch.name) in seen:
+            raise AssertionError(f"{launch.part} plans two processes called {launch.name} on {launch.node}")
+        seen.add((launch.node, launch.name))

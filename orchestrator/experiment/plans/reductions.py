@@ -1,0 +1,29 @@
+"""What hosts must have to reduce the captures that stay with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from orchestrator.experiment.experiment import Experiment
+from orchestrator.parts.collectors import tcpdump
+from orchestrator.parts.launch import Launch, Requirement
+from orchestrator.parts.topology import Topology
+
+MODULES = ("numpy", "numba")
+
+
+def stay(experiment: Experiment, topology: Topology) -> bool:
+    """Whether captures stay on hosts: those of this machine write them into the run's folder."""
+    return experiment.captures is not None and experiment.captures.stay and topology.kind != "local"
+
+
+def requirements(collectors: Sequence[Launch], topology: Topology) -> Iterator[Requirement]:
+    """What each host that captures needs in order to reduce."""
+    nodes = dict.fromkeys(launch.node for launch in collectors if launch.part == f"collector.{tcpdump.NAME}")
+    for node in nodes:
+        python = topology.node(node).python
+        for module in MODULES:
+            remedy = f"{python} -m pip install {module}, or leave out `captures: {{stay: true}}`"
+            yield Requirement(
+                node=node, kind="module", what=module, python=python, remedy=remedy, needed_by="captures that stay"
+            )

@@ -1,0 +1,1 @@
+"""Files that mean many experiments: sweeps and their axes, studies."""

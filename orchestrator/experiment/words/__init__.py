@@ -1,0 +1,1 @@
+"""Plans and runs in words, as commands print them."""

@@ -1,0 +1,1 @@
+"""What several parts are made of: checks of names, rules that hit packets, offloads."""

@@ -1,0 +1,97 @@
+"""Where the files of captures lie, at home and on a host that keeps them, and who is who at a capture point."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.core.errors import StoreError
+from orchestrator.parts.launch import Flow
+
+FILE = "capture.pcap"
+REDUCED = "captures"  # beside the folders of a host's launches: what it made of captures that stay there
+_LISTENING = re.compile(r"listening on ([^\s,]+)")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NUMBERED = re.compile(re.escape(FILE) + r"(\d*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturePoint:
+    """A port that a launch captured, and what is known of who is who there.
+
+    `addresses` are the node's own on that port; at a switch's port, which has none, `peers` are those of the host
+    behind it. `flows` name what passes; `generated` are those of flow generators, whose bursts are followed.
+    `offset_ns` is added to every stamp. `segment` is the MTU of a device that cuts packets after they are captured, or
+    joins them before (segmentation offload): wire bytes are then those of such frames.
+    """
+
+    launch: str
+    port: str
+    addresses: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+    flows: tuple[Flow, ...] = ()
+    generated: tuple[Flow, ...] = ()
+    offset_ns: int = 0
+    segment: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A file of a capture that stayed on its host, by the host's own word: its name, size and hash."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+def listening(folder: Path) -> str | None:
+    """The device that tcpdump captured, by what it wrote in its folder; None when it never began."""
+    said = (folder / "stderr").read_text(errors="replace") if (folder / "stderr").is_file() else ""
+    match = _LISTENING.search(said)
+    return match[1] if match else None
+
+
+def device(argv: Sequence[str]) -> str:
+    """The device that a launch of tcpdump captures, by its arguments; empty when they name none."""
+    return argv[argv.index("-i") + 1] if "-i" in argv[:-1] else ""
+
+
+def in_order(folder: Path) -> list[Path]:
+    """The files of a capture in the order in which they were written."""
+    numbered = {path: _NUMBERED.fullmatch(path.name) for path in folder.glob(FILE + "*")}
+    return sorted((path for path, name in numbered.items() if name), key=lambda path: int(path.name[len(FILE) :] or 0))
+
+
+def launch_of(path: str, launches: Sequence[str]) -> str | None:
+    """The launch among these whose capture a file of a host is, by its path in the run's folder there; None for others.
+
+    The path is the host's own word.
+    """
+    launch, _, name = path.partition("/")
+    return launch if launch in launches and _NUMBERED.fullmatch(name) else None
+
+
+def _is_sound(one: Kept) -> bool:
+    named = bool(_NUMBERED.fullmatch(one.name) and _SHA256.fullmatch(one.sha256))
+    return named and type(one.bytes) is int and one.bytes >= 0
+
+
+def kept(folder: Path) -> list[Kept] | None:
+    """The files of a capture that its host keeps and has reduced, by the folder of its launch; None of any other.
+
+    StoreError where the host says nonsense.
+    """
+    record = folder.parent / REDUCED / f"{folder.name}.json"
+    if not record.is_file():
+        return None
+    try:
+        found = [Kept(**one) for one in json.loads(record.read_bytes())]
+        sound = all(map(_is_sound, found))
+    except (ValueError, TypeError, RecursionError):
+        sound = False
+    if not sound:
+        raise StoreError(f"{record.name} is no list of files of a capture")
+    return found

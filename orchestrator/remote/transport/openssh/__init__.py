@@ -1,0 +1,1 @@
+"""What OpenSSH's own files say: settings, keys, certificates and known hosts."""

@@ -1,0 +1,198 @@
+"""The settings of a host, and the hosts on the way to it, as OpenSSH itself reads them: `ssh -G` says which hold."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, get_type_hints
+
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.errors import DeadlineExceeded, MissingRequirement, TransportError
+from orchestrator.remote.transport.target import SshTarget
+
+_MOST_JUMPS = 16
+_HOP = re.compile(r"(?:(?P<user>.+)@)?(?:\[(?P<address>[^]]+)]|(?P<name>[^][:]+))(?::(?P<port>[0-9]{1,5}))?")
+_NO = ("no", "false", "none")
+# How the values of an option stand behind its name; a path that stands alone on its line may have spaces in it.
+_WHOLE = ("identityfile", "certificatefile")
+_SPACED = ("userknownhostsfile", "globalknownhostsfile")
+
+# What would change whom we trust, and how the bytes travel: to go on without it would be another connection.
+_REFUSED = {
+    "proxyusefdpass": ("ProxyUseFdpass yes", "set it to no; the ProxyCommand has to carry the bytes itself"),
+    "bindinterface": ("BindInterface", "use BindAddress"),
+    "revokedhostkeys": ("RevokedHostKeys", "list the keys as @revoked in a known_hosts file"),
+}
+_NOT_FOLLOWED = {
+    "pkcs11provider": "PKCS11Provider is not used: give the key to an ssh-agent (ssh-add -s)",
+    "knownhostscommand": "KnownHostsCommand is not run: only known_hosts files say which keys are known",
+    "verifyhostkeydns": "VerifyHostKeyDNS is not followed: only known_hosts files say which keys are known",
+    "nohostauthenticationforlocalhost": "NoHostAuthenticationForLocalhost is not followed: every host's key is checked",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What holds for one host, under OpenSSH's names without their case; text is as `ssh -G` gives it.
+
+    Tuples are of what may stand there several times. `none` and what is not set are None.
+    """
+
+    hostname: str
+    user: str
+    port: int
+    addressfamily: str = "any"
+    bindaddress: str | None = None
+    connecttimeout: int | None = None
+    identityfile: tuple[str, ...] = ()
+    certificatefile: tuple[str, ...] = ()
+    identitiesonly: bool = False
+    identityagent: str | None = "SSH_AUTH_SOCK"
+    pubkeyauthentication: bool = True
+    gssapiauthentication: bool = False
+    proxyjump: str | None = None
+    proxycommand: str | None = None
+    userknownhostsfile: tuple[str, ...] = ()
+    globalknownhostsfile: tuple[str, ...] = ()
+    hostkeyalias: str | None = None
+    stricthostkeychecking: str = "ask"
+    hashknownhosts: bool = False
+    hostkeyalgorithms: tuple[str, ...] = ()
+    casignaturealgorithms: tuple[str, ...] = ()
+    ciphers: tuple[str, ...] = ()
+    macs: tuple[str, ...] = ()
+    kexalgorithms: tuple[str, ...] = ()
+    compression: bool = False
+    refused: tuple[tuple[str, str], ...] = ()
+    """What is set and must not be passed over: (what, remedy) each."""
+    notes: tuple[str, ...] = ()
+    """What is set and not followed, in sentences."""
+
+    @property
+    def known_as(self) -> str:
+        """The name under which known_hosts files have the host's key."""
+        if self.hostkeyalias is not None:
+            return self.hostkeyalias
+        host = self.hostname.lower()
+        return host if self.port == 22 else f"[{host}]:{self.port}"
+
+    @property
+    def principal(self) -> str:
+        """The name that a certificate of the host has to be for."""
+        return self.hostkeyalias if self.hostkeyalias is not None else self.hostname.lower()
+
+    @property
+    def accepts_new(self) -> bool:
+        """Whether the key of a host that no file names is taken and remembered; a changed key never is."""
+        return self.stricthostkeychecking in ("accept-new", "no", "off", "false")
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One host on the way, the last one included."""
+
+    target: SshTarget
+    settings: Settings
+
+
+def route(target: SshTarget, deadline: Deadline) -> list[Hop]:
+    """The hosts to go through, first one first and the target last, each with its own settings.
+
+    A jump host is asked for as `ssh -J` does: with the same configuration file, without the target's user, port or key.
+    """
+    hops: list[Hop] = []
+    here: SshTarget | None = target
+    while here is not None:
+        if len(hops) > _MOST_JUMPS:
+            raise TransportError("the jump hosts form a loop", node=target.name, hint=here.by_hand("true"))
+        settings = ask(here, deadline)
+        hops.insert(0, Hop(here, settings))
+        here = _jump(here, settings.proxyjump) if settings.proxyjump is not None else None
+    return hops
+
+
+def _jump(target: SshTarget, jumps: str) -> SshTarget:
+    """The last of `jumps`, behind the others; without others its own settings say how it is reached."""
+    before, _, last = jumps.rpartition(",")
+    found = _HOP.fullmatch(last)
+    if found is None:
+        raise TransportError(f"{last!r} is no jump host", node=target.name, hint="write it as [user@]host[:port]")
+    host = found["address"] or found["name"]
+    port = int(found["port"]) if found["port"] else None
+    name = f"jump host {host}"
+    return SshTarget(name=name, host=host, user=found["user"], port=port, config=target.config, jump=before or None)
+
+
+def ask(target: SshTarget, deadline: Deadline) -> Settings:
+    """The settings that `ssh` would use for a target."""
+    user = ["-l", target.user] if target.user is not None else []
+    argv = ["ssh", "-G", "-T", *target.options(), *user, "--", target.host]
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            timeout=max(deadline.remaining, 0.001),
+            check=False,
+        )
+    except FileNotFoundError:
+        raise MissingRequirement(
+            "the program ssh is not installed on this machine: it says which SSH settings hold",
+            hint="sudo apt-get install openssh-client",
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise DeadlineExceeded(
+            "gave up waiting for the SSH settings", node=target.name, hint="see whether a `Match exec` of them hangs"
+        ) from None
+    if done.returncode != 0:
+        said = "; ".join(done.stderr.split("\n")[-4:]).strip("; ") or f"status {done.returncode}"
+        loop = "a jump host needs `ProxyJump none` for itself"
+        raise TransportError(
+            f"ssh does not accept its settings for {target.host}: {said}",
+            node=target.name,
+            hint=loop if "loop" in said else f"see the output of: {target.by_hand('true')}",
+        )
+    return parsed(done.stdout)
+
+
+def parsed(text: str) -> Settings:
+    """The record of what `ssh -G` printed."""
+    said: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        said.setdefault(name.lower(), []).append(value)
+    kinds = get_type_hints(Settings)
+    try:
+        settings = Settings(**{name: _typed(name, kinds[name], found) for name, found in said.items() if name in kinds})
+    except (TypeError, ValueError) as error:  # a field is missing, or no number
+        raise TransportError(
+            f"what `ssh -G` prints is not understood: {error}", hint="is the `ssh` of PATH that of OpenSSH?"
+        ) from None
+    refused = tuple(told for name, told in _REFUSED.items() if _is_set(said, name))
+    notes = tuple(told for name, told in _NOT_FOLLOWED.items() if _is_set(said, name))
+    if settings.stricthostkeychecking in ("no", "off", "false"):
+        notes += ("StrictHostKeyChecking no is taken as accept-new: a host whose key has changed is still refused",)
+    return replace(settings, refused=refused, notes=notes)
+
+
+def _is_set(said: Mapping[str, list[str]], name: str) -> bool:
+    return said.get(name, ["none"])[0] not in _NO
+
+
+def _typed(name: str, kind: object, found: list[str]) -> Any:
+    """The values of one option as its field has them."""
+    first = found[0]
+    if kind == tuple[str, ...]:
+        words = found if name in _WHOLE else first.split(None if name in _SPACED else ",")
+        return tuple(word for word in words if word != "none")
+    if kind is bool:
+        return first not in _NO
+    if kind is str:
+        return first
+    if first == "none":
+        return None
+    return first if kind == str | None else int(first)

@@ -1,0 +1,1 @@
+"""What a manifest says, as typed records, and the one place that reads and writes it."""

@@ -1,0 +1,54 @@
+"""What a manifest says of a capture point: whose addresses are behind a port, and which flows pass it."""
+
+from __future__ import annotations
+
+from orchestrator.parts.shared.capture_files import CapturePoint, device
+from orchestrator.store.manifests.host_records import Clock
+from orchestrator.store.manifests.records import Manifest
+
+GENERATORS = frozenset({"traffic.websearch", "traffic.replay"})
+CAPTURING = "collector.tcpdump"
+
+
+def capture_point(manifest: Manifest, *, node: str, launch: str, port: str) -> CapturePoint:
+    """The point at a port of a node that a launch captured."""
+    addresses, peers = _ends(manifest, node, port)
+    flows = [flow for one in manifest.launches for flow in one.flows]
+    flows.sort(key=lambda flow: flow.port is None)  # a training names hosts alone, and cross traffic may join the same
+    generated = [
+        flow
+        for one in manifest.launches
+        if one.part in GENERATORS
+        for flow in one.flows
+        if {flow.src, flow.dst} & set(addresses)
+    ]
+    clock = manifest.clocks.get(node, Clock()).before
+    return CapturePoint(
+        launch=launch,
+        port=port,
+        addresses=tuple(addresses),
+        peers=tuple(peers),
+        flows=tuple(flows),
+        generated=tuple(generated),
+        offset_ns=0 if clock is None else clock.offset_ns,
+        segment=manifest.topology.mtu,
+    )
+
+
+def capture_points(manifest: Manifest, node: str) -> list[CapturePoint]:
+    """The points that launches of a node were to capture."""
+    return [
+        capture_point(manifest, node=node, launch=launch.name, port=device(launch.argv))
+        for launch in manifest.launches
+        if launch.part == CAPTURING and launch.node == node
+    ]
+
+
+def _ends(manifest: Manifest, node: str, port: str) -> tuple[list[str], list[str]]:
+    """The addresses of a node at a port, and at a switch's port those of the host behind it."""
+    topology = manifest.topology
+    own = [rail.address for rail in topology.node(node).rails if rail.address and rail.device in ("", port)]
+    behind = [link for link in topology.links if (link.switch, link.switch_port) == (node, port)]
+    return own, [
+        rail.address for link in behind for rail in topology.node(link.host).rails if rail.device in ("", link.device)
+    ]

@@ -1,0 +1,297 @@
+"""What a manifest says of a run, as typed records; `store.manifest` reads and writes them as JSON.
+
+Those of its windows are in `window_records`, those of its hosts in `host_records`.
+A field is called in the JSON as it is here. Instants are nanoseconds since the epoch in the controller's time base,
+rates layer-2 bit/s and sizes bytes, both as on the wire: a run's `scale` multiplies them back. A figure that is not
+known is None; one that has just been worked out may be NaN, which is written as null.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from orchestrator.core.errors import UnsafePath
+from orchestrator.core.opendata import AxisValues
+from orchestrator.core.paths import safepath
+from orchestrator.parts.launch import Container, Flow, Role
+from orchestrator.parts.theory import Theory
+from orchestrator.parts.topology import Topology
+from orchestrator.store.manifests.bounded import Count, Real, Whole
+from orchestrator.store.manifests.host_records import Clock, Hits, Image, Kernels
+from orchestrator.store.manifests.window_records import Window, WindowSummary
+
+FORMAT = 5  # raised whenever what is written changes: whoever reads an older one may not know all that a newer one says
+
+Outcome = Literal["running", "completed", "failed", "interrupted", "lost"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """Who runs: enough for another `orch` to tell whether this one still lives, also once the machine is renamed.
+
+    `boot` and `pids` are the kernel's boot and the PID namespace, in which `pid` counts; `start` is when the process
+    started, in clock ticks since boot.
+    """
+
+    host: str = "another machine"
+    boot: str | None = None
+    pids: str | None = None
+    pid: Whole | None = None
+    start: Whole | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Git:
+    """The commit of the source tree that ran, and whether the tree was changed since."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """A rank of a job; `logs` says whether it logs its iterations."""
+
+    rank: Whole
+    node: str
+    logs: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A training; `theory` is what a rank sends in an iteration by a model, where there is one."""
+
+    name: str
+    workload: str
+    model: str | None = None
+    compute: str | None = None
+    ranks: tuple[Rank, ...]
+    theory: Theory | None = None
+
+    @property
+    def nodes(self) -> list[str]:
+        """The node of each rank."""
+        return [rank.node for rank in self.ranks]
+
+    @property
+    def theory_bytes(self) -> float:
+        """What a rank sends in an iteration by theory; NaN without one."""
+        return math.nan if self.theory is None else self.theory.bytes_per_iteration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A process; of its files the sizes. How it ended is its exit status, and why it counts as failed."""
+
+    name: str
+    node: str
+    part: str
+    role: Role
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    env_from: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, Whole] = field(default_factory=dict)
+    privileged: bool = False
+    required: bool = True
+    job: str | None = None
+    rank: Whole | None = None
+    window: str | None = None
+    source: str | None = None
+    flows: tuple[Flow, ...] = ()
+    container: Container | None = None
+    status: Whole | None = None
+    failed: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validity:
+    """What a window had to keep to (shares of 1, seconds); a word switches a gate off.
+
+    None where the run is older than the gate.
+    """
+
+    load: Real | str = 0.05
+    load_course: Real | str | None = None
+    capture_drops: Real = 0.0001
+    capture_nic: Real = 0.02
+    min_iterations: Whole = 20
+    clock: Real = 0.001
+    drift: Real | str | None = None
+    processor: Real | str | None = None
+    congestion: Literal["warn", "invalid"] | None = None
+    launch_late: Real | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureCounts:
+    """Packets of all captures together, as their tool counted them."""
+
+    captured: Whole
+    received: Whole
+    dropped: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A file of the run's folder."""
+
+    path: str
+    bytes: Count
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stayed(Artifact):
+    """A capture's file in the `folder` of the run on its host; `path` is where it would lie at home.
+
+    Size and hash are the host's word; the hash is empty where it could not reduce the capture.
+    """
+
+    node: str
+    folder: str
+
+    @property
+    def launch(self) -> str:
+        """The launch that captured it."""
+        return self.path.removeprefix(f"hosts/{self.node}/").partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned(Artifact):
+    """A capture that was dropped, or compressed `into` another file."""
+
+    what: Literal["compress", "drop"]
+    why: str
+    when_ns: Whole
+    into: Artifact | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Which measurement of a sweep a window is; `recheck`: the check of a window in a run of its own."""
+
+    point: str
+    values: AxisValues
+    repetition: Whole
+    recheck: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfSweep:
+    """Which sweep a run is of, and which measurement each of its windows is."""
+
+    id: str
+    name: str
+    definition: str = ""
+    mode: str = ""
+    points: Mapping[str, Point]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A run, as far as listings, filters and sweeps need it.
+
+    `began_ns` and `ended_ns` are by the controller's clock, `phases` and `overhead_s` seconds. `unreached` says why the
+    load of a window was not to be had, `given_up` which hosts' files were.
+    """
+
+    format: int = FORMAT
+    run: str
+    experiment: str
+    outcome: Outcome
+    stage: str | None = None
+    error: str | None = None
+    failed_node: str | None = None
+    controller: Controller | None = None
+    began_ns: Whole
+    ended_ns: Whole | None = None
+    valid: bool = False
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    point: str | None = None
+    repetition: Whole | None = None
+    seed: Whole | None = None
+    scale: Whole = 1
+    git: Git | None = None
+    phases: Mapping[str, Real] = field(default_factory=dict)
+    overhead_s: Real | None = None
+    capture: CaptureCounts | None = None
+    unreached: Mapping[str, str] = field(default_factory=dict)
+    given_up: tuple[str, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    sweep: OfSweep | None = None
+    windows: tuple[WindowSummary, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a run or an experiment that no folder can be called by (ValueError)."""
+        for field_name in ("run", "experiment"):
+            try:
+                safepath.segment(getattr(self, field_name))
+            except UnsafePath as error:
+                raise ValueError(f"{field_name}: {error.message}") from None
+
+    def job(self, name: str) -> Job:
+        """The job of this name; KeyError for another."""
+        for job in self.jobs:
+            if job.name == name:
+                return job
+        raise KeyError(name)
+
+    @property
+    def points(self) -> Mapping[str, Point]:
+        """Which measurement of its sweep each window is; empty for a run of none."""
+        return {} if self.sweep is None else self.sweep.points
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest(Summary):
+    """Everything that is recorded of a run but its files.
+
+    `preflight` has the rates at which cross traffic arrived alone on the links, by window and receiver, `testbed` what
+    ran hosts of this machine, `images` what jobs' containers were of, `forced` why hosts were too small,
+    `free_disk_bytes` the least that was seen on each node.
+    """
+
+    windows: tuple[Window, ...] = ()
+    argv: tuple[str, ...] = ()
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+    topology: Topology
+    validity: Validity = Validity()
+    testbed: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, Image] = field(default_factory=dict)
+    kernels: Kernels = field(default_factory=Kernels)
+    clocks: Mapping[str, Clock] = field(default_factory=dict)
+    free_disk_bytes: Mapping[str, Whole] = field(default_factory=dict)
+    forced: tuple[str, ...] = ()
+    preflight: Mapping[str, Mapping[str, Real]] = field(default_factory=dict)
+    hits: tuple[Hits, ...] = ()
+    launches: tuple[Launch, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    pruned: tuple[Pruned, ...] = ()
+    stayed: tuple[Stayed, ...] = ()
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes on which processes were to run, in order of their names."""
+        return sorted({launch.node for launch in self.launches})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduced:
+    """What a manifest gains when the run's tables have been made."""
+
+    windows: tuple[Window, ...]
+    capture: CaptureCounts | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What the process that makes tables says when it is done: what it found, or why it could not."""
+
+    ok: Reduced | None = None
+    error: str | None = None
+    hint: str | None = None

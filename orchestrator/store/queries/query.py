@@ -1,0 +1,216 @@
+"""The tables of many runs as one: DuckDB over compacted files, run folders and manifests, with views of `views`."""
+
+from __future__ import annotations
+
+import re
+import stat
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.parts.schema.column import Column, Table
+from orchestrator.store import stores
+from orchestrator.store.picked import Picked
+from orchestrator.store.queries import selects
+from orchestrator.store.rundir import Listed
+from orchestrator.store.stores import Store
+from orchestrator.store.tabular import manifest_tables, views
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+T = TypeVar("T")
+OF_MANIFESTS: Mapping[str, tuple[Table, Callable[[Sequence[Listed]], pa.Table]]] = {
+    "runs": (manifest_tables.RUNS, manifest_tables.runs_table),
+    "windows": (manifest_tables.WINDOWS, manifest_tables.windows_table),
+    "hosts": (manifest_tables.HOSTS, manifest_tables.hosts_table),
+}
+FORMATS = ("csv", "parquet", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a query gives: the names of its columns, each one of its own, and its rows."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+
+def opened(store: Store, picked: Picked, mentioned: Iterable[str]) -> duckdb.DuckDBPyConnection:
+    """A connection with every table and view: those that are mentioned with the rows of the picked runs, others empty.
+
+    Of unsealed runs there is a row in `runs`, and nothing else.
+    """
+    import duckdb
+
+    connection = store.connected()
+    wanted, made = views.needed(mentioned), []
+    for name, (about, _) in OF_MANIFESTS.items():
+        parts = _of_manifests(connection, store, picked, name) if name in wanted else []
+        made.append(_created(name, about.columns, parts))
+    for name in views.OF_FILES:
+        table, columns = views.file_of(name), views.described(name).columns
+        parts = selects.of_files(connection, store, table, columns, picked.sealed) if name in wanted else []
+        made.append(_created(name, columns, parts))
+    made += [f"create view {name} as {view.sql}" for name, view in views.VIEWS.items()]
+    try:
+        connection.execute("; ".join(made))
+    except duckdb.Error as error:
+        raise StoreError(f"{store.root}: tables cannot be read: {error}") from None
+    return connection
+
+
+def _created(name: str, columns: Mapping[str, Column], parts: Sequence[str]) -> str:
+    """What makes a view of the rows of all parts, each a select; without any it is empty."""
+    return f"create view {name} as {' union all '.join(parts) or selects.nothing(columns)}"
+
+
+def _of_manifests(connection: duckdb.DuckDBPyConnection, store: Store, picked: Picked, name: str) -> list[str]:
+    """Selects that together give the rows of a table that is made of manifests."""
+    table, rows = OF_MANIFESTS[name]
+    found = store.sources(name, picked.sealed)
+    columns = table.columns
+    parts = selects.compacted(connection, name, columns, found)
+    if name == "runs" and parts:
+        root = f"{selects.quoted(store.root + '/')} || path as path"
+        parts = [f"select * replace ({root}) from ({part})" for part in parts]  # noqa: S608 - of our own making
+    newer = picked.entries(found.folders) + (list(picked.unsealed) if name == "runs" else [])
+    if newer:
+        connection.register(f"_newer_{name}", rows(newer))
+        parts.append(f"select * from _newer_{name}")  # noqa: S608 - a name of ours
+    return parts
+
+
+def select(store: Store, picked: Picked, sql: str) -> Answer:
+    """What a query gives; ConfigError with DuckDB's words where it takes none."""
+    return _answered(store, picked, sql, lambda found: Answer(tuple(_apart(found.columns)), found.fetchall()))
+
+
+def table(store: Store, picked: Picked, sql: str) -> pa.Table:
+    """The same as a table of Arrow's, each column with a name of its own."""
+    return _answered(store, picked, sql, lambda found: found.to_arrow_table().rename_columns(_apart(found.columns)))
+
+
+def _answered(store: Store, picked: Picked, sql: str, take: Callable[[duckdb.DuckDBPyRelation], T]) -> T:
+    mentioned = set(re.findall(r"[a-z_]+", sql.lower()))
+
+    def ask(store: Store) -> T:
+        with opened(store, picked, mentioned) as connection:
+            return _taken(connection, sql, take, mentioned)
+
+    return stores.answered(store, ask)
+
+
+def _taken(
+    connection: duckdb.DuckDBPyConnection,
+    sql: str,
+    take: Callable[[duckdb.DuckDBPyRelation], T],
+    mentioned: Iterable[str],
+) -> T:
+    import duckdb
+
+    try:
+        found = connection.sql(sql)
+        if found is None:
+            raise ConfigError(
+                "the statement gives no rows; accepted: select, show tables, describe TABLE, summarize TABLE"
+            )
+        return take(found)
+    except duckdb.Error as error:
+        message = str(error)
+        raise ConfigError(message, hint=_hint(message, mentioned)) from None
+
+
+def columns(store: Store, table: str, names: Sequence[str], folders: Sequence[str]) -> pa.Table:
+    """These columns of a table's rows, of the sealed runs in these folders (from the store's).
+
+    The run's folder stands in front, as the column `run_folder`. A run's rows come in their order, and nothing else of
+    the files is read.
+    """
+    import duckdb
+
+    wanted = {**selects.FOLDER, **{name: views.columns_of(table)[name] for name in names}}
+
+    def ask(store: Store) -> pa.Table:
+        with store.connected() as connection:
+            parts = selects.of_files(connection, store, table, wanted, folders)
+            sql = " union all ".join(parts) or selects.nothing(wanted)
+            try:
+                return connection.sql(sql).to_arrow_table()
+            except duckdb.Error as error:
+                raise StoreError(f"{store.root}: {table} cannot be read: {error}") from None
+
+    return stores.answered(store, ask)
+
+
+def _apart(columns: Sequence[str]) -> list[str]:
+    """Names of columns, of which joined tables have some twice: the second `run` is `run_2`."""
+    found: list[str] = []
+    for name in columns:
+        other, number = name, 1
+        while other in found or (number > 1 and other in columns):
+            number += 1
+            other = f"{name}_{number}"
+        found.append(other)
+    return found
+
+
+def _hint(message: str, mentioned: Iterable[str]) -> str | None:
+    """What would help with an error of DuckDB's."""
+    if "does not exist" in message:
+        return f"tables are {', '.join(names())}"
+    if "not found in FROM clause" in message:
+        known = [name for name in names() if name in set(mentioned)]
+        return "; ".join(f"orch tables {name}" for name in known) or None
+    return None
+
+
+def names() -> tuple[str, ...]:
+    """Every table and view that a query may name, those of manifests first."""
+    return (*OF_MANIFESTS, *views.NAMES)
+
+
+def export(store: Store, picked: Picked, name: str, output: Path) -> int:
+    """Write a table over runs to a file, as its name ends, also one that is larger than memory; gives its rows."""
+    if name not in names():
+        raise ConfigError(f"{name}: no such table; accepted: {', '.join(names())}")
+    kind = output.suffix.removeprefix(".")
+    if kind not in FORMATS:
+        raise ConfigError(f"{output}: accepted: a name that ends in one of {', '.join('.' + each for each in FORMATS)}")
+    return stores.answered(store, lambda store: _written(store, picked, name, output))
+
+
+def _written(store: Store, picked: Picked, name: str, output: Path) -> int:
+    import duckdb
+
+    kind, new = output.suffix.removeprefix("."), output.with_name(f".{output.name}.new")
+    with opened(store, picked, [name]) as connection:
+        options = {"csv": "format csv, header", "parquet": "format parquet, compression zstd", "json": "format json"}
+        try:
+            connection.execute(f"copy {name} to '{str(new).replace(chr(39), chr(39) * 2)}' ({options[kind]})")
+            ((rows,),) = connection.execute(f"select count(*) from {name}").fetchall()  # noqa: S608 - of our own names
+            new.replace(output)
+        except (duckdb.Error, OSError) as error:
+            raise StoreError(f"{output}: cannot be written: {error}") from None
+    return int(rows)
+
+
+def zipped(store: Store, entry: Listed, output: Path) -> int:
+    """Write a sealed run with all its files as one zip; gives the number of files."""
+    if not entry.sealed:
+        raise StoreError(f"{entry.run} is not sealed", hint="orch recover")
+    folder = store.brought(entry, want=lambda _: True)
+    new = output.with_name(f".{output.name}.new")
+    files = sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode))  # no link is followed
+    try:
+        with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+            for file in files:
+                archive.write(file, f"{entry.run}/{file.relative_to(folder)}")
+        new.replace(output)
+    except OSError as error:
+        raise StoreError(f"{output}: cannot be written: {error.strerror}") from None
+    return len(files)

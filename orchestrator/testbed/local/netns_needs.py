@@ -1,0 +1,117 @@
+"""What a machine must have for a local testbed, and how to get it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from pathlib import Path
+
+from orchestrator.core.machines import packages
+
+SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+UNSHARE = (
+    *("unshare", "--net", "--mount", "--pid", "--uts", "--ipc"),
+    *("--fork", "--kill-child", "--mount-proc", "--propagation", "private"),
+)
+USER_FLAGS = ("--user", "--map-root-user", "--map-auto")
+PROBE_LIMIT_S = 10.0
+
+_PROGRAMS = ("unshare", "ip", "tc", "sshd", "ssh", "newuidmap", "newgidmap")
+# (file under /proc/sys, value that forbids it, what that means)
+_SWITCHES = (
+    ("user/max_user_namespaces", "0", "user namespaces are switched off", "1000"),
+    ("kernel/unprivileged_userns_clone", "0", "user namespaces are for root alone", "1"),
+    ("kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor keeps user namespaces from ordinary users", "0"),
+)
+
+
+def search_path() -> str:
+    """The user's PATH and the sbin folders, which an ordinary user's PATH often lacks."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), *SBIN])
+
+
+def find_program(name: str) -> str | None:
+    """Where a program lies, the sbin folders included."""
+    return shutil.which(name, path=search_path())
+
+
+def user_flags() -> tuple[str, ...]:
+    """What unshare needs besides, without root: a user namespace in which this user is root."""
+    return () if os.geteuid() == 0 else USER_FLAGS
+
+
+def requirements_problems() -> list[tuple[str, str]]:
+    """What keeps a local testbed from running on this machine: (what, remedy) each; none when it can."""
+    missing = missing_programs()
+    if missing:
+        return missing
+    refused = _refused()
+    if not refused or os.geteuid() == 0:
+        return refused
+    return [*_forbidden(), *_missing_ranges()] or refused
+
+
+def missing_programs() -> list[tuple[str, str]]:
+    """Programs that are not installed: (what, remedy) each."""
+    names = [name for name in _PROGRAMS if os.geteuid() != 0 or not name.startswith("new")]
+    return [
+        (
+            f"the program {name} is not installed",
+            packages.own_remedy(name, packages.remedy(name), packages.local_family()),
+        )
+        for name in names
+        if find_program(name) is None
+    ]
+
+
+def _forbidden() -> list[tuple[str, str]]:
+    found = []
+    for name, bad, meaning, good in _SWITCHES:
+        path = Path("/proc/sys", name)
+        if path.exists() and path.read_text().strip() == bad:
+            setting = f"{name.replace('/', '.')}={good}"
+            found.append(
+                (f"{meaning} (sysctl {setting[: -len(good)]}{bad})", f"sudo sysctl {setting}, or run with sudo")
+            )
+    return found
+
+
+def _missing_ranges() -> list[tuple[str, str]]:
+    """Files in which this user has no range of further ids; ranges from elsewhere (nsswitch) show in the probe."""
+    who = {pwd.getpwuid(os.geteuid()).pw_name, str(os.geteuid())}
+    found = []
+    for name in ("subuid", "subgid"):
+        path = Path("/etc", name)
+        lines = path.read_text().splitlines() if path.exists() else []
+        if not any(line.split(":")[0] in who for line in lines):
+            user = pwd.getpwuid(os.geteuid()).pw_name
+            remedy = f"sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}, or run with sudo"
+            found.append((f"the user {user} has no range in /etc/{name}", remedy))
+    return found
+
+
+def _refused() -> list[tuple[str, str]]:
+    """Make the namespaces once and put a bridge in: what the kernel refuses shows here."""
+    argv = [*UNSHARE, *user_flags(), "ip", "link", "add", "br0", "type", "bridge"]
+    try:
+        done = subprocess.run(
+            argv,
+            env={"PATH": search_path(), "LANG": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [(f"namespaces cannot be made: {error}", "run with sudo")]
+    if done.returncode == 0:
+        return []
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    if any("unrecognized option" in line for line in lines):
+        return [("unshare is older than util-linux 2.38 and cannot map users", "run with sudo")]
+    said = lines[-1] if lines else f"unshare ended with status {done.returncode}"
+    outside = os.geteuid() == 0
+    return [(f"namespaces cannot be made: {said}", "run outside of a container" if outside else "run with sudo")]

@@ -1,0 +1,203 @@
+"""Everything that the sandbox of a local testbed does to bring it up, written down beforehand: pure but for keys."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import pwd
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.agents.local.sandbox_messages import NodeSetup, Setup, SwitchSetup
+from orchestrator.parts.conditions.rate import bucket
+from orchestrator.parts.topology import Node, Rail, Topology
+from orchestrator.testbed.local.local_spec import DEVICE, LocalSpec, bridge_name, mac_address, topology
+
+if TYPE_CHECKING:
+    import paramiko
+
+SSHD_FOLDER = "/run/orch-sshd"
+_START_UP = (
+    *("/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zshenv", "/etc/environment"),
+    *("~/.bashrc", "~/.bash_profile", "~/.bash_login", "~/.profile", "~/.zshenv"),
+)
+_ENTER = Path(__file__).parents[2] / "agents" / "container_enter.py"
+_LOOKUPS = ("passwd", "group", "shadow", "hosts", "services", "protocols")
+_SSHD_EMPTY = ("/var/empty", "/var/empty/sshd", "/usr/share/empty.sshd", "/var/lib/sshd")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """One pair of keys for all hosts and one for the user, made for one testbed; private ones in OpenSSH's format."""
+
+    host_private: str
+    host_public: str
+    user_private: str
+    user_public: str
+
+
+def new_keys() -> Keys:
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    def pair() -> tuple[str, str]:
+        key = Ed25519PrivateKey.generate()
+        private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption())
+        public = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
+        return private.decode(), public.decode()
+
+    host, user = pair(), pair()
+    return Keys(host_private=host[0], host_public=host[1], user_private=user[0], user_public=user[1])
+
+
+def as_paramiko(private: str) -> paramiko.PKey:
+    from paramiko import Ed25519Key
+
+    return Ed25519Key.from_private_key(io.StringIO(private))
+
+
+def setup_document(spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], sshd: str, limit_s: float) -> Setup:
+    """Everything that the sandbox does to bring the testbed up, as its module's docstring says."""
+    plan = topology(spec)
+    rates = {host: rate / spec.scale for host, rate in spec.rates.items() if not math.isinf(rate)}
+
+    def shape(host: str, devices: Iterable[str]) -> list[str]:
+        if host not in rates:
+            return []
+        made = bucket(rates[host], queue_s=spec.queue_s, mtu=spec.mtu, offloads=spec.offloads)
+        return [f"qdisc replace dev {device} root {' '.join(made.arguments)}" for device in devices]
+
+    nodes: list[NodeSetup] = []
+    for i, node in enumerate(plan.nodes, 1):
+        joins = spec.containers is not None and node.kind == "host"
+        told: NodeSetup = {
+            "name": node.name,
+            "folder": str(folders[node.name]),
+            "work": node.work,
+            "links": [],
+            "ip": [],
+            "tc": [],
+            "plain": [],
+            "sysctls": {},
+            "files": _node_files(node, keys, enter=joins),
+            "sshd": [sshd, "-D", "-e", "-f", f"{SSHD_FOLDER}/config"],
+            "joins": joins,
+        }
+        if node.kind == "host":
+            told["links"] = [
+                line
+                for rail, link in enumerate(plan.links_of(node.name))
+                for line in (
+                    f"link add {link.switch_port} mtu {spec.mtu} type veth"
+                    f" peer name {link.device} mtu {spec.mtu} address {mac_address(i, rail)} netns {{pid}}",
+                    f"link set {link.switch_port} master {bridge_name(rail)} up",
+                )
+            ]
+            told["ip"] = ["link set lo up", *(line for rail in node.rails for line in _addressed(rail, spec))]
+            told["tc"] = shape(node.name, node.devices)
+            told["plain"] = [] if spec.offloads else list(node.devices)
+            told["sysctls"] = dict(spec.sysctls)
+        nodes.append(told)
+    bridges = [bridge_name(rail) for rail in range(spec.rails)]
+    switch: SwitchSetup = {
+        "ip": [
+            "link set lo up",
+            *(f"link add {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0" for name in bridges),
+            *(f"link set {name} up" for name in bridges),
+        ],
+        "tc": [line for link in plan.links for line in shape(link.host, [link.switch_port])],
+        "plain": [] if spec.offloads else [link.switch_port for link in plan.links],
+    }
+    files, binds = _shared_files(plan)
+    return {
+        "files": files,
+        "bind": binds,
+        "limit_s": limit_s,
+        "ip": spec.ip,
+        # A machine has one table for what all its namespaces learn: 64 hosts that all talk to all would overflow it.
+        "neighbours": {
+            f"{DEVICE}{rail}": {host.rails[rail].address: mac_address(i, rail) for i, host in enumerate(plan.hosts, 1)}
+            for rail in range(spec.rails)
+        },
+        "switch": switch,
+        "nodes": nodes,
+    }
+
+
+def _addressed(rail: Rail, spec: LocalSpec) -> list[str]:
+    """Bring up a device with its address; connections by it use the testbed's congestion control.
+
+    That is an attribute of routes, since a sysctl would need the machine's root to allow it. The route to the host
+    itself too: ranks of one host meet by its address; in IPv6 that one has a metric of 0, which nobody but the kernel
+    can give. An address of IPv6 is used at once, without asking who else has it.
+    """
+    lines = [
+        f"addr add {rail.address}/{rail.prefix} dev {rail.device}" + (" nodad" if spec.ip == 6 else ""),
+        f"link set {rail.device} up",
+    ]
+    if spec.congestion is None:
+        return lines
+    algorithm = f"congctl {spec.congestion}"
+    if spec.ip == 6:
+        return [*lines, f"route replace {rail.network} dev {rail.device} proto kernel metric 256 {algorithm}"]
+    attributes = f"dev {rail.device} proto kernel scope {{}} src {rail.address} {algorithm}"
+    return [
+        *lines,
+        f"route replace {rail.network} {attributes.format('link')}",
+        f"route replace table local local {rail.address} {attributes.format('host')}",
+    ]
+
+
+def _node_files(node: Node, keys: Keys, *, enter: bool) -> dict[str, tuple[int, str]]:
+    program = shlex.join([sys.executable, "-I", "-S", f"{SSHD_FOLDER}/enter"])
+    config = [
+        "Port 22",
+        "ListenAddress 127.0.0.1",
+        *(f"ListenAddress {address}" for address in node.addresses),
+        f"HostKey {SSHD_FOLDER}/host_key",
+        f"AuthorizedKeysFile {SSHD_FOLDER}/authorized_keys",
+        "PidFile none",
+        "LogLevel ERROR",
+        "AuthenticationMethods publickey",
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        "PermitRootLogin prohibit-password",
+        "PermitUserRC no",
+        "PrintMotd no",
+        "UsePAM no",
+        "UseDNS no",
+        "StrictModes no",
+        "MaxStartups 200:30:400",
+        "MaxSessions 100",
+        "Subsystem sftp internal-sftp",
+        *([f"ForceCommand {program}"] if enter else []),
+    ]
+    entrance = {f"{SSHD_FOLDER}/enter": (0o600, _ENTER.read_text())} if enter else {}
+    return {
+        **entrance,
+        f"{SSHD_FOLDER}/config": (0o600, "\n".join(config) + "\n"),
+        f"{SSHD_FOLDER}/host_key": (0o600, keys.host_private),
+        f"{SSHD_FOLDER}/authorized_keys": (0o600, keys.user_public + "\n"),
+    }
+
+
+def _shared_files(plan: Topology) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """What all nodes see instead of this machine's own: names, root's account, quick shells; and binds for the rest."""
+    home = pwd.getpwuid(0).pw_dir if os.geteuid() == 0 else str(Path("~").expanduser())
+    shell = next((path for path in ("/bin/bash", "/bin/sh") if Path(path).exists()), "/bin/sh")
+    accounts = Path("/etc/passwd").read_text().splitlines()
+    others = [line for line in accounts if not line.startswith("root:")]
+    names = ["127.0.0.1 localhost", *(f"{host.address} {host.name}" for host in plan.hosts)]
+    files = {
+        "/etc/hosts": "\n".join(names) + "\n",
+        "/etc/nsswitch.conf": "".join(f"{name}: files\n" for name in _LOOKUPS),
+        "/etc/passwd": "\n".join([f"root:x:0:0:root:{home}:{shell}", *others]) + "\n",
+        "/etc/shadow": "root:*:19000:0:99999:7:::\n",
+    }
+    start_up = [(os.devnull, path.replace("~", home)) for path in _START_UP]
+    return files, [*start_up, *(("empty", path) for path in _SSHD_EMPTY)]

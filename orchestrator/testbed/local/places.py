@@ -1,0 +1,103 @@
+"""Where the hosts of a local testbed have their programs and Python from: this machine, or an image."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from orchestrator.core.deadline import Deadline
+from orchestrator.core.machines import packages
+from orchestrator.testbed.local import netns_needs
+from orchestrator.testbed.local.runtimes import Runtime, environment, limits
+
+_SH = """
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+cat /etc/os-release 2>/dev/null
+for name; do command -v "$name" >/dev/null && echo "there $name"; done
+:
+"""
+_ASK_S = 60.0
+
+
+NOT_FOUND = 127  # what runtimes, as shells, end with where there is no such program
+
+
+class Place(Protocol):
+    """What can be asked of it before any host is up."""
+
+    @property
+    def name(self) -> str: ...
+
+    def without(self, programs: Sequence[str]) -> list[str]:
+        """Which of these programs it has not."""
+
+    def run(self, argv: Sequence[str], *, within_s: float) -> subprocess.CompletedProcess[str]:
+        """Run a program of it; FileNotFoundError where it has none of that name."""
+
+    def remedy(self, what: str, told: str) -> str:
+        """What mends that it lacks `what`, for which `told` is the common remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThisMachine:
+    """This machine, as every host without an image of its own sees it."""
+
+    name: str = "this machine"
+
+    def without(self, programs: Sequence[str]) -> list[str]:
+        return [program for program in programs if netns_needs.find_program(program) is None]
+
+    def run(self, argv: Sequence[str], *, within_s: float) -> subprocess.CompletedProcess[str]:
+        home = os.path.expanduser("~")  # noqa: PTH111 - as the shell has it
+        return _run(argv, {"PATH": netns_needs.search_path(), "LANG": "C.UTF-8", "HOME": home}, within_s)
+
+    def remedy(self, what: str, told: str) -> str:
+        return packages.own_remedy(what, told, packages.local_family())
+
+
+class InImage:
+    """An image of the user's, asked in containers that go at once."""
+
+    def __init__(self, runtime: Runtime, image: str) -> None:
+        self._runtime, self._image = runtime, image
+
+    @property
+    def name(self) -> str:
+        return f"the image {self._image}"
+
+    def without(self, programs: Sequence[str]) -> list[str]:
+        said = self._runtime.ask(
+            "run", *self._words("/bin/sh", "-c", _SH, "sh", *programs), deadline=Deadline.after(_ASK_S)
+        )
+        there = {line.removeprefix("there ") for line in said.splitlines() if line.startswith("there ")}
+        return [program for program in programs if program not in there]
+
+    def run(self, argv: Sequence[str], *, within_s: float) -> subprocess.CompletedProcess[str]:
+        done = _run(self._runtime.argv("run", *self._words(*argv)), environment(), within_s)
+        if done.returncode == NOT_FOUND:
+            raise FileNotFoundError(argv[0])
+        return done
+
+    def remedy(self, what: str, told: str) -> str:
+        own = packages.own_remedy(what, told, self._os_release)
+        return f"build it into {self.name}: {own.removeprefix('sudo ')}"
+
+    @cached_property
+    def _os_release(self) -> str:
+        return self._runtime.ask("run", *self._words("/bin/sh", "-c", _SH), deadline=Deadline.after(_ASK_S))
+
+    def _words(self, program: str, *words: str) -> list[str]:
+        return [
+            "--rm", "--pull", "never", "--network", "none", "--user", "0:0", "--workdir", "/",
+            *limits(), "--entrypoint", program, self._image, *words,
+        ]  # fmt: skip
+
+
+def _run(argv: Sequence[str], env: Mapping[str, str], within_s: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=within_s, check=False, cwd="/"
+    )

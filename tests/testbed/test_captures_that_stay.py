@@ -1,0 +1,155 @@
+"""Captures that stay on the hosts of an inventory, which reduce them: tables and hashes come home."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import stat
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+from orch_runs import measured, orch, write
+
+from orchestrator.analysis import reduction
+from orchestrator.store import rundir
+from tests.testbed.rack import rack
+
+pytestmark = [pytest.mark.testbed, pytest.mark.variants]
+
+TABLES = ("captures", "capture_flows", "packets", "flow_packets", "cross_packets", "one_way")
+STAY = {"captures": {"stay": True}, "collect": ["tcpdump", "nic"]}
+
+
+@pytest.fixture
+def up(tmp_path):
+    with rack(tmp_path) as hosts:
+        yield hosts
+
+
+def rows(folder, table):
+    path = folder / "tables" / f"{table}.parquet"
+    return sorted(map(repr, pq.read_table(path).to_pylist())) if path.exists() else None
+
+
+def there(up, one):
+    """A capture that stays, as seen from here."""
+    return up.files(one["node"]) / one["folder"].lstrip("/") / one["path"].removeprefix(f"hosts/{one['node']}/")
+
+
+def manifest_of(folder):
+    return json.loads((folder / "manifest.json").read_bytes())
+
+
+def killing(tmp_path, host, what):
+    """An interpreter that kills `what` of the first reduction on a host, and is Python's otherwise."""
+    told = tmp_path / f"{host}-has-killed"
+    script = tmp_path / f"python-of-{host}"
+    script.write_text(
+        f'#!/bin/sh\ncase "$*" in *reduce.pyz*) [ -e {told} ] || {{ touch {told}; kill -9 {what}; }};; esac\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return str(script)
+
+
+def test_tables_are_those_of_captures_that_come_home(up, tmp_path):
+    summary, results = measured(write(tmp_path, up.experiment(**STAY)), tmp_path / "results", "--no-report")
+    (run,) = summary["runs"]
+    folder = results / "small" / run["run"]
+    manifest = manifest_of(folder)
+    assert {one["node"] for one in manifest["stayed"]} == {"h1", "h2", "h3"}
+    assert not list(folder.glob("hosts/**/*.pcap*"))
+    assert not list(folder.glob("hosts/*/captures*/*.pyz"))
+    for one in manifest["stayed"]:
+        file = there(up, one)
+        assert (file.stat().st_size, rundir.sha256(file)) == (one["bytes"], one["sha256"])
+    # The same captures, brought home and reduced here.
+    home = tmp_path / "home"
+    shutil.copytree(folder, home)
+    shutil.rmtree(home / "tables")
+    for one in manifest["stayed"]:
+        shutil.copy(there(up, one), home / one["path"])
+        shutil.rmtree(home / "hosts" / one["node"] / "captures", ignore_errors=True)
+    (home / "manifest.json").write_text(json.dumps({**manifest, "stayed": []}))
+    reduction.reduce(home)
+    for table in TABLES:
+        assert rows(folder, table) == rows(home, table), table
+    assert len(rows(folder, "flow_packets")) > 100
+    packed = sum(file.stat().st_size for file in folder.glob("hosts/*/captures*/*"))
+    assert packed < 0.2 * sum(one["bytes"] for one in manifest["stayed"])
+
+    status, out, _ = orch("show", folder)
+    assert (status, "captures stay on h1: 1 file" in " ".join(out.split())) == (0, True), out
+    status, out, _ = orch("export", "zip", run["run"], "--results", results, "-o", tmp_path / "run.zip")
+    assert (status, len(re.findall("they are not in it", out))) == (0, 3), out
+    status, out, _ = orch("clean", write(tmp_path, up.inventory(), "rack.yaml"), "--data")
+    assert (status, out.count("nothing to clean")) == (0, 3), out
+    assert all(there(up, one).is_file() for one in manifest["stayed"])
+    with up.cut("h3"):
+        status, out, err = orch("prune", "--results", results, "--drop-after", "1ms")
+    assert (status, "h3: 1 capture could not be removed" in err) == (1, True), err
+    assert "h3" in {one["node"] for one in manifest_of(folder)["stayed"]}  # a busy host may have been too slow
+    status, out, _ = orch("prune", "--results", results, "--drop-after", "1ms")
+    assert (status, out.count("drop ") >= 1) == (0, True), out
+    assert manifest_of(folder)["stayed"] == []
+    assert len(manifest_of(folder)["pruned"]) == 3
+    assert [up.on(host, "ls", "-A", "/run/orch").strip() for host in up.names] == ["", "", ""]
+
+
+def test_a_reduction_that_is_killed_begins_again(up, tmp_path):
+    inventory = up.inventory()
+    inventory["hosts"]["h2"]["python"] = killing(tmp_path, "h2", "$$")
+    experiment = {**up.experiment(**STAY), "testbed": {"inventory": inventory}}
+    summary, results = measured(write(tmp_path, experiment), tmp_path / "results", "--no-report")
+    folder = results / "small" / summary["runs"][0]["run"]
+    assert (tmp_path / "h2-has-killed").exists()
+    assert all(one["sha256"] for one in manifest_of(folder)["stayed"])
+    assert {row["node"] for row in pq.read_table(folder / "tables/capture_flows.parquet").to_pylist()} == set(up.names)
+
+
+def test_a_host_that_is_lost_while_it_reduces_is_named_and_the_rest_is_sealed(up, tmp_path):
+    inventory = up.inventory()
+    inventory["hosts"]["h3"]["python"] = killing(tmp_path, "h3", "$PPID")
+    path = write(tmp_path, {**up.experiment(**STAY), "testbed": {"inventory": inventory}})
+    status, _, err = orch("run", path, "--results", tmp_path / "results", "--json", "--no-report")
+    assert (status, "h3" in err) == (1, True), err
+    (folder,) = (tmp_path / "results").glob("small/*")
+    manifest = manifest_of(folder)
+    assert not folder.name.endswith(".partial")
+    assert (manifest["given_up"], len(manifest["windows"])) == (["h3"], 1)
+    assert {one["node"] for one in manifest["stayed"]} == {"h1", "h2"}
+    flows = pq.read_table(folder / "tables/capture_flows.parquet").to_pylist()
+    assert {row["node"] for row in flows} == {"h1", "h2"}
+    assert any("`orch recover" in note for note in manifest["notes"])
+    status, out, err = orch("recover", "--results", tmp_path / "results", manifest["run"])
+    assert status == 0, out + err
+    manifest = manifest_of(folder)
+    assert {one["node"] for one in manifest["stayed"] if one["sha256"]} == {"h1", "h2", "h3"}
+    flows = pq.read_table(folder / "tables/capture_flows.parquet").to_pylist()
+    assert {row["node"] for row in flows} == {"h1", "h2", "h3"}
+    assert not list(folder.glob("hosts/**/*.pcap*"))
+
+
+def test_captures_that_fill_their_budget_end_and_the_run_does_not(up, tmp_path):
+    """In files of a second each, which stay on their hosts."""
+    collect = [{"tcpdump": {"rotate_every": "1s", "budget": "1mb"}}, "nic"]
+    experiment = up.experiment(**{**STAY, "collect": collect}, measure={"warmup": 1, "iterations": 60})
+    status, _, err = orch(
+        "run", write(tmp_path, experiment), "--results", tmp_path / "results", "--json", "--no-report"
+    )
+    assert status == 3, err
+    (folder,) = (tmp_path / "results").glob("small/*")
+    manifest = manifest_of(folder)
+    assert manifest["outcome"] == "completed"
+    assert any("ended early (its host's budget of disk was used up)" in reason for reason in manifest["reasons"])
+    ended = [row for row in pq.read_table(folder / "tables/captures.parquet").to_pylist() if row["ended_ns"]]
+    assert ended
+    (window,) = manifest["windows"]
+    for row in ended:
+        assert row["ended_ns"] < window["end_ns"]
+        mine = [one for one in manifest["stayed"] if one["node"] == row["node"]]
+        assert (len(mine), sum(one["bytes"] for one in mine)) == (row["files"], row["bytes"])
+        assert row["files"] > 1
+        assert all(re.search(r"capture\.pcap\d{10}$", one["path"]) for one in mine)

@@ -1,0 +1,1 @@
+"""What trainings and collective operations send by theory, framework by framework."""

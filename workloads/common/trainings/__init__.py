@@ -1,0 +1,1 @@
+"""What trainings of models of the catalog share, with emulated and with real compute."""

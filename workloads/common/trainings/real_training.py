@@ -1,0 +1,179 @@
+"""What trainings with real compute share, whatever their framework: data, optimizer, their problems, their settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field
+
+from orchestrator.parts.launch import Footprint
+from orchestrator.parts.protocols import Problem
+from orchestrator.parts.topology import Topology
+from workloads.common import footprints
+from workloads.common.footprints import Framework
+from workloads.common.placement import WorkloadConfig, placement_problems
+from workloads.common.trainings import emulated_training, modelled
+from workloads.common.trainings.emulated_training import EmulatedConfig
+from workloads.models import catalog
+from workloads.rank.compute.compute_settings import RealSettings, Settings
+
+GRATINGS = "gratings"
+SMALL = "small_cnn"
+
+_CLASSES = 10
+_RATES = {"sgd": 0.01, "adam": 0.001, "rmsprop": 0.001}
+_LEAST_EDGE = {"inception_v3": 75}  # in pixels; images of CIFAR-10 have 32
+
+
+class LearningConfig(WorkloadConfig):
+    """What is learned and how."""
+
+    data: str | None = None
+    """Real compute: `gratings`, a set of ten classes that each rank makes from the seed, or a folder of images, the
+    same path on each host: one with CIFAR-10's binary version (`cifar-10-batches-bin`) in it, or, on torch, with
+    `cifar-10-batches-py` or a folder for each class (ImageNet's, or one that holds it as `train`). Of gratings and
+    CIFAR-10's binary version a part is held out, which the model is judged by after each epoch (table `accuracy`)."""
+
+    samples: Annotated[int, Field(ge=1)] | None = None
+    """Gratings, CIFAR-10's binary version: images that are trained on. Default: 4000 gratings, all of a folder."""
+
+    held_out: Annotated[int, Field(ge=1)] | None = None
+    """The same: images that are held out. Default: 1000 gratings, all of a folder."""
+
+    optimizer: Literal["sgd", "adam", "rmsprop"] = "sgd"
+    """Real compute: what makes a step of averaged gradients; with Keras's constants in every framework."""
+
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """Real compute: the optimizer's. Default: 0.01 for sgd, 0.001 for the others."""
+
+
+class RealConfig(LearningConfig, EmulatedConfig):
+    """A training of a model of the catalog with emulated or real compute, whose framework meets by itself."""
+
+    compute: Literal["emulated", "real"] = "emulated"
+    """`emulated`: layers sleep for their share of the compute time, real gradients travel. `real`: the model learns
+    from `data`."""
+
+
+class Trained(Protocol):
+    """What this module needs of a configuration with `LearningConfig`."""
+
+    @property
+    def compute(self) -> Literal["emulated", "real"]: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def batch(self) -> int | None: ...
+    @property
+    def classes(self) -> int | None: ...
+    @property
+    def compute_time(self) -> float | None: ...
+    @property
+    def data(self) -> str | None: ...
+    @property
+    def samples(self) -> int | None: ...
+    @property
+    def held_out(self) -> int | None: ...
+    @property
+    def optimizer(self) -> Literal["sgd", "adam", "rmsprop"]: ...
+    @property
+    def learning_rate(self) -> float | None: ...
+
+
+def emulated_problems(config: Trained) -> list[Problem]:
+    """Options of real compute where layers sleep."""
+    found = []
+    given = {
+        "data": config.data, "samples": config.samples, "held_out": config.held_out,
+        "optimizer": None if config.optimizer == "sgd" else config.optimizer, "learning_rate": config.learning_rate,
+    }  # fmt: skip
+    for name, value in given.items():
+        if value is not None:
+            message = "emulated compute looks at no images" if name == "data" else "emulated compute learns nothing"
+            found.append(Problem(at=(name,), message=message, accepted=f"no {name}, or compute: real"))
+    return found
+
+
+def real_problems(config: Trained, topology: Topology, *, known: tuple[str, ...]) -> list[Problem]:
+    """What keeps a model from really being trained; `known` are those that the framework has."""
+    found = []
+    if topology.scale != 1:
+        message = f"real gradients cannot be divided by the testbed's scale of {topology.scale}"
+        found.append(
+            Problem(at=("compute",), message=message, accepted="compute: emulated, or a testbed with scale: 1")
+        )
+    if config.model not in known:
+        accepted = f"compute: emulated, or one of {', '.join(known)}"
+        found.append(Problem(at=("model",), message=f"{config.model} has no real compute", accepted=accepted))
+    if config.compute_time is not None:
+        message = "real compute takes the time that it takes"
+        found.append(Problem(at=("compute_time",), message=message, accepted="no compute_time, or compute: emulated"))
+    return found or _data_problems(config)
+
+
+def _data_problems(config: Trained) -> list[Problem]:
+    if config.model == SMALL and config.data is None:
+        message = f"{SMALL} learns from images"
+        accepted = f"{GRATINGS}, or a folder with cifar-10-batches-bin in it"
+        return [Problem(at=("data",), message=message, accepted=accepted)]
+    if config.data == GRATINGS and config.model != SMALL and config.classes != _CLASSES:
+        return [Problem(at=("classes",), message=f"{GRATINGS} have {_CLASSES} classes", accepted=str(_CLASSES))]
+    if config.data == GRATINGS and config.model in _LEAST_EDGE:
+        message = f"{config.model} needs images of {_LEAST_EDGE[config.model]} pixels, and gratings have 32"
+        return [Problem(at=("data",), message=message, accepted="a folder of images")]
+    return []
+
+
+def on_torch() -> tuple[str, ...]:
+    """The models whose real compute PyTorch has."""
+    return (*(name for name in catalog.names() if catalog.load(name).torchvision), SMALL)
+
+
+def real_settings(config: Trained, *, image: int, loaders: int, seed: int) -> RealSettings:
+    """What a rank is given of real compute."""
+    return {
+        "model": config.model,
+        "batch": modelled.batch(config),
+        "classes": config.classes,
+        "image": image,
+        "data": config.data,
+        "samples": config.samples,
+        "held_out": config.held_out,
+        "loaders": loaders,
+        "seed": seed,
+        "optimizer": config.optimizer,
+        "learning_rate": config.learning_rate if config.learning_rate is not None else _RATES[config.optimizer],
+    }
+
+
+class ThreadedSettings(Settings):
+    """What a rank is given whose framework meets the others by itself."""
+
+    threads: int
+
+
+def problems(config: RealConfig, topology: Topology, *, known: tuple[str, ...]) -> list[Problem]:
+    """What keeps this model from being trained on this testbed."""
+    if config.compute == "real":
+        found = [*placement_problems(config.hosts, topology), *modelled.without_classes(config)]
+        return found or real_problems(config, topology, known=known)
+    return emulated_training.problems(config, topology) + emulated_problems(config)
+
+
+def settings(config: RealConfig, topology: Topology, *, seed: int) -> ThreadedSettings:
+    """The same for all ranks; of real compute images are taken as they are."""
+    real = config.compute == "real"
+    return {
+        **real_settings(config, image=32, loaders=0, seed=seed),
+        "compute": config.compute,
+        "layers": [] if real else modelled.layers(config, topology),
+        "threads": config.threads,
+    }
+
+
+def footprint(config: RealConfig, topology: Topology, *, ranks: int, framework: Framework) -> Footprint:
+    """What a rank takes of its machine."""
+    if config.compute == "emulated":
+        return modelled.footprint(config, topology, ranks=ranks, framework=framework)
+    held = modelled.parameters(config, topology) * modelled.BYTES_PER_PARAMETER
+    return footprints.computing(held, threads=config.threads, ranks=ranks, framework=framework)

@@ -1,0 +1,1 @@
+"""Parameter servers, and the order in which workers pull from them."""

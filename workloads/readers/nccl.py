@@ -1,0 +1,127 @@
+"""Reads the log that NCCL keeps of a rank's connections and rings (NCCL_DEBUG=INFO, NCCL_DEBUG_FILE).
+
+The lines are those of NCCL 2.4 to 2.30, as its sources print them: src/init.cc, src/graph/connect.cc, and net.cc,
+net_socket.cc, net_ib, p2p.cc, shm.cc and coll_net.cc of src/transport. A line that is not whole is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.parts.rows import TABLES, Columns, LaunchOutput
+from workloads.readers.nccl_inspector import read_nccl_inspector
+
+FILES = "nccl.*.log"
+
+_LONGEST = 1 << 14  # bytes of a line; NCCL cuts its own far below
+_NUMBER = r"\d{1,9}"
+_LINE = re.compile(rf":{_NUMBER}:({_NUMBER}) \[{_NUMBER}\] NCCL INFO (.*)\n")
+_BEGUN = re.compile(rf"comm 0x[0-9a-f]+ rank {_NUMBER} n[rR]anks {_NUMBER} .*commId (0x[0-9a-f]+) - Init START")
+_MEMBER = rf"({_NUMBER})(?:\[[0-9a-f]+\])?"  # a rank, and its device: by number, or by PCI address up to 2.18
+_CONNECTED = re.compile(
+    rf"(?:Channel|Ring) ({_NUMBER})(?:/({_NUMBER}))? : {_MEMBER} -> {_MEMBER}(?: \[(send|receive)\])? via (.+)"
+)
+_COLLNET = re.compile(rf"CollNet ({_NUMBER})/({_NUMBER}) : ({_NUMBER}) \[(send|receive)\] via (COLLNET/.+)")
+_RING = re.compile(rf"Ring ({_NUMBER}) : ({_NUMBER}) -> ({_NUMBER}) -> ({_NUMBER})")
+_USING = re.compile(r"NET/(IB|Socket) ?: Using (.+)")
+_OF_SOCKET = re.compile(rf"\[({_NUMBER})\]([^\s:]+):\S+<\d+>")
+_OF_IB = re.compile(rf"\[({_NUMBER})\]([^\s:/]+:\d+)[\d:]*/\S+")
+_MERGED = re.compile(rf"NET/IB : Made virtual device \[({_NUMBER})\] name=(\S+) .*")
+_BY_NET = re.compile(
+    rf"((?:NET|COLLNET)/.+?)/({_NUMBER})(?:\(({_NUMBER})\))?((?:/GDRDMA)?(?:\(PCI\))?(?:/GDCopy)?(?:/Shared)?)"
+)
+_WITHIN = re.compile(r"(P2P|SHM)((?:/[A-Za-z ]+)+(?:/\d+\[[0-9a-f]+\](?:/read)?)?)")
+
+
+@dataclass
+class _Log:
+    """One process's log as far as it was read: its devices, its communicators, and what each thread set up last."""
+
+    devices: dict[tuple[str, int], str] = field(default_factory=dict)
+    of_thread: dict[str, str] = field(default_factory=dict)
+    connections: list[dict[str, Any]] = field(default_factory=list)
+    rings: list[dict[str, Any]] = field(default_factory=list)
+
+    def take(self, thread: str, text: str) -> None:
+        """What a line says, of whatever kind it is."""
+        if found := _BEGUN.search(text):
+            self.of_thread[thread] = found[1]
+        elif found := _RING.fullmatch(text):
+            channel, previous, member, following = map(int, found.groups())
+            self.rings.append(
+                {"thread": thread, "channel": channel, "previous": previous, "member": member, "next": following}
+            )
+        elif found := _USING.fullmatch(text):
+            pattern = _OF_SOCKET if found[1] == "Socket" else _OF_IB
+            self.devices |= {(found[1], int(number)): name for number, name in pattern.findall(found[2])}
+        elif found := _MERGED.fullmatch(text):
+            self.devices["IB", int(found[1])] = found[2]
+        elif connection := self._connection(text):
+            self.connections.append({"thread": thread, **connection})
+
+    def _connection(self, text: str) -> dict[str, Any] | None:
+        if found := _CONNECTED.fullmatch(text):
+            channel, number, src, dst, direction, via = found.groups()
+        elif found := _COLLNET.fullmatch(text):
+            channel, number, member, direction, via = found.groups()
+            src, dst = (member, "-1") if direction == "send" else ("-1", member)
+        else:
+            return None
+        way = self._way(via)
+        return way and {
+            "channel": int(channel), "connection": int(number or 0), "src": int(src), "dst": int(dst),
+            "direction": direction or "", **way,
+        }  # fmt: skip
+
+    def _way(self, via: str) -> dict[str, Any] | None:
+        """Transport, detail, and device of a network; None where the line does not end as NCCL ends it."""
+        if found := _BY_NET.fullmatch(via):
+            transport, index, _, detail = found.groups()
+            # Plugins of InfiniBand (IBext_v8) list their devices as NCCL's own does.
+            kind = "IB" if transport.startswith("NET/IB") else transport.partition("/")[2]
+            device = self.devices.get((kind, int(index)), "")
+            return {"transport": transport, "detail": detail.lstrip("/"), "device": device}
+        if found := _WITHIN.fullmatch(via):
+            return {"transport": found[1], "detail": found[2].lstrip("/"), "device": ""}
+        return None
+
+    def communicator(self, thread: str) -> str:
+        """The one that a thread set up; of one that only connects, that of the process where it has no other."""
+        known = set(self.of_thread.values())
+        return self.of_thread.get(thread) or (known.pop() if len(known) == 1 else "")
+
+
+def read_nccl(output: LaunchOutput) -> Mapping[str, Columns]:
+    """The tables `nccl_connections`, `nccl_rings` and `nccl_operations` of a rank; none of which it wrote nothing."""
+    return {**_read_logs(output), **read_nccl_inspector(output)}
+
+
+def _read_logs(output: LaunchOutput) -> Mapping[str, Columns]:
+    who = {"job": output.job or "", "rank": output.rank if output.rank is not None else -1}
+    found: dict[str, list[dict[str, Any]]] = {"nccl_connections": [], "nccl_rings": []}
+    for path in sorted(output.folder.glob(FILES)):
+        log = _Log()
+        for thread, text in _lines(path):
+            log.take(thread, text)
+        for table, rows in (("nccl_connections", log.connections), ("nccl_rings", log.rings)):
+            # Which rail a device is of is for the caller to fill, as the testbed's file says it.
+            found[table] += [
+                {**who, "communicator": log.communicator(row["thread"]), "rail": None, **row} for row in rows
+            ]
+    return {
+        table: {column: [row[column] for row in rows] for column in TABLES[table]}
+        for table, rows in found.items()
+        if rows
+    }
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Thread and text of each whole line that is NCCL's."""
+    with path.open("rb") as file:
+        while raw := file.readline(_LONGEST):
+            if found := _LINE.search(raw.decode("utf-8", "replace")):
+                yield found[1], found[2].rstrip()
