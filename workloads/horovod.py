@@ -267,20 +267,20 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     moved = modelled.parameters(config, topology)
     world = len(job.ranks)
     each = _ELEMENT_BYTES[config.compression]
-    told = f"parameters x {each} bytes, without Horovod's control traffic, so much a cycle at any scale"
+    exchanged = f"parameters x {each} bytes, without Horovod's control traffic, so much a cycle at any scale"
     algorithm = config.algorithm or "ring"
     if config.hierarchical:
         sent = mpi_ranks.between_hosts(job, algorithm, moved * each)
-        source = f"Open MPI's {algorithm} all-reduce between hosts, after NCCL's within each, of {told}"
+        source = f"Open MPI's {algorithm} all-reduce between hosts, after NCCL's within each, of {exchanged}"
         return between.theory(job, sent, parameters=moved, source=source)
     if config.controller == "mpi" and config.operations == "cpu":
         sent = mpi_ranks.all_reduce(algorithm, world, moved * each)
-        return between.theory(job, sent, parameters=moved, source=f"Open MPI's {algorithm} all-reduce of {told}")
+        return between.theory(job, sent, parameters=moved, source=f"Open MPI's {algorithm} all-reduce of {exchanged}")
     return between.theory(
         job,
         between.ring(world, 2 * (world - 1) / world * moved * each),
         parameters=moved,
-        source=f"ring all-reduce, 2 (N-1)/N x {told} (Salamy, eq. 3.1)",
+        source=f"ring all-reduce, 2 (N-1)/N x {exchanged} (Salamy, eq. 3.1)",
     )
 
 

@@ -238,14 +238,14 @@ def main(argv: list[str]) -> int:
                 os._exit(1)
         children[pid] = port
     print("listening", flush=True)
-    told = signal.sigwait((signal.SIGTERM, signal.SIGINT, signal.SIGCHLD))
+    signal_number = signal.sigwait((signal.SIGTERM, signal.SIGINT, signal.SIGCHLD))
     for pid in children:
         os.kill(pid, signal.SIGTERM)
     for pid, port in children.items():
         _, status = os.waitpid(pid, 0)
         if status:
             print("the process on port %d ended with status %d" % (port, status), file=sys.stderr)
-    return 0 if told != signal.SIGCHLD else 1
+    return 0 if signal_number != signal.SIGCHLD else 1
 
 
 if __name__ == "__main__":

@@ -48,10 +48,10 @@ def run(budget: int, argv: List[str]) -> int:
     child = subprocess.Popen(argv, preexec_fn=as_usual)  # noqa: PLW1509 - there are no threads here
     asked = over = False
     while child.poll() is None:
-        told = signal.sigtimedwait((*ENDING, signal.SIGCHLD), LOOK_EVERY_S)
-        if told is not None and told.si_signo in ENDING:
+        received = signal.sigtimedwait((*ENDING, signal.SIGCHLD), LOOK_EVERY_S)
+        if received is not None and received.si_signo in ENDING:
             asked = True
-            child.send_signal(told.si_signo)
+            child.send_signal(received.si_signo)
         elif not (asked or over) and filled() > budget:
             over = True
             print("capture ended at %d: captures fill their budget" % time.time_ns(), file=sys.stderr, flush=True)

@@ -78,15 +78,15 @@ class Gpu:
         used = self.call("nvmlDeviceGetUtilizationRates", ctypes.byref(use)) == 0
         values["busy_percent"] = use.gpu if used else ""
         values["memory_busy_percent"] = use.memory if used else ""
-        told = self.call("nvmlDeviceGetMemoryInfo", ctypes.byref(memory)) == 0
-        values["memory_used_bytes"] = memory.used if told else ""
+        answered = self.call("nvmlDeviceGetMemoryInfo", ctypes.byref(memory)) == 0
+        values["memory_used_bytes"] = memory.used if answered else ""
         values["sm_clock_mhz"] = self.number("nvmlDeviceGetClockInfo", SM_CLOCK)
         values["memory_clock_mhz"] = self.number("nvmlDeviceGetClockInfo", MEMORY_CLOCK)
         values["power_mw"] = self.number("nvmlDeviceGetPowerUsage")
         values["temperature_c"] = self.number("nvmlDeviceGetTemperature", TEMPERATURE_OF_GPU)
         reasons = ctypes.c_ulonglong()
-        told = self.call("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.byref(reasons)) == 0
-        values["throttle_reasons"] = reasons.value if told else ""
+        answered = self.call("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.byref(reasons)) == 0
+        values["throttle_reasons"] = reasons.value if answered else ""
         values.update(self.counted())
         return values
 

@@ -88,15 +88,15 @@ def run(recorders: list[Recorder]) -> int:
     announced = False
     while recorders:
         wait = min(recorder.due for recorder in recorders) - time.monotonic()
-        told = signal.sigtimedwait(ENDING, max(0.0, wait))
+        received = signal.sigtimedwait(ENDING, max(0.0, wait))
         now = time.monotonic()
-        failed = sample([r for r in recorders if told is not None or r.due <= now], now)
-        if told is not None or failed or not announced or now >= flush_due:
+        failed = sample([r for r in recorders if received is not None or r.due <= now], now)
+        if received is not None or failed or not announced or now >= flush_due:
             for recorder in recorders:
                 recorder.flush()
             flush_due = now + FLUSH_EVERY_S
         recorders = [r for r in recorders if r not in failed]
-        if told is not None and recorders:
+        if received is not None and recorders:
             return 0
         if not announced and recorders:
             print("sampling", flush=True)

@@ -127,8 +127,8 @@ def reached(asked: Asked, every_s: float) -> Ports:
             return Ports(session, asked, every_s)
         except TimeoutError:
             if not left:
-                told = "%s does not answer: is this the address, may this host ask it, and is the community right?"
-                raise OSError(told % at) from None
+                message = "%s does not answer: is this the address, may this host ask it, and is the community right?"
+                raise OSError(message % at) from None
         except SnmpError as error:
             raise OSError("%s refuses: %s" % (at, error or type(error).__name__)) from error
     raise AssertionError("the last try returns or raises")

@@ -48,8 +48,8 @@ def load(path: Path) -> Tables:
             return _unpacked({name: arrays[name] for name in arrays.files})
     except (ValueError, TypeError, LookupError, OSError, EOFError, NotImplementedError, MemoryError, zlib.error,
             zipfile.BadZipFile) as error:  # fmt: skip
-        told = str(error).partition("\n")[0][:200]
-        raise CaptureError(f"the tables that the host made cannot be read: {told or type(error).__name__}") from None
+        reason = str(error).partition("\n")[0][:200]
+        raise CaptureError(f"the tables that the host made cannot be read: {reason or type(error).__name__}") from None
 
 
 def _refuse_large(path: Path) -> None:

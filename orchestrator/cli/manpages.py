@@ -111,8 +111,8 @@ def _usage(parser: argparse.ArgumentParser) -> str:
 
 def _summary(parser: argparse.ArgumentParser) -> str:
     """The first sentence of its description, as it stands in a list."""
-    told = " ".join((parser.description or "").split("\n\n")[0].split()).removesuffix(".")
-    return told[:1].lower() + told[1:]
+    summary = " ".join((parser.description or "").split("\n\n")[0].split()).removesuffix(".")
+    return summary[:1].lower() + summary[1:]
 
 
 def _paragraphs(text: str) -> Iterator[str]:

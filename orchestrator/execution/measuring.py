@@ -47,10 +47,10 @@ class Landing:
 
     def text(self, scale: int) -> str:
         """What each receiver gets of what is wanted, unscaled."""
-        told = [
+        short = [
             (host, float(f"{self.rates.get(host, 0.0) * scale:.3g}"), self.wanted[host] * scale) for host in self.wanted
         ]
-        return ", ".join(f"{host} receives {rate_text(got)} of {rate_text(rate)}" for host, got, rate in told)
+        return ", ".join(f"{host} receives {rate_text(got)} of {rate_text(rate)}" for host, got, rate in short)
 
 
 def preflight(plan: RunPlan, window: PlannedWindow, session: Session, *, escalatable: Collection[str] = ()) -> Landing:

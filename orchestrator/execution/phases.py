@@ -248,10 +248,10 @@ class Run:
             found = self.session.facts()
             found_clocks = self.session.clocks()
             disks = self.session.disks()
-        for node, told in found.items():
+        for node, host_facts in found.items():
             folder = self.folder.path / "hosts" / node
             folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / f"{when}.json", told)
+            write_json(folder / f"{when}.json", host_facts)
         if when == "before":
             self.watch.offsets_ns.update({node: clock.offset_ns for node, clock in found_clocks.items()})
             uncertain = {node: clock.uncertainty_ns / 1e9 for node, clock in found_clocks.items()}

@@ -276,9 +276,9 @@ def on_this_machine(experiment: Experiment) -> Experiment:
     try:
         swapped = LocalTestbed.model_validate(data)
     except ValidationError as error:
-        told = dict.fromkeys(str(item["msg"]).removeprefix("Value error, ") for item in error.errors())
+        reasons = dict.fromkeys(str(item["msg"]).removeprefix("Value error, ") for item in error.errors())
         raise ConfigError(
-            f"--local: the hosts cannot be containers of this machine: {'; '.join(told)}",
+            f"--local: the hosts cannot be containers of this machine: {'; '.join(reasons)}",
             hint="local_run: {scale: N} sets the scale; names, rates and MTU are those of the inventory",
         ) from None
     return experiment.model_copy(update={"testbed": TestbedChoice.model_construct(local=swapped)})

@@ -70,10 +70,10 @@ class Outside:
             except OrchError:
                 raise
             except Exception as error:  # somebody else's code: whatever it raises is told as theirs
-                told = f"{type(error).__name__}: {error}".partition("\n")[0]
+                reason = f"{type(error).__name__}: {error}".partition("\n")[0]
                 what = f"{self.kind} {self.module.NAME} of the package {self.package}"
                 raise OrchError(
-                    f"{what}: {name}: {told}", hint="report it to whoever maintains that package"
+                    f"{what}: {name}: {reason}", hint="report it to whoever maintains that package"
                 ) from error
 
         return called

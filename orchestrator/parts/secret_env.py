@@ -65,8 +65,8 @@ def _file(source: str) -> str:
         where = f" beside the file that names it, nor at {Path(source).absolute()}" if relative else ""
         raise ValueError(f"{source} cannot be read: there is no such file{where}") from None
     except (OSError, RuntimeError) as error:
-        told = error.strerror if isinstance(error, OSError) and error.strerror else "no such home folder"
-        raise ValueError(f"{source} cannot be read: {told}") from None
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "no such home folder"
+        raise ValueError(f"{source} cannot be read: {reason}") from None
     try:
         return raw.decode().rstrip("\r\n")
     except UnicodeDecodeError:

@@ -80,20 +80,20 @@ def terms_table(one: Found) -> str:
         "of the\niteration, %",
     )
     width = 6 if measured is not None else 3
-    told = layout.table(head[:width], [row[:width] for row in rows])
+    table = layout.table(head[:width], [row[:width] for row in rows])
     interval = f"iteration between {_ms(predicted.low_s)} and {_ms(predicted.high_s)} ms, by the inputs' intervals"
     runs = (
         "" if measured is None else f"\nmeasured: {', '.join(measured.runs)}{'' if measured.valid else ' (not valid)'}"
     )
-    return f"{told}\n{interval}{runs}"
+    return f"{table}\n{interval}{runs}"
 
 
 def _row(name: str, seconds: float, whole_s: float, measured_s: float | None) -> tuple[str, ...]:
-    told = (name, _ms(seconds), f"{seconds / whole_s * 100:.1f}")
+    predicted = (name, _ms(seconds), f"{seconds / whole_s * 100:.1f}")
     if measured_s is None:
-        return (*told, NOTHING, NOTHING, NOTHING)
+        return (*predicted, NOTHING, NOTHING, NOTHING)
     apart = seconds - measured_s
-    return (*told, _ms(measured_s), f"{apart * 1e3:+.1f}", f"{apart / whole_s * 100:+.1f}")
+    return (*predicted, _ms(measured_s), f"{apart * 1e3:+.1f}", f"{apart / whole_s * 100:+.1f}")
 
 
 def settings_table(found: Sequence[Found]) -> str:
@@ -146,7 +146,7 @@ def equations(prediction: Prediction) -> str:
         compute_s=config.compute_time, c_tensor=speed["tensor"], c_pipeline=speed["pipeline"], c_data=speed["data"],
         all_reduces=formulation.ALL_REDUCES if config.recompute else 4,
     )  # fmt: skip
-    told = ", ".join(
+    terms_listed = ", ".join(
         f"{name} {_ms(seconds)}"
         for name, seconds in (
             ("compute", times.compute_s), ("tensor", times.tensor_s), ("pipeline", times.pipeline_s),
@@ -154,7 +154,7 @@ def equations(prediction: Prediction) -> str:
         )
     )  # fmt: skip
     return (
-        f"Li's equations 1 to 6 with the bandwidths of these terms: {_ms(times.iteration_s)} ms ({told}); "
+        f"Li's equations 1 to 6 with the bandwidths of these terms: {_ms(times.iteration_s)} ms ({terms_listed}); "
         f"equation 7: a bubble of {formulation.bubble_share(split) * 100:.1f} % of what is not `data`"
     )
 

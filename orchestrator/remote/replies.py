@@ -100,8 +100,8 @@ class Fields:
         return _clean(value) if isinstance(value, str) else self._refuse(name, value, "text")
 
     def _refuse(self, name: str, value: Any, accepted: str) -> NoReturn:
-        told = repr(value)[:_SHOWN] if isinstance(value, (str, int, float)) else f"a {type(value).__name__}"
-        raise BadAnswer(f"its agent's answer to {self._of}: {name} is {told}; accepted: {accepted}", node=self._node)
+        shown = repr(value)[:_SHOWN] if isinstance(value, (str, int, float)) else f"a {type(value).__name__}"
+        raise BadAnswer(f"its agent's answer to {self._of}: {name} is {shown}; accepted: {accepted}", node=self._node)
 
 
 def _clean(text: str) -> str:

@@ -101,8 +101,8 @@ def csv_text(found: Sequence[Series], maps: Sequence[Grid] = ()) -> str:
     writer.writerows((f"{one.y} over {one.x}", one.label, *row) for one in found for row in one.rows)
     for one in maps:
         for name, cells in one.rows:
-            told = zip(one.columns, cells, strict=True)
-            writer.writerows((one.panel, f"{one.y} {name}".strip(), at, cell, "", "") for at, cell in told if cell)
+            points = zip(one.columns, cells, strict=True)
+            writer.writerows((one.panel, f"{one.y} {name}".strip(), at, cell, "", "") for at, cell in points if cell)
     return out.getvalue()
 
 

@@ -52,9 +52,9 @@ def read(path: Path) -> dict[str, Fitted]:
 
 def write(path: Path, fitted: Mapping[str, Fitted]) -> None:
     """Keep what was fitted, whole or not at all."""
-    told = {"machine": machine(), "models": {model: asdict(one) for model, one in fitted.items()}}
+    document = {"machine": machine(), "models": {model: asdict(one) for model, one in fitted.items()}}
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     with safepath.fresh(new) as file:
-        file.write((json.dumps(told, indent=1) + "\n").encode())
+        file.write((json.dumps(document, indent=1) + "\n").encode())
     new.replace(path)

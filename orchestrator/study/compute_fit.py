@@ -51,9 +51,9 @@ def fit(printed_s: float, measure: Measure, *, first_s: float) -> Fitted:
         if compute_s <= LEAST_S and iteration_s > printed_s:
             raise TooSlow(iteration_s, printed_s, _carried(printed_s, measure))
         compute_s = max(_next(tried, printed_s), LEAST_S)
-    told = ", ".join(f"{iteration_s:.4g} s with {compute_s:.4g}" for compute_s, iteration_s in tried)
+    attempts = ", ".join(f"{iteration_s:.4g} s with {compute_s:.4g}" for compute_s, iteration_s in tried)
     raise OrchError(
-        f"no compute time makes an iteration of {printed_s:.4g} s in {MOST_RUNS} runs: {told}",
+        f"no compute time makes an iteration of {printed_s:.4g} s in {MOST_RUNS} runs: {attempts}",
         hint="calibrate while nothing else runs on this machine",
     )
 

@@ -24,11 +24,11 @@ def listing(found: Iterable[tuple[str, str, str, StudyFile | None]]) -> str:
         if file is None:
             lines.append("  no study file here: a clone of the project has it")
             continue
-        told = []
+        demands = []
         if file.needs is not None:
-            told.append(f"needs {needs_text(file.needs)}")
-        told.append(f"takes {takes_text(file.takes)} on two cores")
-        lines.append(layout.hanging("; ".join(told), width, indent="  "))
+            demands.append(f"needs {needs_text(file.needs)}")
+        demands.append(f"takes {takes_text(file.takes)} on two cores")
+        lines.append(layout.hanging("; ".join(demands), width, indent="  "))
     return "\n".join(lines)
 
 
@@ -68,8 +68,8 @@ def what_text(study: Study, results: Path) -> str:
         lines += [f"    {line}" for line in _axes(definition)]
     lines.append(f"needs {needs_text(needs_of(run_study.first_runs(study)))}")
     planned = sweeptext.estimate_text(sweepplan.together(total))
-    told = f"about {sweeptext.time_text(study.takes_s)} on two cores; by its plan " if study.takes_s else ""
-    lines.append(f"takes {told}{planned}")
+    about = f"about {sweeptext.time_text(study.takes_s)} on two cores; by its plan " if study.takes_s else ""
+    lines.append(f"takes {about}{planned}")
     return "\n".join(lines)
 
 

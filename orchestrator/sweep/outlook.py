@@ -33,10 +33,10 @@ class Outlook:
 
     def text(self) -> str:
         """For a line that stays: "12 of 80 done, about 40 min left, until about 14:32"."""
-        told = f"{self.done} of {self.total} done"
+        progress = f"{self.done} of {self.total} done"
         if self.done >= self.total:
-            return told
-        return f"{told}, {estimate_text(self.left)} left{self._until(self.since)}"
+            return progress
+        return f"{progress}, {estimate_text(self.left)} left{self._until(self.since)}"
 
     def brief(self, windows: int, now: datetime) -> str:
         """For the live line, `windows` windows of the run being measured already: "14/80, until about 14:32"."""

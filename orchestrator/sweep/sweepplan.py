@@ -140,8 +140,8 @@ def _batch(definition: Definition, points: Sequence[Point], keys: Sequence[Key])
 
 
 def _window_name(number: int, point: Point) -> str:
-    told = "-".join(where.text_of(value) for path, value in point.values.items() if "traffic" in path)
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", told).strip("-")
+    values = "-".join(where.text_of(value) for path, value in point.values.items() if "traffic" in path)
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", values).strip("-")
     return f"w{number}-{slug}"[:40].rstrip("-")
 
 

@@ -16,11 +16,11 @@ _INSTEAD = "env_from, such as `env_from: [{name}]`, which takes it from your env
 def _recorded(value: Any) -> Any:
     """Refuse what looks like a secret, without showing it."""
     for name, text in value.items() if isinstance(value, dict) else ():
-        told = "its name" if text not in ("", None) and secret_looks.name_looks_secret(str(name)) else ""
-        if not told and isinstance(text, str) and secret_looks.value_looks_secret(text):
-            told = "its value"
-        if told:
-            message = f"by {told} this is a secret, and env is recorded with the results"
+        sign = "its name" if text not in ("", None) and secret_looks.name_looks_secret(str(name)) else ""
+        if not sign and isinstance(text, str) and secret_looks.value_looks_secret(text):
+            sign = "its value"
+        if sign:
+            message = f"by {sign} this is a secret, and env is recorded with the results"
             raise Mistake(message, accepted=_INSTEAD.format(name=name), at=(name,))
     return value
 

@@ -73,8 +73,8 @@ def _counted(tensors: int) -> str:
 
 
 def _origin(event: JsonObject) -> int | None:
-    told = event.get("args")
-    value = told.get("start_time_since_epoch_in_micros") if isinstance(told, dict) else None
+    args = event.get("args")
+    value = args.get("start_time_since_epoch_in_micros") if isinstance(args, dict) else None
     return value if type(value) is int and 0 <= value < 2**53 else None
 
 
@@ -114,12 +114,12 @@ def _called(name: str) -> str:
     return _NAMES.get(plain, plain.lower().replace("_", "-"))
 
 
-def _size(told: Any) -> int:
+def _size(args: Any) -> int:
     """Bytes of a tensor as the end of its operation tells its type and shape; 0 where it does not."""
-    shape = told.get("shape") if isinstance(told, dict) else None
+    shape = args.get("shape") if isinstance(args, dict) else None
     if not isinstance(shape, str):
         return 0
-    return math.prod(map(int, re.findall(r"\d{1,15}", shape))) * _WIDTHS.get(str(told.get("dtype")), 0)
+    return math.prod(map(int, re.findall(r"\d{1,15}", shape))) * _WIDTHS.get(str(args.get("dtype")), 0)
 
 
 def _fused(spans: Iterator[_Span]) -> list[_Span]:

@@ -41,17 +41,17 @@ def _rows(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The operation that a record tells of, if it is a whole one."""
     header, metadata = record.get("header"), record.get("metadata")
     kind = "coll" if "coll_perf" in record else "p2p"
-    told = record.get(f"{kind}_perf")
-    if not (isinstance(header, dict) and isinstance(metadata, dict) and isinstance(told, dict)):
+    perf = record.get(f"{kind}_perf")
+    if not (isinstance(header, dict) and isinstance(metadata, dict) and isinstance(perf, dict)):
         return
-    operation: Any = told.get(kind)
+    operation: Any = perf.get(kind)
     written: Any = metadata.get("dump_timestamp_us")
-    counts: list[Any] = [told.get(f"{kind}_{name}") for name in ("sn", "msg_size_bytes", "exec_time_us")]
-    texts: list[Any] = [header.get("id"), operation, told.get(f"{kind}_timing_source", "")]
+    counts: list[Any] = [perf.get(f"{kind}_{name}") for name in ("sn", "msg_size_bytes", "exec_time_us")]
+    texts: list[Any] = [header.get("id"), operation, perf.get(f"{kind}_timing_source", "")]
     members = [header.get("rank"), header.get("n_ranks")]
     if not all(map(lines.is_whole, [written, *counts, *members])) or not all(map(lines.is_text, texts)):
         return
-    peer = told.get("p2p_peer", -1)
+    peer = perf.get("p2p_peer", -1)
     yield {
         "communicator": texts[0],
         "member": members[0],
@@ -61,8 +61,8 @@ def _rows(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
         "peer": peer if lines.is_whole(peer) else -1,
         "bytes": counts[1],
         "seconds": counts[2] * 1e-6,
-        "algorithm_bps": _rate(told.get(f"{kind}_algobw_gbs")),
-        "bus_bps": _rate(told.get(f"{kind}_busbw_gbs")),
+        "algorithm_bps": _rate(perf.get(f"{kind}_algobw_gbs")),
+        "bus_bps": _rate(perf.get(f"{kind}_busbw_gbs")),
         "timing": texts[2],
         "written_ns": _ns(written),
     }

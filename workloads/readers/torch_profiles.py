@@ -179,10 +179,10 @@ def _spans(events: list[_Event], sizes: Mapping[int, int]) -> Iterator[_Span]:
 def _kernel(one: _Event) -> _Span:
     if not one.name.lower().startswith("nccl"):
         return _Span("compute", "kernel", one.name, 0, one.begin, one.end)
-    told = one.args.get("Collective name")
+    collective = one.args.get("Collective name")
     count, width = one.args.get("In msg nelems"), _WIDTHS.get(str(one.args.get("dtype")).lower(), 0)
     size = count * width if isinstance(count, int) and lines.is_whole(count) else 0
-    name = _called(told if isinstance(told, str) and told else one.name.split("_", 1)[-1])
+    name = _called(collective if isinstance(collective, str) and collective else one.name.split("_", 1)[-1])
     return _Span("communication", name, one.name, size if lines.is_whole(size) else 0, one.begin, one.end)
 
 

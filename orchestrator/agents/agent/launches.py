@@ -215,8 +215,8 @@ class Launches:
             yield from self.cleared(process.child)
         yield from self.ended(process.child, ENDED_S)
         if left or process.child.status is None:
-            told = "would not die: processes %s" % (left or [process.child.pid])
-            raise Refusal("stuck", told, tail=self.words(process))
+            message = "would not die: processes %s" % (left or [process.child.pid])
+            raise Refusal("stuck", message, tail=self.words(process))
         return {**self.result(process), "was_over": was_over}
 
     def signal(self, *, name: str, number: int) -> Nothing:

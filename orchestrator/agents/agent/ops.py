@@ -220,8 +220,8 @@ class Agent:
     def inherit(self, journal: Journal, before: JsonObject) -> None:
         """Take over what the run's agent before this one has not taken back, as far as a reboot has not."""
         if before and elsewhere(before):
-            told = "%s is of the machine %s" % (journal.folder.path, before.get("machine"))
-            raise Refusal("folder", told + ": each host of an inventory needs a name of its own")
+            message = "%s is of the machine %s" % (journal.folder.path, before.get("machine"))
+            raise Refusal("folder", message + ": each host of an inventory needs a name of its own")
         self.changes.journal, self.changes.inherited = journal, set(journal.pending)
 
     def ping(self) -> Clocks:

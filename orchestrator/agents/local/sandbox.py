@@ -257,10 +257,10 @@ def node_init(node: NodeSetup, version: int, go: int, report: int, waiting: sock
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.execve(node["sshd"][0], node["sshd"], dict(os.environ))  # noqa: S606  # an argument list
     except Failed as failure:
-        told: Failure = {**failure.report, "node": node["name"]}
+        failed: Failure = {**failure.report, "node": node["name"]}
     except OSError as error:
-        told = {"error": str(error), "step": "node", "node": node["name"]}
-    os.write(report, json.dumps(told).encode())
+        failed = {"error": str(error), "step": "node", "node": node["name"]}
+    os.write(report, json.dumps(failed).encode())
 
 
 class Start(NamedTuple):
@@ -279,7 +279,7 @@ def fork_node(node: NodeSetup, version: int, log: int, joined: "Optional[Joined]
         separate |= CLONE_NEWNET
     wait_go, go = os.pipe()
     report, tell = os.pipe()
-    told, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    events, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     middle = os.fork()
     if middle == 0:
         status = 1
@@ -305,7 +305,7 @@ def fork_node(node: NodeSetup, version: int, log: int, joined: "Optional[Joined]
     telling.close()
     os.close(wait_go)
     os.close(tell)
-    return Start(middle, told, go, report)
+    return Start(middle, events, go, report)
 
 
 def hear_pid(start: Start) -> int:
@@ -412,13 +412,13 @@ def start_builder(document: Setup, logs: Dict[str, int], joined: "Dict[str, Join
         try:
             try:
                 built: Outcome = {"pids": build(document, logs, joined)}
-                told: Failure = built
+                failed: Failure = built
             except Failed as failure:
-                told = failure.report
+                failed = failure.report
             except (OSError, ValueError, KeyError) as error:
-                told = {"error": repr(error), "step": "sandbox"}
+                failed = {"error": repr(error), "step": "sandbox"}
             with os.fdopen(tell, "wb") as stream:
-                stream.write(json.dumps(told).encode())
+                stream.write(json.dumps(failed).encode())
         finally:
             os._exit(0)
     os.close(tell)
@@ -438,8 +438,8 @@ def wait_built(owner: socket.socket, outcome: int) -> Optional[Outcome]:
             part = os.read(outcome, 65536)
             if not part:
                 nothing = b'{"error": "the sandbox ended in the midst", "step": "sandbox"}'
-                told: Outcome = json.loads(b"".join(parts) or nothing)
-                return told
+                built: Outcome = json.loads(b"".join(parts) or nothing)
+                return built
             parts.append(part)
 
 
@@ -521,20 +521,20 @@ def main() -> None:
         builder, outcome = start_builder(document, logs, joined)
         for descriptor in given:
             os.close(descriptor)
-        told = wait_built(owner, outcome)
-        if told is None:
+        built = wait_built(owner, outcome)
+        if built is None:
             return
         os.waitpid(builder, 0)
-        if "pids" not in told:
-            owner.send(json.dumps(told).encode())
+        if "pids" not in built:
+            owner.send(json.dumps(built).encode())
             return
         try:
-            namespaces = opened_namespaces(told["pids"], logs)
+            namespaces = opened_namespaces(built["pids"], logs)
         except Failed as failure:
             owner.send(json.dumps(failure.report).encode())
             return
         owner.send(json.dumps({"ready": time.monotonic() - begun}).encode())
-        serve(owner, told["pids"], namespaces, logs)
+        serve(owner, built["pids"], namespaces, logs)
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ECONNRESET):
             raise

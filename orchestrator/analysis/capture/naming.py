@@ -67,6 +67,6 @@ def leaving(ends: Ends, *, own: Collection[str], peers: Collection[str]) -> Mask
     mine = np.array([name in own for name in ends.hosts] or [False], np.bool_)
     theirs = np.array([name in peers for name in ends.hosts] or [False], np.bool_)
     out = mine[ends.src] | theirs[ends.dst]
-    told = out | mine[ends.dst] | theirs[ends.src]
-    found: Mask = out | (~told & np.isin(ends.src_mac, np.unique(ends.src_mac[out])))
+    known = out | mine[ends.dst] | theirs[ends.src]
+    found: Mask = out | (~known & np.isin(ends.src_mac, np.unique(ends.src_mac[out])))
     return found

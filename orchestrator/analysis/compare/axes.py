@@ -23,9 +23,9 @@ def set_apart(a: Chosen, b: Chosen) -> dict[str, str]:
     """How each common point was set differently on the two sides; points that were set alike are left out."""
     first, second = _of_points(a), _of_points(b)
     return {
-        point: told
+        point: differences
         for point in first.keys() & second.keys()
-        if (told := "; ".join(_differences(first[point], second[point])))
+        if (differences := "; ".join(_differences(first[point], second[point])))
     }
 
 

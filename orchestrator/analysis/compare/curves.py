@@ -46,9 +46,9 @@ class Kind:
 
     @property
     def name(self) -> str:
-        told = f"{self.model}, {self.traffic}, {self.ranks} ranks, {self.workload}"
-        told = f"{told} over {self.transport}" if self.transport else told
-        return f"{told} ({self.differs})" if self.differs else told
+        text = f"{self.model}, {self.traffic}, {self.ranks} ranks, {self.workload}"
+        text = f"{text} over {self.transport}" if self.transport else text
+        return f"{text} ({self.differs})" if self.differs else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +150,9 @@ def measured(entries: Iterable[Entry]) -> tuple[Series, ...]:
     for window in windows:
         by_curve[window.curve].append(window)
     with_traffic = {_without_traffic(key) for key in by_curve if key[0].traffic != NO_TRAFFIC}
-    told = [key for key in sorted(by_curve) if key not in with_traffic]  # those stand in the curves with traffic
+    keys = [key for key in sorted(by_curve) if key not in with_traffic]  # those stand in the curves with traffic
     found = []
-    for key, kind in zip(told, _told_apart(told), strict=True):
+    for key, kind in zip(keys, _told_apart(keys), strict=True):
         alone = [] if kind.traffic == NO_TRAFFIC else by_curve.get(_without_traffic(key), [])
         found.append(_series(kind, [*alone, *by_curve[key]]))
     return tuple(found)

@@ -223,8 +223,12 @@ def _verdict(statistic: str, contrast: Contrast, p_adjusted: float, level: float
     if abs(log_ratio) + _half(contrast, 2 * rule.alpha) < bound:
         return "same", f"within {margin:.0%} with confidence"
     if abs(log_ratio) >= bound and p_adjusted < level:
-        told = f", if nights differ by {rule.night_spread:.0%} at most" if assumed else ""
-        return ("worse", f"{statistic} slower{told}") if log_ratio > 0 else ("better", f"{statistic} faster{told}")
+        assumption = f", if nights differ by {rule.night_spread:.0%} at most" if assumed else ""
+        return (
+            ("worse", f"{statistic} slower{assumption}")
+            if log_ratio > 0
+            else ("better", f"{statistic} faster{assumption}")
+        )
     if abs(log_ratio) < bound:
         return "cannot tell", f"a change of {margin:.0%} cannot be excluded"
     what = "nights are assumed to differ by" if assumed else "equal sides may differ by"

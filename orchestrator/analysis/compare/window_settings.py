@@ -39,8 +39,8 @@ class Setting:
     @property
     def least_rate_bps(self) -> float:
         """The lowest rate that a condition set for a link; infinite where none did."""
-        told = (quantity(value) for path, value in self.shared if _RATE.fullmatch(path))
-        return min((number for _, number in filter(None, told)), default=math.inf)
+        rates = (quantity(value) for path, value in self.shared if _RATE.fullmatch(path))
+        return min((number for _, number in filter(None, rates)), default=math.inf)
 
 
 @dataclass(frozen=True, slots=True)

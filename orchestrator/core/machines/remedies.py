@@ -38,7 +38,7 @@ _REMEDIES = (
 
 def remedy(said: str) -> str | None:
     """What would mend an agent that did not start, from what the far end printed; None where that tells nothing."""
-    for pattern, told in _REMEDIES:
+    for pattern, text in _REMEDIES:
         if match := re.search(pattern, said, re.IGNORECASE):
-            return told.format_map(match.groupdict())
+            return text.format_map(match.groupdict())
     return None

@@ -72,9 +72,9 @@ def refuse_without_room(folder: Path, listed: Mapping[str, Files]) -> None:
     promised = sum(file.bytes for files in listed.values() for file in files.home)
     free = shutil.disk_usage(folder).free
     if promised > free:
-        told = ", ".join(sorted(listed))
+        nodes = ", ".join(sorted(listed))
         raise StoreError(
-            f"the files of {told} are {promised} bytes, and {folder} has room for {free}; none was fetched",
+            f"the files of {nodes} are {promised} bytes, and {folder} has room for {free}; none was fetched",
             hint="make room, then `orch recover`",
         )
 

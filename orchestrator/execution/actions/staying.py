@@ -66,14 +66,14 @@ def reduce_there(client: AgentClient, manifest: Manifest, deadline: Deadline) ->
 
 def _reduce(client: AgentClient, points: Sequence[CapturePoint], deadline: Deadline) -> str:
     """Why captures were not reduced; empty when they were."""
-    told = json.dumps([dataclasses.asdict(point) for point in points]).encode()
+    document = json.dumps([dataclasses.asdict(point) for point in points]).encode()
     for attempt in range(1, TRIES + 1):
         launch = Launch(
             name=REDUCED if attempt == 1 else f"{REDUCED}.{attempt}",
             node=client.node.name,
             role="collector",
             argv=(client.node.python, "-B", host_code.ARCHIVE, POINTS),
-            files={host_code.ARCHIVE: host_code.packed(), POINTS: told},
+            files={host_code.ARCHIVE: host_code.packed(), POINTS: document},
             lives=False,
         )
         try:

@@ -46,9 +46,9 @@ def agreed(found: Mapping[str, Sequence[Finding]]) -> dict[str, Image]:
             images.setdefault(name, Image(id=one.id, runtime=runtime, version=one.version, python=one.python))
     for name, nodes in seen.items():
         if len(nodes) > 1:
-            told = "; ".join(f"{number[:_SHOWN]} on {', '.join(some)}" for number, some in nodes.items())
+            digests = "; ".join(f"{number[:_SHOWN]} on {', '.join(some)}" for number, some in nodes.items())
             raise TestbedError(
-                f"the image {name} is not the same on all hosts: {told}",
+                f"the image {name} is not the same on all hosts: {digests}",
                 hint=f"get the same one on each, by its digest ({name.partition('@')[0]}@sha256:...)",
             )
     return images

@@ -177,13 +177,13 @@ def result_gauges(registry: CollectorRegistry) -> dict[str, Gauge]:
         )
         for key in FIGURES
     }
-    for key, name, told, labels in (
+    for key, name, meaning, labels in (
         ("valid", "orch_point_valid_repetitions", "Valid measurements of a point", POINT),
         ("load", "orch_point_load_bits_per_second", "Achieved cross traffic of a point", POINT),
         ("ended", "orch_sweep_ended_timestamp_seconds", "When the sweep ended", POINT[:1]),
         ("status", "orch_sweep_status", status, POINT[:1]),
     ):
-        made[key] = Gauge(name, told, labels, registry=registry)
+        made[key] = Gauge(name, meaning, labels, registry=registry)
     return made
 
 

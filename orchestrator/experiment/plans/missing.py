@@ -108,5 +108,5 @@ def _without(place: Place, python: str, names: list[str]) -> Mapping[str, str | 
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
         return dict.fromkeys(names, f"{python}: {said[-1]}")
-    told = json.loads(done.stdout.splitlines()[-1])
-    return {name: None if told[name][0] else f"{python}: {told[name][1]}" for name in names}
+    imported = json.loads(done.stdout.splitlines()[-1])
+    return {name: None if imported[name][0] else f"{python}: {imported[name][1]}" for name in names}

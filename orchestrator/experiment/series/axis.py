@@ -62,8 +62,8 @@ class Axis(Model):
         """What people call each value, and the value; what has no name of its own is called like itself."""
         if self.named:
             return list(self.named.items())
-        told = [_with_unit(value, self.unit) for value in self.values or self._range()]
-        return [(value, value) for value in told]
+        values = [_with_unit(value, self.unit) for value in self.values or self._range()]
+        return [(value, value) for value in values]
 
     def _length(self) -> float:
         """How many numbers a whole range has, before any of them is made."""

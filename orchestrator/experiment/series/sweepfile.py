@@ -75,8 +75,8 @@ class SweepFile(Model):
         ):
             lengths = {path: len(axis.pairs()) for path, axis in group.items()}
             if place and len(set(lengths.values())) != 1:
-                told = ", ".join(f"{path} {count}" for path, count in lengths.items()) or "nothing"
-                raise Mistake(f"not of equal length: {told}", accepted="as many values of each", at=at)
+                listed = ", ".join(f"{path} {count}" for path, count in lengths.items()) or "nothing"
+                raise Mistake(f"not of equal length: {listed}", accepted="as many values of each", at=at)
             for path in group:
                 if path in seen or not all(path.split(".")):
                     what = "stands twice" if path in seen else "not a key path"
@@ -224,12 +224,12 @@ def _point(
     experiment = on_this_machine(experiment) if local else config.with_allocation(experiment)
     fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
     resolved = resolved_data(experiment)
-    told = {
+    point_values = {
         axis: matrix.value_at(resolved, ways[axis], name) if name is values[axis] and axis in ways else name
         for axis, name in names.items()
     }
-    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-    return Point(point=digest[:8], values=told, experiment=experiment, resolved=resolved)
+    digest = hashlib.sha256(json.dumps(point_values, sort_keys=True).encode()).hexdigest()
+    return Point(point=digest[:8], values=point_values, experiment=experiment, resolved=resolved)
 
 
 def _emulated(experiment: YamlMapping) -> dict[str, YamlMapping]:

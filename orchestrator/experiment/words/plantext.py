@@ -57,8 +57,14 @@ def plan_text(runs: Sequence[RunPlan], *, verbose: bool = False, width: int | No
 
 def variables_text(variables: Sequence[Variable], *, width: int | None = None) -> str:
     """The variables of the files that a plan was made from, each with its value; empty where there are none."""
-    told = [f"{one.name} = {text_of(one.value)}" + (" (--set)" if one.origin == "--set" else "") for one in variables]
-    return layout.hanging(f"variables: {', '.join(told)}", width, indent="", rest=_STEP * 2) + "\n" if told else ""
+    variables_listed = [
+        f"{one.name} = {text_of(one.value)}" + (" (--set)" if one.origin == "--set" else "") for one in variables
+    ]
+    return (
+        layout.hanging(f"variables: {', '.join(variables_listed)}", width, indent="", rest=_STEP * 2) + "\n"
+        if variables_listed
+        else ""
+    )
 
 
 def _testbed(text: _Text, run: RunPlan, count: int) -> None:
@@ -149,9 +155,9 @@ def _demands(sources: Sequence[PlannedSource], scale: int) -> Iterator[str]:
     for demands in zip(*(source.demands for source in sources), strict=True):
         senders.setdefault((demands[0].dst, tuple(one.rate for one in demands)), []).append(demands[0].src)
     for (dst, rates), nodes in senders.items():
-        told = ", ".join(map(rate_text, rates)) + (" each" if len(nodes) > 1 else "")
+        listed = ", ".join(map(rate_text, rates)) + (" each" if len(nodes) > 1 else "")
         scaled = "" if scale == 1 else f" (scaled: {', '.join(rate_text(rate / scale) for rate in rates)})"
-        yield f"traffic {sources[0].name}: {alike.names(nodes)} -> {dst} at {told}{scaled}"
+        yield f"traffic {sources[0].name}: {alike.names(nodes)} -> {dst} at {listed}{scaled}"
 
 
 def _measure(window: PlannedWindow) -> str:

@@ -46,8 +46,8 @@ def run_text(entry: Entry, *, verbose: bool = False, width: int | None = None) -
     if any(window.gates for window in windows):
         lines += ["", *gate_lines(windows, verbose=verbose, width=width)]
     if manifest.phases:
-        told = ", ".join(f"{name} {value:.2f}" for name, value in manifest.phases.items())
-        lines += ["", layout.hanging(told, width, indent="  seconds   ")]
+        seconds = ", ".join(f"{name} {value:.2f}" for name, value in manifest.phases.items())
+        lines += ["", layout.hanging(seconds, width, indent="  seconds   ")]
     return "\n".join(lines)
 
 
@@ -82,11 +82,11 @@ def gate_lines(windows: Sequence[Window], *, verbose: bool, width: int | None) -
     """
     gates = [(window.name, gate) for window in windows for gate in window.gates]
     counts = {passed: sum(gate.passed is passed for _, gate in gates) for passed in _MARKS}
-    told = ", ".join(f"{count} {_STATES[passed]}" for passed, count in counts.items() if count)
+    counted = ", ".join(f"{count} {_STATES[passed]}" for passed, count in counts.items() if count)
     names = [window.name for window in windows]
     lines = [
         layout.hanging(
-            f"{told}" + ("" if verbose else "; --verbose lists each"),
+            f"{counted}" + ("" if verbose else "; --verbose lists each"),
             width,
             indent=f"  gates of {alike.names(names)}: ",
             rest="    ",

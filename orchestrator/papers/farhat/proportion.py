@@ -61,11 +61,11 @@ def judge(library: str, fitted: Regression, sizes: Sizes, finding: Finding) -> C
     mean = float(np.mean([volume for _, volume in sizes.values()]))
     off = fitted.intercept.estimate.value / mean
     of = slope(fitted)
-    told = f"{number(of.value)} ({number(of.low)} to {number(of.high)})"
+    measured = f"{number(of.value)} ({number(of.low)} to {number(of.high)})"
     return holds(
         f"{len(sizes)} models over {LIBRARIES[library]}",
         true=fitted.r2 >= LEAST_R2 and abs(off) <= MOST_INTERCEPT,
-        ours=f"{told} bytes a byte of the model, R2 {fitted.r2:.5f}, intercept {percent(off)} of the mean volume",
+        ours=f"{measured} bytes a byte of the model, R2 {fitted.r2:.5f}, intercept {percent(off)} of the mean volume",
         printed=finding.text, source=finding.source,
         why=f"R2 at least {LEAST_R2:g}, intercept within {MOST_INTERCEPT * 100:g} % of the mean volume",
     )  # fmt: skip

@@ -49,14 +49,14 @@ def _table(found: Sequence[Training]) -> Table:
 
 
 def _taken(learning: Learning, scale: int) -> list[str]:
-    told = []
+    comparisons = []
     for level in LEVELS:
         taken = learning.reached(level)
-        told.append(
+        comparisons.append(
             NOTHING if taken is None
             else f"{taken.epochs:.1f} epochs, {taken.seconds:.1f} s, {taken.sent_bytes * scale / 1e6:,.0f} MB"
         )  # fmt: skip
-    return told
+    return comparisons
 
 
 def _drawn(found: Sequence[Training], folder: Path) -> list[Picture]:

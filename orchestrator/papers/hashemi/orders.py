@@ -120,24 +120,24 @@ def _compared(found: dict[str, Order], printed: Hashemi) -> list[Comparison]:
                          source=straggling.source,
                          why="TicTac takes it from waiting, we from what ranks compute; emulated passes hardly differ"),
         _means(f"TAC's mean step is no longer than that of the best chosen order ({best.name})",
-               (tac, best), true=not tac.mean_s.low > best.mean_s.high, told="scheduling is near the optimum",
+               (tac, best), true=not tac.mean_s.low > best.mean_s.high, claim="scheduling is near the optimum",
                printed=training, why="as printed, by intervals that meet"),
         comparison.holds(f"TAC's step varies no more than in that order ({best.name})",
                          true=not varies_more < _LEVEL, ours=f"cv {tac.cv:.1%}, {best.cv:.1%}, p = {varies_more:.2f}",
                          printed="scheduling varies less", source=variation.source,
                          why="as printed, by Brown and Forsythe's test at 5 %"),
         _means("the order matters: random is slower than TAC", (unordered, tac),
-               true=unordered.mean_s.low > tac.mean_s.high, told="the order has a significant impact", printed=step,
+               true=unordered.mean_s.low > tac.mean_s.high, claim="the order has a significant impact", printed=step,
                why="as printed, by intervals apart"),
     ]  # fmt: skip
 
 
-def _means(what: str, pair: tuple[Order, Order], *, true: bool, told: str, printed: Most, why: str) -> Comparison:
+def _means(what: str, pair: tuple[Order, Order], *, true: bool, claim: str, printed: Most, why: str) -> Comparison:
     """A claim about two means that rests on their intervals."""
     ours = ", ".join(_ms(one.mean_s) for one in pair)
     if any(math.isnan(one.mean_s.low) for one in pair):
-        return comparison.not_measured(what, told, source=printed.source, why=f"a mean has no interval: {ours}")
-    return comparison.holds(what, true=true, ours=ours, printed=told, source=printed.source, why=why)
+        return comparison.not_measured(what, claim, source=printed.source, why=f"a mean has no interval: {ours}")
+    return comparison.holds(what, true=true, ours=ours, printed=claim, source=printed.source, why=why)
 
 
 def _varies_more(one: Order, other: Order) -> float:

@@ -45,11 +45,11 @@ def _mappings(shown: Sequence[Training], claim: Claim) -> tuple[Comparison, ...]
     for both in alike.values():
         if both.keys() >= {"default", "customized"}:
             default, custom = both["default"].terms[0], both["customized"].terms[0]
-            told = f"pipeline {_ms(custom.pipeline_s)} against {_ms(default.pipeline_s)} ms, "
-            told += f"data {_ms(custom.data_s)} against {_ms(default.data_s)} ms"
+            times = f"pipeline {_ms(custom.pipeline_s)} against {_ms(default.pipeline_s)} ms, "
+            times += f"data {_ms(custom.data_s)} against {_ms(default.data_s)} ms"
             true = custom.pipeline_s < default.pipeline_s and custom.data_s > default.data_s
             what = f"{both['default'].model}, customized against default, rank 0"
-            judged.append(holds(what, true=true, ours=told, printed=claim.text, source=claim.source))
+            judged.append(holds(what, true=true, ours=times, printed=claim.text, source=claim.source))
     return tuple(judged) or (not_measured("customized against default", claim.text, source=claim.source),)
 
 
@@ -104,10 +104,12 @@ def _judged(shown: Sequence[Training], printed: Li) -> list[Comparison]:
     largest = {one.model: one.terms[0].data_s / one.iteration_s for one in shown if len(one.subject.job.ranks) == most}
     judged = [not_measured("order of models", order.text, source=order.source)]
     if {"vgg16", "resnet50"} <= largest.keys() and len(largest) > 2:
-        told = ", ".join(f"{model} {share:.0%}" for model, share in sorted(largest.items(), key=lambda item: -item[1]))
+        shares = ", ".join(
+            f"{model} {share:.0%}" for model, share in sorted(largest.items(), key=lambda item: -item[1])
+        )
         judged = [
             Comparison(
-                what=f"not hidden on {most} ranks", ours=told, printed=order.text, difference="", verdict=APART,
+                what=f"not hidden on {most} ranks", ours=shares, printed=order.text, difference="", verdict=APART,
                 why="it follows from compute times, which the paper does not print", source=order.source,
             )
         ]  # fmt: skip

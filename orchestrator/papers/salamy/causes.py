@@ -49,10 +49,10 @@ def _fitted_well(one: Analysed, printed: Salamy) -> Comparison:
     up_to_gbps = printed.capacity_gbps - highest.used_gbps
     inside = of.load_bps <= up_to_gbps * 1e9
     hers = fits.fit(of.load_bps[inside], of.seconds[inside], capacity_bps=of.capacity_bps, n=n)
-    told = f"at least {FITTED_WELL:g}"
+    bound = f"at least {FITTED_WELL:g}"
     what, source = f"R2 of {kind.model}, {kind.traffic}", "eq 3.3" if kind.traffic == "iperf" else "eq 3.5"
     if hers is None:
-        return not_measured(what, told, source=source, why=f"too few points up to {up_to_gbps:g} Gbit/s")
+        return not_measured(what, bound, source=source, why=f"too few points up to {up_to_gbps:g} Gbit/s")
     all_of_them = next((fit for fit in one.candidates if fit.n == n and fit.n_interval is None), None)
     text = (
         f"{hers.r2:.3f} with the thesis' n {n:g} up to its highest load, {up_to_gbps:g} Gbit/s ({hers.points} points)"
@@ -61,7 +61,7 @@ def _fitted_well(one: Analysed, printed: Salamy) -> Comparison:
         text += f"; {all_of_them.r2:.3f} over all {all_of_them.points}"
     if one.fit is not None:
         text += f"; {one.fit.r2:.3f} with n {one.fit.n:.3g}, which predicts best"
-    return holds(what, true=hers.r2 >= FITTED_WELL, ours=text, printed=told, source=source, why=told)
+    return holds(what, true=hers.r2 >= FITTED_WELL, ours=text, printed=bound, source=source, why=bound)
 
 
 def causes(found: Sequence[Analysed], printed: Salamy) -> Table:
@@ -181,7 +181,7 @@ def same(found: Sequence[Check]) -> Table:
         for one in found
     ]  # fmt: skip
     together = freshruns.agreement(found)
-    told = (
+    interval = (
         "needs two checks"
         if math.isnan(together.low)
         else f"{percent(together.low - 1)} to {percent(together.high - 1)}"
@@ -190,7 +190,7 @@ def same(found: Sequence[Check]) -> Table:
     caption = (
         "Ranks stayed up while windows of different traffic followed one another; of each curve one point was measured "
         "again in a run of its own. Medians, with 95 % intervals within each run. The mean difference over all checks, "
-        f"with the check as the unit, has a 95 % interval: {told}."
+        f"with the check as the unit, has a 95 % interval: {interval}."
     )
     return Table("Windows against fresh runs", caption, head, rows)
 

@@ -163,7 +163,7 @@ def bursts(places: Sequence[Place], printed: Salamy) -> Table:
 
 def _heights(run: Run, place: Place, plan: Row) -> tuple[str, str]:
     loads = [load for load in place.record.loads if load.source == plan["source"]]
-    told = []
+    heights = []
     for end, direction in (("src", "out"), ("dst", "in")):
         found = throughput.bins(run.table("cross_packets"), {"node": getattr(loads[0], end), "direction": direction,
                                                              "name": plan["source"]})  # fmt: skip
@@ -171,5 +171,5 @@ def _heights(run: Run, place: Place, plan: Row) -> tuple[str, str]:
             replace(found, width_ns=CROSS_NS), zero_ns=plan["zero_ns"], width_ns=round(plan["burst_width_s"] * 1e9),
             period_ns=round(plan["burst_period_s"] * 1e9), span_ns=place.record.span_ns,
         )  # fmt: skip
-        told.append(NOTHING if math.isnan(value) else f"{value:.2f}")
-    return told[0], told[1]
+        heights.append(NOTHING if math.isnan(value) else f"{value:.2f}")
+    return heights[0], heights[1]

@@ -117,8 +117,8 @@ def _scatter(series: Sequence[Series], theirs: Scatter) -> Comparison:
     ]  # fmt: skip
     values = [(variance if theirs.what == "variance" else tail)(point) for point in points]
     known = [value for value in values if not math.isnan(value)]
-    told = {"variance": "variance over the mean", "p99": "99th percentile above the mean"}[theirs.what]
-    what = f"{told}, {theirs.load} loads{f', {theirs.traffic}' if theirs.traffic else ''}, {len(known)} points"
+    quantity = {"variance": "variance over the mean", "p99": "99th percentile above the mean"}[theirs.what]
+    what = f"{quantity}, {theirs.load} loads{f', {theirs.traffic}' if theirs.traffic else ''}, {len(known)} points"
     return apart(what, 100 * float(np.mean(known)) if known else math.nan, 100 * theirs.share, unit="%",
                  source=theirs.source, why=VARIANCE if theirs.what == "variance" else TAIL)  # fmt: skip
 

@@ -75,12 +75,12 @@ def points(found: Sequence[Analysed], printed: Salamy) -> Section:
 def _point(one: Analysed, theirs: Point, ours: float, printed: Salamy) -> Comparison:
     over = one.series.kind.transport or "an unknown transport"
     what = f"{theirs.model}, {theirs.traffic} at {theirs.load_gbps:g} Gbit/s, over {over} (printed: {theirs.transport})"
-    told = f"{seconds(theirs.iteration_s)} s"
+    printed_text = f"{seconds(theirs.iteration_s)} s"
     if math.isnan(ours):
-        return not_measured(what, told, source=theirs.source, why="not measured there")
+        return not_measured(what, printed_text, source=theirs.source, why="not measured there")
     verdict = held(ours, theirs, printed)
     return Comparison(
-        what=what, ours=f"{seconds(ours)} s", printed=told, difference=off(ours, theirs.iteration_s),
+        what=what, ours=f"{seconds(ours)} s", printed=printed_text, difference=off(ours, theirs.iteration_s),
         verdict=verdict, why=_not_held(theirs) if verdict == APART else _held_to(theirs, printed), source=theirs.source,
     )  # fmt: skip
 

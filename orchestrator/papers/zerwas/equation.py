@@ -69,7 +69,7 @@ def equation(found: Sequence[Measured], printed: Zerwas) -> Section:
         return Section(title=_TITLE, comparisons=lines)
     sizes, volumes = [one.size for one in rows], [one.step_payload for one in rows]
     (slope,) = whole.of(SIZE)
-    told = f"{theirs.slope:g}; {SYNCHRONOUS:g} by theory of synchronous SGD"
+    printed_slope = f"{theirs.slope:g}; {SYNCHRONOUS:g} by theory of synchronous SGD"
     return Section(
         title=_TITLE,
         text=(
@@ -79,8 +79,8 @@ def equation(found: Sequence[Measured], printed: Zerwas) -> Section:
         ),
         comparisons=(
             near("R2", whole.r2, theirs.r2, within=R2_WITHIN, source=theirs.source),
-            near("MB a step for a MB of the model", slope.estimate, theirs.slope, within=SLOPE_WITHIN, told=told,
-                 source=theirs.source),
+            near("MB a step for a MB of the model", slope.estimate, theirs.slope, within=SLOPE_WITHIN,
+                 shown=printed_slope, source=theirs.source),
             near("correlation of volume and model size", float(np.corrcoef(sizes, volumes)[0, 1]), theirs.correlation,
                  within=CORRELATION_WITHIN, source=theirs.source),
             *_significance(whole),

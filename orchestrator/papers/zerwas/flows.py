@@ -59,12 +59,12 @@ def _all(line: Flows, grid: Sequence[Measured]) -> Comparison:
     counts = sorted({count(one) for one in grid if one.framework == line.framework})
     if not counts:
         return not_measured(what, str(line.flows), source=line.source)
-    told = " to ".join(str(value) for value in dict.fromkeys((counts[0], counts[-1])))
+    counted = " to ".join(str(value) for value in dict.fromkeys((counts[0], counts[-1])))
     if line.framework not in frameworks.RINGS:
-        return Comparison(what=what, ours=told, printed=str(line.flows), difference="", verdict="cannot be compared",
+        return Comparison(what=what, ours=counted, printed=str(line.flows), difference="", verdict="cannot be compared",
                           why=IMITATED, source=line.source)  # fmt: skip
     note = f" ({line.note})" if line.note else ""
-    return same(f"{what}{note}", counts[0] if len(counts) == 1 else told, line.flows, source=line.source)
+    return same(f"{what}{note}", counts[0] if len(counts) == 1 else counted, line.flows, source=line.source)
 
 
 def _big(line: Flows, grid: Sequence[Measured]) -> Comparison:

@@ -135,10 +135,10 @@ def _known(name: str) -> str | None:
 
 
 def _losses(point: Point) -> float | None:
-    told = point.value("conditions.*.loss.share")
-    if told is None:
+    loss = point.value("conditions.*.loss.share")
+    if loss is None:
         return None
-    share = quantity(told)
+    share = quantity(loss)
     return None if share is None else share[1]
 
 

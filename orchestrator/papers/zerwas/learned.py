@@ -114,12 +114,12 @@ def _diminishing(found: Sequence[Learned], printed: Accuracy) -> Comparison:
     """Whether the first half of the volume gains more accuracy than the second one."""
     what = "diminishing gains in accuracy with more data"
     gains = {one.called: _gains(one.runs[0]) for one in found if not np.isnan(one.runs[0].sent_bytes).any()}
-    told = "every training"
+    printed_text = "every training"
     if not gains:
-        return not_measured(what, told, source=printed.source)
+        return not_measured(what, printed_text, source=printed.source)
     true = [called for called, (early, late) in gains.items() if early > late]
     ours = f"{len(true)} of {len(gains)} trainings"
-    return holds(what, true=len(true) == len(gains), ours=ours, printed=told, source=printed.source)
+    return holds(what, true=len(true) == len(gains), ours=ours, printed=printed_text, source=printed.source)
 
 
 def _gains(run: Learning) -> tuple[float, float]:

@@ -61,12 +61,12 @@ def _orders(means: Mapping[tuple[str, str], float]) -> Iterator[Comparison]:
     for low, high in (("tensorflow", "horovod-mpi"), ("tensorflow", "horovod-gloo"), (PAIRS, "binary-tree-star")):
         pairs = [(model, means[model, low], means[model, high]) for model in models
                  if (model, low) in means and (model, high) in means]  # fmt: skip
-        what, told = f"{CALLED[low]} below {CALLED[high]}", "with every model"
+        what, printed = f"{CALLED[low]} below {CALLED[high]}", "with every model"
         if not pairs:
-            yield not_measured(what, told, source="section V.C")
+            yield not_measured(what, printed, source="section V.C")
             continue
         ours = "; ".join(f"{model} {number(one)} and {number(other)} Gbit/s" for model, one, other in pairs)
-        yield holds(what, true=all(one < other for _, one, other in pairs), ours=ours, printed=told,
+        yield holds(what, true=all(one < other for _, one, other in pairs), ours=ours, printed=printed,
                     source="section V.C")  # fmt: skip
     for name in names:
         mine = {model: means[model, name] for model in models if (model, name) in means}
@@ -123,12 +123,12 @@ def rhythm(found: Sequence[Measured]) -> Section:
     mine = {one.framework: one for one in frameworks.plain(found) if one.model == ZOOMED}
     rings = [one for name, one in mine.items() if name in frameworks.RINGS]
     what = "big flows send at the same time: the ring's more than those of pair averaging"
-    told = "bursts together (a), without structure (b)"
+    printed = "bursts together (a), without structure (b)"
     if not rings or PAIRS not in mine:
-        comparison = not_measured(what, told, source="section V.C, Fig 7")
+        comparison = not_measured(what, printed, source="section V.C, Fig 7")
     else:
         ring, pairs = (float(np.mean([together(window) for window in one.sights])) for one in (rings[0], mine[PAIRS]))
-        comparison = holds(what, true=ring > pairs, printed=told, source="section V.C, Fig 7",
+        comparison = holds(what, true=ring > pairs, printed=printed, source="section V.C, Fig 7",
                            ours=f"mean correlation {ring:.2f} ({CALLED[rings[0].framework]}), {pairs:.2f}")  # fmt: skip
     return Section(
         title="Fig 7: pairs of hosts within a quarter of a second",
@@ -149,9 +149,9 @@ def batches(found: Sequence[Measured]) -> Section:
             continue
         comparisons += [
             near(f"volume of a step, batch {batch}", one.step_payload / 1e6, first.step_payload / 1e6, unit="MB",
-                 within=VOLUME_WITHIN, source=source, told=f"that of batch {BATCHES[0]}"),
+                 within=VOLUME_WITHIN, source=source, shown=f"that of batch {BATCHES[0]}"),
             near(f"rate while sending, batch {batch}", _sending(one), _sending(first), unit="Gbit/s",
-                 within=RATE_WITHIN, source=source, told=f"that of batch {BATCHES[0]}"),
+                 within=RATE_WITHIN, source=source, shown=f"that of batch {BATCHES[0]}"),
             holds(f"share of time in which a pair sends, batch {batch}", true=duty(one) < duty(first),
                   ours=f"{duty(one):.0%} against {duty(first):.0%}", printed="less", source=source),
             holds(f"period, batch {batch}", true=one.point.mean_s.value > first.point.mean_s.value,

@@ -50,7 +50,7 @@ def volumes(found: Sequence[Measured], printed: Zerwas) -> Section:
 def _against_theory(one: Measured, printed: Zerwas) -> Comparison:
     theory_gb = one.theory * printed.steps(one.batch) / 1e9
     return near(one.called, total_gb(one, printed), theory_gb, within=THEORY_WITHIN, unit="GB",
-                told=f"{number(theory_gb)} GB by theory", source="Fig 3")  # fmt: skip
+                shown=f"{number(theory_gb)} GB by theory", source="Fig 3")  # fmt: skip
 
 
 def _ends(grid: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
@@ -124,11 +124,11 @@ def _edges(rings: Sequence[Measured], printed: Zerwas) -> Iterator[Comparison]:
         by_model.setdefault(one.model, []).append(_with_and_against(one))
     each = np.array([np.mean(values, axis=0) for values in by_model.values()])
     whole = len(by_model) == len(printed.models)
-    steps, source, told = printed.steps(BATCH) / 1e9, printed.ring.source, f"{printed.ring.edge_gb:g} GB"
+    steps, source, edge = printed.steps(BATCH) / 1e9, printed.ring.source, f"{printed.ring.edge_gb:g} GB"
     what = "an edge of the ring, mean over models"
     missing = f"measured with {len(by_model)} of {len(printed.models)} models"
     if not whole:
-        yield not_measured(what, told, source=source, why=missing)
+        yield not_measured(what, edge, source=source, why=missing)
     else:
         along, framed, _ = each.mean(axis=0) * steps
         yield near(f"{what}, layer 2, {CLASSES} classes", framed, printed.ring.edge_gb, unit="GB",
@@ -167,15 +167,15 @@ def _relays(grid: Sequence[Measured]) -> Iterator[Comparison]:
         "binary-tree-star": ("W1 with W2 and W3, W2 with W4", {(0, 1), (0, 2), (1, 3)}),
         SERVERS: ("each worker with the server alone", None),
     }  # fmt: skip
-    for name, (told, pairs) in said.items():
+    for name, (called, pairs) in said.items():
         mine = [one for one in grid if one.framework == name]
         what = f"{CALLED[name]}: who exchanges gradients"
         if not mine:
-            yield not_measured(what, told, source="section V.A, Fig 4")
+            yield not_measured(what, called, source="section V.A, Fig 4")
             continue
         ours = [exchanges(one) for one in mine]
         wanted = {tuple(sorted(pair)) for pair in pairs} if pairs is not None else _with_server(mine[0])
-        yield holds(what, true=all(one == wanted for one in ours), ours=_names(ours[0]), printed=told,
+        yield holds(what, true=all(one == wanted for one in ours), ours=_names(ours[0]), printed=called,
                     source="section V.A, Fig 4")  # fmt: skip
 
 

@@ -140,9 +140,9 @@ def parse(output: str) -> str:
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `delays`: one, or none where the process did not come to its end."""
     try:
-        told = json.loads((output.folder / FILE).read_bytes())
+        measured = json.loads((output.folder / FILE).read_bytes())
         row = {
-            name: {"int64": int, "float64": float}[kind](told[name]) for name, kind in TABLES[TABLE].items()
+            name: {"int64": int, "float64": float}[kind](measured[name]) for name, kind in TABLES[TABLE].items()
         }  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {TABLE: {name: [] for name in TABLES[TABLE]}}

@@ -163,8 +163,8 @@ def _listening(ports: Sequence[int]) -> socket.socket:
     for port in ports:
         with contextlib.suppress(OSError):
             return socket.create_server(("", port), family=family, backlog=512, dualstack_ipv6=both)
-    told = f"of the ports {ports[0]} to {ports[-1]} none is free" if ports[-1] else "no port is free"
-    raise TransportError(f"cannot listen for agents: {told}")
+    reason = f"of the ports {ports[0]} to {ports[-1]} none is free" if ports[-1] else "no port is free"
+    raise TransportError(f"cannot listen for agents: {reason}")
 
 
 def _drop(selector: selectors.BaseSelector, callers: list[_Caller], caller: _Caller) -> None:

@@ -87,8 +87,8 @@ def data(comparison: Comparison) -> ComparisonData:
         "differences": list(comparison.differences),
         "histories": [dataclasses.asdict(history) for history in comparison.histories],
     }
-    told: ComparisonData = finite(found)
-    return told
+    document: ComparisonData = finite(found)
+    return document
 
 
 def junit(comparison: Comparison) -> str:

@@ -112,8 +112,8 @@ def _with_intervals(table: Table) -> tuple[tuple[str, ...], list[tuple[str, ...]
     lows = [place for place, name in enumerate(table.whole_head) if name == LOW]
 
     def merged(cells: tuple[str, ...], ends: str) -> tuple[str, ...]:
-        told = {low: ends or (f"{cells[low]} to {cells[low + 1]}" if cells[low] else "") for low in lows}
-        return tuple(told.get(place, cell) for place, cell in enumerate(cells) if place - 1 not in told)
+        intervals = {low: ends or (f"{cells[low]} to {cells[low + 1]}" if cells[low] else "") for low in lows}
+        return tuple(intervals.get(place, cell) for place, cell in enumerate(cells) if place - 1 not in intervals)
 
     return merged(table.whole_head, "95 % interval"), [merged(row, "") for row in table.whole_rows]
 

@@ -156,11 +156,11 @@ def refuse_mixed(windows: Sequence[Seen], axes: Iterable[str]) -> None:
         )
         if path in drawn or len(counts) < 2 or _follows(path, windows, drawn):
             continue
-        told = ", ".join(f"{value} in {count}" for value, count in counts.most_common(_SHOWN))
+        listed = ", ".join(f"{value} in {count}" for value, count in counts.most_common(_SHOWN))
         more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
         value = counts.most_common(1)[0][0]
         raise ConfigError(
-            f"these windows differ in {path} ({told}{more}) and cannot be in one curve; "
+            f"these windows differ in {path} ({listed}{more}) and cannot be in one curve; "
             f"accepted: --series {path}, or --where '{path}={value}'"
         )
 

@@ -80,10 +80,10 @@ def drawn(runs: Sequence[Run]) -> tuple[Any, str] | None:
         for level in costs.LEVELS
         if (spent := cost.until(level)) is not None
     ]
-    told = f" {'; '.join(reached)}." if reached else " No run reached 60 %."
+    targets = f" {'; '.join(reached)}." if reached else " No run reached 60 %."
     return drawing, (
         f"On the samples of each step before it is taken, means over ranks and the last {costs.SMOOTHED} iterations. "
-        f"TCP payload of the training without retransmissions, since the run began.{told}"
+        f"TCP payload of the training without retransmissions, since the run began.{targets}"
     )
 
 
@@ -126,8 +126,8 @@ def volume_lines(named: Sequence[Named]) -> tuple[Any, str] | None:
     def took(name: str, taken: Reached) -> str:
         return f"{taken.epochs:.1f} epochs and {taken.sent_bytes * scales[name] / 1e6:,.0f} MB"
 
-    told = "TCP payload of the training without retransmissions, since the run began."
-    return _lines(drawn, "payload sent by all hosts (MB)", told, took)
+    caption = "TCP payload of the training without retransmissions, since the run began."
+    return _lines(drawn, "payload sent by all hosts (MB)", caption, took)
 
 
 def time_lines(named: Sequence[Named]) -> tuple[Any, str] | None:
@@ -141,7 +141,7 @@ def time_lines(named: Sequence[Named]) -> tuple[Any, str] | None:
 
 
 def _lines(
-    drawn: Sequence[tuple[str, Floats, Learning]], label: str, told: str, took: Callable[[str, Reached], str]
+    drawn: Sequence[tuple[str, Floats, Learning]], label: str, caption: str, took: Callable[[str, Reached], str]
 ) -> tuple[Any, str] | None:
     if not drawn:
         return None
@@ -160,4 +160,4 @@ def _lines(
         if (taken := one.reached(level)) is not None
     ]
     levels = f" {'; '.join(reached)}." if reached else f" None reached {costs.LEVELS[0]:.0%}."
-    return drawing, f"On held-out images after each epoch, each looked at by one rank. {told}{levels}"
+    return drawing, f"On held-out images after each epoch, each looked at by one rank. {caption}{levels}"

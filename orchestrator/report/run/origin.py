@@ -98,8 +98,8 @@ def _congestion(facts: JsonObject, node: Node) -> str:
 def _synchronised(clock: Offset) -> str:
     """What the node's own synchronisation said of its clock."""
     known = (("chrony", clock.chrony_ns), ("PTP", clock.ptp_ns))
-    told = [f"{name} ± {off_ns / 1e3:.3g} µs" for name, off_ns in known if off_ns is not None]
-    return f" ({', '.join(told)})" if told else ""
+    offsets = [f"{name} ± {off_ns / 1e3:.3g} µs" for name, off_ns in known if off_ns is not None]
+    return f" ({', '.join(offsets)})" if offsets else ""
 
 
 def _kernel(version: Any) -> str:

@@ -19,14 +19,14 @@ def routing(run: Run) -> tuple[Any, str] | None:
     job = min(row["job"] for row in rows)
     tokens: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     factor: dict[int, int] = {}
-    told: dict[int, set[int]] = defaultdict(set)
+    heard: dict[int, set[int]] = defaultdict(set)
     for row in rows:
         if row["job"] == job:
             tokens[row["peer"]][row["iteration"]] += row["tokens"]
             factor[row["iteration"]] = row["nonuniform_bytes"]
-            told[row["iteration"]].add(row["rank"])
+            heard[row["iteration"]].add(row["rank"])
     # A sender that did not log an iteration, at the run's end, is no sign that experts got less.
-    whole = [iteration for iteration in sorted(told) if len(told[iteration]) == len(tokens)]
+    whole = [iteration for iteration in sorted(heard) if len(heard[iteration]) == len(tokens)]
     if not whole:
         return None
     drawing, (above, below) = figure(2, height_in=3.8)

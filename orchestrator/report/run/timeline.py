@@ -168,16 +168,16 @@ def flows(run: Run) -> Part:
     """Flows of the cross traffic by their sources' own logs, and where these say nothing, as captured."""
     table = run.table("flows")
     names = {address: node.name for node in run.hosts for address in node.addresses}
-    told = [row for row in table.to_pylist() if row["start_ns"] and _end(row) > row["start_ns"]]
+    dated = [row for row in table.to_pylist() if row["start_ns"] and _end(row) > row["start_ns"]]
     entries = [
         Slice(
             process="cross traffic", name=f"flow {row['flow']}", start_ns=row["start_ns"], end_ns=_end(row),
             track=f"{row['source']}, {names.get(row['src'], row['src'])} → {names.get(row['dst'], row['dst'])}",
             args={key: row[key] for key in ("bytes", "retransmits", "error") if _known(row[key])},
         )
-        for row in told
+        for row in dated
     ]  # fmt: skip
-    known = {row["source"] for row in told}
+    known = {row["source"] for row in dated}
     found = run.traffic
     if found is not None:
         captured = np.flatnonzero(found.of(CROSS) & (found.payload_bytes > 0)).tolist()

@@ -35,14 +35,14 @@ class Comparison:
 
 
 def near(
-    what: str, ours: Value, printed: Value, *, within: float = 0.1, unit: str = "", source: str, told: str = ""
+    what: str, ours: Value, printed: Value, *, within: float = 0.1, unit: str = "", source: str, shown: str = ""
 ) -> Comparison:
     """Held to a share of the printed value: |ours / printed - 1| <= within.
 
-    `told` is shown in the place of the value, where that is not printed but follows from the paper.
+    `shown` is shown in the place of the value, where that is not printed but follows from the paper.
     """
     off = _off(ours, printed)
-    return _held(what, ours, told or _text(printed, unit), off=off, good=abs(off) <= within, unit=unit, source=source,
+    return _held(what, ours, shown or _text(printed, unit), off=off, good=abs(off) <= within, unit=unit, source=source,
                  why=f"within {within * 100:.3g} %")  # fmt: skip
 
 

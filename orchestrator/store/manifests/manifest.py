@@ -185,8 +185,8 @@ def _holders(value: Any, path: Sequence[str]) -> Iterator[JsonObject]:
 
 def _explained(error: Exception) -> str:
     """Where a manifest is not what it should be: "windows[0].start_ns: expected `int`, got `str`"."""
-    told = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-    what, _, where = told.partition(" - at `$")
+    reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    what, _, where = reason.partition(" - at `$")
     what = what[:1].lower() + what[1:] if re.match(r"[A-Z][a-z]", what) else what
     return f"{where.strip('.`')}: {what}" if where else what
 

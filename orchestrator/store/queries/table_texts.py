@@ -55,9 +55,9 @@ def table_text(name: str, width: int | None) -> str:
     cells = list(_cells(table))
     widths = [max(len(row[place]) for row in cells) for place in (0, 1)]
     lines = [layout.hanging(f"{name}: a row is {table.row}", width, rest="  "), ""]
-    for column, kind, told, text in cells:
+    for column, kind, in_unit, text in cells:
         start = f"{column:<{widths[0]}}  {kind:<{widths[1]}}  "
-        lines.append(layout.hanging(text + (f" ({told})" if told else ""), width, indent=start).rstrip())
+        lines.append(layout.hanging(text + (f" ({in_unit})" if in_unit else ""), width, indent=start).rstrip())
     return "\n".join(lines)
 
 
@@ -74,6 +74,6 @@ def page() -> str:
         table = described(name)
         lines += [f"## `{name}`", "", f"A row: {table.row}. From: {kind_of(name)}.", ""]
         lines += ["| column | type | unit | |", "|---|---|---|---|"]
-        lines += [f"| `{column}` | {kind} | {told} | {text} |" for column, kind, told, text in _cells(table)]
+        lines += [f"| `{column}` | {kind} | {in_unit} | {text} |" for column, kind, in_unit, text in _cells(table)]
         lines.append("")
     return "\n".join(lines)

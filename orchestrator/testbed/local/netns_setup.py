@@ -75,7 +75,7 @@ def setup_document(spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], 
     nodes: list[NodeSetup] = []
     for i, node in enumerate(plan.nodes, 1):
         joins = spec.containers is not None and node.kind == "host"
-        told: NodeSetup = {
+        setup: NodeSetup = {
             "name": node.name,
             "folder": str(folders[node.name]),
             "work": node.work,
@@ -89,7 +89,7 @@ def setup_document(spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], 
             "joins": joins,
         }
         if node.kind == "host":
-            told["links"] = [
+            setup["links"] = [
                 line
                 for rail, link in enumerate(plan.links_of(node.name))
                 for line in (
@@ -98,11 +98,11 @@ def setup_document(spec: LocalSpec, *, keys: Keys, folders: Mapping[str, Path], 
                     f"link set {link.switch_port} master {bridge_name(rail)} up",
                 )
             ]
-            told["ip"] = ["link set lo up", *(line for rail in node.rails for line in _addressed(rail, spec))]
-            told["tc"] = shape(node.name, node.devices)
-            told["plain"] = [] if spec.offloads else list(node.devices)
-            told["sysctls"] = dict(spec.sysctls)
-        nodes.append(told)
+            setup["ip"] = ["link set lo up", *(line for rail in node.rails for line in _addressed(rail, spec))]
+            setup["tc"] = shape(node.name, node.devices)
+            setup["plain"] = [] if spec.offloads else list(node.devices)
+            setup["sysctls"] = dict(spec.sysctls)
+        nodes.append(setup)
     bridges = [bridge_name(rail) for rail in range(spec.rails)]
     switch: SwitchSetup = {
         "ip": [

@@ -38,8 +38,8 @@ class Place(Protocol):
     def run(self, argv: Sequence[str], *, within_s: float) -> subprocess.CompletedProcess[str]:
         """Run a program of it; FileNotFoundError where it has none of that name."""
 
-    def remedy(self, what: str, told: str) -> str:
-        """What mends that it lacks `what`, for which `told` is the common remedy."""
+    def remedy(self, what: str, common: str) -> str:
+        """What mends that it lacks `what`, for which `common` is the usual remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class ThisMachine:
         home = os.path.expanduser("~")  # noqa: PTH111 - as the shell has it
         return _run(argv, {"PATH": netns_needs.search_path(), "LANG": "C.UTF-8", "HOME": home}, within_s)
 
-    def remedy(self, what: str, told: str) -> str:
-        return packages.own_remedy(what, told, packages.local_family())
+    def remedy(self, what: str, common: str) -> str:
+        return packages.own_remedy(what, common, packages.local_family())
 
 
 class InImage:
@@ -82,8 +82,8 @@ class InImage:
             raise FileNotFoundError(argv[0])
         return done
 
-    def remedy(self, what: str, told: str) -> str:
-        own = packages.own_remedy(what, told, self._os_release)
+    def remedy(self, what: str, common: str) -> str:
+        own = packages.own_remedy(what, common, self._os_release)
         return f"build it into {self.name}: {own.removeprefix('sudo ')}"
 
     @cached_property

@@ -85,8 +85,8 @@ class SlurmSpec(Model):
     @model_validator(mode="after")
     def _one_way(self) -> SlurmSpec:
         if (self.network is None) == (self.device is None):
-            told = "neither network nor device" if self.network is None else "both network and device"
-            raise Mistake(f"holds {told}", accepted="exactly one of network, device")
+            given = "neither network nor device" if self.network is None else "both network and device"
+            raise Mistake(f"holds {given}", accepted="exactly one of network, device")
         return self
 
 

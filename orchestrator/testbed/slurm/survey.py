@@ -68,8 +68,8 @@ def summed_up(spec: SlurmSpec, job: str, found: Mapping[str, Found]) -> Allocati
     """An allocation from what each of its nodes said, in their order; pure."""
     mtus = {one.mtu: node for node, one in found.items()}
     if len(mtus) > 1:
-        told = ", ".join(f"{mtu} on {node}" for mtu, node in mtus.items())
-        raise TestbedError(f"the data plane has no common MTU: {told}", hint="set one, or measure another network")
+        listed = ", ".join(f"{mtu} on {node}" for mtu, node in mtus.items())
+        raise TestbedError(f"the data plane has no common MTU: {listed}", hint="set one, or measure another network")
     hosts = {
         f"h{place}": {"node": node, "data": one.data, "link": rate_text(_rate(spec, node, one)), "gpus": one.gpus}
         for place, (node, one) in enumerate(found.items(), 1)
@@ -84,8 +84,8 @@ def _rate(spec: SlurmSpec, node: str, one: Found) -> float:
     """The rate of a host's link, bit/s: what the file says, else what the device does."""
     rate = spec.link or one.speed
     if rate is None:
-        told = f"{one.data.device} does not say how fast it is"
-        raise TestbedError(told, node=node, hint="say it: `slurm: {link: 25gbit}`")
+        message = f"{one.data.device} does not say how fast it is"
+        raise TestbedError(message, node=node, hint="say it: `slurm: {link: 25gbit}`")
     return rate
 
 
@@ -125,9 +125,9 @@ def data_plane(spec: SlurmSpec, addresses: str, *, node: str) -> Data:
     found = list(_candidates(spec, addresses, node))
     meant = f"an address in {spec.network}" if spec.network else f"a device {spec.device} with an IPv4 address"
     if len(found) != 1:
-        told = ", ".join(f"{data.device} {data.address}" for data in found)
+        listed = ", ".join(f"{data.device} {data.address}" for data in found)
         raise TestbedError(
-            f"it has {f'more than {meant}: {told}' if found else f'no {meant.partition(chr(32))[2]}'}", node=node,
+            f"it has {f'more than {meant}: {listed}' if found else f'no {meant.partition(chr(32))[2]}'}", node=node,
             hint="see `srun ip -br address`, and correct `network` or `device`",
         )  # fmt: skip
     return found[0]

@@ -60,10 +60,10 @@ def settings(config: Settings) -> dict[str, object]:
     }
 
 
-def engine_of(model: torch.nn.Module, told: dict[str, object]) -> Any:
+def engine_of(model: torch.nn.Module, config: dict[str, object]) -> Any:
     """The model as DeepSpeed trains it, with plain gradient descent."""
     import deepspeed
     import torch
 
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-    return deepspeed.initialize(model=model, optimizer=optimizer, config=told)[0]
+    return deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]

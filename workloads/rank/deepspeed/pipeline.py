@@ -92,8 +92,8 @@ def prepare(rank: Rank[Settings]) -> Step:
         loss_fn=lambda activation, _label: activation.float().mean(),
         partition_method="uniform",
     )
-    told = {**settings(config), "zero_optimization": {"stage": config["zero_stage"]}}
-    trained = engine_of(module, told)
+    staged = {**settings(config), "zero_optimization": {"stage": config["zero_stage"]}}
+    trained = engine_of(module, staged)
     log = watch(rank)
     (stage,) = (part for part in module.modules() if isinstance(part, Stage))
     activation = torch.zeros(config["activation"], dtype=precision_of(config["precision"]), device=rank.device)

@@ -25,10 +25,10 @@ class RuleSettings(TypedDict):
 class Rule:
     """What makes a line an iteration's: a regular expression with named groups, or paths into a JSON object."""
 
-    def __init__(self, told: RuleSettings) -> None:
-        self._pattern = re.compile(told["pattern"]) if told["pattern"] is not None else None
-        self._paths: dict[str, str] = told["json"] or {}
-        self.text = repr(told["pattern"]) if self._pattern else f"JSON with {', '.join(self._paths.values())}"
+    def __init__(self, rule: RuleSettings) -> None:
+        self._pattern = re.compile(rule["pattern"]) if rule["pattern"] is not None else None
+        self._paths: dict[str, str] = rule["json"] or {}
+        self.text = repr(rule["pattern"]) if self._pattern else f"JSON with {', '.join(self._paths.values())}"
 
     def fields(self, line: str) -> dict[str, float] | None:
         """The numbers that the line tells of an iteration; None where it tells of none."""

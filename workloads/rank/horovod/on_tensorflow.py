@@ -76,13 +76,13 @@ def _learning(config: Settings, compression: Any, *, checksum: bool) -> Step:
     optimizer.build(weights)
 
     def train(images: Any, labels: Any) -> Any:
-        gradients, told = learning.passes(images, labels)
+        gradients, measures = learning.passes(images, labels)
         means = [
             hvd.allreduce(gradient, name=f"gradient{place}", op=hvd.Average, compression=compression)
             for place, gradient in enumerate(gradients)
         ]
         optimizer.apply_gradients(zip(means, weights))  # noqa: B905 - Python 3.9
-        return told
+        return measures
 
     with plain_errors():
         hvd.broadcast_variables(weights, root_rank=0)

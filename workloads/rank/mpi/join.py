@@ -28,12 +28,12 @@ def join(within_s: float, launcher: str = "mpirun") -> None:
             stub.settimeout(within_s)
             only_ourselves(stub)
             with stub.makefile("rb") as stream:
-                told = json.loads(stream.readline(LONGEST))
+                variables = json.loads(stream.readline(LONGEST))
         except TimeoutError:
             fail(f"{launcher} did not register this rank within {within_s:g} s")
         except (OSError, ValueError) as error:
             fail(f"{launcher} could not register this rank: {first_line(error)}")
-    for name, value in told.items():
+    for name, value in variables.items():
         os.environ.setdefault(name, value)
     stub.settimeout(None)
     threading.Thread(target=_stay, args=(stub, launcher), name="stub", daemon=True).start()

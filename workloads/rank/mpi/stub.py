@@ -46,8 +46,8 @@ def called(rank_name: str, *, within_s: float) -> socket.socket:
 def main() -> None:
     variable, beginnings = VARIABLES[sys.argv[1] if len(sys.argv) > 1 else "mpirun"]
     number = os.environ[variable]
-    told = {name: value for name, value in os.environ.items() if name.startswith(beginnings)}
+    variables = {name: value for name, value in os.environ.items() if name.startswith(beginnings)}
     with called(os.environ["MPI_RANK"] + number, within_s=float(os.environ["MPI_MEET_S"])) as rank:
-        rank.sendall(json.dumps(told).encode() + b"\n")
+        rank.sendall(json.dumps(variables).encode() + b"\n")
         print(f"rank {number} joined", flush=True)
         rank.recv(1)  # returns when the rank has ended

@@ -80,11 +80,11 @@ def _learning(config: Settings, strategy: Any, options: Any, *, checksum: bool) 
         optimizer.build(learning.network.weights)
 
     def replica(images: Any, labels: Any) -> Any:
-        gradients, told = learning.passes(images, labels)
+        gradients, measures = learning.passes(images, labels)
         means = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients, options)
         pairs = zip(means, learning.network.weights)  # noqa: B905 - Python 3.9
         optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
-        return told
+        return measures
 
     def train(images: Any, labels: Any) -> Any:
         return strategy.run(replica, args=(images, labels))

@@ -37,8 +37,8 @@ class Settings(TrainingSettings):
 
 def cluster() -> tuple[dict[str, list[str]], str, int]:
     """The cluster's addresses, and this task's kind and number."""
-    told = json.loads(os.environ["TF_CONFIG"])
-    return told["cluster"], told["task"]["type"], told["task"]["index"]
+    tf_config = json.loads(os.environ["TF_CONFIG"])
+    return tf_config["cluster"], tf_config["task"]["type"], tf_config["task"]["index"]
 
 
 def serve() -> NoReturn:
@@ -88,13 +88,13 @@ def build(config: Settings, *, checksum: bool, trace: Trace) -> Step:  # noqa: A
     traced = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE) if config["trace"] else None
 
     def step(_iteration: int) -> dict[str, float]:
-        told = v1.RunMetadata() if config["trace"] else None
+        metadata = v1.RunMetadata() if config["trace"] else None
         begin_wall_ns, begin_ns = time.time_ns(), time.monotonic_ns()
         with plain_errors():
-            loss = float(session.run(trained, options=traced, run_metadata=told))
+            loss = float(session.run(trained, options=traced, run_metadata=metadata))
         end_ns = time.monotonic_ns()
-        if told is not None:
-            record(trace, told.step_stats, shift_ns=begin_ns - begin_wall_ns)
+        if metadata is not None:
+            record(trace, metadata.step_stats, shift_ns=begin_ns - begin_wall_ns)
             trace.computed("forward", clockwork.begun_ns, clockwork.forward_ns)
             trace.computed("backward", clockwork.forward_ns, clockwork.last_gradient_ns)
         begun_ns = clockwork.begun_ns

@@ -114,8 +114,10 @@ class Call:
             raise Refusal("exited", "cannot be started in its container: %s" % about["error"])
         for name in NAMESPACES:
             if about.get(name) != os.readlink("/proc/self/ns/" + name):
-                told = "its container is not in this host's %s namespace: the runtime's daemon belongs to another host"
-                raise Refusal("exited", told % name)
+                refusal = (
+                    "its container is not in this host's %s namespace: the runtime's daemon belongs to another host"
+                )
+                raise Refusal("exited", refusal % name)
         return next(iter(descendants(process_table(), self.first)), self.first)
 
     def connected(self) -> socket.socket:

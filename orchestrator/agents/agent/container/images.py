@@ -85,8 +85,8 @@ class Images:
         found: ImageProbe = json.loads(done.stdout.splitlines()[-1])
         for name, namespace in (("net", found["net"]), ("ipc", found["ipc"])):
             if namespace != os.readlink("/proc/self/ns/" + name):
-                told = "containers of %s are not in this host's %s namespace: its daemon belongs to another host"
-                raise Refusal("image", told % (spec.runtime, name))
+                message = "containers of %s are not in this host's %s namespace: its daemon belongs to another host"
+                raise Refusal("image", message % (spec.runtime, name))
         version = yield from self.version(spec)
         self.containers.ids[spec] = number
         self.containers.tidy()
@@ -100,8 +100,8 @@ class Images:
         if not os.path.isfile(spec.image):
             return spec.image  # a name that enroot or a registry knows
         with open(spec.image, "rb") as file:
-            told = b"%d %s" % (os.fstat(file.fileno()).st_size, file.read(SUPERBLOCK))
-        return "squashfs-" + hashlib.sha256(told).hexdigest()
+            identity = b"%d %s" % (os.fstat(file.fileno()).st_size, file.read(SUPERBLOCK))
+        return "squashfs-" + hashlib.sha256(identity).hexdigest()
 
     def version(self, spec: Spec) -> Steps[str]:
         """The runtime's version, as it says it."""

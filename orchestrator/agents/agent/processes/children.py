@@ -69,8 +69,8 @@ def refuse_noexec(name: str, where: Optional[int]) -> None:
             os.close(fd)
         if stat.S_ISREG(mode) and mode & 0o111 and flags & os.ST_NOEXEC:
             path = name if name.startswith("/") or where is None else os.readlink("/proc/self/fd/%d" % where)
-            told = "%s cannot be executed: its file system is mounted noexec" % os.path.join(path, name)
-            raise Refusal("noexec", told)
+            message = "%s cannot be executed: its file system is mounted noexec" % os.path.join(path, name)
+            raise Refusal("noexec", message)
 
 
 def hit(pids: List[int], number: int) -> None:

@@ -152,8 +152,8 @@ class Commands:
             feed.close()
         stdout, stderr = (drain.finish() for drain in drains)
         if child.status is None:
-            told = "process %d was killed and has not ended: the kernel holds it, for a device or file system"
-            raise Refusal("stuck", told % child.pid, argv=argv, tail=stdout + stderr)
+            message = "process %d was killed and has not ended: the kernel holds it, for a device or file system"
+            raise Refusal("stuck", message % child.pid, argv=argv, tail=stdout + stderr)
         return Completed(child.status, stdout, stderr, late)
 
     def each(self, lines: List[List[str]]) -> Steps[Optional[Failure]]:

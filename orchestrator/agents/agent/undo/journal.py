@@ -82,7 +82,7 @@ class Journal:
                 self.follow(json.loads(line), about, unclear)
             except (ValueError, TypeError, LookupError, RecursionError, re.error):
                 self.troubles.append("line %d cannot be read: %s" % (number, line[:80].decode(errors="replace")))
-        self.troubles += ["%s: %s" % told for told in unclear.items()]
+        self.troubles += ["%s: %s" % trouble for trouble in unclear.items()]
 
     def follow(self, entry: JsonObject, about: JsonObject, unclear: Dict[str, str]) -> None:
         """Take note of an entry; of a change that nobody has taken back `unclear` says why it cannot be done here."""
@@ -159,8 +159,8 @@ class Journal:
     def forget(self) -> List[Tuple[str, str]]:
         """Let nothing of it count any more; what would have been done for each change, by its name."""
         os.rename(JOURNAL, FORGOTTEN, src_dir_fd=self.folder.fd, dst_dir_fd=self.folder.fd)
-        told = [(key, "; ".join(" ".join(argv) for argv in change.undo)) for key, change in self.pending.items()]
-        told += [(self.folder.path_of(FORGOTTEN), trouble) for trouble in self.troubles]
+        left = [(key, "; ".join(" ".join(argv) for argv in change.undo)) for key, change in self.pending.items()]
+        left += [(self.folder.path_of(FORGOTTEN), trouble) for trouble in self.troubles]
         self.pending.clear()
         self.troubles.clear()
-        return told
+        return left

@@ -91,10 +91,10 @@ def judge_switches(ports: Iterable[SwitchPort], *, required: bool) -> Iterator[G
             text = f"{switch}: not known what its ports lost"
             yield gate("switch", None, text, measured=math.nan, limit=0, required=False)
             continue
-        told = [f"{port}: {lost}" for port, counted in known.items() if (lost := _listed(counted))]
+        losses = [f"{port}: {lost}" for port, counted in known.items() if (lost := _listed(counted))]
         total = math.fsum(count for counted in known.values() for count in counted.values() if count > 0)
         fine = f"{len(known)} port{'s' if len(known) > 1 else ''} lost nothing"
-        text = f"{switch}: {'; '.join(told) or fine}"
+        text = f"{switch}: {'; '.join(losses) or fine}"
         yield gate("switch", total == 0, text, measured=total, limit=0, required=required)
 
 

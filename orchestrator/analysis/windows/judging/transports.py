@@ -19,13 +19,13 @@ _SOCKETS = "NET/Socket"
 class Transport:
     """What a job's ranks on NCCL were told to send over, and how many of their connections are over each network.
 
-    `told` is by variable and value what said so, and `forced` whether NCCL had no choice. `logged`: whether any rank
+    `setting` is by variable and value what said so, and `forced` whether NCCL had no choice. `logged`: whether any rank
     kept a log of its connections. Keys of `networks` are what NCCL calls it, with the device: "NET/IB mlx5_0:1".
     """
 
     job: str
     wanted: Literal["rdma", "tcp"]
-    told: str
+    setting: str
     forced: bool
     logged: bool
     networks: Mapping[str, int]
@@ -39,7 +39,7 @@ def found(manifest: Manifest, connections: Any) -> tuple[Transport, ...]:
         Transport(
             job=name,
             wanted=wanted[0],
-            told=wanted[1],
+            setting=wanted[1],
             forced=wanted[2],
             logged=any(row["job"] == name for row in rows),
             networks=Counter(
@@ -73,7 +73,7 @@ def judge_transports(jobs: Iterable[Transport]) -> Iterator[Gate]:
     """
     for job in jobs:
         name = f"job {job.job}: NCCL"
-        asked = f"{job.wanted.upper()} was asked for ({job.told})"
+        asked = f"{job.wanted.upper()} was asked for ({job.setting})"
         if not job.logged:
             text = f"{name}: not known whether it used what was asked for: {asked}, and no rank kept its log"
             yield gate("transport", None, text, measured=math.nan, limit=0, required=False)

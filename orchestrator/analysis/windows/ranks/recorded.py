@@ -45,15 +45,15 @@ def of_all_ranks(iterations: Any, overlaps: Any, spans: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    told = overlaps.select(_COLUMNS)
-    parts = [told]
+    recorded = overlaps.select(_COLUMNS)
+    parts = [recorded]
     for job in pc.unique(overlaps["job"]).to_pylist():
         mine = spans.filter(pc.equal(spans["job"], job))
         recorders = pc.unique(overlaps.filter(pc.equal(overlaps["job"], job))["rank"]).to_pylist()
         if len(recorders) == 1 and mine.num_rows and pc.all(pc.equal(mine["peer"], -1)).as_py():
             others = pc.and_(pc.equal(iterations["job"], job), pc.not_equal(iterations["rank"], recorders[0]))
             rows = _held(iterations.filter(others), mine)
-            parts.append(pa.table({"job": [job] * len(rows["rank"]), **rows}, schema=told.schema))
+            parts.append(pa.table({"job": [job] * len(rows["rank"]), **rows}, schema=recorded.schema))
     return pa.concat_tables(parts)
 
 

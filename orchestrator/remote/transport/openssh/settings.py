@@ -172,8 +172,8 @@ def parsed(text: str) -> Settings:
         raise TransportError(
             f"what `ssh -G` prints is not understood: {error}", hint="is the `ssh` of PATH that of OpenSSH?"
         ) from None
-    refused = tuple(told for name, told in _REFUSED.items() if _is_set(said, name))
-    notes = tuple(told for name, told in _NOT_FOLLOWED.items() if _is_set(said, name))
+    refused = tuple(meaning for name, meaning in _REFUSED.items() if _is_set(said, name))
+    notes = tuple(meaning for name, meaning in _NOT_FOLLOWED.items() if _is_set(said, name))
     if settings.stricthostkeychecking in ("no", "off", "false"):
         notes += ("StrictHostKeyChecking no is taken as accept-new: a host whose key has changed is still refused",)
     return replace(settings, refused=refused, notes=notes)
