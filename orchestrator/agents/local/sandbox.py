@@ -371,10 +371,16 @@ def build(document: Setup, logs: Dict[str, int], joined: "Dict[str, Joined]") ->
     for start in starts.values():
         os.write(start.go, b"g")
         os.close(start.go)
-    per_packet(document["switch"]["plain"])
-    batch("tc", document["switch"]["tc"], step="rates of the switch's ports")
-    for start in starts.values():
+    trouble: Optional[Failed] = None
+    try:
+        per_packet(document["switch"]["plain"])
+        batch("tc", document["switch"]["tc"], step="rates of the switch's ports")
+    except Failed as failure:
+        trouble = failure
+    for start in starts.values():  # a host that failed took its end of the link along, and is the cause
         hear_report(start)
+    if trouble is not None:
+        raise trouble
     until = time.monotonic() + document["limit_s"]
     for name, pid in pids.items():
         wait_listening(name, pid, log=logs[name], until=until)
@@ -412,13 +418,13 @@ def start_builder(document: Setup, logs: Dict[str, int], joined: "Dict[str, Join
         try:
             try:
                 built: Outcome = {"pids": build(document, logs, joined)}
-                failed: Failure = built
+                message: Failure = built
             except Failed as failure:
-                failed = failure.report
+                message = failure.report
             except (OSError, ValueError, KeyError) as error:
-                failed = {"error": repr(error), "step": "sandbox"}
+                message = {"error": repr(error), "step": "sandbox"}
             with os.fdopen(tell, "wb") as stream:
-                stream.write(json.dumps(failed).encode())
+                stream.write(json.dumps(message).encode())
         finally:
             os._exit(0)
     os.close(tell)
