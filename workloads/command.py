@@ -20,7 +20,7 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import RENDEZVOUS_PORT, Job, Rank, Topology, in_url
-from workloads.common import environments, launchers, nccl_evidence, shipping
+from workloads.common import environments, launchers, nccl_evidence, shipping, torch_ranks
 from workloads.common.launchers import Launcher
 from workloads.common.nccl_evidence import NcclConfig
 from workloads.common.placement import placement_problems
@@ -138,7 +138,8 @@ class Config(NcclConfig):
 
 def problems(config: Config, topology: Topology) -> list[Problem]:
     found = placement_problems(config.hosts, topology, least=1)
-    found += launchers.problems(config.launcher, topology.placed if config.hosts is None else config.hosts)
+    hosts = topology.placed if config.hosts is None else config.hosts
+    found += launchers.problems(config.launcher, hosts, contained=config.container is not None)
     if config.launcher_program is not None and config.launcher is None:
         message = "is a launcher's program, and there is no launcher"
         found.append(Problem(at=("launcher_program",), message=message, accepted="launcher: torchrun beside it"))
@@ -207,6 +208,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                 argv=shipping.argv(topology.node(rank.node).python, _PROGRAM),
                 env={
                     **_env(values),
+                    **(torch_ranks.nccl("auto", None, node=topology.node(rank.node)) if rank.device != "cpu" else {}),
                     **nccl_evidence.env(config),
                     **(launchers.rank_env(by, job, rank, topology, program=program) if by is not None else {}),
                     **{name: _filled(value, values) for name, value in config.env.items()},

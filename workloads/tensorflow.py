@@ -17,7 +17,7 @@ from orchestrator.parts.protocols import Problem
 from orchestrator.parts.rows import Columns, LaunchOutput
 from orchestrator.parts.theory import Theory
 from orchestrator.parts.topology import TASK_PORT, Job, Topology, in_url
-from workloads.common import between, environments, shipping
+from workloads.common import between, environments, shipping, torch_ranks
 from workloads.common.placement import placement_problems, ranks
 from workloads.common.trainings import emulated_training, modelled, real_training
 from workloads.common.trainings.real_training import RealConfig
@@ -141,6 +141,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
     program = _PARAMETER_SERVER if servers else _MIRRORED
     files = shipping.files(program, settings=_settings(config, topology, seed))
     flows = between.training_flows(job, topology, others=servers)
+    nccl = _by_nccl(config, job)
     return [
         *(
             _server(config, job, topology, index=index, cluster=cluster, files=files)
@@ -158,6 +159,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
                     "RANK": str(rank.rank),  # for messages of our own
                     **({"CUDA_VISIBLE_DEVICES": rank.device.removeprefix("cuda:")} if rank.device != "cpu" else {}),
                     **_env(config, cluster, kind="worker", index=rank.rank),
+                    **(torch_ranks.nccl("auto", None, node=topology.node(rank.node)) if nccl else {}),
                     **config.env,
                 },
                 files=files,
@@ -248,7 +250,16 @@ def theory(config: Config, job: Job, topology: Topology) -> Theory:
     source = "ring all-reduce, 2 (N-1)/N x parameters x 4 bytes (Salamy, eq. 3.1), without gRPC's framing"
     # A rank fetches what it lacks from the one before it: so TensorFlow's ring turns with the ranks.
     pairs = {(rank, (rank + 1) % world): edge for rank in range(world)}
-    return between.theory(job, pairs, parameters=moved, source=source)
+    return between.theory(
+        job, pairs, parameters=moved, source=source, spread="even" if _by_nccl(config, job) else "first"
+    )
+
+
+def _by_nccl(config: Config, job: Job) -> bool:
+    """Whether gradients go by NCCL, over all rails of a host; gRPC knows one address a host."""
+    if config.strategy == "parameter-server" or config.communication == "ring":
+        return False
+    return config.communication == "nccl" or all(rank.device != "cpu" for rank in job.ranks)
 
 
 def _parameter_server_theory(config: Config, job: Job, topology: Topology) -> Theory:
@@ -269,6 +280,7 @@ def _parameter_server_theory(config: Config, job: Job, topology: Topology) -> Th
         parameters=sum(variables),
         source="parameter servers, each worker fetches all variables and sends all gradients, variables placed in turn",
         pairs=tuple((src, dst, size) for (src, dst), size in pairs.items()),
+        spread="first",
     )
 
 

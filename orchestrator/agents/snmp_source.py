@@ -8,8 +8,10 @@ SNMPv3 the passwords, are in the environment as SNMP_COMMUNITY, SNMP_AUTH and SN
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import sys
 
 MYPY = False
@@ -45,11 +47,17 @@ LOST_AT_MOST = 5  # samples in a row without an answer: the switch is gone
 
 
 class Ports:
-    """What is sampled of a switch: its up time, which tells that it restarted, and each port's counters."""
+    """What is sampled of a switch: its up time, which tells that it restarted, and each port's counters.
 
-    def __init__(self, session: Any, asked: Asked, every_s: float) -> None:
+    `failures` are what the session raises for an answer that did not come or cannot be read.
+    """
+
+    def __init__(
+        self, session: Any, asked: Asked, every_s: float, failures: tuple[type[Exception], ...] = (TimeoutError,)
+    ) -> None:
         self.name = asked["switch"]
         self.session = session
+        self.failures = failures
         self.every_s = every_s
         self.lost = 0
         numbers = chosen(asked, named(session))
@@ -60,13 +68,22 @@ class Ports:
     def rows(self) -> list[list[object]]:
         try:
             found = self.values()
-        except TimeoutError:
+            if UP_TIME not in found:  # an answer that is an error has no values
+                raise TimeoutError
+        except self.failures as error:
             self.lost += 1
             if self.lost >= LOST_AT_MOST:
-                raise OSError("%s has not answered %d times in a row" % (self.name, self.lost)) from None
+                reason = ": %s" % error if str(error) else ""
+                raise OSError("%s has not answered %d times in a row%s" % (self.name, self.lost, reason)) from None
+            self.meet_again()
             return [[""] * len(self.oids)]
         self.lost = 0
         return [[found.get(oid, "") for oid in self.oids]]
+
+    def meet_again(self) -> None:
+        """Ask for the switch's time anew: with SNMPv3 one that restarted answers nobody who counts the old one."""
+        with contextlib.suppress(*self.failures):  # the next sample tries again
+            self.session.refresh()
 
     def values(self) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -80,7 +97,9 @@ def named(session: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for column in NAMES:
         for oid, value in session.fetch(column):
-            name = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+            text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+            # A column's name is a line of CSV, of parts with | between.
+            name = "".join(one if one.isprintable() and one != "|" else "_" for one in text)
             found.setdefault(name, oid.rpartition(".")[2])
     return found
 
@@ -99,20 +118,21 @@ def chosen(asked: Asked, known: dict[str, str]) -> dict[str, str]:
 
 
 def session_of(asked: Asked) -> Any:
-    """A session of gufo-snmp; OSError where the package is missing, or a password is too short for SNMPv3."""
+    """A session of gufo-snmp; OSError where the package or the switch's name is unknown, or a password is too short."""
     try:
         from gufo import snmp
         from gufo.snmp.sync import SnmpSession
     except ImportError as error:
         raise OSError("%s lacks gufo-snmp (pip install 'orch-testbed[snmp]'): %s" % (sys.executable, error)) from error
+    address = str(socket.getaddrinfo(asked["address"], asked["port"], type=socket.SOCK_DGRAM)[0][4][0])
     if not asked["user"]:
         community = os.environ["SNMP_COMMUNITY"]
-        return SnmpSession(asked["address"], port=asked["port"], community=community, timeout=ANSWER_S)
+        return SnmpSession(address, port=asked["port"], community=community, timeout=ANSWER_S)
     keys: dict[str, Any] = {"auth_key": getattr(snmp, asked["auth"])(os.environ["SNMP_AUTH"].encode())}
     if asked["privacy"]:
         keys["priv_key"] = getattr(snmp, asked["privacy"])(os.environ["SNMP_PRIVACY"].encode())
     user = snmp.User(asked["user"], **keys)
-    return SnmpSession(asked["address"], port=asked["port"], user=user, timeout=ANSWER_S)
+    return SnmpSession(address, port=asked["port"], user=user, timeout=ANSWER_S)
 
 
 def reached(asked: Asked, every_s: float) -> Ports:
@@ -124,7 +144,7 @@ def reached(asked: Asked, every_s: float) -> Ports:
     for left in reversed(range(TRIES)):
         try:
             session.refresh()
-            return Ports(session, asked, every_s)
+            return Ports(session, asked, every_s, (TimeoutError, SnmpError))
         except TimeoutError:
             if not left:
                 message = "%s does not answer: is this the address, may this host ask it, and is the community right?"

@@ -83,7 +83,8 @@ def _timed(entry: Listed) -> Iterator[Timed]:
             hint=f"name a run of `collective` with backend {' or '.join(TORCH)}",
         )
     job = Job(name=spec.name, index=0, ranks=placement.ranks(config.hosts, topology))
-    net = network(job, topology)
+    spread = torch_ranks.spread(config, job, traced=True) if topology.rails > 1 else ""
+    net = network(job, topology, spread=spread)
     seconds: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     for row in rows:
         if row["window_name"]:

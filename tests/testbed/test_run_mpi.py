@@ -142,3 +142,13 @@ def test_without_mpirun_nothing_is_started(tmp_path):
     assert status == 1
     assert "orch prepare --only torch" in err
     assert (out, (tmp_path / "results").exists()) == ("", False)
+
+
+@pytest.mark.variants
+@pytest.mark.parametrize(("more", "ends"), [({"ip": 6}, "2001:2::"), ({"rails": 2}, "198.18.")])
+def test_horovods_ranks_meet_and_send_over_ipv6_and_over_two_rails(tmp_path, more, ends):
+    local = {**HOROVOD["testbed"]["local"], **more}
+    run, _ = as_theory_says(tmp_path, {**HOROVOD, "testbed": {"local": local}})
+    sources = {row["src"] for row in run.rows("capture_flows") if row["kind"] == "training"}
+    assert sources
+    assert all(source.startswith(ends) for source in sources)

@@ -37,6 +37,10 @@ elif "run" in sys.argv:
     at = words.index("--entrypoint")
     if {broken!r}:
         sys.exit("Error: no space left on device")
+    if {chatty!r} and "probe" in sys.argv[sys.argv.index("--label") + 1]:
+        os.system(" ".join(repr(word) for word in [words[at + 1], *words[at + 3:]]))
+        print("bye")
+        sys.exit(0)
     # As a daemon far from the agent would have it.
     os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -64,11 +68,11 @@ signal.pause()
 def agent(connect_agent, tmp_path):
     """Makes an agent whose podman is the stub."""
 
-    def made(*, broken=False):
+    def made(*, broken=False, chatty=False):
         folder = tmp_path / "bin"
         folder.mkdir(exist_ok=True)
         stub = folder / "podman"
-        stub.write_text(STUB.format(python=sys.executable, log=str(tmp_path / "log"), broken=broken))
+        stub.write_text(STUB.format(python=sys.executable, log=str(tmp_path / "log"), broken=broken, chatty=chatty))
         stub.chmod(0o755)
         client = connect_agent(env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"})
         need = Requirement(
@@ -101,6 +105,8 @@ def output(client, name="stdout"):
 def test_a_rank_gets_its_streams_its_environment_and_its_signals_and_its_end_is_its_own(agent, tmp_path):
     client, (found,) = agent()
     assert found.image.id == "7" * 64
+    assert (tmp_path / "log").read_text().splitlines() == ["kill c0ffee", "rm --force c0ffee"], "of the probe"
+    (tmp_path / "log").unlink()
     running = client.start(rank(client), soon())
     told = json.loads(output(client).splitlines()[0])
     assert told["env"]["MINE"] == "a b\nc"
@@ -133,6 +139,11 @@ def test_a_container_that_cannot_be_started_says_what_its_runtime_said(agent):
     _, (found,) = agent(broken=True)
     assert not found.found
     assert found.detail == "Error: no space left on device"
+
+
+def test_an_image_whose_python_prints_what_it_likes_is_refused(agent):
+    _, (found,) = agent(chatty=True)
+    assert (found.found, found.detail) == (False, "its Python printed something else than it was asked")
 
 
 def test_a_rank_whose_program_the_image_lacks_is_refused(agent):

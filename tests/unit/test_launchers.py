@@ -89,6 +89,13 @@ def test_placements_that_a_launcher_cannot_make_are_problems(launcher, hosts, to
     assert (told is None and not found) or (len(found) == 1 and told in found[0])
 
 
+def test_srun_starts_nothing_in_images():
+    container = {"image": "lab/t:1", "runtime": "podman"}
+    (problem,) = command.problems(made("srun", ["h1", "h2"], container=container), WHERE)
+    assert (problem.at, problem.accepted) == (("launcher",), "torchrun or mpirun, or no container")
+    assert command.problems(made("torchrun", ["h1", "h2"], container=container), WHERE) == []
+
+
 def test_a_launchers_program_needs_a_launcher():
     (problem,) = command.problems(made(None, ["h1", "h2"], launcher_program="/opt/torchrun"), WHERE)
     assert problem.at == ("launcher_program",)

@@ -34,9 +34,10 @@ LOOPBACK = "0100007F"  # as /proc/net/tcp writes 127.0.0.1
 SOURCES = Path(__file__).parents[2]
 
 
-def topology(*, kind: str = "inventory") -> Topology:
+def topology(*, kind: str = "inventory", ip: int = 4) -> Topology:
+    at = "10.0.{}.7" if ip == 4 else "2001:2::{}"
     nodes = tuple(
-        Node(name=f"h{i}", rails=(Rail(address=f"10.0.{i}.7", device=f"eth{i}"),), python=f"/py{i}") for i in (1, 2, 3)
+        Node(name=f"h{i}", rails=(Rail(address=at.format(i), device=f"eth{i}"),), python=f"/py{i}") for i in (1, 2, 3)
     )
     links = tuple(Link(host=node.name, device=node.first.device, rate=25e9) for node in nodes)
     return replace(Topology(kind="inventory", nodes=nodes, links=links, scale=1), kind=kind)
@@ -85,6 +86,17 @@ def test_a_host_that_is_alone_in_its_network_is_told_its_device() -> None:
     where = topology()
     where = replace(where, nodes=tuple(replace(node, rails=(replace(node.first, prefix=32),)) for node in where.nodes))
     assert launched(horovod, where)["job0-rank2"].env["OMPI_MCA_btl_tcp_if_include"] == "eth3"
+
+
+def test_of_ipv6_mpirun_hears_names_that_have_no_colon() -> None:
+    """In a word of --host it takes what follows the first colon for a number of slots."""
+    found = launched(horovod, topology(ip=6), hosts=["h1", "h2", "h2"])
+    argv = found["job0-mpirun"].argv
+    assert argv[argv.index("--host") + 1] == "localhost,240.0.0.1,240.0.0.1"
+    assert json.loads(found["job0-mpirun"].env["MPI_HOSTS"]) == {"localhost": "2001:2::1", "240.0.0.1": "2001:2::2"}
+    assert found["job0-rank1"].env["OMPI_MCA_btl_tcp_disable_family"] == "4"
+    assert found["job0-daemon-h2"].env["OMPI_MCA_oob_tcp_disable_ipv4_family"] == "1"
+    assert not [name for launch in launched(horovod, topology()).values() for name in launch.env if "disable" in name]
 
 
 def test_ports_of_tensors_and_of_control_are_known_and_apart() -> None:
@@ -248,9 +260,10 @@ def daemon_in(folder: Path, port: int, talk_s: float) -> subprocess.Popen[bytes]
 def calling_with(key: str, port: int, command: str) -> dict[str, Any]:
     """How mpirun starts our remote shell."""
     return {
-        "args": [sys.executable, "-m", "workloads.rank", "mpi.rsh_agent", "127.0.0.1", *command.split(" ")],
+        "args": [sys.executable, "-m", "workloads.rank", "mpi.rsh_agent", "240.0.0.1", *command.split(" ")],
         "env": {
             **os.environ, "PYTHONPATH": str(SOURCES), "MPI_RUN_KEY": key, "MPI_DAEMON_PORT": str(port),
+            "MPI_HOSTS": '{"240.0.0.1": "127.0.0.1"}',
             "MPI_MEET_S": str(PATIENCE_S),
         },
     }  # fmt: skip

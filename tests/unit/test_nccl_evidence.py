@@ -127,6 +127,18 @@ def test_a_line_of_two_communicators_is_the_one_s_of_its_thread(tmp_path: Path) 
     assert [row["communicator"] for row in of_log(tmp_path, text.encode())] == ["0xbb", "0xaa", ""]
 
 
+def test_communicators_that_one_thread_sets_up_one_after_the_other_are_told_apart(tmp_path: Path) -> None:
+    text = "".join(
+        f"h:1:5 [0] NCCL INFO {line}\n"
+        for name in ("0xaa", "0xbb")
+        for line in (
+            f"ncclCommInitRank comm 0x1f rank 0 nranks 4 cudaDev 0 nvmlDev 0 busId 1b000 commId {name} - Init START",
+            "Channel 00/0 : 0[0] -> 3[0] via SHM/direct",
+        )
+    )
+    assert [row["communicator"] for row in of_log(tmp_path, text.encode())] == ["0xaa", "0xbb"]
+
+
 def test_operations_of_the_inspector(tmp_path: Path) -> None:
     whole = (DATA / "inspector.log").read_bytes()
     (tmp_path / "rack-1-pid8021.log").write_bytes(whole)

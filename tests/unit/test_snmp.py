@@ -79,11 +79,17 @@ def test_a_host_that_is_not_there_is_a_problem() -> None:
     assert found.at == ("host",)
 
 
+class Broken(Exception):
+    """What gufo-snmp raises for an answer that it cannot read is no OSError."""
+
+
 class Switch:
     """Two ports, of which the names are bytes as gufo-snmp gives them, and an answer to each request unless lost."""
 
     def __init__(self) -> None:
         self.lost = False
+        self.answer: dict[str, int] | Exception | None = None  # in the place of values
+        self.met = 0
         self.asked: list[int] = []
 
     def fetch(self, oid: str):
@@ -96,8 +102,15 @@ class Switch:
     def get_many(self, oids: list[str]):
         if self.lost:
             raise TimeoutError
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if self.answer is not None:
+            return self.answer
         self.asked.append(len(oids))
         return {oid: int(oid.rpartition(".")[2]) for oid in oids if not oid.startswith("1.3.6.1.2.1.2.2.1.14.")}
+
+    def refresh(self):
+        self.met += 1
 
 
 def asked(**more: object):
@@ -139,6 +152,34 @@ def test_a_lost_answer_leaves_a_sample_empty_and_a_silent_switch_is_given_up(sou
         ports.rows()
     with pytest.raises(OSError, match="leaf1 has not answered 5 times in a row"):
         ports.rows()
+
+
+@pytest.mark.parametrize("answer", [{}, Broken("wrong digest")])
+def test_answers_that_are_errors_are_lost_ones_and_the_switch_is_met_again(source, answer) -> None:
+    ports = source.Ports(Switch(), asked(ports=["Ethernet1"]), 1.0, (TimeoutError, Broken))
+    ports.session.answer = answer
+    for _ in range(source.LOST_AT_MOST - 1):
+        assert ports.rows() == [[""] * 7]
+    assert ports.session.met == source.LOST_AT_MOST - 1
+    said = "leaf1 has not answered 5 times in a row" + (f": {answer}" if str(answer) == "wrong digest" else "")
+    with pytest.raises(OSError, match=f"^{said}$"):
+        ports.rows()
+
+
+def test_a_port_s_name_is_one_cell_of_a_table(source) -> None:
+    class Named(Switch):
+        def fetch(self, oid: str):
+            yield f"{oid}.7", b"uplink|core\r\nA\xff"
+
+    assert source.Ports(Named(), asked(), 1.0).columns[1] == "leaf1:uplink_core__A\ufffd|snmp.ifHCInOctets"
+
+
+def test_a_switch_may_have_a_name(source, monkeypatch) -> None:
+    pytest.importorskip("gufo.snmp")
+    monkeypatch.setenv("SNMP_COMMUNITY", "public")
+    assert source.session_of(asked(address="localhost")) is not None
+    with pytest.raises(OSError, match="known"):
+        source.session_of(asked(address="leaf1.invalid"))
 
 
 def test_a_missing_package_is_said_with_what_to_do(tmp_path: Path) -> None:

@@ -116,6 +116,7 @@ def test_the_ring_turns_with_the_ranks() -> None:
     found = tensorflow.theory(config, job, where)
     edge = 2 * 3 / 4 * 4 * 25_557_032
     assert found.bytes_per_iteration == pytest.approx(edge)
+    assert found.spread == "first", "gRPC knows one address a host"
     assert set(found.pairs) == {("h1", "h2", edge), ("h2", "h3", edge), ("h3", "h4", edge), ("h4", "h1", edge)}
 
 
@@ -125,7 +126,7 @@ def test_every_worker_fetches_and_sends_the_whole_model_by_way_of_all_servers() 
     found = tensorflow.theory(config, job, where)
     sizes = {(src, dst): size for src, dst, size in found.pairs}
     model = 4 * 255_570
-    assert found.bytes_per_iteration == model
+    assert (found.bytes_per_iteration, found.spread) == (model, "first")
     for worker in ("h3", "h4"):
         assert sizes["h1", worker] + sizes["h2", worker] == model
         assert all(sizes[server, worker] == sizes[worker, server] for server in ("h1", "h2"))

@@ -33,10 +33,13 @@ _STUB_OF_SRUN = (
 )
 
 
-def problems(launcher: Launcher | None, hosts: list[str]) -> list[Problem]:
-    """Placements of ranks that a launcher cannot make."""
+def problems(launcher: Launcher | None, hosts: list[str], *, contained: bool = False) -> list[Problem]:
+    """Placements of ranks that a launcher cannot make, `contained` where they are in containers."""
     if launcher == "mpirun":
         return mpi_ranks.problems(hosts)
+    if launcher == "srun" and contained:
+        message = "srun starts its processes on the hosts, outside of the image"
+        return [Problem(at=("launcher",), message=message, accepted="torchrun or mpirun, or no container")]
     changes = sum(before != after for before, after in pairwise(hosts))
     if launcher == "torchrun" and changes + 1 > len(set(hosts)):
         message = "torchrun numbers the ranks of a host one after the other"

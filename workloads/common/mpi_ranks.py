@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Literal
 
 from orchestrator.parts.launch import Flow, Launch, Line, Requirement
 from orchestrator.parts.protocols import Problem
-from orchestrator.parts.topology import MPI_PORT, Job, Node, Rail, Rank, Topology
+from orchestrator.parts.topology import MPI_PORT, Job, Rail, Rank, Topology
 from workloads.common import between, shipping
 from workloads.common.between import Pairs
 
@@ -69,21 +70,35 @@ def launches(mpi: Mpi, job: Job, topology: Topology) -> list[Launch]:
 
     The ranks are launches of their own: they call `join.join` before they initialize MPI.
     """
-    first, *others = (topology.node(name) for name in job.nodes)
-    port = _port(job) + _COMMAND_AT
+    first, *others = job.nodes
+    port = str(_port(job) + _COMMAND_AT)
+    listening = {name: (_DAEMON, topology.node(name).address, port) for name in others}
     daemons = [
-        _helper(mpi, job, node, f"{job.name}-daemon-{node.name}", (_DAEMON, node.address, str(port))) for node in others
+        _helper(mpi, job, topology, host=host, name=f"{job.name}-daemon-{host}", command=command)
+        for host, command in listening.items()
     ]
     lowest = _port(job) + _DAEMON_AT
     command = (_STARTER, str(lowest), str(lowest + _DAEMON_PORTS - 1), *_command(mpi, job, topology))
-    started = _helper(mpi, job, first, f"{job.name}-mpirun", command)
+    started = _helper(mpi, job, topology, host=first, name=f"{job.name}-mpirun", command=command)
     return [
         replace(started, ready=Line("^rank 0 joined"), ready_within_s=_STARTED_S, flows=_flows(mpi, job, topology)),
         *daemons,
     ]
 
 
-def _helper(mpi: Mpi, job: Job, node: Node, name: str, command: tuple[str, ...]) -> Launch:
+def _called(job: Job, topology: Topology, name: str) -> str:
+    """What mpirun calls a host: its address, or with IPv6 one of a block that nobody has (RFC 1112, class E).
+
+    In a word of `--host` it takes what follows the first colon for a number of slots.
+    """
+    if topology.ip == 4:
+        return topology.node(name).address
+    place = job.nodes.index(name)
+    return f"240.0.{place >> 8}.{place & 255}" if place else "localhost"
+
+
+def _helper(mpi: Mpi, job: Job, topology: Topology, *, host: str, name: str, command: tuple[str, ...]) -> Launch:
+    node = topology.node(host)
     return Launch(
         name=name,
         node=node.name,
@@ -93,6 +108,8 @@ def _helper(mpi: Mpi, job: Job, node: Node, name: str, command: tuple[str, ...])
             "MPI_RANK": rank_name(job, ""),
             "MPI_MEET_S": f"{MEET_S:g}",
             "MPI_DAEMON_PORT": str(_port(job) + _COMMAND_AT),
+            "MPI_HOSTS": json.dumps({_called(job, topology, name): topology.node(name).address for name in job.nodes}),
+            **({"OMPI_MCA_oob_tcp_disable_ipv4_family": "1"} if topology.ip == 6 else {}),
             "OMPI_MCA_oob_tcp_if_include": _network(node.first),
             "PYTHONDONTWRITEBYTECODE": "1",
             **mpi.env,
@@ -113,7 +130,7 @@ def _command(mpi: Mpi, job: Job, topology: Topology) -> tuple[str, ...]:
     return (
         *(mpi.mpirun, "--allow-run-as-root", "--bind-to", "none", "--leave-session-attached", "--wdir", "/"),
         *(word for name, value in settings.items() for word in ("--mca", name, value)),
-        *("--map-by", "seq", "--host", ",".join(topology.node(rank.node).address for rank in job.ranks)),
+        *("--map-by", "seq", "--host", ",".join(_called(job, topology, rank.node) for rank in job.ranks)),
         *("sh", "-c", 'exec "$MPI_PYTHON" "$MPI_PROGRAMS" mpi.stub'),
     )
 
@@ -142,6 +159,7 @@ def rank_env(mpi: Mpi, job: Job, rank: Rank, topology: Topology) -> dict[str, st
             "pml": "ob1",
             "btl": "self,tcp",
             "btl_tcp_if_include": ",".join(map(_network, node.rails)),
+            **({"btl_tcp_disable_family": "4"} if topology.ip == 6 else {}),
             # It listens by both, whatever it is told to connect by.
             **{f"btl_tcp_port_min_v{version}": str(_port(job)) for version in (4, 6)},
             **{f"btl_tcp_port_range_v{version}": str(_tensor_ports(job)) for version in (4, 6)},

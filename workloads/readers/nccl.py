@@ -39,10 +39,11 @@ _WITHIN = re.compile(r"(P2P|SHM)((?:/[A-Za-z ]+)+(?:/\d+\[[0-9a-f]+\](?:/read)?)
 
 @dataclass
 class _Log:
-    """One process's log as far as it was read: its devices, its communicators, and what each thread set up last."""
+    """One process's log as far as it was read: its devices, its communicators, and what each thread sets up now."""
 
     devices: dict[tuple[str, int], str] = field(default_factory=dict)
     of_thread: dict[str, str] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
     connections: list[dict[str, Any]] = field(default_factory=list)
     rings: list[dict[str, Any]] = field(default_factory=list)
 
@@ -50,18 +51,18 @@ class _Log:
         """What a line says, of whatever kind it is."""
         if found := _BEGUN.search(text):
             self.of_thread[thread] = found[1]
+            self.known.add(found[1])
         elif found := _RING.fullmatch(text):
             channel, previous, member, following = map(int, found.groups())
-            self.rings.append(
-                {"thread": thread, "channel": channel, "previous": previous, "member": member, "next": following}
-            )
+            ring = {"channel": channel, "previous": previous, "member": member, "next": following}
+            self.rings.append({"set_up": self.of_thread.get(thread, ""), **ring})
         elif found := _USING.fullmatch(text):
             pattern = _OF_SOCKET if found[1] == "Socket" else _OF_IB
             self.devices |= {(found[1], int(number)): name for number, name in pattern.findall(found[2])}
         elif found := _MERGED.fullmatch(text):
             self.devices["IB", int(found[1])] = found[2]
         elif connection := self._connection(text):
-            self.connections.append({"thread": thread, **connection})
+            self.connections.append({"set_up": self.of_thread.get(thread, ""), **connection})
 
     def _connection(self, text: str) -> dict[str, Any] | None:
         if found := _CONNECTED.fullmatch(text):
@@ -89,10 +90,9 @@ class _Log:
             return {"transport": found[1], "detail": found[2].lstrip("/"), "device": ""}
         return None
 
-    def communicator(self, thread: str) -> str:
-        """The one that a thread set up; of one that only connects, that of the process where it has no other."""
-        known = set(self.of_thread.values())
-        return self.of_thread.get(thread) or (known.pop() if len(known) == 1 else "")
+    def communicator(self, set_up: str) -> str:
+        """The one that a thread set up then; of one that only connects, that of the process where it has no other."""
+        return set_up or (next(iter(self.known)) if len(self.known) == 1 else "")
 
 
 def read_nccl(output: LaunchOutput) -> Mapping[str, Columns]:
@@ -110,7 +110,7 @@ def _read_logs(output: LaunchOutput) -> Mapping[str, Columns]:
         for table, rows in (("nccl_connections", log.connections), ("nccl_rings", log.rings)):
             # Which rail a device is of is for the caller to fill, as the testbed's file says it.
             found[table] += [
-                {**who, "communicator": log.communicator(row["thread"]), "rail": None, **row} for row in rows
+                {**who, "communicator": log.communicator(row["set_up"]), "rail": None, **row} for row in rows
             ]
     return {
         table: {column: [row[column] for row in rows] for column in TABLES[table]}

@@ -1,6 +1,7 @@
-"""What mpirun calls in place of ssh: `rsh_agent.py ADDRESS COMMAND...` hands the command to our program on that host.
+"""What mpirun calls in place of ssh: `rsh_agent.py HOST COMMAND...` hands the command to our program on that host.
 
-That program waits at MPI_DAEMON_PORT, or will within MPI_MEET_S seconds, and wants proof that we know MPI_RUN_KEY.
+MPI_HOSTS has the address of each host by what mpirun calls it, as JSON. That program waits at MPI_DAEMON_PORT, or will
+within MPI_MEET_S seconds, and wants proof that we know MPI_RUN_KEY.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def answer_of(address: str, port: int, *, key: str, command: str) -> str:
 
 
 def main() -> None:
-    address, command = sys.argv[1], " ".join(sys.argv[2:])
+    address, command = json.loads(os.environ["MPI_HOSTS"])[sys.argv[1]], " ".join(sys.argv[2:])
     port, key = int(os.environ["MPI_DAEMON_PORT"]), os.environ["MPI_RUN_KEY"]
     ends = time.monotonic() + float(os.environ["MPI_MEET_S"])
     while True:

@@ -33,12 +33,14 @@ LOOK_S = 0.02
 REMOVE = """
 [ -s "$0" ] || exit 0
 id=$(cat "$0")
+case $id in *[!0-9a-f]*) echo "$0 holds no id of a container"; exit 1;; esac
+"$@" kill "$id" >/dev/null 2>&1  # `rm --force` gives a live one ten seconds first
 for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
     said=$("$@" rm --force "$id" 2>&1) && said=
     case $said in *"already in progress"*) sleep 0.1;; *) break;; esac
 done
 for try in 1 2 3 4 5; do
-    groups=$(find /sys/fs/cgroup -depth -type d -path "*/libpod-$id*" 2>/dev/null)
+    groups=$(find /sys/fs/cgroup -depth -type d -path "*/libpod-*$id*" 2>/dev/null)  # conmon's, too
     [ "$groups" ] || break
     rmdir $groups 2>/dev/null && break
     sleep 0.1
@@ -198,7 +200,7 @@ class Containers:
         with self.run_folder.below(CONTAINERS) as place:
             fd = place.replace(inside.name + ".pid", 0o644, self.run_folder.whose)
         with open(fd, "w") as file:
-            file.write("%d\n" % inside.members()[0])
+            file.write("%d\n" % (inside.call.first if inside.call else inside.pid))
 
     def clear(self, inside: Inside) -> Steps[None]:
         """Wait until the runtime has forgotten a container that is over, and remove what it has not."""
@@ -208,17 +210,21 @@ class Containers:
                 hit([inside.client.pid], signal.SIGKILL)
             yield LOOK_S
         try:
-            yield from self.changes.undo(key=inside.key)
+            yield from self.drop(inside.key, inside.name)
         except Refusal as refusal:  # it stays in the journal, and is tried again at the end
             inside.trouble = str(refusal)
-        with contextlib.suppress(OSError, Refusal), self.run_folder.below(CONTAINERS) as place:
-            for ending in (".cid", ".pid"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(inside.name + ending, dir_fd=place.fd)
         inside.cleared = True
         self.all.remove(inside)
         self.tidy()
         self.loop.woken = True
+
+    def drop(self, key: str, name: str) -> Steps[None]:
+        """Have the runtime forget a container that is over; its id stays on the disk until that is done."""
+        yield from self.changes.undo(key=key)
+        with contextlib.suppress(OSError, Refusal), self.run_folder.below(CONTAINERS) as place:
+            for file in (name + ".cid", name + ".pid"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(file, dir_fd=place.fd)
 
     def tidy(self) -> None:
         """Remove the folder of what tells of containers, unless one is about to write there."""

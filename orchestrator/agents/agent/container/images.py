@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, List, Optional
 from ..disk.run_folder import CONTAINERS, RunFolder
 from ..processes.commands import Commands, Completed
 from ..steps import Refusal, Steps
-from .container_lines import Spec, client, host_of, line, spec_of
+from .container_lines import COMMAND_SCRIPT, Spec, client, host_of, line, spec_of
 from .containers import Containers
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Images:
         self.run_folder = run_folder
         self.commands = commands
         self.containers = containers
+        self.probes = 0
 
     def look(
         self, *, container: Container, modules: List[str], programs: List[str], storage: Optional[str] = None
@@ -69,21 +71,33 @@ class Images:
             number = yield from self.identify(spec, client(spec, host))
             meant = spec._replace(image=number) if spec.runtime in ("podman", "docker") else spec
             wanted = json.dumps({"modules": modules, "programs": programs})
-            done = yield from self.ask(
-                spec,
-                line(
-                    meant,
-                    host,
-                    folder=place.path,
-                    cidfile="",
-                    label="probe",
-                    env=(),
-                    command=["-I", "-c", PROBE, wanted],
-                ),
-                PROBE_S,
-            )
-        found: ImageProbe = json.loads(done.stdout.splitlines()[-1])
-        for name, namespace in (("net", found["net"]), ("ipc", found["ipc"])):
+            self.probes += 1
+            name = ".probe%d" % self.probes  # of no launch: these have names without a leading dot
+            cidfile = place.path_of(name + ".cid")
+            if spec.runtime == "enroot":
+                with open(place.replace(COMMAND_SCRIPT, 0o644, self.run_folder.whose), "w") as file:
+                    file.write('exec "$@"\n')
+            argv = line(
+                meant, host, folder=place.path, cidfile=cidfile, label="probe", env=(),
+                command=["-I", "-c", PROBE, wanted],
+            )  # fmt: skip
+            key = self.containers.note(name, spec, cidfile)
+            try:
+                done = yield from self.ask(spec, argv, PROBE_S)
+            except (OSError, Refusal):
+                with contextlib.suppress(Refusal):
+                    yield from self.containers.drop(key, name)
+                raise
+            with contextlib.suppress(Refusal):  # it stays in the journal, and is tried again at the end
+                yield from self.containers.drop(key, name)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(COMMAND_SCRIPT, dir_fd=place.fd)
+        try:
+            found: ImageProbe = json.loads(done.stdout.splitlines()[-1])
+            spaces = (("net", found["net"]), ("ipc", found["ipc"]))
+        except (ValueError, LookupError, TypeError):
+            raise Refusal("image", "its Python printed something else than it was asked", tail=done.stdout) from None
+        for name, namespace in spaces:
             if namespace != os.readlink("/proc/self/ns/" + name):
                 message = "containers of %s are not in this host's %s namespace: its daemon belongs to another host"
                 raise Refusal("image", message % (spec.runtime, name))
