@@ -3,12 +3,15 @@
 Run as `python -I -S -B capture_budget.py BYTES PROGRAM ARGUMENT...` in a folder beside those of the host's other
 captures. What counts is all of their files together. When they are larger, PROGRAM is ended as it would be by whoever
 started this (SIGINT), and a line on standard error says at what instant (this machine's clock, nanoseconds since the
-epoch). The exit status is PROGRAM's. SIGINT and SIGTERM are passed on.
+epoch). The exit status is PROGRAM's. SIGINT and SIGTERM are passed on; SIGTERM comes from the kernel, too, when whoever
+started this dies.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +23,7 @@ if MYPY:
     from typing import List
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
+SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # where agents look, too: a user's PATH may lack them
 CAPTURES = "*/capture.pcap*"  # below the folder of the run
 LOOK_EVERY_S = 0.2
 PR_SET_PDEATHSIG = 1
@@ -45,7 +49,8 @@ def as_usual() -> None:
 
 def run(budget: int, argv: List[str]) -> int:
     """Carry out the capture to its end, and this to the end of what started it; the exit status."""
-    child = subprocess.Popen(argv, preexec_fn=as_usual)  # noqa: PLW1509 - there are no threads here
+    program = shutil.which(argv[0], path=os.pathsep.join([os.environ.get("PATH", os.defpath), *SBIN]))
+    child = subprocess.Popen(argv, executable=program, preexec_fn=as_usual)  # noqa: PLW1509 - there are no threads here
     asked = over = False
     while child.poll() is None:
         received = signal.sigtimedwait((*ENDING, signal.SIGCHLD), LOOK_EVERY_S)
@@ -63,6 +68,9 @@ def run(budget: int, argv: List[str]) -> int:
 
 def main(argv: List[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, (*ENDING, signal.SIGCHLD))
+    # In the place of the agent's SIGKILL: where PROGRAM has capabilities by its file the kernel forgets what `as_usual`
+    # asks for, and this has to end it.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     return run(int(argv[1]), argv[2:])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import CancelledError, Executor
 from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
@@ -21,8 +21,8 @@ def engine(address: str) -> Iterator[Executor]:
     """The workers of the Dask scheduler at an address, such as `tcp://head:8786`, as an executor.
 
     They find files under the paths that they are called by here, and have this package. ConfigError for what is no
-    address or where `distributed` is missing, TestbedError for a scheduler that cannot be reached or has no such
-    workers.
+    address or where `distributed` is missing, TestbedError for a scheduler that cannot be reached, has no such workers,
+    or loses them.
     """
     if address == "hosts":
         raise ConfigError(
@@ -33,16 +33,19 @@ def engine(address: str) -> Iterator[Executor]:
     if not _ADDRESS.fullmatch(address):
         raise ConfigError(f"--engine {address}: no address of a Dask scheduler; accepted: such as tcp://head:8786")
     try:
-        from distributed import Client
+        from distributed import Client, KilledWorker
     except ImportError:
         raise ConfigError("--engine needs the package distributed", hint="pip install 'orch-testbed[dask]'") from None
     try:
         client = Client(address, timeout=CONNECT_S, set_as_default=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:  # TLS without its certificates is a TypeError
         raise TestbedError(f"--engine {address}: no Dask scheduler answers: {error}") from None
     with client:
         _refuse_others(client.run(metadata.version, _PACKAGE, on_error="return"), address)
-        yield client.get_executor(pure=False)
+        try:
+            yield client.get_executor(pure=False)
+        except (KilledWorker, CancelledError) as error:
+            raise TestbedError(f"--engine {address}: its workers were lost while they read: {error}") from None
 
 
 def _refuse_others(versions: Mapping[str, Any], address: str) -> None:

@@ -287,7 +287,8 @@ class Run:
         if self.plan.stay:
             with self.phase("reduce there"):
                 captured = replace(self.manifest, launches=sealing.all_ended(self.watch.processes.values()))
-                stays, left = partial(staying.is_capture, captured), staying.reduce_run(self.session, captured)
+                left = staying.reduce_run(self.session, captured)
+                stays = partial(staying.stays, captured, left)
         with self.phase("fetch"):
             try:
                 fetching.fetch_run(self.session, self.folder.path, stays=stays)

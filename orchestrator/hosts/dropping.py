@@ -24,7 +24,7 @@ def drop(entry: Entry, why: str) -> tuple[list[Stayed], list[str]]:
 
     Hosts are asked first and the manifest is written after: whoever is interrupted in between asks again.
     """
-    kept = entry.manifest.stayed
+    kept = [one for one in entry.manifest.stayed if one.node not in entry.manifest.given_up]
     by_node = {node: tuple(some) for node, some in groupby(sorted(kept, key=_node), key=_node)}
     try:
         experiment = loading.sealed(entry.path / "experiment.yaml")

@@ -148,7 +148,7 @@ class Requirement:
     """Something a node must have before a run starts.
 
     kind "program": `what` is a program's name, found on PATH or in the sbin folders.
-    kind "module": `what` is a Python module that `python` on the node can import.
+    kind "module": `what` is a Python module that `python` on the node can import; "python>=3.10": it is so new itself.
     kind "privilege": `what` is "root" or a capability of Linux ("CAP_NET_ADMIN") that the agent must be able to pass
     on to what it starts; "CAP_NET_RAW of tcpdump": or that program has it by its file.
     kind "device": `what` is a network device of the node.

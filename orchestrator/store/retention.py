@@ -100,10 +100,13 @@ def plan(entries: Iterable[Entry], policy: Policy, *, now_ns: int) -> list[Actio
 
 
 def elsewhere(entry: Entry, policy: Policy, *, now_ns: int) -> list[Stayed]:
-    """The captures of a sealed run that hosts keep for longer than this policy says; they fill no store."""
+    """The captures of a sealed run that hosts keep for longer than this policy says; they fill no store.
+
+    A host that was given up has more of the run than its captures, and keeps all of it until that is home.
+    """
     age_s = (now_ns - _ended_ns(entry)) / 1e9
     old = entry.sealed and policy.drop_after_s is not None and age_s > policy.drop_after_s
-    return list(entry.manifest.stayed) if old else []
+    return [one for one in entry.manifest.stayed if one.node not in entry.manifest.given_up] if old else []
 
 
 def record_dropped(run: Path, gone: Sequence[Stayed], why: str) -> None:

@@ -269,6 +269,43 @@ def test_a_capture_dies_with_what_watches_its_budget(filling):
     soon.poll(lambda: not any(_cwd(pid) == mine for pid in alone), every_s=0.02, waiting_for="the capture's end")
 
 
+def test_a_capture_that_the_kernel_would_spare_ends_with_the_agent(tmp_path):
+    """As one with capabilities by its file, of which the kernel forgets that it is to die with its parent."""
+    capture = "import ctypes, time; ctypes.CDLL(None).prctl(1, 0, 0, 0, 0); print('up', flush=True); time.sleep(600)"
+    agent = (
+        "import ctypes, signal, subprocess, sys, time\n"
+        "subprocess.Popen(sys.argv[1:], preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0))\n"
+        "time.sleep(600)\n"
+    )
+    watched = [sys.executable, "-I", "-S", "-B", str(tcpdump.BUDGET), "1000000", sys.executable, "-c", capture]
+    mine = tmp_path / "tcpdump.h1"
+    mine.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", agent, *watched], cwd=mine, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.stdout.readline() == "up\n"
+        process.kill()
+        process.wait(10)
+        Deadline.after(10).poll(
+            lambda: not any(_cwd(pid) == mine for pid in Path("/proc").glob("[0-9]*")),
+            every_s=0.02, waiting_for="the capture's end",
+        )  # fmt: skip
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.stdout.close()
+
+
+@pytest.mark.skipif(not Path("/usr/sbin/chroot").exists(), reason="no program here lies in /usr/sbin alone")
+def test_a_capture_under_a_budget_is_found_where_an_ordinary_user_s_path_does_not_lead(tmp_path):
+    argv = [sys.executable, "-I", "-S", "-B", str(tcpdump.BUDGET), "1000000", "chroot", "--version"]
+    done = subprocess.run(
+        argv, cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def _cwd(process):
     try:
         return (process / "cwd").readlink()

@@ -109,6 +109,21 @@ def test_tables_that_no_capture_has_are_refused(tmp_path, name, array):
         packed_tables.load(path)
 
 
+@pytest.mark.parametrize("member", [b"no array", b"\x93NUMPY\x01\x00\x0b\x00{'descr': (", None])
+def test_arrays_that_nobody_can_read_are_refused(tmp_path, member):
+    """numpy and zipfile raise whatever they like: AttributeError, TokenError, RuntimeError of what is encrypted."""
+    path = tmp_path / "h1.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("sightings.npy", member or b"encrypted")
+    if member is None:
+        data = bytearray(path.read_bytes())
+        data[6] |= 1  # the flag of encryption in the local header, and in the directory
+        data[data.index(b"PK\x01\x02") + 8] |= 1
+        path.write_bytes(data)
+    with pytest.raises(CaptureError, match="tables that the host made cannot be read"):
+        packed_tables.load(path)
+
+
 def test_a_file_that_holds_no_tables_is_refused(tmp_path):
     (tmp_path / "x.npz").write_bytes(b"PK\x03\x04 and no more")
     with pytest.raises(CaptureError, match="cannot be read"):
@@ -193,6 +208,11 @@ def test_captures_that_stay_are_dropped_by_age_alone(tmp_path):
     assert retention.elsewhere(entry, retention.Policy(drop_after_s=500.0), now_ns=now) == [STAYED]
     assert retention.elsewhere(entry, retention.Policy(drop_after_s=5000.0), now_ns=now) == []
     assert retention.elsewhere(entry, retention.Policy(keep_bytes=0.0, compress_after_s=1.0), now_ns=now) == []
+    lost = Entry(entry.path, dataclasses.replace(entry.manifest, given_up=(STAYED.node,)))
+    assert retention.elsewhere(lost, retention.Policy(drop_after_s=500.0), now_ns=now) == [], (
+        "what else it has is not home"
+    )
+    assert dropping.drop(lost, "old") == ([], [])
     retention.record_dropped(entry.path, [STAYED], "old")
     manifest = json.loads((entry.path / "manifest.json").read_bytes())
     assert (manifest["stayed"], [one["path"] for one in manifest["pruned"]]) == ([], [STAYED.path])
@@ -228,7 +248,7 @@ def test_hosts_that_keep_captures_need_what_reduces_them(tmp_path):
     assert err == ""
     needs = json.loads(out)["runs"][0]["requirements"]
     assert {(need["node"], need["what"]) for need in needs if need["needed_by"] == "captures that stay"} == {
-        (node, module) for node in ("h1", "h2") for module in ("numpy", "numba")
+        (node, module) for node in ("h1", "h2") for module in ("python>=3.10", "numpy", "numba")
     }
     _, out, _ = planned(tmp_path, GOOD)  # hosts of this machine need nothing
     assert "captures that stay" not in out

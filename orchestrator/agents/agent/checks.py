@@ -22,6 +22,10 @@ import importlib.util, json, sys
 sys.path = [entry for entry in sys.path if entry]
 found = {}
 for name in sys.argv[1:]:
+    if name.startswith("python>="):
+        mine = sys.version_info[:2]
+        found[name] = [mine >= tuple(map(int, name[8:].split("."))), "it is %d.%d" % mine]
+        continue
     try:
         spec = importlib.util.find_spec(name.partition(".")[0])
     except (ImportError, ValueError) as error:

@@ -8,9 +8,9 @@ from itertools import combinations
 from typing import Any, Literal
 
 from orchestrator.parts.shared import capture_files
+from orchestrator.store.manifests.capture_points import CAPTURING
 from orchestrator.store.manifests.records import Job, Manifest
 
-PART = "collector.tcpdump"
 State = Literal["complete", "ended early", "never began"]
 
 
@@ -37,7 +37,7 @@ def planned(manifest: Manifest, captures: Any, packets: Any) -> tuple[Planned, .
     began = {(row["node"], row["launch"]) for row in heard.to_pylist()} | said.keys()
     found = []
     for launch in manifest.launches:
-        if launch.part != PART:
+        if launch.part != CAPTURING:
             continue
         key = (launch.node, launch.name)
         counts = said.get(key)

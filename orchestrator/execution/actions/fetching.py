@@ -90,7 +90,8 @@ def listed(client: AgentClient, stays: Stays) -> Files | OrchError:
 def _split(client: AgentClient, stays: Stays, deadline: Deadline) -> Files:
     files = client.files(deadline)
     kept = tuple(file.path for file in files if stays(client.node.name, file.path))
-    return Files(home=tuple(file for file in files if file.path not in kept), stay=kept)
+    there = frozenset(kept)
+    return Files(home=tuple(file for file in files if file.path not in there), stay=kept)
 
 
 def fetch_all(client: AgentClient, home: Path, deadline: Deadline, *, stays: Stays = nothing_stays) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,11 @@ def is_capture(manifest: Manifest, node: str, path: str) -> bool:
     """Whether a file of a node is one of a capture, by its path in the run's folder there."""
     launches = [one.name for one in manifest.launches if one.part == CAPTURING and one.node == node]
     return capture_files.launch_of(path, launches) is not None
+
+
+def stays(manifest: Manifest, left: Collection[str], node: str, path: str) -> bool:
+    """Whether a file stays on its node: one of a capture, where the node has said which it has; else all come home."""
+    return node in left and is_capture(manifest, node, path)
 
 
 def reduce_run(session: Session, manifest: Manifest) -> dict[str, Left]:
@@ -82,6 +87,8 @@ def _reduce(client: AgentClient, points: Sequence[CapturePoint], deadline: Deadl
         except TransportError:
             raise
         except OrchError as error:
+            with suppress(OrchError):
+                client.stop(launch, Deadline.after(CALL_S))  # while it runs the run's folder cannot be left
             return error.message
         if status >= 0:  # nobody killed it
             break
@@ -98,9 +105,13 @@ def recorded(left: Mapping[str, Left], hosts: Path) -> tuple[tuple[Stayed, ...],
 
     `hosts` is the folder of what is home of all nodes.
     """
+    hashes = {
+        node: _hashes(hosts / node, {file.path.partition("/")[0] for file in there.files})
+        for node, there in left.items()
+    }
     found = [
         Stayed(
-            path=f"hosts/{node}/{file.path}", bytes=file.bytes, sha256=_hash(hosts / node, file.path), node=node,
+            path=f"hosts/{node}/{file.path}", bytes=file.bytes, sha256=hashes[node].get(file.path, ""), node=node,
             folder=there.folder,
         )
         for node, there in left.items()
@@ -114,12 +125,11 @@ def recorded(left: Mapping[str, Left], hosts: Path) -> tuple[tuple[Stayed, ...],
     return tuple(sorted(found, key=lambda one: one.path)), notes
 
 
-def _hash(home: Path, path: str) -> str:
-    """The hash of a capture's file as its host says it; empty where it does not."""
-    launch, _, name = path.partition("/")
-    with suppress(OrchError):
-        safepath.under(home, f"{REDUCED}/{launch}.json")
-        for kept in capture_files.kept(home / launch) or ():
-            if kept.name == name:
-                return kept.sha256
-    return ""
+def _hashes(home: Path, launches: Iterable[str]) -> dict[str, str]:
+    """The hashes of captures' files by their paths, as their host says them; without those that it does not say."""
+    found: dict[str, str] = {}
+    for launch in launches:
+        with suppress(OrchError):
+            safepath.under(home, f"{REDUCED}/{launch}.json")
+            found.update((f"{launch}/{one.name}", one.sha256) for one in capture_files.kept(home / launch) or ())
+    return found

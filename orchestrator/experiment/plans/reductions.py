@@ -10,6 +10,7 @@ from orchestrator.parts.launch import Launch, Requirement
 from orchestrator.parts.topology import Topology
 
 MODULES = ("numpy", "numba")
+OLDEST = "python>=3.10"
 
 
 def stay(experiment: Experiment, topology: Topology) -> bool:
@@ -22,8 +23,9 @@ def requirements(collectors: Sequence[Launch], topology: Topology) -> Iterator[R
     nodes = dict.fromkeys(launch.node for launch in collectors if launch.part == f"collector.{tcpdump.NAME}")
     for node in nodes:
         python = topology.node(node).python
-        for module in MODULES:
-            remedy = f"{python} -m pip install {module}, or leave out `captures: {{stay: true}}`"
+        for module in (OLDEST, *MODULES):
+            way = "name a later one as `python:`" if module == OLDEST else f"{python} -m pip install {module}"
+            remedy = f"{way}, or leave out `captures: {{stay: true}}`"
             yield Requirement(
                 node=node, kind="module", what=module, python=python, remedy=remedy, needed_by="captures that stay"
             )
