@@ -66,7 +66,12 @@ def monitors():
     return found
 
 
+def control_groups():
+    return {path for path in Path("/sys/fs/cgroup").rglob("libpod-*") if path.is_dir()}
+
+
 def test_ranks_in_containers_are_measured_as_they_are_without(image, tmp_path):
+    before = control_groups()
     summary, results = measured(write(tmp_path, contained(image)), tmp_path / "results", "--no-report")
     (run,) = summary["runs"]
     folder = results / "small" / run["run"]
@@ -84,6 +89,7 @@ def test_ranks_in_containers_are_measured_as_they_are_without(image, tmp_path):
     assert stopped[0]["max_rss_bytes"] > 5e6
     nothing_is_left(run["run"])
     assert monitors() == []
+    assert control_groups() <= before, "podman leaves empty ones, of the container that looks into the image too"
     assert not [path for path in folder.rglob("*") if path.name in (".containers", "container.socket")]
 
 
