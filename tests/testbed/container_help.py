@@ -36,7 +36,7 @@ def soon() -> Deadline:
 
 
 @contextlib.contextmanager
-def own_store(folder: Path) -> Iterator[None]:
+def own_store(folder: Path) -> Iterator[Path]:
     """podman with a store of its own, so that no image and no container of anybody else's is touched, or stays.
 
     Its `runroot` does not lie in the folder: `podman container cleanup`, which forgets a container when its first
@@ -49,7 +49,7 @@ def own_store(folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTAINERS_STORAGE_CONF", str(config))
         try:
-            yield
+            yield folder
         finally:
             _forget(folder, short)
 

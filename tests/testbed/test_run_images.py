@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -27,12 +28,19 @@ IMAGE = "localhost/orch-test-ranks:1"
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory):
-    """A user's image in a store of its own: a Python and nothing else of this machine."""
-    with own_store(tmp_path_factory.mktemp("podman")):
-        made = python_image([])
-        made.file(MARK, "here")
-        yield import_image("podman", made, IMAGE)
+def store(tmp_path_factory):
+    """Where the images and containers of these tests are: other tests may have containers at the same time."""
+    with own_store(tmp_path_factory.mktemp("podman")) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def image(store):
+    """A user's image: a Python and nothing else of this machine."""
+    assert store.is_dir()
+    made = python_image([])
+    made.file(MARK, "here")
+    return import_image("podman", made, IMAGE)
 
 
 def contained(image, **changes):
@@ -55,23 +63,23 @@ def firsts(run):
     return [pid for pid in inside if parent_of(pid) not in inside]
 
 
-def monitors():
+def monitors(store):
+    """podman's processes that watch containers of a store."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if (entry / "comm").read_text() == "conmon\n":
+        with suppress(OSError):
+            if (entry / "comm").read_text() == "conmon\n" and str(store) in (entry / "cmdline").read_text():
                 found.append(int(entry.name))
-        except OSError:
-            continue
     return found
 
 
-def control_groups():
-    return {path for path in Path("/sys/fs/cgroup").rglob("libpod-*") if path.is_dir()}
+def container_of(monitor):
+    """The id of the container that a monitor watches."""
+    words = Path(f"/proc/{monitor}/cmdline").read_text().split("\0")
+    return words[words.index("-c") + 1]
 
 
-def test_ranks_in_containers_are_measured_as_they_are_without(image, tmp_path):
-    before = control_groups()
+def test_ranks_in_containers_are_measured_as_they_are_without(store, image, tmp_path):
     summary, results = measured(write(tmp_path, contained(image)), tmp_path / "results", "--no-report")
     (run,) = summary["runs"]
     folder = results / "small" / run["run"]
@@ -88,16 +96,15 @@ def test_ranks_in_containers_are_measured_as_they_are_without(image, tmp_path):
     assert stopped[0]["status"] == 0
     assert stopped[0]["max_rss_bytes"] > 5e6
     nothing_is_left(run["run"])
-    assert monitors() == []
-    assert control_groups() <= before, "podman leaves empty ones, of the container that looks into the image too"
+    assert monitors(store) == []
     assert not [path for path in folder.rglob("*") if path.name in (".containers", "container.socket")]
 
 
-def test_a_rank_in_a_container_has_its_hosts_network_and_its_images_files(image, tmp_path):
+def test_a_rank_in_a_container_has_its_hosts_network_and_its_images_files(store, image, tmp_path):
     path = write(tmp_path, {**contained(image), "measure": {"warmup": 1, "at_most": "60s"}})
     with in_its_window(path, tmp_path / "results", "--no-report", iterations=2) as (_, _, run):
         ranks = [processes(ORCH_RUN=run, ORCH_LAUNCH=f"training-rank{number}")[-1] for number in (0, 1)]
-        agents = {parent_of(monitor) for monitor in monitors()}
+        agents = {parent_of(monitor) for monitor in monitors(store)}
         for space in ("net", "ipc", "uts"):
             seen = {Path(f"/proc/{pid}/ns/{space}").readlink() for pid in ranks}
             assert seen == {Path(f"/proc/{pid}/ns/{space}").readlink() for pid in agents}
@@ -108,12 +115,13 @@ def test_a_rank_in_a_container_has_its_hosts_network_and_its_images_files(image,
 
 
 @pytest.mark.parametrize("victim", ["agent", "monitor", "client", "rank"])
-def test_nothing_of_a_container_is_left_whoever_is_killed(image, victim, tmp_path):
+def test_nothing_of_a_container_is_left_whoever_is_killed(store, image, victim, tmp_path):
     path = write(tmp_path, {**contained(image), "measure": {"warmup": 1, "at_most": "60s"}})
     with in_its_window(path, tmp_path / "results", "--no-report", iterations=2) as (process, _, run):
         first = firsts(run)[0]
         monitor = parent_of(first)
         agent = parent_of(monitor)
+        ids = {container_of(monitor) for monitor in monitors(store)}
         clients = [pid for pid in processes(ORCH_RUN=run, ORCH_LAUNCH="") if parent_of(pid) == agent
                    and "podman" in Path(f"/proc/{pid}/comm").read_text()]  # fmt: skip
         rank = processes(ORCH_RUN=run, ORCH_LAUNCH="training-rank0")[-1]
@@ -123,7 +131,12 @@ def test_nothing_of_a_container_is_left_whoever_is_killed(image, victim, tmp_pat
         _, err = process.communicate(timeout=300)
         assert process.returncode == 1, err
     nothing_is_left(run)
-    assert monitors() == []
+    assert monitors(store) == []
+    assert len(ids) == 2
+    groups = {path.name.rpartition("-")[2] for path in Path("/sys/fs/cgroup").rglob("libpod-*")}
+    assert victim == "monitor" or not groups & ids, (
+        "podman leaves empty ones; without its monitor it does not know them"
+    )
 
 
 def test_what_keeps_containers_from_starting_is_told_before_anything_starts(image, tmp_path):

@@ -39,7 +39,7 @@ for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 
     said=$("$@" rm --force "$id" 2>&1) && said=
     case $said in *"already in progress"*) sleep 0.1;; *) break;; esac
 done
-for try in 1 2 3 4 5; do
+for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     groups=$(find /sys/fs/cgroup -depth -type d -path "*/libpod-*$id*" 2>/dev/null)  # conmon's, too
     [ "$groups" ] || break
     rmdir $groups 2>/dev/null && break
