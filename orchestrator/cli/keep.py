@@ -16,7 +16,7 @@ def register(commands: Commands) -> None:
     store_cli.register(group)
     prune = group.add(
         "prune",
-        "compress or delete packet captures of old runs; tables and all else stay",
+        "compress or delete packet captures of old runs; everything else stays",
         action=prune_cli.prune,
         example="orch prune --compress-after 2d --drop-after 14d --keep 50gb",
     )
@@ -35,12 +35,12 @@ def register(commands: Commands) -> None:
         metavar="HOST",
         action="append",
         default=[],
-        help="give up what this host has of a run, because the host will not come back",
+        help="do without the files that this host has of a run, because the host will not come back",
     )
     recover.add_argument(
         "--force",
         action="store_true",
-        help="recover a named run that another machine began: it has ended there for certain",
+        help="recover a named run that another machine began; only if it has certainly ended there",
     )
 
 

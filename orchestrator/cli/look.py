@@ -16,7 +16,10 @@ def register(commands: Commands) -> None:
     """Add the commands of this group."""
     group = commands.group("look")
     runs = group.add(
-        "ls", "list runs, unfinished ones too", action=_ls, example="orch ls --since 7d --where 'load<=8gbit' --valid"
+        "ls",
+        "list runs, including unfinished ones",
+        action=_ls,
+        example="orch ls --since 7d --where 'load<=8gbit' --valid",
     )
     options.results_to_read(runs)
     options.filters(runs)

@@ -24,13 +24,15 @@ def register(commands: Commands) -> None:
     options.experiment(plan, "an experiment file or a sweep file")
     options.results(plan)
     plan.add_argument(
-        "--detect", metavar="SHARE", help="say how many nights and repetitions find such a change, as 2%%"
+        "--detect",
+        metavar="SHARE",
+        help="print how many nights and repetitions detect a change of this size, such as 2%%",
     )
     plan.add_argument("--verbose", action="store_true", help="list each process by itself, with environment and files")
 
     predict = group.add(
         "predict",
-        "predict how long iterations take, term by term, beside runs where there are any",
+        "predict how long iterations take, part by part (computing, traffic, ...), beside measured runs",
         action=predict_cli.predict,
         example="orch predict exp.yaml --what-if link=25gbit,100gbit --what-if mapping=default,customized",
         more=predict_cli.MORE,
@@ -50,12 +52,12 @@ def register(commands: Commands) -> None:
         "--sbatch",
         nargs=argparse.REMAINDER,
         metavar="OPTION",
-        help="submit this to Slurm as a batch job instead; all that follows are options of sbatch, such as --nodes 4",
+        help="submit this command to Slurm as a batch job; all that follows are options of sbatch, such as --nodes 4",
     )
 
     sweep = group.add(
         "sweep",
-        "measure every point of a matrix; the same command again resumes it",
+        "measure an experiment at every combination of some values; the same command again resumes it",
         action=sweep_cli.sweep,
         example="orch sweep load.yaml --local --where 'load<=8gbit'",
     )
@@ -65,7 +67,7 @@ def register(commands: Commands) -> None:
 
     study = group.add(
         "study",
-        "measure what a paper measured, and show it beside the printed values; without PAPER, list the papers",
+        "measure what a paper measured, and show the results beside the paper's; without PAPER, list the papers",
         action=study_cli.study,
         example="orch study salamy --quick --wait 10min",
     )
@@ -73,7 +75,7 @@ def register(commands: Commands) -> None:
 
     calibrate = group.add(
         "calibrate",
-        "fit the emulated compute of a study's models to this machine; `orch study` does so first",
+        "fit the emulated compute times of a study's models to this machine; `orch study` does so first",
         action=study_cli.calibrate,
         example="orch calibrate salamy --quick",
     )

@@ -47,14 +47,14 @@ def experiment(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def local(
-    parser: argparse.ArgumentParser, text: str = "run on containers of this machine, not on the inventory"
+    parser: argparse.ArgumentParser, text: str = "run on hosts made on this machine, not on an inventory or Slurm"
 ) -> None:
-    """Containers of this machine in the place of the hosts that the file names."""
+    """Hosts of this machine in place of those that the file names."""
     parser.add_argument(
         "--local",
         "--dry-run",
         action="store_true",
-        help=f"{text}: everything is carried out there, only smaller by the scale (--dry-run is the same)",
+        help=f"{text}; everything is carried out, with rates and sizes divided by the scale (--dry-run is the same)",
     )
 
 
@@ -75,13 +75,15 @@ def wait(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait",
         metavar="TIME",
-        help="wait for a testbed that is in use, at most so long, such as 10min (default: do not wait)",
+        help="wait until a testbed in use is free, at most this long, such as 10min (default: do not wait)",
     )
 
 
 def force(parser: argparse.ArgumentParser) -> None:
     """Measuring on machines that are too small."""
-    parser.add_argument("--force", action="store_true", help="start even if processors or memory do not suffice")
+    parser.add_argument(
+        "--force", action="store_true", help="start even if there are too few processors or too little memory"
+    )
 
 
 def metrics(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +91,7 @@ def metrics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics",
         metavar="[ADDRESS:]PORT",
-        help="serve live metrics for Prometheus at this port; without ADDRESS on loopback",
+        help="serve live metrics for Prometheus on this port; without ADDRESS on the loopback address",
     )
 
 
@@ -109,11 +111,13 @@ def filters(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CONDITION",
-        help="only runs that meet this, such as load<=8gbit or model=vgg16; may be repeated",
+        help="only runs that meet this condition, such as load<=8gbit or model=vgg16; may be repeated",
     )
     parser.add_argument("--experiment", metavar="NAME", help="only runs of this experiment (or sweep)")
     parser.add_argument(
-        "--since", metavar="TIME", help="only runs begun since then: 2026-11-20, 2026-11-20T18:00, or 12h, 7d ago"
+        "--since",
+        metavar="TIME",
+        help="only runs begun since this time, such as 2026-11-20, 2026-11-20T18:00, or 12h or 7d (ago)",
     )
     parser.add_argument("--valid", action="store_true", help="only valid runs")
 

@@ -27,7 +27,7 @@ def register(commands: Commands) -> None:
         example="orch doctor rack.yaml",
     )
     doctor.add_argument("testbed", nargs="?", metavar="TESTBED", help=options.TESTBED)
-    options.local(doctor, "check what the experiment needs on containers of this machine, not on the inventory")
+    options.local(doctor, "check what the experiment needs on hosts made on this machine, not on an inventory or Slurm")
 
     prepare = group.add(
         "prepare",
@@ -54,7 +54,9 @@ def register(commands: Commands) -> None:
     )
     clean.add_argument("testbed", nargs="?", metavar="TESTBED", help=options.TESTBED)
     clean.add_argument(
-        "--data", action="store_true", help="remove the runs' folders on the hosts too, and on this machine our image"
+        "--data",
+        action="store_true",
+        help="also remove the runs' folders on the hosts and, on this machine, the container image that orch built",
     )
     clean.add_argument("--host", metavar="HOST", help="clean only this host")
     clean.add_argument(
@@ -81,7 +83,7 @@ def register(commands: Commands) -> None:
 
     completion = group.add(
         "completion",
-        "print what completes commands, options and files in a shell",
+        "print a shell script that completes commands, options and files",
         action=shell_cli.completion(commands.parser),
         example="orch completion bash > ~/.local/share/bash-completion/completions/orch",
     )
@@ -89,15 +91,17 @@ def register(commands: Commands) -> None:
 
 
 def _testbed_options(testbed: argparse.ArgumentParser) -> None:
-    testbed.add_argument("--hosts", type=int, metavar="N", help="number of hosts (3; of Slurm 4)")
+    testbed.add_argument("--hosts", type=int, metavar="N", help="number of hosts (3; with --slurm 4)")
     testbed.add_argument("--link", default="1gbit", metavar="RATE", help="rate of every link, both ways (1gbit)")
     testbed.add_argument(
         "--runtime",
         choices=["namespaces", "podman", "docker"],
         default="namespaces",
-        help="what hosts are (namespaces)",
+        help="what the hosts are made of (namespaces)",
     )
-    testbed.add_argument("--image", metavar="NAME", help="image of hosts that are containers (default: ours)")
+    testbed.add_argument(
+        "--image", metavar="NAME", help="image of hosts that are containers (default: one that orch builds)"
+    )
     testbed.add_argument("--python", metavar="PROGRAM", help="the image's interpreter (python3)")
     testbed.add_argument(
         "--slurm", action="store_true", help="make the hosts nodes of a cluster of Slurm, and print commands to try"

@@ -9,12 +9,13 @@ from pathlib import Path
 from orchestrator.cli import options
 
 MORE = """\
-Works for ddp (emulated compute) and ptd, without cross traffic. Times of compute
-come from the file, costs of communication from runs of `collective` in the
-results folder, or from assumptions; each is listed with its source. KEY of
+Works for ddp (emulated compute) and ptd, without cross traffic. Compute times
+come from the file; costs of communication come from runs of `collective` in the
+results folder, or are assumed. Each is listed with its source. KEY of
 --what-if is an option of the workload (mapping, bucket, batch, ...), or
   link         the rate of all links, such as 100gbit
-  accelerator  peak and used share, such as 71tflops@30%, for the compute time
+  accelerator  peak rate and the share of it that is used, such as 71tflops@30%;
+               they give the compute time
   ptd          p x t x d with the same samples, such as 2x2x2, or all that fit
 or a path as for --set."""
 
@@ -29,17 +30,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE[,VALUE...]",
         dest="what_if",
-        help="predict with these values too; several of these options: every combination",
+        help="predict with these values, too; if repeated, with every combination of them",
     )
     parser.add_argument(
         "--inputs",
         action="append",
         default=[],
         metavar="RUN",
-        help="fit the costs of communication to this run of `collective` (default: all on such a testbed)",
+        help="fit the costs of communication to this run of `collective` (default: all of them on a testbed like this)",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="draw the settings as FILE.svg and FILE.pdf, too"
+        "-o", "--output", type=Path, metavar="FILE", help="also draw the predictions, as FILE.svg and FILE.pdf"
     )
 
 

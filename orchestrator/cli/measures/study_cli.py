@@ -39,11 +39,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "of",
         metavar="WHAT",
         nargs="*",
-        help=f"measure nothing and show this: {NAMES} (default: measure the study's sweeps)",
+        help=f"measure nothing and show these results: {NAMES} (default: measure the study's sweeps)",
     )
     parser.add_argument("--quick", action="store_true", help="the short version of the study")
-    parser.add_argument("--what", action="store_true", help="measure nothing and say what would be measured")
-    parser.add_argument("--new", action="store_true", help="start over instead of resuming the newest")
+    parser.add_argument("--what", action="store_true", help="measure nothing; print what would be measured")
+    parser.add_argument("--new", action="store_true", help="start over instead of resuming the newest measurement")
     options.local(parser)
     options.overrides(parser)
     options.force(parser)
@@ -59,7 +59,7 @@ def add_calibrate_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `orch calibrate`."""
     parser.add_argument("paper", metavar="PAPER", help="the paper, as `orch study` lists it")
     parser.add_argument("--quick", action="store_true", help="only the models of the short version of the study")
-    parser.add_argument("--new", action="store_true", help="fit again what is fitted already")
+    parser.add_argument("--new", action="store_true", help="fit models again that are fitted already")
     options.overrides(parser)
     options.force(parser)
     options.wait(parser)

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what `orch sweep` takes beside the options of experiments."""
-    parser.add_argument("--new", action="store_true", help="start over instead of resuming the newest of this file")
+    parser.add_argument(
+        "--new", action="store_true", help="start over instead of resuming the newest sweep of this file"
+    )
     parser.add_argument(
         "--where",
         action="append",
         default=[],
         metavar="CONDITION",
-        help="only points that meet this, such as load<=8gbit; may be repeated",
+        help="measure only points that meet this condition, such as load<=8gbit; may be repeated",
     )
     parser.add_argument(
         "--metrics-file",
@@ -33,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the results for the text-file collector of a node exporter",
     )
-    parser.add_argument("--baseline", metavar="NAME", help="compare with this baseline when all is measured")
+    parser.add_argument("--baseline", metavar="NAME", help="compare the finished sweep with this baseline")
     compare_cli.add_rule(parser)
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 MORE = """\
 FILE is a pcap or pcapng file, as it is or compressed with gzip or zstd; a folder stands for the files in it. Files
-that tcpdump or dumpcap rotated (x.pcap, x.pcap1, ...) are one capture; all other files are captures of points of
-their own, read side by side. NAME=FILE names a capture, and files of one NAME are one."""
+that tcpdump or dumpcap rotated (x.pcap, x.pcap1, ...) are one capture; every other file is a capture of its own, made
+at another point of the network. NAME=FILE names a capture, and files of the same NAME are one capture."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,25 +41,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=TIME",
-        help="add this to the stamps of a capture; may be negative, may be repeated",
+        help="add this to the timestamps of the capture NAME; may be negative, may be repeated",
     )
     parser.add_argument("--top", type=int, default=10, metavar="N", help="how many flows and pairs to print (10)")
     parser.add_argument(
         "--engine",
         metavar="ADDRESS",
-        help="have a Dask scheduler's workers read, such as tcp://head:8786; they see the same files (this machine)",
+        help="read with this Dask scheduler's workers, such as tcp://head:8786; they see the same files (this machine)",
     )
     parser.add_argument("--workers", type=int, metavar="N", help="threads (default: the cores)")
     parser.add_argument(
         "--bins",
         type=int,
         metavar="N",
-        help="rows of bins to keep: of more, those of the largest flows, and the others' summed (2,097,152)",
+        help="most rows of time bins; beyond that, those of the smaller flows are summed (2,097,152)",
     )
     parser.add_argument(
         "--memory",
         metavar="SIZE",
-        help="for bins while files are read: what is beyond an eighth of it waits on disk, in TMPDIR (256 MiB)",
+        help="memory for bins while files are read; rows beyond an eighth of it wait in TMPDIR (256 MiB)",
     )
 
 

@@ -40,13 +40,15 @@ def register(commands: Commands) -> None:
     group = commands.group("compare")
     compare = group.add(
         "compare",
-        "compare runs point by point: worse, better, same or inconclusive, with intervals",
+        "compare runs point by point: worse, better, same, or cannot tell; with intervals",
         action=_compare,
         example="orch compare main nightly@today --markdown verdict.md --junit verdict.xml",
     )
     compare.add_argument("a", metavar="A", help=f"the reference: {NAMES}")
-    compare.add_argument("b", metavar="B", nargs="?", help="what is compared with it, named likewise")
-    compare.add_argument("--settings", action="store_true", help="compare although A and B were set differently")
+    compare.add_argument("b", metavar="B", nargs="?", help="what is compared with A, in the same notation")
+    compare.add_argument(
+        "--settings", action="store_true", help="compare also points whose settings differ between A and B"
+    )
     compare.add_argument(
         "--by",
         metavar="AXIS[=V,W]",
@@ -62,7 +64,7 @@ def register(commands: Commands) -> None:
     _add_baseline(
         group.add(
             "baseline",
-            "store runs under a name, to compare others with",
+            "give runs a name, to compare later runs with them",
             example="orch baseline set main nightly@2026-11-20",
         )
     )
@@ -75,15 +77,21 @@ def register(commands: Commands) -> None:
     )
     history.add_argument("name", metavar="NAME", help="a sweep or an experiment")
     options.results_to_read(history)
-    history.add_argument("--margin", default=_MARGIN, metavar="SHARE", help="smallest step of the median (2%%)")
+    history.add_argument(
+        "--margin", default=_MARGIN, metavar="SHARE", help="smallest step of the median that counts (2%%)"
+    )
     history.add_argument("--alpha", default=_ALPHA, metavar="SHARE", help="probability of any false step (5%%)")
     history.add_argument("--json", action="store_true", help="print everything as one JSON object")
 
 
 def add_rule(parser: argparse.ArgumentParser) -> None:
     """Add the options that define when a difference counts."""
-    parser.add_argument("--margin", default=_MARGIN, metavar="SHARE", help="smallest change of the median (2%%)")
-    parser.add_argument("--margin-p99", default=_MARGIN_P99, metavar="SHARE", help="smallest change of the p99 (10%%)")
+    parser.add_argument(
+        "--margin", default=_MARGIN, metavar="SHARE", help="smallest change of the median that counts (2%%)"
+    )
+    parser.add_argument(
+        "--margin-p99", default=_MARGIN_P99, metavar="SHARE", help="smallest change of the p99 that counts (10%%)"
+    )
     parser.add_argument(
         "--alpha",
         default=_ALPHA,
@@ -101,15 +109,15 @@ def add_rule(parser: argparse.ArgumentParser) -> None:
         "--night-spread",
         default=_NIGHT_SPREAD,
         metavar="SHARE",
-        help="standard deviation between nights that is assumed where fewer than six say it (2%%)",
+        help="standard deviation between nights that is assumed where there are fewer than six nights in all (2%%)",
     )
 
 
 def _add_baseline(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="baseline", metavar="COMMAND", required=True)
-    sub = commands.add_parser("set", help="store runs under a name", description="Store runs under a name.")
+    sub = commands.add_parser("set", help="give runs a name", description="Give runs a name.")
     sub.add_argument("name", metavar="NAME", help="the baseline's name, such as main")
-    sub.add_argument("of", metavar="WHAT", nargs="+", help=f"its runs: {NAMES}; several nights make it steadier")
+    sub.add_argument("of", metavar="WHAT", nargs="+", help=f"its runs: {NAMES}; best of five nights or more")
     options.results(sub)
     sub.set_defaults(action=_set)
     sub = commands.add_parser("ls", help="list the baselines", description="List the baselines.")

@@ -14,7 +14,7 @@ WHAT is iteration-time (the median), mean-iteration-time, p99-iteration-time or
 sent-bytes, each --over an axis: load, a setting by the end of its path, such
 as ddp.batch, or a variable that is an axis of the sweep; or completion-times
 or slowdown of cross traffic, by the size of flows. Runs that were set
-differently in anything but the axes are refused, with what they differ in."""
+differently in anything but the axes are refused; the error says in what."""
 
 
 def register(group: Group) -> None:
@@ -30,11 +30,11 @@ def register(group: Group) -> None:
     )
     figure.add_argument("what", metavar="WHAT", help="the quantity")
     figure.add_argument("of", metavar="OF", help=f"the runs: {NAMES}")
-    figure.add_argument("--over", metavar="AXIS", help="what it is drawn over (default: load)")
+    figure.add_argument("--over", metavar="AXIS", help="the x axis (default: load)")
     figure.add_argument("--series", metavar="AXIS", default="", help="a curve for each value of this setting")
     figure.add_argument(
         "--where", action="append", default=[], metavar="CONDITION",
-        help="only windows that meet this, such as load<=8gbit or model=vgg16; may be repeated",
+        help="only windows that meet this condition, such as load<=8gbit or model=vgg16; may be repeated",
     )  # fmt: skip
     figure.add_argument(
         "-o", "--output", type=Path, metavar="STEM", help="STEM.svg, .pdf, .csv and .tex (default: WHAT)"

@@ -53,7 +53,7 @@ def register_export(group: Group) -> None:
     """Add `orch export`."""
     export = group.add(
         "export",
-        "write a table over many runs to a file, or one run as a zip file or as traces for others' tools",
+        "write a table over many runs to a file, or one run as a zip file or as traces for other tools",
         action=_export,
         example="orch export iterations --experiment quickstart -o iterations.parquet",
     )
@@ -65,7 +65,7 @@ def register_export(group: Group) -> None:
         help="a table (see orch tables); `zip`; `chakra`, execution traces of MLCommons' schema, or `kineto`, JSON for "
         "HolisticTraceAnalysis: what each rank computed and communicated",
     )
-    export.add_argument("runs", metavar="RUN", nargs="*", help="of these runs (default: all)")
+    export.add_argument("runs", metavar="RUN", nargs="*", help="only of these runs (default: all)")
     export.add_argument(
         "-o",
         "--output",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.store.rundir import Listed
 
 MORE = """\
-The page opens from disk, needs no network, and is from now on written again
+The page opens from disk and needs no network. From now on it is written again
 after each run that is sealed into the store. It lists runs, sweeps and
 studies with their verdicts, shows the history of every point, and puts two
 runs side by side."""
@@ -24,7 +24,7 @@ def register(group: Group) -> None:
     """Add `orch site`."""
     site = group.add(
         "site",
-        "write index.html, a front page of all runs, and keep it fresh",
+        "write index.html, a front page of all runs, and keep it up to date",
         action=_site,
         example="orch site --reports 20",
         more=MORE,
@@ -37,11 +37,11 @@ def register(group: Group) -> None:
         const=sys.maxsize,
         default=0,
         metavar="NUMBER",
-        help="first make the reports that are missing, of the newest NUMBER runs (default: all)",
+        help="first make the missing reports of the newest NUMBER runs; without NUMBER, of all runs",
     )
     how = site.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="do not write it again after later runs")
-    how.add_argument("--refresh", action="store_true", help="write it only where it is kept fresh; as runs do")
+    how.add_argument("--refresh", action="store_true", help="write it only if it is kept up to date, as runs do")
 
 
 def refresh(results: Path) -> None:

@@ -28,7 +28,7 @@ def register(group: Group) -> None:
     options.results(compact)
     compact.set_defaults(action=_compact)
 
-    text = "send what is new to a bucket, after compacting it: runs, then compacted tables, then the catalogue"
+    text = "compact the store, then send what is new to a bucket: runs, compacted tables, and last the catalogue"
     push = commands.add_parser("push", help=text, description=f"{text[0].upper()}{text[1:]}.")
     options.results(push)
     push.add_argument("url", metavar="URL", help="where to, such as s3://bucket/results")

@@ -15,7 +15,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="quickstart, cluster, nightly, slurm, package or study (quickstart)",
     )
-    parser.add_argument("folder", nargs="?", type=Path, default=Path(), metavar="FOLDER", help="where to (.)")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=Path(), metavar="FOLDER", help="the folder to write into (.)"
+    )
 
 
 def init(arguments: argparse.Namespace) -> int:

@@ -31,14 +31,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         sub.set_defaults(action=action)
         return sub
 
-    sub = command("schedule", _schedule, "draw a schedule of flows: its load, its mean, its bursts, and the flows")
+    sub = command("schedule", _schedule, "generate a random schedule of flows, and print its load, flows and bursts")
     _shape(sub, required=True)
-    sub.add_argument("--to", default="", metavar="HOST", help="the receiver that stands in the file")
-    sub.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the flows, a line start_s,bytes,to each")
-    sub.add_argument("--plot", type=Path, metavar="STEM", help="draw its first tenth of a second: STEM.svg, STEM.pdf")
+    sub.add_argument("--to", default="", metavar="HOST", help="name of the receiver to write into the file")
+    sub.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the flows, one a line: start_s,bytes,to")
+    sub.add_argument("--plot", type=Path, metavar="STEM", help="plot its first tenth of a second: STEM.svg, STEM.pdf")
 
-    sub = command("serve", _serve, "receive flows and throw them away, until Ctrl-C")
-    sub.add_argument("--address", required=True, help="where to listen, and nowhere else")
+    sub = command("serve", _serve, "receive flows and discard them, until Ctrl-C")
+    sub.add_argument("--address", required=True, help="the only address to listen on")
     _ports(sub)
     sub.add_argument(
         "--from",
@@ -46,25 +46,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="ADDRESS",
-        help="who may send; may be repeated, and as many senders start together",
+        help="a sender's address; may be repeated: the senders start together, once all of them are connected",
     )
     sub.add_argument("--log", type=Path, required=True, metavar="DIR", help="a new folder for the counts")
 
     sub = command("send", _send, "send a schedule to where `orch traffic serve` listens, and check what happened")
     _shape(sub, required=False)
-    sub.add_argument("--schedule", type=Path, metavar="FILE", help="flows of this file instead of drawn ones")
+    sub.add_argument("--schedule", type=Path, metavar="FILE", help="send the flows of this file, not random ones")
     sub.add_argument("--to", required=True, metavar="ADDRESS", help="address of the receiver")
     _ports(sub)
     sub.add_argument("--from", dest="source", default="", metavar="ADDRESS", help="address to send from")
     sub.add_argument("--log", type=Path, required=True, metavar="DIR", help="a new folder for the log")
     sub.add_argument("--workers", type=int, metavar="N", help="sending processes (default: one for each 10 Gbit/s)")
-    sub.add_argument("--pool", action="store_true", help="use idle connections again")
+    sub.add_argument("--pool", action="store_true", help="reuse idle connections")
     sub.add_argument("--congestion", default="", metavar="NAME", help="TCP congestion control")
     sub.add_argument("--dscp", type=int, default=0, metavar="N", help="differentiated services code point (0 to 63)")
-    sub.add_argument("--realtime", action="store_true", help="with real-time priority, where that is allowed")
+    sub.add_argument("--realtime", action="store_true", help="send with real-time priority, where that is allowed")
     sub.add_argument("--most-open", type=int, default=8000, metavar="N", help="flows that may be open at once (8000)")
 
-    sub = command("check", _check, "say what a sender's log holds: what was asked, what happened, how exactly")
+    sub = command(
+        "check", _check, "summarize a sender's log: requested and acknowledged load, lateness, completion times"
+    )
     sub.add_argument("log", type=Path, metavar="LOG", help="the folder that `send` wrote, or a sender's in a run")
 
 
@@ -73,12 +75,19 @@ def _shape(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument("--duration", default="30s", metavar="TIME", help="how long (30s)")
     parser.add_argument("--distribution", default="websearch", metavar="NAME|FILE", help="flow sizes (websearch)")
     parser.add_argument(
-        "--arrivals", choices=("poisson", "poisson-gaps", "compound-poisson"), default="poisson", help="gaps (poisson)"
+        "--arrivals",
+        choices=("poisson", "poisson-gaps", "compound-poisson"),
+        default="poisson",
+        help="when flows start (poisson)",
     )
-    parser.add_argument("--burst", metavar="WIDTH,PERIOD,HEIGHT", help="bursts instead, such as 1ms,10ms,3")
-    parser.add_argument("--scale", type=int, default=1, metavar="N", help="divide load and sizes by it (1)")
+    parser.add_argument(
+        "--burst",
+        metavar="WIDTH,PERIOD,HEIGHT",
+        help="send in bursts: of WIDTH, one each PERIOD, at HEIGHT times the mean load, such as 1ms,10ms,3",
+    )
+    parser.add_argument("--scale", type=int, default=1, metavar="N", help="divide load and flow sizes by this (1)")
     parser.add_argument("--mtu", type=int, default=1500, metavar="BYTES", help="largest IP packet (1500)")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="another seed, another draw (1)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the random numbers (1)")
 
 
 def _ports(parser: argparse.ArgumentParser) -> None:
