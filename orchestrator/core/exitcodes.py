@@ -20,11 +20,11 @@ class Exit(IntEnum):
 
 MEANINGS: Mapping[Exit, str] = MappingProxyType(
     {
-        Exit.OK: "success: everything measured is valid",
+        Exit.OK: "success: everything measured is valid; in a comparison, no point is worse",
         Exit.FAILED: "something failed, or is missing",
         Exit.MISTAKE: "a mistake in a file or an option; nothing was started",
-        Exit.INCONCLUSIVE: "measured, but not valid; or a comparison that is inconclusive",
-        Exit.WORSE: "slower than what it was compared with",
+        Exit.INCONCLUSIVE: "measured, but not valid; or a comparison that cannot tell of any point",
+        Exit.WORSE: "a point is slower than what it was compared with",
         Exit.INTERRUPTED: "interrupted (Ctrl-C, SIGTERM)",
     }
 )

@@ -99,7 +99,7 @@ class Measure(Model):
     warmup: WarmUp = "auto"
     """Iterations of every job that are run first and not counted; "auto" chooses them from the data (MSER-5)."""
     warmup_most: int = Field(default=20, ge=0)
-    """Most iterations that "auto" leaves out: the run makes as many more, and counts those that are steady."""
+    """Most iterations that "auto" leaves out: the run makes this many more, and counts those that are steady."""
     iterations: int | None = Field(default=None, ge=1)
     """End the window after this many iterations of every job."""
     at_most: Duration | None = Field(default=None, gt=0)
@@ -123,9 +123,9 @@ class Validity(Model):
     """What a window must keep to in order to count."""
 
     load: Share | Literal["as-achieved"] = 0.05
-    """Largest difference between achieved and requested cross traffic; "as-achieved" takes it where it lands."""
+    """Largest difference between achieved and requested cross traffic; "as-achieved" accepts any."""
     load_course: Share | Literal["ignore"] = 0.2
-    """Largest departure of a load over time from its schedule, root mean square of its mean; "ignore" only tells it."""
+    """Largest departure of a load over time from its schedule, root mean square of its mean; "ignore" only reports it."""
     capture_drops: Share = 0.0001
     """Largest share of packets that a capture may have dropped."""
     capture_nic: Share = 0.02
@@ -135,9 +135,9 @@ class Validity(Model):
     clock: Duration = 0.001
     """Largest uncertainty of a node's clock offset."""
     drift: Share | Literal["ignore"] = 0.05
-    """Largest trend of the iteration time from a window's beginning to its end; "ignore" only tells it."""
+    """Largest trend of the iteration time from a window's beginning to its end; "ignore" only reports it."""
     processor: Share | Literal["ignore"] = 0.05
-    """Largest share of a window for which other work may keep a job from processors; "ignore" only tells it."""
+    """Largest share of a window for which other work may keep a job from processors; "ignore" only reports it."""
     congestion: Literal["warn", "invalid"] = "warn"
     """What becomes of a window in which RDMA or a switch lost packets, or the network paused a host: a remark, or it
     is invalid."""
@@ -185,9 +185,9 @@ class Experiment(Model):
     windows: tuple[WindowSpec, ...] = ()
     """Several windows in one run, instead of `traffic`."""
     collect: tuple[Choice, ...] = ()
-    """What is watched."""
+    """Collectors: what is sampled or captured during a run."""
     captures: Captures | None = None
-    """What becomes of captures once they are made."""
+    """Whether captures are fetched, or stay on the hosts."""
     measure: Measure
     """When a window ends."""
     repetitions: int = Field(default=1, ge=1, le=1000)

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from orchestrator.parts.rows import Row
 
 MORE = """\
-FILE is a pcap or pcapng file, as it is or compressed with gzip or zstd; a folder stands for the files in it. Files
-that tcpdump or dumpcap rotated (x.pcap, x.pcap1, ...) are one capture; every other file is a capture of its own, made
-at another point of the network. NAME=FILE names a capture, and files of the same NAME are one capture."""
+FILE is a pcap or pcapng file, as it is or compressed with gzip or zstd; a folder
+stands for the files in it. Files that tcpdump or dumpcap rotated (x.pcap,
+x.pcap1, ...) are one capture; every other file is a capture of its own, made at
+another point of the network. NAME=FILE names a capture, and files of the same
+NAME are one capture."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -39,9 +39,9 @@ class SweepFile(Model):
     """The path of an experiment file, as it is or from this file's folder, or what would stand in one."""
     axes: dict[str, Axis] = Field(default_factory=dict)
     """Key path in the experiment (`traffic.0.iperf.load`; `*` is any key or entry), or a variable of it, and its
-    values: all with all."""
+    values: each is combined with every value of the other axes."""
     zip: tuple[dict[str, Axis], ...] = ()
-    """Groups of axes of equal length that go hand in hand; each group is one axis of the matrix."""
+    """Groups of axes of equal length: their first values belong together, then the second, and so on."""
     exclude: tuple[YamlMapping, ...] = ()
     """Points to leave out: those with all of these values (a list: one of them; text such as ">8gbit": a bound)."""
     repetitions: int | None = Field(default=None, ge=1, le=1000)
@@ -50,7 +50,7 @@ class SweepFile(Model):
     """Order of the points within a repetition: shuffled, so that drift follows no axis, and otherwise every night;
     alternately as they stand here and backwards (A B, B A), so that a steady drift cancels out; or as they stand."""
     seed: int = Field(default=1, ge=0)
-    """Of the order."""
+    """Seed of the random order of points."""
     mode: Literal["runs", "windows"] = "runs"
     """`runs`: each point is a run of its own. `windows`: ranks stay up while points follow one another that differ in
     `traffic` and `measure` alone."""
@@ -63,7 +63,7 @@ class SweepFile(Model):
     attempts: int = Field(default=2, ge=1, le=100)
     """Most tries of a measurement that fails or is not valid."""
     quarantine: int = Field(default=2, ge=1)
-    """Leave out what needs a host once so many runs in a row have failed because of it."""
+    """Leave out points that need a host once so many runs in a row have failed because of it."""
 
     @model_validator(mode="after")
     def _consistent(self) -> SweepFile:

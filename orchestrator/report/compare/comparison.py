@@ -131,7 +131,7 @@ def _mark(comparison: Comparison) -> str:
     open_points = len(comparison.of("cannot tell"))
     if open_points == len(comparison.changes):
         return "cannot tell"
-    return "no point is worse" + (f"; {open_points} inconclusive" if open_points else "")
+    return "no point is worse" + (f"; cannot tell of {open_points}" if open_points else "")
 
 
 def head(comparison: Comparison) -> tuple[str, ...]:
