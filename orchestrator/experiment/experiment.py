@@ -125,7 +125,7 @@ class Validity(Model):
     load: Share | Literal["as-achieved"] = 0.05
     """Largest difference between achieved and requested cross traffic; "as-achieved" accepts any."""
     load_course: Share | Literal["ignore"] = 0.2
-    """Largest departure of a load over time from its schedule, root mean square of its mean; "ignore" only reports it."""
+    """Largest departure of a load over time from its schedule, root mean square of its mean; "ignore" only notes it."""
     capture_drops: Share = 0.0001
     """Largest share of packets that a capture may have dropped."""
     capture_nic: Share = 0.02
@@ -135,9 +135,9 @@ class Validity(Model):
     clock: Duration = 0.001
     """Largest uncertainty of a node's clock offset."""
     drift: Share | Literal["ignore"] = 0.05
-    """Largest trend of the iteration time from a window's beginning to its end; "ignore" only reports it."""
+    """Largest trend of the iteration time from a window's beginning to its end; "ignore" only notes it."""
     processor: Share | Literal["ignore"] = 0.05
-    """Largest share of a window for which other work may keep a job from processors; "ignore" only reports it."""
+    """Largest share of a window for which other work may keep a job from processors; "ignore" only notes it."""
     congestion: Literal["warn", "invalid"] = "warn"
     """What becomes of a window in which RDMA or a switch lost packets, or the network paused a host: a remark, or it
     is invalid."""
