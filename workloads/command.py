@@ -190,7 +190,7 @@ def launches(config: Config, job: Job, topology: Topology, seed: int) -> list[La
             "cwd": None if config.cwd is None else _filled(config.cwd, values),
             "reads": reads,
             "pattern": reading.pattern,
-            "json": reading.json_paths and {str(name): path for name, path in reading.json_paths.items()},
+            "json": None if (paths := reading.json_paths) is None else {str(name): paths[name] for name in paths},
             "file": reading.file,
             "launcher": config.launcher,
             "join_s": launchers.MEET_S,
