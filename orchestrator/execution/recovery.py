@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence, Set
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.core import fanout, lock
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import ConfigError, OrchError, StoreError
+from orchestrator.core.errors import ConfigError, LockedError, OrchError, StoreError
 from orchestrator.core.exitcodes import Exit
 from orchestrator.core.paths import safepath
 from orchestrator.execution import sealing
@@ -24,7 +25,8 @@ from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.plans import reductions
 from orchestrator.experiment.words import describe
 from orchestrator.parts.protocols import Testbed
-from orchestrator.remote.agent_client import AgentClient, come_back
+from orchestrator.remote.agent_client import SILENCE_S, AgentClient
+from orchestrator.remote.reconnecting import ENDING_S, come_back
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry, RunFolder
 
@@ -199,14 +201,18 @@ def _bring_all_home(testbed: Testbed, folder: RunFolder, names: Sequence[str], *
 
 
 def _reached(testbed: Testbed, name: str, run: str) -> AgentClient:
-    """A client on a host of the run, whose agent may still be putting things down there."""
+    """A client on a host of the run, whose agent may not have noticed yet that its controller is gone."""
     deadline = Deadline.after(FETCH_S)
+    patience_s = SILENCE_S + ENDING_S
 
     def reach() -> AgentClient:
         channel = testbed.connect(name, deadline.sooner(REACH_S))
         return AgentClient(testbed.topology.node(name), channel, run=run, holder=holder(run), on_event=lambda _: None)
 
-    return come_back(reach, deadline)
+    def waiting(error: LockedError) -> None:
+        print(f"{error}; waits up to {patience_s:.0f} s for the end of that agent", file=sys.stderr)
+
+    return come_back(reach, deadline, patience_s=patience_s, waiting=waiting)
 
 
 def _bring_home(client: AgentClient, folder: RunFolder, *, stay: bool) -> Home:

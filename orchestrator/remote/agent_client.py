@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from types import MappingProxyType
 
 from orchestrator.agents.agent.messages import requests
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import AgentError, BadAnswer, LaunchError, LockedError, OrchError
+from orchestrator.core.errors import AgentError, BadAnswer, LaunchError
 from orchestrator.core.lock import Holder
 from orchestrator.core.machines import packages
 from orchestrator.parts.launch import Launch, Requirement, Sign
@@ -35,8 +34,7 @@ from orchestrator.remote.connection import Connection
 from orchestrator.remote.replies import Fields
 
 CLOSE_S = 15.0
-ENDING_S = 15.0  # for an agent that has lost its controller to put everything down
-AGAIN_S = 0.2
+SILENCE_S = 120.0  # after which an agent that hears nothing takes its controller for dead
 ANSWER_S = 5.0  # how much later than the agent's own time limit its answer, which says more than ours, may come
 
 
@@ -57,7 +55,7 @@ class AgentClient:
         run: str,
         holder: Holder,
         on_event: Callable[[AgentEvent], None],
-        silence_s: float = 120.0,
+        silence_s: float = SILENCE_S,
         run_key: str = "",
         proof: str = "",
         secrets: Mapping[str, str] = MappingProxyType({}),
@@ -274,25 +272,6 @@ class AgentClient:
             left = f"; processes that would not end: {list(remaining)}" if remaining else ""
             message = f"{len(failed)} changes could not be taken back{left}"
             raise AgentError(message, node=self.node.name, tail=tail, hint="`orch clean` tries again")
-
-
-def come_back(reach: Callable[[], AgentClient], deadline: Deadline) -> AgentClient:
-    """A client on a node where this run had an agent before, which may still be putting things down by itself.
-
-    `reach` gives a fresh client each time it is called.
-    """
-    patience = deadline.sooner(ENDING_S)
-    while True:
-        client = reach()
-        try:
-            client.hello(deadline)
-        except OrchError as error:
-            client.close(deadline)
-            if not isinstance(error, LockedError) or patience.expired:
-                raise
-            time.sleep(AGAIN_S)
-        else:
-            return client
 
 
 def _completed(reply: Fields) -> Completed:

@@ -43,7 +43,7 @@ def garbage_in_journal(scene: Scene) -> None:
 def taken_back_by_hand(scene: Scene) -> None:
     run = dead_run(scene)
     by_hand(run, "h1")
-    cleaned(scene, begins="h1: .*congestion control")
+    cleaned(scene, begins="h1: rate of .* is no longer in force")
     run.must_be_recoverable(iterations=6)
 
 

@@ -17,8 +17,8 @@ import pytest
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, LockedError, OrchError, TransportError
 from orchestrator.parts.launch import Launch, Line
-from orchestrator.remote.agent_client import come_back
 from orchestrator.remote.answers import AgentLost
+from orchestrator.remote.reconnecting import come_back
 from tests.machine import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("strays")
@@ -224,6 +224,14 @@ def test_a_run_that_comes_back_waits_for_its_agent_that_is_still_ending(connect_
     first.channel._socket.shutdown(socket.SHUT_WR)  # as when the network between them is cut
     client = come_back(lambda: connect_agent(hello=False), soon())
     assert client.processes(soon()) == []
+
+
+def test_who_comes_back_hears_once_whose_agent_is_still_there(connect_agent, run_name):
+    connect_agent()  # its controller is not heard of, but the agent does not know yet
+    heard = []
+    with pytest.raises(LockedError, match=f"held by .*, run {run_name}, since"):
+        come_back(lambda: connect_agent(hello=False), soon(), patience_s=0.5, waiting=heard.append)
+    assert [error.node for error in heard] == ["n1"]
 
 
 def test_the_same_run_comes_back_to_a_node_and_sweeps_its_own(connect_agent, tmp_path):

@@ -66,12 +66,16 @@ class Locks:
         if name in self.held:
             return {}
         self.holder = holder
+        yield from self.take(name)
+        return {}
+
+    def take(self, name: str) -> Steps[None]:
+        """Hold a lock; Refusal names who holds it already."""
         try:
             self.hold(name)
         except Refusal as refusal:
             other = yield from self.ask(name)
             raise Refusal("locked", str(refusal), holder=other) from None
-        return {}
 
     def ask(self, name: str) -> Steps[Holder]:
         """Who holds a lock, as far as its agent answers in time."""

@@ -179,7 +179,7 @@ class Agent:
         self.marker = self.mark(made)
         lock = "orch-run-%s/%s" % (run, node)
         yield from self.succeed(lock, proof)
-        self.locks.hold(lock)
+        yield from self.locks.take(lock)
         if not locked(self.marker):
             raise Refusal("locked", "another agent works in %s" % made.path, holder={})
         before = said_in(self.marker)
