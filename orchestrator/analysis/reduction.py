@@ -28,8 +28,10 @@ from orchestrator.parts import registry
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.shared import capture_files
 from orchestrator.store.manifests.capture_points import CAPTURING, capture_point
-from orchestrator.store.manifests.manifest import FILE, encoded, load
+from orchestrator.store.manifests.coding import encoded
+from orchestrator.store.manifests.manifest import load
 from orchestrator.store.manifests.records import CaptureCounts, Manifest, Reduced, Reply
+from orchestrator.store.stamps import MANIFEST
 from orchestrator.store.tabular import tables
 from orchestrator.store.tabular.tables import TableWriter
 
@@ -40,7 +42,7 @@ def reduce(folder: Path, *, engine: Executor | None = None) -> Reduced:
     `engine` is what reads captures: files of a port in, its tables out (`captures.reduce`). By default these are
     processes of this machine; another one, which stays open, may be anywhere where it finds the files.
     """
-    manifest = load(folder / FILE)
+    manifest = load(folder / MANIFEST)
     outputs = list(launch_outputs.located(folder, manifest))
     manifest = replace(manifest, windows=launch_outputs.settled(manifest, outputs))
     notes: list[str] = []

@@ -16,7 +16,7 @@ from orchestrator.execution.watch import Process
 from orchestrator.experiment.plans.plan import PlannedWindow, RunPlan
 from orchestrator.experiment.plans.plandata import launch_record
 from orchestrator.store.manifests import window_records
-from orchestrator.store.manifests.manifest import decoded
+from orchestrator.store.manifests.coding import decoded
 from orchestrator.store.manifests.records import Launch, Manifest, Reply
 from orchestrator.store.rundir import RunFolder
 

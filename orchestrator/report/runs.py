@@ -21,6 +21,7 @@ from orchestrator.parts.rows import Row
 from orchestrator.parts.topology import Node
 from orchestrator.store.manifests import manifest
 from orchestrator.store.manifests.window_records import Window
+from orchestrator.store.stamps import MANIFEST
 from orchestrator.store.tabular import tables
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.manifest = manifest.load(path / manifest.FILE)
+        self.manifest = manifest.load(path / MANIFEST)
         self.id = self.manifest.run
         self.scale = self.manifest.scale
         repetition = self.manifest.repetition

@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.store import atomic, rundir
-from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests import coding
 from orchestrator.store.rundir import Entry
 
 FOLDER = "baselines"
@@ -41,7 +41,7 @@ def save(results: Path, name: str, *, of: Sequence[str], runs: Sequence[str]) ->
     path = _file(results, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     made = Baseline(name=name, set_ns=time.time_ns(), of=tuple(of), runs=tuple(runs))
-    atomic.write(path, manifests.encoded(made, indent=1) + b"\n")
+    atomic.write(path, coding.encoded(made, indent=1) + b"\n")
     return path
 
 
@@ -88,6 +88,6 @@ def _file(results: Path, name: str) -> Path:
 
 def _read(path: Path) -> Baseline:
     try:
-        return manifests.decoded(path.read_bytes(), Baseline)
+        return coding.decoded(path.read_bytes(), Baseline)
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} is no baseline: {error}", hint=_HINT) from error

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.core.errors import StoreError
 from orchestrator.store import atomic
-from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests import coding
 
 FILE = "site.json"
 
@@ -22,7 +22,7 @@ class Settings:
 def kept_fresh(results: Path) -> bool:
     """Whether the page is kept fresh; not where the file is missing or says something else."""
     try:
-        return manifests.decoded((results / FILE).read_bytes(), Settings).keep_fresh
+        return coding.decoded((results / FILE).read_bytes(), Settings).keep_fresh
     except (OSError, ValueError, RecursionError):
         return False
 
@@ -31,6 +31,6 @@ def keep_fresh(results: Path, *, yes: bool) -> None:
     """Say whether it is from now on; StoreError where the store cannot be written."""
     path = results / FILE
     try:
-        atomic.write(path, manifests.encoded(Settings(keep_fresh=yes), indent=1) + b"\n")
+        atomic.write(path, coding.encoded(Settings(keep_fresh=yes), indent=1) + b"\n")
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error

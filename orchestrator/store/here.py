@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import StoreError
-from orchestrator.store import index, rundir
 from orchestrator.store.compact import catalogue, sources
 from orchestrator.store.compact.catalogue import Catalogue
 from orchestrator.store.compact.sources import Sources
 from orchestrator.store.compact.targets import BRIEFS, OF_MANIFESTS
-from orchestrator.store.index import Listing, Stamp
-from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.picked import Picked, folder_of
-from orchestrator.store.rundir import Entry, Listed
+from orchestrator.store.stamps import MANIFEST, Stamp, manifest_stamps, stamp_of
 
 if TYPE_CHECKING:
     import duckdb
+
+    from orchestrator.store.index import Listing
+    from orchestrator.store.rundir import Entry, Listed
 
 _FEW = 64  # manifests that are quicker read than the index of all
 
@@ -46,18 +46,20 @@ class Here:
         return self._known[1]
 
     def _now(self) -> Stamp | None:
-        return catalogue.stamp(self.results / catalogue.FOLDER / catalogue.FILE)
+        return stamp_of(self.results / catalogue.FOLDER / catalogue.FILE)
 
     def renewed(self) -> Here | None:
         return Here(self.results) if self._now() != self._known[0] else None
 
     def listing(self) -> Listing:
+        from orchestrator.store import index
+
         return index.listing(self.results)
 
     def every(self) -> Picked:
         """All runs; only the manifests of those are read that changed since the store was compacted."""
         known = self._compacted_manifests()
-        stamps = dict(index.stamps(self.results))
+        stamps = dict(manifest_stamps(self.results))
         newer = {folder for folder, stamp in stamps.items() if known.get(folder) != stamp}
         briefs = {folder_of(entry): entry for entry in self._briefs(newer)}
         sealed = [folder for folder in stamps if folder not in newer or (folder in briefs and briefs[folder].sealed)]
@@ -81,15 +83,20 @@ class Here:
         if len(folders) > _FEW:
             wanted = set(folders)
             return [entry for entry in self.listing().entries if folder_of(entry) in wanted]
-        return list(self._read(folders))
+        return list(self._read(folders)) if folders else []
 
     def _read(self, folders: Iterable[str]) -> Iterator[Listed]:
+        from orchestrator.store.manifests import manifest as manifests
+        from orchestrator.store.rundir import Listed
+
         for folder in folders:
             path = self.results / folder
             with suppress(StoreError):
-                yield Listed(path, manifests.summary(path / rundir.MANIFEST))
+                yield Listed(path, manifests.summary(path / MANIFEST))
 
     def find(self, wanted: str) -> Entry:
+        from orchestrator.store import rundir
+
         return rundir.find(self.results, wanted)
 
     def sources(self, table: str, folders: Sequence[str]) -> Sources:

@@ -12,21 +12,21 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.core.errors import StoreError
+from orchestrator.store.manifests import coding
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Summary
-from orchestrator.store.rundir import MANIFEST, PARTIAL, Listed
+from orchestrator.store.rundir import PARTIAL, Listed
+from orchestrator.store.stamps import MANIFEST, Stamp, manifest_stamps
 
 FILE = ".index.json"
 FORMAT = 3
 READERS = 8  # a store on a network answers several at once
-
-Stamp = tuple[int, int, int]  # of a file: when it was changed (ns), its bytes and its inode
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def entries(results: Path) -> list[Listed]:
 def listing(results: Path) -> Listing:
     """Every run of the store, with the brief form of its manifest."""
     known = _read(results)
-    found = dict(stamps(results))
+    found = dict(manifest_stamps(results))
     stale = [path for path, stamp in found.items() if path not in known or known[path].stamp != stamp]
     with ThreadPoolExecutor(READERS) as pool:
         fresh = dict(zip(stale, pool.map(lambda path: _brief(results / path, found[path]), stale), strict=True))
@@ -80,31 +80,10 @@ def _brief(folder: Path, stamp: Stamp) -> Kept:
         return Kept(stamp, None, error.message)
 
 
-def stamps(results: Path) -> Iterator[tuple[str, Stamp]]:
-    """Every folder with a manifest, from the store's folder, and what tells its manifest from another one."""
-    root = str(results)
-    for experiment in _folders(root):
-        for run in _folders(f"{root}/{experiment}"):
-            path = f"{experiment}/{run}"
-            try:
-                stat = os.stat(f"{root}/{path}/{MANIFEST}")  # noqa: PTH116 - of ten thousand a Path each would be felt
-            except OSError:
-                continue
-            yield path, (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-
-
-def _folders(path: str) -> list[str]:
-    try:
-        with os.scandir(path) as found:
-            return sorted(entry.name for entry in found if entry.is_dir())
-    except OSError:
-        return []
-
-
 def _read(results: Path) -> Mapping[str, Kept]:
     """What is kept; nothing where that is not ours: the index may come with a store that is somebody else's."""
     try:
-        found = manifests.decoded((results / FILE).read_bytes(), _Index)
+        found = coding.decoded((results / FILE).read_bytes(), _Index)
     except (OSError, ValueError, RecursionError):
         return {}
     return found.runs if found.format == FORMAT else {}
@@ -114,7 +93,7 @@ def _write(results: Path, runs: Mapping[str, Kept]) -> None:
     """Best effort: a store that may only be read is listed too."""
     new = results / f"{FILE}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}"
     try:
-        new.write_bytes(manifests.encoded(_Index(format=FORMAT, runs=runs)))
+        new.write_bytes(coding.encoded(_Index(format=FORMAT, runs=runs)))
         new.replace(results / FILE)
     except OSError:
         with contextlib.suppress(OSError):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from orchestrator.store.rundir import Listed
+if TYPE_CHECKING:
+    from orchestrator.store.rundir import Listed
 
 
 @dataclass(frozen=True, slots=True)

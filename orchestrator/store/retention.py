@@ -27,6 +27,7 @@ from orchestrator.store import rundir
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Artifact, Manifest, Pruned, Stayed
 from orchestrator.store.rundir import Entry
+from orchestrator.store.stamps import MANIFEST
 
 _CAPTURE = re.compile(r"\.pcap(ng)?\d*(\.gz)?$")
 _PACKED = ".gz"
@@ -121,7 +122,7 @@ def record_dropped(run: Path, gone: Sequence[Stayed], why: str) -> None:
             for one in gone
         ]
         left = tuple(one for one in manifest.stayed if one.path not in paths)
-        manifests.save(run / rundir.MANIFEST, replace(manifest, stayed=left, pruned=(*manifest.pruned, *dropped)))
+        manifests.save(run / MANIFEST, replace(manifest, stayed=left, pruned=(*manifest.pruned, *dropped)))
 
 
 def carry_out(run: Path, actions: Sequence[Action]) -> int:
@@ -144,7 +145,7 @@ def carry_out(run: Path, actions: Sequence[Action]) -> int:
                 raise StoreError(f"{run / action.path} is not as large as its manifest says, or gone; it is left alone")
             into = _compress(source, artifact) if action.what == "compress" else None
             manifest = _recorded(manifest, artifact, action, into)
-            manifests.save(run / rundir.MANIFEST, manifest)
+            manifests.save(run / MANIFEST, manifest)
             source.unlink()
             freed += artifact.bytes - (into.bytes if into else 0)
     return freed

@@ -18,8 +18,8 @@ from orchestrator.core.machines import machine
 from orchestrator.core.paths import safepath
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Artifact, Controller, Manifest, Outcome, Summary
+from orchestrator.store.stamps import MANIFEST
 
-MANIFEST = manifests.FILE
 PARTIAL = ".partial"
 PID_NAMESPACE = Path("/proc/self/ns/pid")
 SYNCED_BYTES = 16 << 20  # larger files (captures) are flushed by the kernel in its time; their hashes tell of a loss

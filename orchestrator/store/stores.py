@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.store.picked import Picked, of_entries
-from orchestrator.store.rundir import PARTIAL
 
 if TYPE_CHECKING:
     import duckdb
@@ -105,5 +104,7 @@ def named(store: Store, runs: Iterable[str]) -> list[Listed]:
 
 
 def _is_meant(entry: Listed, wanted: str) -> bool:
+    from orchestrator.store.rundir import PARTIAL
+
     folder = Path(wanted).name.removesuffix(PARTIAL)
     return bool(folder) and (entry.run.startswith(folder) or entry.run.endswith(folder))

@@ -11,6 +11,7 @@ from pathlib import Path
 from orchestrator.core.errors import StoreError
 from orchestrator.core.opendata import AxisValues, YamlMapping
 from orchestrator.store import atomic, index, rundir
+from orchestrator.store.manifests import coding
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.manifest import Renamed
 from orchestrator.store.manifests.records import Git, Point, Summary
@@ -134,7 +135,7 @@ def create(results: Path, plan: Plan) -> Sweep:
     path = results / FOLDER / plan.name / plan.id
     try:
         path.mkdir(parents=True)
-        atomic.write(path / FILE, manifests.encoded(plan, indent=1) + b"\n")
+        atomic.write(path / FILE, coding.encoded(plan, indent=1) + b"\n")
     except OSError as error:
         raise StoreError(f"{path}: cannot be made: {error.strerror}", hint="--results DIR elsewhere") from None
     return Sweep(path, plan)

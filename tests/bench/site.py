@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.report.site import page as site
-from orchestrator.store import rundir
+from orchestrator.store.stamps import MANIFEST
 from tests.bench import store
 from tests.bench.commands import call, orch_argv
 from tests.bench.figure import Figure, Settings
@@ -62,7 +62,7 @@ def _make_store(results: Path, count: int) -> None:
                 load["achieved_bps"] *= float(random.normal(1, 0.02))
         folder = results / manifest["experiment"] / manifest["run"]
         folder.mkdir(parents=True)
-        (folder / rundir.MANIFEST).write_text(json.dumps(manifest))
+        (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
 def _opened(output: Path) -> tuple[float, float, float, float]:

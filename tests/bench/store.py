@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.store import rundir
+from orchestrator.store.stamps import MANIFEST
 from tests.bench import a_year
 from tests.bench.commands import call, orch_argv
 from tests.bench.figure import Figure, Settings
@@ -51,5 +52,5 @@ def make_store(results: Path, count: int) -> int:
         folder = results / manifest["experiment"] / manifest["run"]
         folder.mkdir(parents=True)
         text = json.dumps(manifest, indent=1)
-        (folder / rundir.MANIFEST).write_text(text)
+        (folder / MANIFEST).write_text(text)
     return len(text)

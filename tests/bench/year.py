@@ -19,6 +19,7 @@ import numpy as np
 
 from orchestrator.parts.rows import TABLES
 from orchestrator.store import rundir
+from orchestrator.store.stamps import MANIFEST
 from orchestrator.store.tabular.tables import TableWriter
 from tests.bench.run_manifests import manifest_of
 
@@ -51,7 +52,7 @@ def _write(results: Path, number: int) -> None:
         for table in ("training", "loads"):
             writer.add(table, _rows(draw, table, 1, began_ns))
     (folder / "experiment.yaml").write_text("workload: {ddp: {model: resnet50}}\n")
-    (folder / rundir.MANIFEST).write_text(json.dumps(_manifest(number, turn, run, began_ns, level), indent=1))
+    (folder / MANIFEST).write_text(json.dumps(_manifest(number, turn, run, began_ns, level), indent=1))
 
 
 def _manifest(number: int, turn: int, run: str, began_ns: int, level: float) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from orchestrator.store import rundir
+from orchestrator.store.stamps import MANIFEST
 
 STATUS, LINE, STATE, DATA, PROCESSES = CHECKS = ("status", "line", "state", "data", "processes")
 
@@ -65,7 +66,7 @@ def _difference(old: str, new: str) -> str:
 
 def data(results: Path, outcome: str, *, iterations: int) -> str | None:
     """Whether the only run is sealed with this outcome (a pattern), files as hashed, and iterations enough."""
-    found = [*results.glob(f"*/*/{rundir.MANIFEST}")]
+    found = [*results.glob(f"*/*/{MANIFEST}")]
     if len(found) != 1:
         return f"{len(found)} runs in {results}, not one"
     folder = found[0].parent
@@ -85,7 +86,7 @@ def data(results: Path, outcome: str, *, iterations: int) -> str | None:
 
 def nothing_kept(results: Path) -> str | None:
     """Whether there is no run: it was refused before anything was touched."""
-    found = [path.parent.name for path in results.glob(f"*/*/{rundir.MANIFEST}")]
+    found = [path.parent.name for path in results.glob(f"*/*/{MANIFEST}")]
     return f"there is a run: {', '.join(found)}" if found else None
 
 

@@ -7,10 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from orchestrator.store.manifests import manifest
+from orchestrator.store.manifests import coding
 from orchestrator.store.manifests.records import Manifest
 from orchestrator.store.manifests.window_records import Window
 from orchestrator.store.rundir import RunFolder, controller
+from orchestrator.store.stamps import MANIFEST
 
 BARE: dict[str, Any] = {
     "run": "r1", "experiment": "e", "outcome": "completed", "began_ns": 1_795_000_000_000_000_000,
@@ -37,7 +38,7 @@ def launch(name: str = "p", node: str = "h1", **more: Any) -> dict[str, Any]:
 def left(folder: Path, **more: Any) -> Path:
     """Leave such a manifest in a run's folder, which is made if need be; gives the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / manifest.FILE).write_text(json.dumps({**BARE, **more}))
+    (folder / MANIFEST).write_text(json.dumps({**BARE, **more}))
     return folder
 
 
@@ -48,4 +49,4 @@ def begun(results: Path, run: str = "r1", **more: Any) -> RunFolder:
 
 
 def _read(data: dict[str, Any], kind: type[Any]) -> Any:
-    return manifest.decoded(json.dumps(data).encode(), kind)
+    return coding.decoded(json.dumps(data).encode(), kind)

@@ -13,7 +13,9 @@ import numpy as np
 from orchestrator.analysis.windows import windows
 from orchestrator.analysis.windows.judging.gates import Tolerances
 from orchestrator.parts.rows import TABLES
-from orchestrator.store.manifests.manifest import FILE, encoded, load
+from orchestrator.store.manifests.coding import encoded
+from orchestrator.store.manifests.manifest import load
+from orchestrator.store.stamps import MANIFEST
 from orchestrator.store.tabular.tables import TableWriter
 
 BEGAN_NS = 1_795_000_000_000_000_000
@@ -77,7 +79,7 @@ def make_run(  # noqa: C901
                 writer.add("sockets", _sockets(random, int(starts[0]), int(ends[-1])), node=host, launch="tcp")
         if "counters" not in skip:
             writer.add("counters", _queue(random, int(starts[0]), int(ends[-1])), node="switch", launch="qdisc")
-    file = path / FILE
+    file = path / MANIFEST
     file.write_text(json.dumps(manifest))
     outcome = windows.measure(path / "tables", load(file), tolerances={name: tolerances for name, *_ in spans})
     with TableWriter(path / "tables", run=run) as writer:

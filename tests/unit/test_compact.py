@@ -20,6 +20,7 @@ from orchestrator.store.compact.catalogue import FOLDER
 from orchestrator.store.compact.targets import Member
 from orchestrator.store.here import Here
 from orchestrator.store.listing import Filter
+from orchestrator.store.manifests import coding
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.queries import query
 
@@ -110,7 +111,7 @@ def changed_in_place(run):
 
 def pruned(run):
     manifest = rundir.opened(run).manifest
-    manifests.save(run / "manifest.json", manifests.decoded(manifests.encoded(manifest), type(manifest)))
+    manifests.save(run / "manifest.json", coding.decoded(coding.encoded(manifest), type(manifest)))
 
 
 def changed_manifest(run):

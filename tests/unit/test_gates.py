@@ -9,7 +9,7 @@ from orchestrator.analysis.windows.judging.capture_gates import Capture
 from orchestrator.analysis.windows.judging.clock_gates import Clock
 from orchestrator.analysis.windows.judging.gates import Evidence, Job, Load, Tolerances, judge, reasons, valid
 from orchestrator.analysis.windows.judging.portbytes import PortBytes
-from orchestrator.store.manifests.manifest import encoded
+from orchestrator.store.manifests.coding import encoded
 
 GOOD = Evidence(
     window="w1",

@@ -16,7 +16,8 @@ import pytest
 from sweep_files import leave, window
 
 from orchestrator.store import index, rundir
-from orchestrator.store.manifests import manifest
+from orchestrator.store.manifests import coding, manifest
+from orchestrator.store.stamps import MANIFEST
 
 ABOUT = {"name": "e", "id": "i", "points": {}}
 
@@ -41,7 +42,7 @@ def test_a_brief_manifest_lacks_what_makes_it_large(tmp_path):
 def test_what_is_new_changed_or_gone_shows_at_once(tmp_path):
     first, second = made(tmp_path, 2)
     assert set(listed(tmp_path)) == {first, second}
-    path = first / manifest.FILE
+    path = first / MANIFEST
     manifest.save(path, replace(manifest.load(path), stage="changed"))
     shutil.rmtree(second)
     (third,) = made(tmp_path)
@@ -65,7 +66,7 @@ def test_one_thread_alone_learns_a_type_that_several_read(monkeypatch):
 
     monkeypatch.setattr(msgspec.json, "Decoder", decoder)
     with ThreadPoolExecutor(index.READERS) as pool:
-        found = list(pool.map(lambda x: manifest.decoded(b'{"x": %d}' % x, Kind), range(20)))
+        found = list(pool.map(lambda x: coding.decoded(b'{"x": %d}' % x, Kind), range(20)))
     assert [one.x for one in found] == list(range(20))
     assert made == [Kind]
 
@@ -90,8 +91,8 @@ def test_what_was_indexed_is_not_read_again(tmp_path, monkeypatch):
 
 def test_what_cannot_be_read_is_told_every_time_and_read_once(tmp_path, monkeypatch):
     made(tmp_path, 2)
-    damaged = manifests.left(tmp_path / "e" / "r1", scale="x") / manifest.FILE
-    later = manifests.left(tmp_path / "e" / "r2", format=99) / manifest.FILE
+    damaged = manifests.left(tmp_path / "e" / "r1", scale="x") / MANIFEST
+    later = manifests.left(tmp_path / "e" / "r2", format=99) / MANIFEST
     for _ in range(2):
         found = index.listing(tmp_path)
         assert len(found.entries) == 2

@@ -14,8 +14,9 @@ import pytest
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.rows import TABLES
 from orchestrator.store import sweeps
-from orchestrator.store.manifests import manifest, window_records
+from orchestrator.store.manifests import coding, manifest, window_records
 from orchestrator.store.manifests.records import FORMAT, Manifest
+from orchestrator.store.stamps import MANIFEST
 
 STORE = Path(__file__).parents[1] / "data" / "store"  # runs that orch sealed at commit 223327a
 RECORDED = sorted(path for path in STORE.glob("*/*/manifest.json") if path.parents[1].name != "sweeps")
@@ -60,9 +61,9 @@ def test_what_format_2_called_otherwise_is_read_by_the_names_of_today(tmp_path, 
         window["window"] = window.pop("name")
     for point in (older["sweep"] or {"points": {}})["points"].values():
         point["fresh"] = point.pop("recheck")
-    (tmp_path / manifest.FILE).write_text(json.dumps(older))
-    assert manifest.load(tmp_path / manifest.FILE) == whole
-    assert manifest.summary(tmp_path / manifest.FILE) == manifest.summary(path)
+    (tmp_path / MANIFEST).write_text(json.dumps(older))
+    assert manifest.load(tmp_path / MANIFEST) == whole
+    assert manifest.summary(tmp_path / MANIFEST) == manifest.summary(path)
 
 
 def test_a_sweep_that_was_planned_by_an_older_version_says_what_it_measures_again(tmp_path):
@@ -97,7 +98,7 @@ def test_a_summary_says_the_same_and_is_all_that_listings_read():
 
 
 def left(folder: Path, **changes) -> Path:
-    path = folder / manifest.FILE
+    path = folder / MANIFEST
     path.write_text(json.dumps({**manifests.BARE, **changes}))
     return path
 
@@ -145,16 +146,16 @@ def test_a_damaged_manifest_is_refused_with_file_and_field(tmp_path, changes, sa
     ],
 )  # fmt: skip
 def test_what_is_no_json_of_ours_is_refused(tmp_path, content, said):
-    (tmp_path / manifest.FILE).write_bytes(content)
+    (tmp_path / MANIFEST).write_bytes(content)
     with pytest.raises(StoreError) as caught:
-        manifest.load(tmp_path / manifest.FILE)
-    assert caught.value.message.startswith(f"{tmp_path / manifest.FILE}: ")
+        manifest.load(tmp_path / MANIFEST)
+    assert caught.value.message.startswith(f"{tmp_path / MANIFEST}: ")
     assert said in caught.value.message
 
 
 def test_one_that_is_not_there_is_said(tmp_path):
     with pytest.raises(StoreError, match=r"manifest\.json: cannot be read: No such file"):
-        manifest.load(tmp_path / manifest.FILE)
+        manifest.load(tmp_path / MANIFEST)
 
 
 @pytest.mark.parametrize("later", [FORMAT + 1, 1 << 80, "2027.1", 2.5, None])
@@ -190,7 +191,7 @@ def _with(load: window_records.Load) -> Manifest:
 
 def test_a_value_that_is_no_number_cannot_be_written():
     with pytest.raises(TypeError, match="Path cannot be written"):
-        manifest.encoded({"path": Path()})
+        coding.encoded({"path": Path()})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from orchestrator.analysis.stats.statistics import Estimate
 from orchestrator.report.run import over_runs
 from orchestrator.report.run.html import render
 from orchestrator.report.runs import load
-from orchestrator.store.manifests import manifest
+from orchestrator.store.stamps import MANIFEST
 
 STORE = Path(__file__).parents[1] / "data" / "store"
 (WINDOWS,) = (STORE / "windows").iterdir()  # a window without and two with cross traffic
@@ -26,13 +26,13 @@ def repeated(folder: Path, *factors: float, grace: str = "") -> list[Path]:
     paths = []
     for number, factor in enumerate(factors):
         path = shutil.copytree(WINDOWS, folder / f"run{number}{grace}")
-        found = json.loads((path / manifest.FILE).read_text())
+        found = json.loads((path / MANIFEST).read_text())
         found["run"] = path.name
         for window in found["windows"]:
             window["valid"] = True
             for row in window["training"]:
                 row.update({key: value * factor for key, value in row.items() if key.startswith("p50")})
-        (path / manifest.FILE).write_text(json.dumps(found))
+        (path / MANIFEST).write_text(json.dumps(found))
         if grace:
             file = path / "experiment.yaml"
             file.write_text(file.read_text().replace("grace: 5s", f"grace: {grace}"))
@@ -71,11 +71,11 @@ def test_what_was_set_otherwise_is_another_curve_and_one_run_has_no_interval(tmp
 def test_windows_of_one_run_that_repeat_each_other_are_no_runs(tmp_path):
     (path,) = repeated(tmp_path, 1.0)
     file = path / "experiment.yaml"
-    found = json.loads((path / manifest.FILE).read_text())
+    found = json.loads((path / MANIFEST).read_text())
     quiet = next(window for window in found["windows"] if not window["loads"])
     again = {**quiet, "window": "again"}
     found["windows"].append(again)
-    (path / manifest.FILE).write_text(json.dumps(found))
+    (path / MANIFEST).write_text(json.dumps(found))
     experiment = yaml.safe_load(file.read_text())
     (described,) = (window for window in experiment["windows"] if window["name"] == quiet["window"])
     experiment["windows"].append({**described, "name": "again"})

@@ -17,7 +17,7 @@ from orchestrator.experiment import config, loading
 from orchestrator.experiment.plans import plan, plandata
 from orchestrator.parts import secret_env
 from orchestrator.parts.launch import Launch
-from orchestrator.store.manifests.manifest import encoded
+from orchestrator.store.manifests.coding import encoded
 
 # Put together here, so that nothing that scans this file takes them for real ones.
 TOKENS = [

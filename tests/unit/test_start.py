@@ -54,5 +54,15 @@ def test_a_query_loads_duckdb_and_no_other_library(results):
     assert orch("query", sql, "--results", results, allowed=allowed) == set()
 
 
+def test_a_query_over_a_compacted_store_needs_no_record_of_manifests(results):
+    command = "import sys; from orchestrator.cli.main import main; status = main(sys.argv[1:])\n"
+    asked = "print('orchestrator.store.manifests.records' in sys.modules, status)"
+    loading = []
+    for words in (["store", "compact"], ["query", "select avg(seconds) from iterations"]):
+        argv = [sys.executable, "-c", command + asked, *words, "--results", results]
+        loading.append(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    assert loading == ["True 0", "False 0"]
+
+
 def test_what_connects_ssh_to_a_local_host_loads_nothing():
     assert loaded("orchestrator.testbed.local.ssh_proxy", "connect", "/nowhere", "h1") == set()

@@ -19,6 +19,7 @@ from orchestrator.execution.runner import Outcome
 from orchestrator.experiment.series import sweepfile
 from orchestrator.store import rundir, sweeps
 from orchestrator.store.manifests import manifest
+from orchestrator.store.stamps import MANIFEST
 from orchestrator.sweep import run_sweep
 
 
@@ -206,7 +207,7 @@ def test_whatever_cuts_it_off_it_ends_with_the_same_points(tmp_path, monkeypatch
         if what == "killed":
             path = leave(results, about, windows=done, outcome="running", sealed=False)
             gone = replace(rundir.controller(), start=0)
-            manifest.save(path / manifest.FILE, replace(rundir.opened(path).manifest, controller=gone))
+            manifest.save(path / MANIFEST, replace(rundir.opened(path).manifest, controller=gone))
             raise Killed
         path = leave(results, about, windows=done, outcome=what, error=what, stage="window")
         return ended(path, Interrupted(what) if what == "interrupted" else LaunchError(what))

@@ -116,6 +116,25 @@ def test_sql_shows_and_describes_tables(results):
     assert rows(results, "SHOW TABLES") == rows(results, "show tables")
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "desc", "describe", "-- all\nshow all tables", "select name from (show tables)", "pragma show_tables",
+        "select table_name from information_schema.tables", "select view_name from duckdb_views() where not internal",
+        "select name from sqlite_master",
+    ],
+)  # fmt: skip
+def test_every_table_is_there_for_whoever_asks_which_there_are(results, sql):
+    assert set(query.names()) <= {value for row in rows(results, sql) for value in row.values() if str(value) == value}
+
+
+def test_tables_that_a_query_does_not_name_are_not_made(results):
+    with query.opened(Here(results), Here(results).every(), ["select", "spans"]) as connection:
+        assert {name for (name,) in connection.sql("select name from (show tables)").fetchall()} == {
+            "spans", "all_spans",
+        }  # fmt: skip
+
+
 def test_what_is_described_is_what_there_is(results):
     with query.opened(Here(results), Here(results).every(), query.names()) as connection:
         for name in query.names():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypedDict
 from urllib.parse import quote
 
-from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests import coding
 from orchestrator.store.rundir import Listed
 
 _REPORT = "report-"
@@ -91,7 +91,7 @@ def verdict_of(sweep: Path) -> dict[str, int]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             return {}
-        found = manifests.decoded(path.read_bytes(), _Verdict)
+        found = coding.decoded(path.read_bytes(), _Verdict)
     except (OSError, ValueError, RecursionError):
         return {}
     counts = Counter(point.verdict for point in found.points)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import OrchError, StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.store import rundir
-from orchestrator.store.compact import catalogue
 from orchestrator.store.compact.catalogue import FOLDER, RUN_FOLDER, File
 from orchestrator.store.compact.targets import BRIEFS, OF_MANIFESTS, Target
-from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests import coding
 from orchestrator.store.rundir import Listed
+from orchestrator.store.stamps import stamp_of
 from orchestrator.store.tabular import manifest_tables, tables
 
 if TYPE_CHECKING:
@@ -63,19 +63,19 @@ class Builder:
         import pyarrow.parquet as pq
 
         rows = pq.read_metadata(path).num_rows
-        file = File(name=name, bytes=path.stat().st_size, rows=rows, runs=(), stamps=manifests.raw([]), made_of=made_of)
+        file = File(name=name, bytes=path.stat().st_size, rows=rows, runs=(), stamps=coding.raw([]), made_of=made_of)
         return self._told(target, file, held, new=True)
 
     def _told(self, target: Target, file: File, held: Set[str], *, new: bool) -> Built:
         members = [one for one in target.members if one.folder in held]
-        stamps = manifests.raw([one.stamp for one in members])
+        stamps = coding.raw([one.stamp for one in members])
         file = replace(file, runs=tuple(one.place for one in members), stamps=stamps)
         return Built(file, new, tuple(self.problems))
 
     def _finished(self, target: Target, made_of: str) -> tuple[str, set[str]] | None:
         """A file with a target's rows that no catalogue names yet, and the folders of the runs in it."""
         for path in sorted((self.results / FOLDER / target.table).glob(f"{target.partition}-*.parquet")):
-            about = _about(path) if catalogue.stamp(path) else None
+            about = _about(path) if stamp_of(path) else None
             if about is not None and about[0] == made_of:
                 return f"{target.table}/{path.name}", about[1]
         return None
@@ -142,7 +142,7 @@ class Builder:
         import pyarrow as pa
 
         if table == BRIEFS:
-            text = manifests.encoded(self.briefs[folder].manifest).decode()
+            text = coding.encoded(self.briefs[folder].manifest).decode()
             yield pa.table({_BRIEF: _strings([text])})
         elif table in OF_MANIFESTS:
             path = self.results / folder if table == "hosts" else Path(folder)  # the store may be put elsewhere

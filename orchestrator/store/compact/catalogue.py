@@ -8,10 +8,8 @@ missing the run folders answer.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +18,9 @@ import msgspec
 
 from orchestrator.core.errors import UnsafePath
 from orchestrator.core.paths import safepath
-from orchestrator.store.index import Stamp
-from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests import coding
 from orchestrator.store.manifests.bounded import Count, Whole
+from orchestrator.store.stamps import Stamp
 
 FOLDER = "compacted"
 FILE = "catalogue.json"
@@ -74,7 +72,7 @@ class File:
 
     def stamped(self) -> dict[int, Stamp]:
         """The stamp of each of its runs; none at all where they are not one each."""
-        stamps = manifests.decoded(bytes(self.stamps), Stamps)
+        stamps = coding.decoded(bytes(self.stamps), Stamps)
         return dict(zip(self.runs, stamps, strict=True)) if len(stamps) == len(self.runs) else {}
 
 
@@ -104,15 +102,6 @@ class Catalogue:
         return {file.name for files in self.tables.values() for file in files}
 
 
-def stamp(path: Path | str) -> Stamp | None:
-    """The stamp of a plain file; None where there is none (a link is none)."""
-    try:
-        about = os.lstat(path)
-    except OSError:
-        return None
-    return (about.st_mtime_ns, about.st_size, about.st_ino) if stat.S_ISREG(about.st_mode) else None
-
-
 def is_name(name: str) -> bool:
     """Whether a file could be one of ours, by its name from the folder of compacted files."""
     return _NAME.fullmatch(name) is not None
@@ -120,7 +109,7 @@ def is_name(name: str) -> bool:
 
 def decoded(data: bytes) -> Catalogue:
     """A catalogue from JSON; ValueError where it is none, or one of a later version."""
-    found = manifests.decoded(data, Catalogue)
+    found = coding.decoded(data, Catalogue)
     if found.format != FORMAT:
         raise ValueError(f"it is of format {found.format}, and this orch reads {FORMAT}")
     return found

@@ -21,9 +21,9 @@ from orchestrator.store.compact import catalogue, targets
 from orchestrator.store.compact.building import Builder
 from orchestrator.store.compact.catalogue import FOLDER, Catalogue, File, Run
 from orchestrator.store.compact.targets import Member, Target
-from orchestrator.store.index import Stamp
-from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests import coding
 from orchestrator.store.rundir import Listed
+from orchestrator.store.stamps import MANIFEST, Stamp, manifest_stamps, stamp_of
 
 _FILE = ".parquet"
 
@@ -46,7 +46,9 @@ def compact(results: Path, *, tell: Callable[[str], None] = lambda _: None) -> C
     with alone(results):
         before = catalogue.read(results)
         # First: a manifest that changes while it is read is read again by the next call, since it has another stamp.
-        stamps = {folder: stamp for folder, _ in index.stamps(results) if (stamp := _manifest_stamp(results, folder))}
+        stamps = {
+            folder: stamp for folder, _ in manifest_stamps(results) if (stamp := stamp_of(results / folder / MANIFEST))
+        }
         listing = index.listing(results)
         briefs = {folder: one for one in listing.entries if one.sealed and (folder := _folder(one.path)) in stamps}
         found = _found(results, briefs, stamps)
@@ -92,10 +94,6 @@ def _folder(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _manifest_stamp(results: Path, folder: str) -> Stamp | None:
-    return catalogue.stamp(results / folder / rundir.MANIFEST)
-
-
 def _found(results: Path, briefs: Mapping[str, Listed], stamps: Mapping[str, Stamp]) -> dict[str, dict[str, Stamp]]:
     """The stamp of what each table's rows come from, by table and run folder; `stamps` are those of manifests."""
     found: dict[str, dict[str, Stamp]] = {table: {} for table in targets.ALL}
@@ -117,7 +115,7 @@ def tables_of(run: Path) -> Iterator[tuple[str, Stamp]]:
     for name in names:
         table = name.removesuffix(_FILE)
         if name.endswith(_FILE) and table in targets.OF_FILES:
-            stamp = catalogue.stamp(run / "tables" / name)
+            stamp = stamp_of(run / "tables" / name)
             if stamp is not None:
                 yield table, stamp
 
@@ -161,12 +159,12 @@ def _runs(results: Path, before: Catalogue, briefs: Iterable[str], now: Mapping[
     same = {folder for file in before.tables.get(targets.BRIEFS, ()) for folder in _true(before, file, now)}
     for folder in sorted(briefs):
         known = digests[folder] if folder in same else None
-        yield Run(folder=folder, manifest=known or rundir.sha256(results / folder / rundir.MANIFEST))
+        yield Run(folder=folder, manifest=known or rundir.sha256(results / folder / MANIFEST))
 
 
 def _commit(results: Path, after: Catalogue) -> None:
     """Put the new catalogue in place, and remove what it does not name."""
-    atomic.write(results / FOLDER / catalogue.FILE, manifests.encoded(after) + b"\n")
+    atomic.write(results / FOLDER / catalogue.FILE, coding.encoded(after) + b"\n")
     _clean(results, after.names())
 
 

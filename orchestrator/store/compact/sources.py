@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.store import rundir
 from orchestrator.store.compact import catalogue
 from orchestrator.store.compact.catalogue import Catalogue, File
-from orchestrator.store.index import Stamp
+from orchestrator.store.stamps import MANIFEST, Stamp, stamp_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ def of_table(results: Path, known: Catalogue, table: str, folders: Iterable[str]
 
 def of_manifests(results: Path, known: Catalogue, table: str, folders: Iterable[str]) -> Sources:
     """The same for what is made of manifests."""
-    return _sources(results, known, table, folders, rundir.MANIFEST)
+    return _sources(results, known, table, folders, MANIFEST)
 
 
 def _sources(results: Path, known: Catalogue, table: str, folders: Iterable[str], origin: str) -> Sources:
@@ -37,7 +36,7 @@ def _sources(results: Path, known: Catalogue, table: str, folders: Iterable[str]
     found = Sources()
     kept: dict[str, list[str]] = {file.name: [] for file in files}
     for folder in folders:
-        stamp = catalogue.stamp(f"{results}/{folder}/{origin}")
+        stamp = stamp_of(f"{results}/{folder}/{origin}")
         if stamp is None:
             continue
         name, compacted = held.get(folder, ("", None))

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from orchestrator.parts.rows import DESCRIBED
-from orchestrator.store.index import Stamp
-from orchestrator.store.manifests.records import FORMAT
+from orchestrator.store.stamps import Stamp
 from orchestrator.store.tabular import manifest_tables, views
 from orchestrator.store.tabular.tables import VERSION, front
 
@@ -78,6 +77,8 @@ def _by_day(table: str, members: Sequence[Member]) -> Iterator[Target]:
 def _columns(table: str) -> list[tuple[str, str]]:
     """What the columns of a table are called, and their types: with other ones a file is another file."""
     if table == BRIEFS:
+        from orchestrator.store.manifests.records import FORMAT
+
         return list({"format": str(FORMAT)}.items())
     if table in OF_MANIFESTS:
         return [(name, column.type) for name, column in OF_MANIFESTS[table].columns.items()]

@@ -20,8 +20,9 @@ from orchestrator.store.compact import catalogue, compacting
 from orchestrator.store.compact.catalogue import FOLDER, Catalogue, File, Run
 from orchestrator.store.elsewhere import reading
 from orchestrator.store.elsewhere.buckets import Bucket
-from orchestrator.store.manifests import manifest as manifests
+from orchestrator.store.manifests import coding
 from orchestrator.store.manifests.records import Manifest
+from orchestrator.store.stamps import MANIFEST
 
 SENDERS = 8
 
@@ -51,7 +52,7 @@ def push(results: Path, url: str, *, captures: bool, tell: Callable[[str], None]
         unsent = {run.folder for run, one in zip(new, sent, strict=True) if not one.whole}
         files, count = _files(results, bucket, here, tell=tell)
         after = merged(_without(here, unsent), before)
-        bucket.write(name, manifests.encoded(after))
+        bucket.write(name, coding.encoded(after))
         others = {file for other, one in there.items() if other != name for file in one.names()}
         bucket.remove([f"{FOLDER}/{gone}" for gone in sorted(before.names() - after.names() - others)])
         return Pushed(
@@ -80,7 +81,7 @@ def _run(results: Path, bucket: Bucket, run: Run, *, captures: bool) -> _Sent:
     """Send a run, its manifest last; what the manifest that lies there has already is not sent again."""
     try:
         entry = retention.checked(rundir.opened(results / run.folder))
-        if rundir.sha256(entry.path / rundir.MANIFEST) != run.manifest:
+        if rundir.sha256(entry.path / MANIFEST) != run.manifest:
             return _Sent(whole=False, problems=(f"{run.folder}: changed meanwhile",))
     except OrchError as error:
         return _Sent(whole=False, problems=(f"{run.folder}: {error.message}",))
@@ -95,15 +96,15 @@ def _run(results: Path, bucket: Bucket, run: Run, *, captures: bool) -> _Sent:
             continue
         bucket.send(path, f"{run.folder}/{one.path}")
         count += one.bytes
-    bucket.send(entry.path / rundir.MANIFEST, f"{run.folder}/{rundir.MANIFEST}")
+    bucket.send(entry.path / MANIFEST, f"{run.folder}/{MANIFEST}")
     return _Sent(whole=True, bytes=count, problems=tuple(problems))
 
 
 def _artifacts(bucket: Bucket, folder: str) -> Mapping[str, str]:
     """The digest of each file that a run's manifest there has; nothing where there is none that can be read."""
-    content = bucket.read(f"{folder}/{rundir.MANIFEST}", most=reading.MOST_MANIFEST_BYTES)
+    content = bucket.read(f"{folder}/{MANIFEST}", most=reading.MOST_MANIFEST_BYTES)
     try:
-        found = manifests.decoded(content, Manifest) if content else None
+        found = coding.decoded(content, Manifest) if content else None
     except (ValueError, RecursionError):
         found = None
     return {one.path: one.sha256 for one in found.artifacts} if found else {}
@@ -136,7 +137,7 @@ def _placed(file: File, of: Catalogue, places: Mapping[str, int]) -> File:
     """A file with those of its runs that have a place, and without stamps."""
     runs = tuple(places[of.runs[run].folder] for run in file.runs if of.runs[run].folder in places)
     others = file.others or len(runs) < len(file.runs)
-    return File(name=file.name, bytes=file.bytes, rows=file.rows, runs=runs, others=others, stamps=manifests.raw([]))
+    return File(name=file.name, bytes=file.bytes, rows=file.rows, runs=runs, others=others, stamps=coding.raw([]))
 
 
 def merged(here: Catalogue, before: Catalogue) -> Catalogue:

@@ -33,6 +33,7 @@ from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Artifact
 from orchestrator.store.picked import Picked
 from orchestrator.store.rundir import Entry, Listed
+from orchestrator.store.stamps import MANIFEST
 
 if TYPE_CHECKING:
     import duckdb
@@ -148,10 +149,10 @@ class Elsewhere:
 
     def _opened(self, folder: str) -> Entry:
         """A run with its whole manifest, which is kept in the cache."""
-        path = safepath.under(self.cache / "runs", f"{folder}/{rundir.MANIFEST}")
+        path = safepath.under(self.cache / "runs", f"{folder}/{MANIFEST}")
         _, digest = self._owners[folder]
         if not path.exists() or rundir.sha256(path) != digest:
-            key = f"{folder}/{rundir.MANIFEST}"
+            key = f"{folder}/{MANIFEST}"
             content = self.bucket.read(key, most=MOST_MANIFEST_BYTES)
             if content is None or hashlib.sha256(content).hexdigest() != digest:
                 raise StoreError(

@@ -1,4 +1,4 @@
-"""Reads and writes manifests: the one place where the records of `store.records` are JSON.
+"""Reads and writes manifests: the records of `records` as JSON, also of older formats.
 
 A store may be somebody else's, or damaged: whatever is read is of the type that its record says, or refused with file
 and field.
@@ -6,22 +6,19 @@ and field.
 
 from __future__ import annotations
 
-import functools
 import re
-import threading
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
 from orchestrator.core.errors import StoreError
 from orchestrator.core.opendata import JsonObject
 from orchestrator.store import atomic
+from orchestrator.store.manifests import coding
 from orchestrator.store.manifests.records import FORMAT, Manifest, Summary
-
-FILE = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +63,6 @@ CHANGED: tuple[Renamed | Gathered, ...] = (
     Gathered(3, ("topology", "nodes", "*"), ("address", "prefix", "device"), ("address", "device"), "rails"),
 )
 
-_LEARNING = threading.Lock()
-
 S = TypeVar("S", bound=Summary)
 T = TypeVar("T")
 
@@ -83,7 +78,7 @@ def summary(path: Path) -> Summary:
 
 
 def brief(data: bytes) -> Summary:
-    """A manifest in brief from JSON that `encoded` made of one; ValueError, with the field, where it is none."""
+    """A manifest in brief from JSON that `coding.encoded` made of one; ValueError, with the field, where it is none."""
     return decoded_as_now(data, Summary, FORMAT, CHANGED)
 
 
@@ -94,42 +89,15 @@ def save(path: Path, manifest: Manifest) -> None:
 
 def text(manifest: Manifest) -> bytes:
     """A manifest as JSON that people can read; what is not a finite number becomes null."""
-    return encoded(manifest, indent=1) + b"\n"
-
-
-def encoded(value: object, *, indent: int = 0) -> bytes:
-    """Records as JSON; numbers of numpy too."""
-    plain = msgspec.json.encode(value, enc_hook=_plain)
-    return msgspec.json.format(plain, indent=indent) if indent else plain
-
-
-def raw(value: object) -> msgspec.Raw:
-    """The same as a part of other records that is read only where it is needed."""
-    return msgspec.Raw(encoded(value))
-
-
-def decoded(data: bytes, kind: type[T]) -> T:
-    """Records from JSON; ValueError, with the field, where they are none."""
-    return _decoder(kind).decode(data)
-
-
-def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """What decodes records of a type, made by one thread: msgspec crashes where several learn a type at once."""
-    with _LEARNING:
-        return _made_decoder(cast("Hashable", kind))
-
-
-@functools.cache
-def _made_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+    return coding.encoded(manifest, indent=1) + b"\n"
 
 
 def decoded_as_now(data: bytes, kind: type[T], newest: int, changed: Sequence[Renamed | Gathered]) -> T:
     """The same where fields of an older format stood elsewhere; what is written again is of the `newest` format."""
     version = _format(data)
     if version == newest or not isinstance(version, int):
-        return decoded(data, kind)
-    _decoder(kind)
+        return coding.decoded(data, kind)
+    coding.learned(kind)
     found = msgspec.json.decode(data)
     for change in changed:
         if version <= change.until:
@@ -164,7 +132,7 @@ class _Version(msgspec.Struct):
 
 def _format(data: bytes) -> object:
     try:
-        return decoded(data, _Version).format
+        return coding.decoded(data, _Version).format
     except (ValueError, RecursionError):
         return FORMAT
 
@@ -189,11 +157,3 @@ def _explained(error: Exception) -> str:
     what, _, where = reason.partition(" - at `$")
     what = what[:1].lower() + what[1:] if re.match(r"[A-Z][a-z]", what) else what
     return f"{where.strip('.`')}: {what}" if where else what
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy as one of Python."""
-    try:
-        return value.item()
-    except AttributeError:
-        raise TypeError(f"{type(value).__name__} cannot be written into a manifest") from None

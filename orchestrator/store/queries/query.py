@@ -15,13 +15,14 @@ from orchestrator.parts.schema.column import Column, Table
 from orchestrator.store import stores
 from orchestrator.store.picked import Picked
 from orchestrator.store.queries import selects
-from orchestrator.store.rundir import Listed
 from orchestrator.store.stores import Store
 from orchestrator.store.tabular import manifest_tables, views
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+
+    from orchestrator.store.rundir import Listed
 
 T = TypeVar("T")
 OF_MANIFESTS: Mapping[str, tuple[Table, Callable[[Sequence[Listed]], pa.Table]]] = {
@@ -30,6 +31,7 @@ OF_MANIFESTS: Mapping[str, tuple[Table, Callable[[Sequence[Listed]], pa.Table]]]
     "hosts": (manifest_tables.HOSTS, manifest_tables.hosts_table),
 }
 FORMATS = ("csv", "parquet", "json")
+_OF_ALL_TABLES = re.compile("show|desc|describe|pragma.*|information_schema|(duckdb|pg|sqlite)_.*")  # words of SQL
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +43,27 @@ class Answer:
 
 
 def opened(store: Store, picked: Picked, mentioned: Iterable[str]) -> duckdb.DuckDBPyConnection:
-    """A connection with every table and view: those that are mentioned with the rows of the picked runs, others empty.
+    """A connection with the tables and views that are mentioned, and what these are made of, over the picked runs.
 
-    Of unsealed runs there is a row in `runs`, and nothing else.
+    Where a mentioned word asks which tables there are, all others are there too, without rows: to make them takes
+    longer than most answers. Of unsealed runs there is a row in `runs`, and nothing else.
     """
     import duckdb
 
+    words = set(mentioned)
     connection = store.connected()
-    wanted, made = views.needed(mentioned), []
+    wanted, made = views.needed(words), []
+    there = set(names()) if any(map(_OF_ALL_TABLES.fullmatch, words)) else wanted
     for name, (about, _) in OF_MANIFESTS.items():
-        parts = _of_manifests(connection, store, picked, name) if name in wanted else []
-        made.append(_created(name, about.columns, parts))
+        if name in there:
+            parts = _of_manifests(connection, store, picked, name) if name in wanted else []
+            made.append(_created(name, about.columns, parts))
     for name in views.OF_FILES:
-        table, columns = views.file_of(name), views.described(name).columns
-        parts = selects.of_files(connection, store, table, columns, picked.sealed) if name in wanted else []
-        made.append(_created(name, columns, parts))
-    made += [f"create view {name} as {view.sql}" for name, view in views.VIEWS.items()]
+        if name in there:
+            table, columns = views.file_of(name), views.described(name).columns
+            parts = selects.of_files(connection, store, table, columns, picked.sealed) if name in wanted else []
+            made.append(_created(name, columns, parts))
+    made += [f"create view {name} as {view.sql}" for name, view in views.VIEWS.items() if name in there]
     try:
         connection.execute("; ".join(made))
     except duckdb.Error as error:

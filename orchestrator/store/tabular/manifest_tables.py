@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.parts.rows import Row
 from orchestrator.parts.schema.column import Column, Table
-from orchestrator.parts.topology import Rail
-from orchestrator.store.manifests.window_records import WindowSummary
-from orchestrator.store.rundir import Listed, entry_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from orchestrator.store.manifests.window_records import WindowSummary
+    from orchestrator.store.rundir import Listed
 
 RUNS = Table(
     "a run, an unfinished one too",
@@ -164,6 +164,9 @@ def _window(entry: Listed, window: WindowSummary) -> list[Row]:
 
 def hosts_table(entries: Sequence[Listed]) -> pa.Table:
     """A row a rail of each node of each run's testbed, which only the whole manifest has; a switch has one row."""
+    from orchestrator.parts.topology import Rail
+    from orchestrator.store.rundir import entry_at
+
     rows = [
         {
             "run": entry.run, "host": node.name, "kind": node.kind, "rail": number, "address": rail.address,

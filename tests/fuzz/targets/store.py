@@ -12,8 +12,8 @@ from typing import Any
 
 from orchestrator.cli import main
 from orchestrator.core.errors import OrchError
-from orchestrator.store import index, rundir
-from orchestrator.store.manifests import manifest
+from orchestrator.store import index, stamps
+from orchestrator.store.manifests import coding
 from orchestrator.store.manifests.records import FORMAT, Summary
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
@@ -96,16 +96,16 @@ def _store(data: bytes, folder: Path) -> None:
     place = data[0] if data else 0
     run = folder / "e" / ("r1" if place < len(COMMANDS) else "r1.partial")
     for name in ("r1", "r1.partial"):
-        (folder / "e" / name / rundir.MANIFEST).unlink(missing_ok=True)
+        (folder / "e" / name / stamps.MANIFEST).unlink(missing_ok=True)
     (run / "hosts").mkdir(parents=True, exist_ok=True)
-    (run / rundir.MANIFEST).write_bytes(data[1:])
+    (run / stamps.MANIFEST).write_bytes(data[1:])
     _told(COMMANDS[place % len(COMMANDS)], folder)
 
 
 def _index(data: bytes, folder: Path) -> None:
     run = folder / "e" / "r1"
     run.mkdir(parents=True, exist_ok=True)
-    path = run / rundir.MANIFEST
+    path = run / stamps.MANIFEST
     path.write_text(json.dumps(MANIFEST))
     stat = path.stat()
     stamp = json.dumps([stat.st_mtime_ns, stat.st_size, stat.st_ino]).encode()
@@ -114,7 +114,7 @@ def _index(data: bytes, folder: Path) -> None:
 
 
 def _indices(source: random.Random) -> bytes:
-    brief = json.loads(manifest.encoded(manifest.decoded(json.dumps(MANIFEST).encode(), Summary)))
+    brief = json.loads(coding.encoded(coding.decoded(json.dumps(MANIFEST).encode(), Summary)))
     good = {"format": index.FORMAT, "runs": {"e/r1": {"stamp": "STAMP", "manifest": brief, "problem": ""}}}
     data = mutate.text(source, mutate.value(source, good, VALUES))
     return mutate.havoc(source, (data,)) if source.random() < 0.2 else data
@@ -125,7 +125,7 @@ def _at_rest(folder: Path) -> None:
     run = folder / "e" / "r1"
     if not run.exists():
         run.mkdir(parents=True)
-        (run / rundir.MANIFEST).write_text(json.dumps(MANIFEST))
+        (run / stamps.MANIFEST).write_text(json.dumps(MANIFEST))
 
 
 def _query(data: bytes, folder: Path) -> None:

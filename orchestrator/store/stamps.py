@@ -1,0 +1,42 @@
+"""What tells a file of a store from a changed one: by these stamps, what was read before is known to hold."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+
+Stamp = tuple[int, int, int]  # of a file: when it was changed (ns), its bytes and its inode
+
+
+def stamp_of(path: Path | str) -> Stamp | None:
+    """The stamp of a plain file; None where there is none (a link is none)."""
+    try:
+        about = os.lstat(path)
+    except OSError:
+        return None
+    return (about.st_mtime_ns, about.st_size, about.st_ino) if stat.S_ISREG(about.st_mode) else None
+
+
+def manifest_stamps(results: Path) -> Iterator[tuple[str, Stamp]]:
+    """Every folder with a manifest, from the store's folder, and what tells its manifest from another one."""
+    root = str(results)
+    for experiment in _folders(root):
+        for run in _folders(f"{root}/{experiment}"):
+            path = f"{experiment}/{run}"
+            try:
+                about = os.stat(f"{root}/{path}/{MANIFEST}")  # noqa: PTH116 - of ten thousand a Path each would be felt
+            except OSError:
+                continue
+            yield path, (about.st_mtime_ns, about.st_size, about.st_ino)
+
+
+def _folders(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as found:
+            return sorted(entry.name for entry in found if entry.is_dir())
+    except OSError:
+        return []
