@@ -1,17 +1,19 @@
-"""Who reads captures instead of this process: the workers of a Dask cluster."""
+"""Who reads captures instead of this process: workers of a Dask cluster, or of one made for it in an allocation."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Executor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import metadata
 from typing import Any
 
 from orchestrator.core.errors import ConfigError, TestbedError
+from orchestrator.testbed.slurm import dask_step
 
 CONNECT_S = 10.0
+SLURM = "slurm"
 _ADDRESS = re.compile(r"(tcp|tls|ucx|ws|wss)://\S+")
 _PACKAGE = "orch-testbed"
 
@@ -20,6 +22,8 @@ _PACKAGE = "orch-testbed"
 def engine(address: str) -> Iterator[Executor]:
     """The workers of the Dask scheduler at an address, such as `tcp://head:8786`, as an executor.
 
+    `slurm`: those of a scheduler that is here for as long as the block, one on each node of this process's allocation.
+
     They find files under the paths that they are called by here, and have this package. ConfigError for what is no
     address or where `distributed` is missing, TestbedError for a scheduler that cannot be reached, has no such workers,
     or loses them.
@@ -27,25 +31,38 @@ def engine(address: str) -> Iterator[Executor]:
     if address == "hosts":
         raise ConfigError(
             "--engine hosts: hosts read the captures of runs on them, as soon as these are made; accepted: "
-            "tcp://HOST:PORT of a Dask scheduler",
+            "tcp://HOST:PORT of a Dask scheduler, slurm",
             hint="say `captures: {stay: true}` in the experiment",
         )
-    if not _ADDRESS.fullmatch(address):
-        raise ConfigError(f"--engine {address}: no address of a Dask scheduler; accepted: such as tcp://head:8786")
+    if address != SLURM and not _ADDRESS.fullmatch(address):
+        raise ConfigError(
+            f"--engine {address}: no address of a Dask scheduler; accepted: such as tcp://head:8786, "
+            "or slurm in an allocation"
+        )
     try:
-        from distributed import Client, KilledWorker
+        from distributed import KilledWorker
     except ImportError:
         raise ConfigError("--engine needs the package distributed", hint="pip install 'orch-testbed[dask]'") from None
-    try:
-        client = Client(address, timeout=CONNECT_S, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:  # TLS without its certificates is a TypeError
-        raise TestbedError(f"--engine {address}: no Dask scheduler answers: {error}") from None
-    with client:
+    with _scheduler(address) as scheduler, _client(scheduler, address) as client:
         _refuse_others(client.run(metadata.version, _PACKAGE, on_error="return"), address)
         try:
             yield client.get_executor(pure=False)
         except (KilledWorker, CancelledError) as error:
             raise TestbedError(f"--engine {address}: its workers were lost while they read: {error}") from None
+
+
+def _scheduler(address: str) -> AbstractContextManager[Any]:
+    """What a client connects to."""
+    return dask_step.scheduler() if address == SLURM else nullcontext(address)
+
+
+def _client(scheduler: Any, address: str) -> Any:
+    from distributed import Client
+
+    try:
+        return Client(scheduler, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:  # TLS without its certificates is a TypeError
+        raise TestbedError(f"--engine {address}: no Dask scheduler answers: {error}") from None
 
 
 def _refuse_others(versions: Mapping[str, Any], address: str) -> None:

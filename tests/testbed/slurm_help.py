@@ -89,7 +89,7 @@ class Cluster:
         return ("salloc", f"--nodes={nodes}", *options, *self.orch(*words))
 
     def orch(self, *words: object) -> tuple[str, ...]:
-        return (_python(), "-m", "orchestrator.cli.main", *map(str, words))
+        return (python(), "-m", "orchestrator.cli.main", *map(str, words))
 
     def write(self, name: str, **changes: Any) -> Path:
         """A file with the experiment, some of its keys replaced; None removes one."""
@@ -101,7 +101,7 @@ class Cluster:
         return path
 
 
-def _python() -> str:
+def python() -> str:
     """An interpreter that the jobs' user can run, of this one's version, so that it has the same packages."""
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     own = Path(sys.executable).resolve()

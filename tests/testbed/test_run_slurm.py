@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from tests.skipping import needs_torch
 from tests.testbed import slurm_help
-from tests.testbed.orch_runs import ended_or, manifest_of, told_of, wait_for
+from tests.testbed.orch_runs import ROOT, ended_or, manifest_of, told_of, wait_for
 
 pytestmark = [pytest.mark.testbed, pytest.mark.variants, pytest.mark.any_user]
 PATIENCE_S = slurm_help.PATIENCE_S
@@ -194,6 +196,65 @@ def test_ranks_have_the_processors_and_gpus_of_the_job(slurm, nothing_left):
     assert [node["gpus"] for node in manifest["topology"]["nodes"]] == [2, 2]
     logged = (folder / "hosts/h1/training-rank0/stdout").read_text()
     assert f"has {len(os.sched_getaffinity(0))} None 0,1\n" in logged
+
+
+READING = """
+import time, psutil
+from orchestrator.analysis import capture_engine
+
+def listening():
+    found = psutil.Process().net_connections("tcp")
+    return {one.laddr.ip for one in found if one.status == psutil.CONN_LISTEN}
+
+before = listening()  # salloc leaves a socket of its own open
+with capture_engine.engine("slurm") as workers:
+    print("up", sorted(listening() - before), sorted(workers.submit(listening).result()), flush=True)
+    workers.submit(time.sleep, 600).result()
+"""
+
+
+def test_workers_of_an_allocation_read_what_this_machine_reads(slurm, nothing_left):
+    captures = slurm.folder / "captures"
+    captures.mkdir()
+    for name in ("a.pcap", "b.pcap", "c.pcap", "d.pcap"):
+        shutil.copy(ROOT / "tests/data/pcap/loss.pcap", captures / name)
+    said = []
+    for words in (slurm.orch("capture", captures, "--json"),
+                  slurm.allocated("capture", captures, "--json", "--engine", "slurm")):  # fmt: skip
+        running = slurm.start(*words)
+        out, err = running.communicate(timeout=PATIENCE_S)
+        assert running.returncode == 0, out + err
+        said.append(json.loads(out))
+    assert [point["packets"] for point in said[0]["points"]] == [247] * 4
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("how", ["the reader", "Ctrl-C", "srun", "scancel"])
+def test_workers_listen_in_their_network_and_nothing_is_left_of_them(slurm, nothing_left, how):
+    running = slurm.start("salloc", "--quiet", f"--nodes={slurm_help.NODES}", slurm_help.python(), "-c", READING)
+    up = running.stdout.readline()
+    assert up.startswith("up "), up + running.stderr.read()
+    addresses = set(re.findall(r"\d+\.\d+\.\d+\.\d+", up))
+    assert {address for address in addresses if not address.startswith("198.18.")} <= {"127.0.0.1"}, up
+    came = slurm.came()
+
+    def kill(pattern, number):
+        os.kill(min(pid for pid, words in came.items() if re.match(pattern, words)), number)
+
+    if how == "scancel":
+        _end(slurm, how)
+    elif how == "srun":
+        kill("srun .*orch-dask", signal.SIGKILL)
+    else:
+        kill(r"\S*python\S* -c \nimport time, psutil", signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL)
+    _, err = running.communicate(timeout=PATIENCE_S)
+    if how in ("srun", "scancel"):
+        assert "--engine slurm: its workers were lost while they read" in err
+
+
+def test_outside_of_an_allocation_the_engine_says_what_to_do(slurm, nothing_left):
+    status, said = slurm.done(*slurm.orch("capture", ROOT / "tests/data/pcap/loss.pcap", "--engine", "slurm"))
+    assert (status, "salloc -N 4 orch capture FILES --engine slurm" in said) == (1, True), said
 
 
 UNDER_SRUN = """

@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 from orchestrator.analysis import capture_engine
 from orchestrator.cli.main import main
+from orchestrator.testbed.slurm import dask_step, dask_worker
 
 ROOT = Path(__file__).parents[2]
 LOSS = ROOT / "tests/data/pcap/loss.pcap"
 CLUSTER = """
 import sys
-from distributed import LocalCluster
+from distributed import SpecCluster, Scheduler, Worker
 
-with LocalCluster(
-    n_workers=int(sys.argv[1]), threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None
-) as up:
+names = sys.argv[1:]
+options = {"nthreads": 1, "protocol": "tcp", "host": "127.0.0.1"}
+workers = {name: {"cls": Worker, "options": options} for name in names}
+scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "dashboard": False}}
+with SpecCluster(workers=workers, scheduler=scheduler, silence_logs=50) as up:
     print(up.scheduler_address, flush=True)
     sys.stdin.read()
 """
 
 
 @contextlib.contextmanager
-def cluster(workers):
-    """The address of a scheduler in a process of its own: Dask's threads outlive it, and tests here fork."""
-    command = [sys.executable, "-c", CLUSTER, str(workers)]
+def cluster(*workers):
+    """The address of a scheduler with workers of these names in a process of its own: Dask's threads outlive it."""
+    command = [sys.executable, "-c", CLUSTER, *workers]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process.stdout.readline().strip()
         process.stdin.close()
@@ -52,7 +57,7 @@ def test_workers_give_what_this_process_gives(tmp_path, capsys):
         shutil.copy(LOSS, tmp_path / name)
     assert main(["capture", str(tmp_path), "--json"]) == 0
     here = json.loads(capsys.readouterr().out)
-    with cluster(2) as address:
+    with cluster("first", "second") as address:
         status, out, err = captured(tmp_path, "--json", "--engine", address)
     assert status == 0, err
     assert [point["packets"] for point in here["points"]] == [247, 247]
@@ -60,7 +65,7 @@ def test_workers_give_what_this_process_gives(tmp_path, capsys):
 
 
 def test_a_scheduler_without_workers_is_refused():
-    with cluster(0) as address:
+    with cluster() as address:
         status, _, err = captured(LOSS, "--engine", address)
     assert (status, "the scheduler has no workers" in err) == (1, True), err
 
@@ -85,6 +90,26 @@ def test_a_scheduler_that_does_not_answer_is_told():
 def test_what_is_no_scheduler_is_told(address, told, capsys):
     assert main(["capture", str(LOSS), "--engine", address]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_outside_of_an_allocation_slurm_is_refused(monkeypatch, capsys):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert main(["capture", str(LOSS), "--engine", "slurm"]) == 1
+    assert "salloc -N 4 orch capture FILES --engine slurm" in capsys.readouterr().err
+
+
+def test_a_node_without_dask_is_told_with_the_package(monkeypatch, capsys):
+    settings = dask_worker.encoded(dask_worker.Settings(host="127.0.0.1", port=1, tls={}))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(settings)))
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert dask_worker.main() == 1
+    words = capsys.readouterr().err
+    assert words == f"{sys.executable} has no package distributed\n"
+    step = types.SimpleNamespace(poll=lambda: None)
+    empty = types.SimpleNamespace(scheduler_info={"workers": {}})
+    with pytest.raises(capture_engine.TestbedError, match="0 of 2 nodes have a worker") as caught:
+        dask_step._wait(empty, 2, step, lambda: words)
+    assert "pip install 'orch-testbed[dask]'" in str(caught.value)
 
 
 def test_without_dask_the_package_is_named(monkeypatch, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from orchestrator.experiment import config, fitting, loading
 from orchestrator.experiment.experiment import on_this_machine
 from orchestrator.experiment.plans import plan
 from orchestrator.experiment.resolved import resolved_data
+from orchestrator.remote.transport.bootstrap import agent_argv
 from orchestrator.testbed.inventory import Data
 from orchestrator.testbed.slurm import job, step, submitting, survey
 from orchestrator.testbed.slurm.spec import SlurmSpec, topology
@@ -215,7 +217,7 @@ def test_options_of_the_job_are_none_of_the_agents_step(monkeypatch):
 
 
 def test_the_command_of_the_agents_step():
-    argv = step.srun_argv(job.Job("42", ("n1", "n2", "n3")), ("n1", "n3"), "python3")
+    argv = step.srun_argv(job.Job("42", ("n1", "n2", "n3")), ("n1", "n3"), agent_argv("python3"), name="orch-agents")
     assert argv[:4] == ["srun", "--jobid=42", "--job-name=orch-agents", "--nodes=2"]
     assert {"--ntasks=2", "--overlap", "--mem=0", "--cpu-bind=none", "--nodelist=n1,n3"} < set(argv)
 
@@ -230,3 +232,17 @@ def test_a_run_of_other_hosts_is_not_submitted(capsys):
     quickstart = str(ROOT / "playbooks/experiments/quickstart.yaml")
     assert main(["run", quickstart, "--sbatch", "--nodes", "4"]) == 2
     assert "testbed: --sbatch: its hosts are not those of an allocation" in capsys.readouterr().err
+
+
+def test_a_node_is_reached_where_slurm_reaches_it(monkeypatch):
+    for printed, address in (("NodeName=n1 NodeAddr=10.0.0.1 NodeHostName=x", "10.0.0.1"), ("NodeName=n1", "n1")):
+        monkeypatch.setattr(job, "ask", lambda *_, printed=printed: printed)
+        assert job.address("n1") == address
+
+
+def test_a_port_that_is_taken_is_passed_over():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert job.free_port("127.0.0.1", (port, 0)) != port
+        with pytest.raises(TestbedError, match="none is free at"):
+            job.free_port("127.0.0.1", (port,))

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -127,9 +128,9 @@ def read(
     most = max(1, cores // beside)
     sizes = [most if workers is not None else threads(one.files, most) for one in sets]
     if engine is not None:
-        pending = [
-            engine.submit(read_set, one, workers=some, **settings) for one, some in zip(sets, sizes, strict=True)
-        ]
+        # Bound, since Dask's executor takes the keyword `workers` for the names of workers that may do it.
+        reading = [partial(read_set, one, workers=some, **settings) for one, some in zip(sets, sizes, strict=True)]
+        pending = [engine.submit(read) for read in reading]
         parts = [one.result() for one in pending]
     else:
         parts = _read_here(sets, sizes, beside, settings)

@@ -49,7 +49,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         metavar="ADDRESS",
-        help="read with this Dask scheduler's workers, such as tcp://head:8786; they see the same files (this machine)",
+        help="read with this Dask scheduler's workers, such as tcp://head:8786, or with `slurm`, in an "
+        "allocation: workers on its nodes for as long as it takes; they see the same files (this machine)",
     )
     parser.add_argument("--workers", type=int, metavar="N", help="threads (default: the cores)")
     parser.add_argument(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +50,24 @@ def srun_ports(config: str) -> Sequence[int]:
     """The ports that `scontrol show config` sets apart for srun to listen on (SrunPortRange); any where it does not."""
     found = _PORTS.search(config)
     return range(int(found[1]), int(found[2]) + 1) if found else (0,)
+
+
+def address(node: str) -> str:
+    """Where Slurm reaches a node (`NodeAddr`): an address, or a name of one."""
+    found = re.search(r"\bNodeAddr=(\S+)", ask("scontrol", "show", "node", node, "--oneliner"))
+    return found[1] if found else node
+
+
+def free_port(host: str, ports: Sequence[int]) -> int:
+    """The first of these ports that is free at an address of this machine; TestbedError where none is."""
+    for port in ports:
+        with contextlib.suppress(OSError), socket.create_server((host, port), family=_family(host)) as found:
+            return int(found.getsockname()[1])
+    raise TestbedError(f"of the ports {ports[0]} to {ports[-1]} none is free at {host}")
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def environment() -> Mapping[str, str]:

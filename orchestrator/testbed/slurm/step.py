@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import IO
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import TransportError
@@ -22,20 +23,51 @@ KILL_S = 2.0  # for srun to end once all agents have, and after each signal
 _SAID_BYTES = 1 << 14
 
 
-def srun_argv(job: Job, nodes: Sequence[str], python: str) -> list[str]:
-    """The command that starts an agent on each of these nodes of a job, beside whatever steps it has.
+def srun_argv(job: Job, nodes: Sequence[str], program: Sequence[str], *, name: str) -> list[str]:
+    """The command that starts a program on each of these nodes of a job, beside whatever steps it has.
 
     The step shares all that the job has on a node (srun(1), `--overlap`, `--mem=0`), and its task is bound to none of
-    its processors in particular, so that ranks have what Slurm gave the job. An agent that dies, or ends first, takes
+    its processors in particular, so that ranks have what Slurm gave the job. A task that dies, or ends first, takes
     none of the others with it.
     """
     count = str(len(nodes))
     return [
-        "srun", f"--jobid={job.id}", "--job-name=orch-agents", f"--nodes={count}", f"--ntasks={count}",
+        "srun", f"--jobid={job.id}", f"--job-name={name}", f"--nodes={count}", f"--ntasks={count}",
         "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}", "--overlap", "--mem=0", "--cpu-bind=none", "--mpi=none",
         "--input=all", "--label", "--unbuffered", "--kill-on-bad-exit=0", "--wait=0",
-        *agent_argv(python),
+        *program,
     ]  # fmt: skip
+
+
+def started(argv: Sequence[str], given: bytes, said: IO[bytes]) -> subprocess.Popen[bytes]:
+    """An srun that hands `given` to its tasks as their input; what it and they print goes to the file `said`.
+
+    Nothing of what they are given can be seen in arguments or environments. TransportError where there is no srun.
+    """
+    with tempfile.TemporaryFile() as program:  # it has no name, and a key in it is nobody else's
+        program.write(given)
+        program.seek(0)
+        try:
+            # A session of its own: Ctrl-C is for this process, with whose connections the tasks end.
+            return subprocess.Popen(
+                argv, stdin=program, stdout=said, stderr=said, start_new_session=True, env=jobs.environment()
+            )
+        except OSError as error:
+            raise TransportError(f"cannot start srun: {error}", argv=argv) from error
+
+
+def ended(process: subprocess.Popen[bytes], patience_s: float) -> None:
+    """Wait for srun, which ends with its last task; ask it to end, and kill it, where it does not.
+
+    It waits for a task whose slurmstepd is dead as if it were there, though the task has ended long ago.
+    """
+    for number, wait_s in ((None, patience_s), (signal.SIGTERM, KILL_S), (signal.SIGKILL, KILL_S)):
+        if number is not None:
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(wait_s)
+            return
 
 
 class Step:
@@ -52,19 +84,12 @@ class Step:
         self._over = False
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the step
         self._callers = Callers(nodes, ports=job.ports)
-        argv = srun_argv(job, nodes, python)
-        with tempfile.TemporaryFile() as program:  # it has no name, and the key in it is nobody else's
-            program.write(self._callers.program())
-            program.seek(0)
-            try:
-                # A session of its own: Ctrl-C is for this process, which needs its agents to put things back.
-                self._process = subprocess.Popen(
-                    argv, stdin=program, stdout=self._said, stderr=self._said, start_new_session=True,
-                    env=jobs.environment(),
-                )  # fmt: skip
-            except OSError as error:
-                self._callers.close()
-                raise TransportError(f"cannot start srun: {error}", argv=argv) from error
+        argv = srun_argv(job, nodes, agent_argv(python), name="orch-agents")
+        try:
+            self._process = started(argv, self._callers.program(), self._said)
+        except TransportError:
+            self._callers.close()
+            raise
         self._watch = threading.Thread(target=self._await_end, name="srun", daemon=True)
         self._watch.start()
 
@@ -99,10 +124,10 @@ class Step:
         """End what channels are left, and see that srun and its step are gone; a second call does nothing."""
         self._callers.close()
         with self._lock:
-            ended = all(channel.ended for channel in self._channels)
+            all_ended = all(channel.ended for channel in self._channels)
         self._end_channels()
         if not self._said.closed:
-            self._end(KILL_S if ended else END_S)
+            ended(self._process, KILL_S if all_ended else END_S)
             self._watch.join()
             self._said.close()
 
@@ -118,19 +143,6 @@ class Step:
             channels, self._channels = self._channels, []
         for channel in channels:
             channel.close()
-
-    def _end(self, agents_s: float) -> None:
-        """Wait for srun, which ends with the last agent; ask it to end, and kill it, where it does not.
-
-        It waits for a task whose slurmstepd is dead as if it were there, though the agent has ended long ago.
-        """
-        for number, patience_s in ((None, agents_s), (signal.SIGTERM, KILL_S), (signal.SIGKILL, KILL_S)):
-            if number is not None:
-                with suppress(ProcessLookupError):
-                    self._process.send_signal(number)
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience_s)
-                return
 
 
 def _label(line: str) -> bool:
