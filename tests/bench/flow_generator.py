@@ -159,13 +159,26 @@ def websearch(load_bps: float, seconds: float, *, scale: int = 1, **options: Any
     ]  # fmt: skip
 
 
-def iperf(between: Pair, seconds: float) -> tuple[float, float]:
-    """Goodput in bit/s of iperf3 with four streams, and processor seconds a gigabyte of both sides."""
+def iperf(between: Pair, seconds: float, *, limit_bps: float = 0) -> tuple[float, float]:
+    """Goodput in bit/s of iperf3 with four streams (0: unlimited), and processor seconds a gigabyte of both sides."""
     server = subprocess.Popen(
         ["ip", "netns", "exec", between.sink, "iperf3", "-s", "-1", "-p", str(PORT)], stdout=subprocess.DEVNULL
     )
     time.sleep(0.3)  # the client tries once only
-    client = ["iperf3", "-c", DST, "-p", str(PORT), "-P", "4", "-t", str(int(seconds)), "-J"]
+    client = [
+        "iperf3",
+        "-c",
+        DST,
+        "-p",
+        str(PORT),
+        "-P",
+        "4",
+        "-t",
+        str(int(seconds)),
+        "-b",
+        str(int(limit_bps / 4)),
+        "-J",
+    ]
     process = subprocess.Popen(["ip", "netns", "exec", between.sender, *client], stdout=subprocess.PIPE, text=True)
     out = process.stdout.read() if process.stdout else ""
     _, _, used = os.wait4(process.pid, 0)
