@@ -250,6 +250,7 @@ def test_workers_listen_in_their_network_and_nothing_is_left_of_them(slurm, noth
     _, err = running.communicate(timeout=PATIENCE_S)
     if how in ("srun", "scancel"):
         assert "--engine slurm: its workers were lost while they read" in err
+    assert not list(Path("/tmp").glob("orch-dask-*"))  # the nodes have this machine's
 
 
 def test_outside_of_an_allocation_the_engine_says_what_to_do(slurm, nothing_left):

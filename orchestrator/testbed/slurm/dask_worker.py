@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -42,12 +43,14 @@ async def work(settings: Settings) -> None:
     from distributed import Security, Worker
 
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    with tempfile.TemporaryDirectory(prefix="orch-dask-") as folder, dask.config.set(PLAIN):
+    with dask.config.set(PLAIN):
+        folder = tempfile.mkdtemp(prefix="orch-dask-")
         worker = Worker(
             f"tls://{host}:{settings.port}", host=own_address(settings.host), dashboard_address=LOOPBACK,
             nthreads=int(os.environ["SLURM_CPUS_ON_NODE"]), memory_limit=0, local_directory=folder,
             death_timeout=DEATH_S, security=Security(require_encryption=True, **settings.tls),
         )  # fmt: skip
+        shutil.rmtree(folder)  # for what memory does not hold, which has no limit here: a killed worker leaves none
         async with worker:
             await worker.finished()
 
