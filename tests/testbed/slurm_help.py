@@ -64,13 +64,13 @@ class Cluster:
         """Those that came since it was idle."""
         return {pid: words for pid, words in self.processes().items() if pid not in self.idle}
 
-    def start(self, *argv: object) -> subprocess.Popen[str]:
-        """A command on the host to log in to, as the jobs' user, in the folder that they may write to."""
+    def start(self, *argv: object, root: bool = False) -> subprocess.Popen[str]:
+        """A command on the host to log in to, as the jobs' user or as root, in the folder that they may write to."""
         settings = {
             "HOME": self.folder, "PYTHONPATH": os.pathsep.join([str(self.folder), *site.getsitepackages()]),
             "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "TMPDIR": "/tmp",
         }  # fmt: skip
-        user = [f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.geteuid() == 0 else []
+        user = [f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.geteuid() == 0 and not root else []
         words = ["setpriv", *user, "env", "-i", *(f"{key}={value}" for key, value in settings.items()), *argv]
         line = f"cd {shlex.quote(str(self.folder))} && exec {shlex.join(map(str, words))}"
         return subprocess.Popen(
@@ -78,9 +78,9 @@ class Cluster:
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def done(self, *argv: object) -> tuple[int, str]:
+    def done(self, *argv: object, root: bool = False) -> tuple[int, str]:
         """The exit status of such a command, and what it printed."""
-        process = self.start(*argv)
+        process = self.start(*argv, root=root)
         out, err = process.communicate(timeout=PATIENCE_S)
         return process.returncode, out + err
 

@@ -102,6 +102,22 @@ def test_captures_and_conditions_are_refused_by_name_before_anything_starts(slur
     assert not results.exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="jobs of root are root's to submit")
+def test_captures_of_a_job_of_root_stay_on_its_nodes_which_reduce_them(slurm, nothing_left, tmp_path):
+    path = slurm.write("stay", collect=["tcpdump", "nic"], captures={"stay": True}, traffic=[])
+    results = tmp_path / "results"
+    words = slurm.allocated("run", path, "--set", f"testbed.slurm.work={tmp_path / 'work'}", "--results", results)
+    status, said = slurm.done(*words, "--no-report", root=True)
+    assert status == 0, said
+    manifest, folder = manifest_of(results)
+    assert {one["node"] for one in manifest["stayed"]} == {"h1", "h2", "h3", "h4"}
+    assert not list(folder.glob("hosts/**/*.pcap*"))
+    for one in manifest["stayed"]:
+        there = Path(one["folder"]) / one["path"].removeprefix(f"hosts/{one['node']}/")
+        assert there.stat().st_size == one["bytes"]
+    assert (folder / "tables/flow_packets.parquet").stat().st_size > 0
+
+
 def test_outside_of_an_allocation_the_error_says_what_to_do(slurm):
     status, said = slurm.done(*slurm.orch("run", slurm.write("outside")))
     assert status == 1, said
