@@ -240,6 +240,15 @@ def test_a_bad_sysctl_names_itself_and_its_host(up, tmp_path):
     assert error.node == "h1"
 
 
+def test_a_start_that_fails_and_leaves_a_process_says_why_and_leaves_none(up, tmp_path, monkeypatch):
+    """As unshare does in a chroot, where the kernel allows no user namespace, for a user with subordinate ids."""
+    refusal = "unshare failed: Operation not permitted"
+    script = f"echo {refusal} >&2; ORCH_LOCAL_TESTBED=refused-{os.getpid()} sleep 600 & exit 1"
+    monkeypatch.setattr(netns_needs, "UNSHARE", ("sh", "-c", script))
+    error = refused(spec_of(), tmp_path)
+    assert error.message == "a local testbed cannot run here: namespaces cannot be made: " + refusal
+
+
 @pytest.mark.parametrize("broken", ["folder", "config", "program"])
 def test_a_node_that_fails_to_start_is_named_with_what_it_printed(up, tmp_path, monkeypatch, broken):
     def breaking(*arguments, **named):

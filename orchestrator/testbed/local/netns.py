@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["LocalSpec", "NetnsTestbed", "requirements_problems", "ssh_config_text", "topology"]
 
 _SANDBOX = Path(__file__).parents[2] / "agents" / "local" / "sandbox.py"
+ALIVE_S = 0.5  # between looks whether the sandbox still runs
 _REMEDIES = {
     "links": "check `mtu` and the number of hosts",
     "sysctls": "check the names and values of `sysctls`; some exist only outside of namespaces",
@@ -123,11 +124,11 @@ class NetnsTestbed:
         with self._lock:
             if self._control is None:
                 raise TestbedError("the local testbed is not open")
-            self._control.settimeout(max(deadline.remaining, 1e-3))
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
             try:
-                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+                self._control.settimeout(max(deadline.remaining, 1e-3))
                 self._control.sendmsg([json.dumps(request).encode()], rights)
-                data, ancillary, _, _ = self._control.recvmsg(1 << 20, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+                data, ancillary = self._answer(self._control, deadline)
             except TimeoutError as error:
                 # an answer that comes later would be taken for that of the next question
                 self._control.shutdown(socket.SHUT_RDWR)
@@ -141,6 +142,23 @@ class NetnsTestbed:
             came.frombytes(payload)
         answer: Answer = json.loads(data)
         return answer, (came[0] if came else None)
+
+    def _answer(self, control: socket.socket, deadline: Deadline) -> tuple[bytes, list[tuple[int, int, bytes]]]:
+        """What comes next, nothing where the sandbox has ended; what it left behind may still have the socket."""
+        process = self._process
+        while True:
+            ended = process is not None and process.poll() is not None
+            control.settimeout(max(min(deadline.remaining, ALIVE_S), 1e-3))
+            try:
+                data, ancillary, _, _ = control.recvmsg(1 << 20, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+            except TimeoutError:
+                if process is not None and ended:
+                    netns_needs.end_group(process)
+                    return b"", []
+                if deadline.expired:
+                    raise
+            else:
+                return data, ancillary
 
     def _failure(self, answer: Answer) -> TestbedError:
         return TestbedError(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.core.machines import packages
@@ -92,26 +95,43 @@ def _missing_ranges() -> list[tuple[str, str]]:
     return found
 
 
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End what a process with a session of its own, or one that has ended, has left running.
+
+    Where the kernel refuses namespaces unshare ends, and its child that was to map users waits for ever.
+    """
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 def _refused() -> list[tuple[str, str]]:
     """Make the namespaces once and put a bridge in: what the kernel refuses shows here."""
     argv = [*UNSHARE, *user_flags(), "ip", "link", "add", "br0", "type", "bridge"]
-    try:
-        done = subprocess.run(
-            argv,
-            env={"PATH": search_path(), "LANG": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PROBE_LIMIT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return [(f"namespaces cannot be made: {error}", "run with sudo")]
-    if done.returncode == 0:
+    with tempfile.TemporaryFile() as output:  # no pipe: what unshare may leave behind would keep it open
+        try:
+            process = subprocess.Popen(
+                argv,
+                env={"PATH": search_path(), "LANG": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return [(f"namespaces cannot be made: {error}", "run with sudo")]
+        try:
+            status = process.wait(PROBE_LIMIT_S)
+        except subprocess.TimeoutExpired as error:
+            return [(f"namespaces cannot be made: {error}", "run with sudo")]
+        finally:
+            end_group(process)
+        output.seek(0)
+        lines = output.read().decode(errors="replace").strip().splitlines()
+    if status == 0:
         return []
-    lines = (done.stderr or done.stdout).strip().splitlines()
     if any("unrecognized option" in line for line in lines):
         return [("unshare is older than util-linux 2.38 and cannot map users", "run with sudo")]
-    said = lines[-1] if lines else f"unshare ended with status {done.returncode}"
+    said = lines[-1] if lines else f"unshare ended with status {status}"
     outside = os.geteuid() == 0
     return [(f"namespaces cannot be made: {said}", "run outside of a container" if outside else "run with sudo")]
