@@ -298,7 +298,9 @@ def is_home(pid, folder):
         mounted = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
     except OSError:
         return False
-    return any(str(folder).endswith(line.split()[3]) and line.split()[4] == "/run/orch" for line in mounted)
+    roots = [line.split()[3] for line in mounted if line.split()[4] == "/run/orch"]
+    # The folder as its file system has it: that may be mounted below `/`, and `/` may be a folder of it.
+    return any(str(folder).endswith(root) or root.endswith(str(folder)) for root in roots)
 
 
 def answers_no(testbed, node):

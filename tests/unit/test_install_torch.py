@@ -40,7 +40,8 @@ def install(folder: Path, *has: str, torch: str = "cpu", said: str = "") -> subp
     python.write_text(PYTHON)
     python.chmod(0o755)
     env = {**os.environ, "STATE": str(folder), "HAS": " ".join(has), "TORCH": torch, "SAID": said}
-    env.pop("PIP_INDEX_URL", None)
+    for name in ("PIP_INDEX_URL", "TORCH_CPU_INDEX"):
+        env.pop(name, None)
     return subprocess.run(
         [str(FRAMEWORKS / "install-torch"), str(python)], env=env, capture_output=True, text=True, check=False
     )
