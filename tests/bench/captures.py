@@ -15,7 +15,7 @@ from tests.bench.commands import ROOT, CommandError
 from tests.bench.figure import Figure, Settings
 
 OURS, NFPCAPD, CAPINFOS = "orch capture", "nfpcapd", "capinfos -c"
-FLOWS = (50, 10_000, 200_000)
+FLOWS = (50, 10_000, 200_000, 1_000_000)
 _SMALL = 1_000  # packets of a capture that takes no time to read
 
 

@@ -8,8 +8,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from orchestrator.analysis.capture.growingtables import no_room
 from orchestrator.analysis.capture.stages import accounting
-from orchestrator.core.errors import CaptureError
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -42,10 +42,7 @@ class BinRows:
                 self._file = tempfile.TemporaryFile(prefix="orch-bins-")  # noqa: SIM115 - as long as this lives
             self._file.write(rows.data)
         except OSError as error:
-            raise CaptureError(
-                f"bins cannot wait in {tempfile.gettempdir()}: {error.strerror}",
-                hint="set TMPDIR to a folder with room, or allow more --memory",
-            ) from error
+            raise no_room("bins", error) from error
 
     def parts(self) -> Iterator[Ints]:
         """All rows, in order, a part at a time; a part may change with the next one."""

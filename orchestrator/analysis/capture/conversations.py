@@ -8,6 +8,7 @@ import numpy as np
 
 from orchestrator.analysis.capture.binrows import BinRows
 from orchestrator.analysis.capture.files.pieces import Piece
+from orchestrator.analysis.capture.growingtables import GrowingTables
 from orchestrator.analysis.capture.stages import accounting, compiled, program, segments
 from orchestrator.analysis.capture.stages import holes as gaps
 
@@ -16,6 +17,8 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 _BINS_A_CALL = 1 << 13
 _FIRST_CONVERSATIONS = 1 << 10
 _FIRST_HOLE_WORDS = 1 << 13
+_ROWS_AT_ONCE = 1 << 16
+_ROW_WORDS = (accounting.KEY_WORDS, segments.CONVERSATION_WORDS, 2 * segments.DIRECTION_WORDS)
 
 
 class Conversations:
@@ -23,11 +26,14 @@ class Conversations:
 
     Row 2 n and 2 n + 1 are the directions of conversation n; one that sent nothing has no packets, and rows 0 and 1
     are all conversations beyond `most`. Bins of `bin_ns` go to `bins`, a direction and bin once, bin after bin, unless
-    packets' stamps went back.
+    packets' stamps went back. `held`: bytes of the tables, beyond which rows of which nothing comes leave memory.
     """
 
-    def __init__(self, *, shard: int, shards: int, bin_ns: int, segment: int, most: int, bins: BinRows) -> None:
+    def __init__(
+        self, *, shard: int, shards: int, bin_ns: int, segment: int, most: int, held: int, bins: BinRows
+    ) -> None:
         self.bins = bins
+        self._tables = GrowingTables(_ROW_WORDS, most=1 << (most - 1).bit_length(), held=held)
         self._call = compiled.program()
         self._state = np.zeros(accounting.STATE_WORDS, np.int64)
         self._state[accounting.CONVERSATIONS], self._state[accounting.BIN_BEGIN] = 1, -(1 << 62)
@@ -82,6 +88,15 @@ class Conversations:
                 self._set_holes()
             elif why == accounting.BINS_FULL:
                 self._hand_on()
+        self._tables.leave()
+
+    def column(self, table: Ints, number: int) -> Ints:
+        """A column of one of the tables; what is on disk of a table is never in memory as a whole."""
+        found = np.empty(len(table), np.int64)
+        for begin in range(0, len(table), _ROWS_AT_ONCE):
+            found[begin : begin + _ROWS_AT_ONCE] = table[begin : begin + _ROWS_AT_ONCE, number]
+            self._tables.leave()
+        return found
 
     def finish(self) -> None:
         """Hand out the bins that are open."""
@@ -91,6 +106,7 @@ class Conversations:
 
     def release(self) -> None:
         """Give up the tables; the bins stay."""
+        self._tables = GrowingTables(_ROW_WORDS, most=1, held=1 << 20)
         self._allocate(1)
 
     def _hand_on(self) -> None:
@@ -99,14 +115,14 @@ class Conversations:
         self.bins.add(self._out[:used])
 
     def _allocate(self, rows: int) -> None:
-        """Tables for so many conversations (a power of two); what is not used yet takes no memory.
+        """Have tables for so many conversations (a power of two); what is not used yet takes no memory.
 
         Slots are twice as many, so that probes stay short.
         """
+        self._tables.grow(rows)
+        self._keys, self._shared, both = self._tables.arrays
+        self._directions = both.reshape(2 * rows, segments.DIRECTION_WORDS)
         self._slots = np.zeros(2 * rows, np.int64)
-        self._keys = np.zeros((rows, accounting.KEY_WORDS), np.int64)
-        self._shared = np.zeros((rows, segments.CONVERSATION_WORDS), np.int64)
-        self._directions = np.zeros((2 * rows, segments.DIRECTION_WORDS), np.int64)
         self._active = np.zeros(2 * rows, np.int64)
         where = program.where
         self._words[program.A_SLOTS : program.A_CONVERSATIONS + 1] = (
@@ -116,11 +132,8 @@ class Conversations:
 
     def _grow(self) -> None:
         active = self._active
-        tables = (self._keys, self._shared, self._directions)
         self._allocate(2 * len(self._keys))
         self._active[: len(active)] = active
-        for old, new in zip(tables, (self._keys, self._shared, self._directions), strict=True):
-            new[: len(old)] = old
         self._call["rehash"](program.where(self._words))
 
     def _set_holes(self) -> None:

@@ -50,13 +50,13 @@ class Directions:
 
     def __init__(self, table: FlowTable, *, with_others: bool = False) -> None:
         self._shards = table.shards
-        ranks = _ranks([shard.shared[1:, segments.BORN] for shard in self._shards])
+        ranks = _ranks([shard.column(shard.shared, segments.BORN)[1:] for shard in self._shards])
         self._ranks = [np.concatenate(([0], rank)) for rank in ranks]
         folded = [_folded(rank, table.most) for rank in self._ranks]
         _add_others(self._shards, folded)
         if with_others and not self._shards[0].directions[0, segments.PACKETS]:
             self._shards[0].directions[0, [segments.FIRST, segments.LAST]] = table.tally.first_ns, table.tally.last_ns
-        self._rows = [np.flatnonzero(shard.directions[:, segments.PACKETS]) for shard in self._shards]
+        self._rows = [np.flatnonzero(shard.column(shard.directions, segments.PACKETS)) for shard in self._shards]
         if with_others:
             self._rows[0] = np.union1d([0], self._rows[0])
         numbers = [2 * rank[rows // 2] + rows % 2 for rank, rows in zip(self._ranks, self._rows, strict=True)]
@@ -70,27 +70,29 @@ class Directions:
         """One of the columns that `segments` keeps of directions."""
         return self._ordered(
             np.concatenate([
-                shard.directions[rows, column] for shard, rows in zip(self._shards, self._rows, strict=True)
+                shard.column(shard.directions, column)[rows]
+                for shard, rows in zip(self._shards, self._rows, strict=True)
             ])
         )  # fmt: skip
 
     def shared(self, column: int) -> Ints:
         """One of the columns that both directions of a conversation share."""
-        return self._of_conversations([shard.shared[:, column] for shard in self._shards])
+        return self._of_conversations([shard.column(shard.shared, column) for shard in self._shards])
 
     def scaled_windows(self) -> Ints:
         """The widest receive windows, scaled where the SYNs of both directions were seen."""
         found = []
         for shard, rows in zip(self._shards, self._rows, strict=True):
-            scales = shard.directions[:, segments.SHIFT]
+            scales = shard.column(shard.directions, segments.SHIFT)
             both = (scales[rows] >= 0) & (scales[rows ^ 1] >= 0)
-            found.append(shard.directions[rows, segments.MOST_WINDOW] << np.where(both, scales[rows], 0))
+            widest = shard.column(shard.directions, segments.MOST_WINDOW)
+            found.append(widest[rows] << np.where(both, scales[rows], 0))
         return self._ordered(np.concatenate(found))
 
     def ends(self, hosts: HostNumbers) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """Protocol (as of trace.Flows), source, destination (as numbers of `hosts`), and their ports, of each row."""
         high, low, other_high, other_low, word = (
-            self._of_conversations([shard.keys[:, column] for shard in self._shards]) for column in range(5)
+            self._of_conversations([shard.column(shard.keys, column) for shard in self._shards]) for column in range(5)
         )  # fmt: skip
         turned = self.numbers % 2 == 1
         scope, number = word >> 48, (word >> 32) & 0xFFFF

@@ -63,8 +63,9 @@ class FlowTable:
     """Everything that is read of one file or a rotated set; a context manager, complete once `finish` was called.
 
     TCP's sequence numbers go on from file to file. Instants are the file's plus `offset_ns`. `segment`: the MTU of a
-    device that cuts longer packets after they are captured; wire bytes are then of its frames. `memory`: bytes of
-    bins that are held, the others are on disk. Once another thread sets `stop`, nothing is read.
+    device that cuts longer packets after they are captured; wire bytes are then of its frames. `memory`: bytes for
+    tables, half of them for conversations and an eighth for bins; what is beyond is on disk. Once another thread sets
+    `stop`, nothing is read.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class FlowTable:
         self.shards = [
             Conversations(
                 shard=number, shards=workers, bin_ns=bin_ns, segment=segment or 0, most=most,
-                bins=BinRows(held=memory // 8 // ROW_BYTES // workers),
+                held=memory // 2 // workers, bins=BinRows(held=memory // 8 // ROW_BYTES // workers),
             )
             for number in range(workers)
         ]  # fmt: skip
