@@ -126,6 +126,9 @@ class Run:
         with self.phase("collectors"):
             self.unwind.push("collectors", lambda: self._stop(plan.collectors, phase="drain"))
             self.processes.start(plan.collectors, what="starting collectors")
+            if plan.as_they_close:
+                started = sealing.with_processes(self.manifest, self.watch.processes.values())
+                staying.read_as_they_close(self.session, started)
         ranks = [launch for job in plan.jobs for launch in job.launches]
         with self.phase("ranks"):
             self.unwind.push("ranks", lambda: self._stop(ranks, phase="stop ranks"))
@@ -245,9 +248,7 @@ class Run:
 
     def _facts(self, when: Literal["before", "after"]) -> None:
         with self.phase("facts"):
-            found = self.session.facts()
-            found_clocks = self.session.clocks()
-            disks = self.session.disks()
+            found, found_clocks, disks = self.session.facts(), self.session.clocks(), self.session.disks()
         for node, host_facts in found.items():
             folder = self.folder.path / "hosts" / node
             folder.mkdir(parents=True, exist_ok=True)
@@ -286,7 +287,7 @@ class Run:
         self.unfetched, left, stays = True, {}, fetching.nothing_stays
         if self.plan.stay:
             with self.phase("reduce there"):
-                captured = replace(self.manifest, launches=sealing.all_ended(self.watch.processes.values()))
+                captured = sealing.with_processes(self.manifest, self.watch.processes.values())
                 left = staying.reduce_run(self.session, captured)
                 stays = partial(staying.stays, captured, left)
         with self.phase("fetch"):

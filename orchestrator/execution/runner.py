@@ -188,13 +188,12 @@ class _Execution:
         run = self._run
         run.folder.save(
             replace(
-                run.manifest,
+                sealing.with_processes(run.manifest, run.watch.processes.values()),
                 outcome="completed" if error is None else "interrupted" if isinstance(error, Interrupted) else "failed",
                 error=None if error is None else str(error) or repr(error),
                 failed_node=error.node if isinstance(error, OrchError) else None,
                 notes=tuple(run.watch.notes),
                 preflight=dict(run.preflights),
-                launches=sealing.all_ended(run.watch.processes.values()),
             )
         )
 

@@ -28,9 +28,9 @@ def ended(process: Process) -> Launch:
     return launch_record(process.launch, status=process.status, failed=process.failed)
 
 
-def all_ended(processes: Iterable[Process]) -> tuple[Launch, ...]:
-    """All processes of a run likewise."""
-    return tuple(map(ended, processes))
+def with_processes(manifest: Manifest, processes: Iterable[Process]) -> Manifest:
+    """A manifest with all processes of its run likewise."""
+    return replace(manifest, launches=tuple(map(ended, processes)))
 
 
 def unjudged(plan: RunPlan, measured: Sequence[Window]) -> tuple[window_records.Window, ...]:

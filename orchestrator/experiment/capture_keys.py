@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from orchestrator.core.fields import Model
 
 
@@ -11,3 +13,6 @@ class Captures(Model):
     stay: bool = False
     """Each host reduces its captures itself and keeps them; tables and hashes come home. Hosts of this machine write
     captures into the run's folder anyway."""
+    reduce: Literal["at-end", "as-they-close"] = "at-end"
+    """`at-end`: after the last window. `as-they-close`: captures that stay and rotate are read file by file while the
+    run goes on, by processor time that nothing else on the host wants."""

@@ -11,6 +11,7 @@ from orchestrator.experiment.experiment import Experiment
 from orchestrator.parts import registry
 from orchestrator.parts.collectors import tcpdump
 from orchestrator.parts.protocols import Collector, Condition, Problem, Traffic
+from orchestrator.parts.shared import capture_files
 from orchestrator.parts.topology import Topology
 from workloads.common import container_config
 
@@ -56,14 +57,24 @@ def problems(experiment: Experiment, topology: Topology) -> list[Located]:
             found.extend((at, problem) for problem in overloads.problems(window, topology))
     for i, choice in enumerate(experiment.collect):
         ask("collector", choice, "collect", i)
-    found.extend(_nothing_captured(experiment))
+    found.extend(_unfit_captures(experiment))
     return found
 
 
-def _nothing_captured(experiment: Experiment) -> Iterator[Located]:
-    if experiment.captures is not None and tcpdump.NAME not in {choice.name for choice in experiment.collect}:
+def _unfit_captures(experiment: Experiment) -> Iterator[Located]:
+    if experiment.captures is None:
+        return
+    configs = [choice.config for choice in experiment.collect if choice.name == tcpdump.NAME]
+    if not configs:
         accepted = f"with `collect: [{tcpdump.NAME}]`"
         yield ("captures",), Problem(at=(), message="nothing is captured", accepted=accepted)
+    elif experiment.captures.reduce == capture_files.AS_THEY_CLOSE:
+        at = ("captures", "reduce")
+        if not experiment.captures.stay:
+            yield at, Problem(at=(), message="captures that come home are read there", accepted="with `stay: true`")
+        if not any(config.rotate or config.rotate_every for config in configs):
+            message = "captures of one file close when the run ends"
+            yield at, Problem(at=(), message=message, accepted="with `tcpdump: {rotate_every: 10min}`, or `rotate`")
 
 
 def _in_containers(workload: Choice, at: tuple[str | int, ...], topology: Topology) -> Iterator[Located]:

@@ -246,17 +246,24 @@ def killed_in_its_window(folder, data, *, launch="training-rank1", program=None,
     return err
 
 
+STARTED = 19  # of the words of /proc/PID/stat after the name: clock ticks since the machine's start
+
+
 def processes(**tags):
-    """PIDs whose environment has all of these variables, as ORCH_RUN and ORCH_LAUNCH mark what a run starts."""
+    """PIDs whose environment has all of these variables, as ORCH_RUN and ORCH_LAUNCH mark what a run starts.
+
+    Those that started first come first, whatever their numbers: these begin again at the kernel's `pid_max`.
+    """
     wanted = {f"{key}={value}".encode() for key, value in tags.items()}
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if wanted <= set((entry / "environ").read_bytes().split(b"\0")):
-                found.append(int(entry.name))
+                begun = int((entry / "stat").read_text().rpartition(")")[2].split()[STARTED])
+                found.append((begun, int(entry.name)))
         except OSError:
             continue
-    return sorted(found)
+    return [pid for _, pid in sorted(found)]
 
 
 def tagged(run):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import stat
 import sys
 
 import pyarrow.parquet as pq
 import pytest
-from orch_runs import measured, orch, write
+from orch_runs import ended_or, measured, orch, processes, start, told_of, wait_for, write
 
 from orchestrator.analysis import reduction
 from orchestrator.store import rundir
@@ -20,6 +22,11 @@ pytestmark = [pytest.mark.testbed, pytest.mark.variants]
 
 TABLES = ("captures", "capture_flows", "packets", "flow_packets", "cross_packets", "one_way")
 STAY = {"captures": {"stay": True}, "collect": ["tcpdump", "nic"]}
+AS_THEY_CLOSE = {
+    "captures": {"stay": True, "reduce": "as-they-close"},
+    "collect": [{"tcpdump": {"rotate_every": "1s"}}, "nic"],
+    "measure": {"warmup": 1, "iterations": 120},
+}
 
 
 @pytest.fixture
@@ -36,6 +43,31 @@ def rows(folder, table):
 def there(up, one):
     """A capture that stays, as seen from here."""
     return up.files(one["node"]) / one["folder"].lstrip("/") / one["path"].removeprefix(f"hosts/{one['node']}/")
+
+
+def must_be_tables_of_home(up, folder, home):
+    """What hosts made of their captures is what is made of these, once they are brought home."""
+    manifest = manifest_of(folder)
+    shutil.copytree(folder, home)
+    shutil.rmtree(home / "tables")
+    for one in manifest["stayed"]:
+        shutil.copy(there(up, one), home / one["path"])
+        shutil.rmtree(home / "hosts" / one["node"] / "captures", ignore_errors=True)
+    (home / "manifest.json").write_text(json.dumps({**manifest, "stayed": []}))
+    reduction.reduce(home)
+    for table in TABLES:
+        assert rows(folder, table) == rows(home, table), table
+
+
+def read_early(folder, host):
+    """When a host's files of captures were read while the run went on, in nanoseconds, by their paths."""
+    lines = (folder / "hosts" / host / "captures.as-they-close/stdout").read_text().splitlines()
+    return {path: int(instant) for instant, path in (line.split() for line in lines[1:])}
+
+
+def readers(up, host):
+    """What reads captures as they close on a host."""
+    return [pid for pid in processes(ORCH_LAUNCH="captures.as-they-close") if pid in up.below(host)]
 
 
 def manifest_of(folder):
@@ -65,17 +97,7 @@ def test_tables_are_those_of_captures_that_come_home(up, tmp_path):
     for one in manifest["stayed"]:
         file = there(up, one)
         assert (file.stat().st_size, rundir.sha256(file)) == (one["bytes"], one["sha256"])
-    # The same captures, brought home and reduced here.
-    home = tmp_path / "home"
-    shutil.copytree(folder, home)
-    shutil.rmtree(home / "tables")
-    for one in manifest["stayed"]:
-        shutil.copy(there(up, one), home / one["path"])
-        shutil.rmtree(home / "hosts" / one["node"] / "captures", ignore_errors=True)
-    (home / "manifest.json").write_text(json.dumps({**manifest, "stayed": []}))
-    reduction.reduce(home)
-    for table in TABLES:
-        assert rows(folder, table) == rows(home, table), table
+    must_be_tables_of_home(up, folder, tmp_path / "home")
     assert len(rows(folder, "flow_packets")) > 100
     packed = sum(file.stat().st_size for file in folder.glob("hosts/*/captures*/*"))
     assert packed < 0.2 * sum(one["bytes"] for one in manifest["stayed"])
@@ -107,6 +129,41 @@ def test_a_reduction_that_is_killed_begins_again(up, tmp_path):
     assert (tmp_path / "h2-has-killed").exists()
     assert all(one["sha256"] for one in manifest_of(folder)["stayed"])
     assert {row["node"] for row in pq.read_table(folder / "tables/capture_flows.parquet").to_pylist()} == set(up.names)
+
+
+def test_captures_are_read_as_they_close(up, tmp_path):
+    summary, results = measured(write(tmp_path, up.experiment(**AS_THEY_CLOSE)), tmp_path / "results", "--no-report")
+    folder = results / "small" / summary["runs"][0]["run"]
+    manifest = manifest_of(folder)
+    (window,) = manifest["windows"]
+    for host in up.names:
+        early = read_early(folder, host)
+        assert [instant for instant in early.values() if instant < window["end_ns"]], host
+        mine = {one["path"].removeprefix(f"hosts/{host}/") for one in manifest["stayed"] if one["node"] == host}
+        assert set(early) < mine
+    assert all(rundir.sha256(there(up, one)) == one["sha256"] for one in manifest["stayed"])
+    assert {path.name for path in folder.glob("hosts/*/captures.as-they-close/*")} == {"stdout", "stderr"}
+    must_be_tables_of_home(up, folder, tmp_path / "home")
+
+
+@pytest.mark.parametrize(("ends", "status"), [("the reader", 0), ("the run", 130)])
+def test_what_reads_captures_as_they_close_ends_with_its_run(up, tmp_path, ends, status):
+    """Killed, it costs nothing: captures are read after the last window."""
+    results = tmp_path / "results"
+    run = start("run", write(tmp_path, up.experiment(**AS_THEY_CLOSE)), "--results", results, "--no-report")
+    wait_for(ended_or(run, told_of(results, event="phase", name="window")), what="the window")
+    assert all(readers(up, host) for host in up.names)
+    if ends == "the run":
+        run.send_signal(signal.SIGINT)
+    else:
+        os.kill(readers(up, "h2")[0], signal.SIGKILL)
+    _, err = run.communicate(timeout=240)
+    assert run.returncode == status, err
+    assert [readers(up, host) for host in up.names] == [[], [], []]
+    (folder,) = results.glob("small/*")
+    assert {one["node"] for one in manifest_of(folder)["stayed"] if one["sha256"]} == set(up.names)
+    assert not list(folder.glob("hosts/*/captures*/code"))
+    must_be_tables_of_home(up, folder, tmp_path / "home")
 
 
 def test_a_host_that_is_lost_while_it_reduces_is_named_and_the_rest_is_sealed(up, tmp_path):

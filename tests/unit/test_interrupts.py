@@ -103,3 +103,28 @@ with Interrupts():
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert (done.stdout.strip(), done.stderr) == (str(tmp_path), "")
+
+
+def test_a_thread_that_is_being_started_is_not_forgotten(monkeypatch, capfd):
+    """`Thread.start` takes any Exception for one of the system, and forgets the thread, whose own start then fails."""
+    name = "_start_new_thread" if hasattr(threading, "_start_new_thread") else "_start_joinable_thread"
+    start = getattr(threading, name)
+
+    def struck(*args, **kwargs):
+        begun = start(*args, **kwargs)
+        strike(signal.SIGINT)
+        return begun
+
+    monkeypatch.setattr(threading, name, struck)
+    done = threading.Event()
+    before = signal.getsignal(signal.SIGALRM)
+    with Interrupts() as interrupts:
+        with pytest.raises(Interrupted, match="stopped by SIGINT"):  # noqa: PT012 - it comes after the start
+            threading.Thread(target=done.set).start()
+            time.sleep(5)
+        assert done.wait(5)
+        strike(signal.SIGINT)
+        assert interrupts.hurry
+    assert signal.getsignal(signal.SIGALRM) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert "Traceback" not in capfd.readouterr().err

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -79,19 +80,56 @@ def job_of(point: CapturePoint, files: Sequence[Path], *, workers: int) -> Job:
 
 def reduce(job: Job) -> Tables:
     """Read the files of a port. No file is fatal, since the other files still count."""
-    seen = Sightings()
-    ordered, problems = in_order(job.files)
-    with FlowTable(
-        offset_ns=job.offset_ns, bin_ns=job.fine_ns, segment=job.segment, workers=job.workers, sightings=seen,
-        memory=job.memory,
-    ) as table:  # fmt: skip
-        for file in ordered:
-            try:
-                problems += table.add(file).problems
-            except CaptureError as error:
-                problems.append(error.message)
-        table.finish()
-        return _tables(job, table, seen, problems)
+    with Reading(job) as reading:
+        return reading.tables(job)
+
+
+class Reading:
+    """The files of a port, read one after the other; a context manager, complete once it gave its tables.
+
+    Files of the job may be read before its others exist, and before it is known whose flows they have.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._seen = Sightings()
+        self._table = FlowTable(
+            offset_ns=job.offset_ns, bin_ns=job.fine_ns, segment=job.segment, workers=job.workers,
+            sightings=self._seen, memory=job.memory,
+        )  # fmt: skip
+        self._read: list[Path] = []
+        self._problems: list[str] = []
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._table.__exit__(kind, error, trace)
+
+    def add(self, file: Path) -> None:
+        """Read the next file, of those that `in_order` gives."""
+        self._read.append(file)
+        try:
+            self._problems += self._table.add(file).problems
+        except CaptureError as error:
+            self._problems.append(error.message)
+
+    def tables(self, job: Job) -> Tables:
+        """Read what is left of a job's files, and make its tables; as `reduce` does, whatever was read before."""
+        files, unreadable = in_order(job.files)
+        if files[: len(self._read)] != self._read or _marks(job) != _marks(self._job):
+            return reduce(job)
+        for file in files[len(self._read) :]:
+            self.add(file)
+        self._table.finish()
+        return _tables(job, self._table, self._seen, [*unreadable, *self._problems])
+
+
+def _marks(job: Job) -> tuple[int, int, int | None]:
+    """What changes the meaning of packets while they are read."""
+    return job.fine_ns, job.offset_ns, job.segment
 
 
 def _tables(job: Job, table: FlowTable, seen: Sightings, problems: list[str]) -> Tables:

@@ -9,6 +9,7 @@ from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import OrchError
 from orchestrator.execution.session import CALL_S, Session
+from orchestrator.parts.shared.capture_files import CLOSING
 from orchestrator.remote.reconnecting import come_back
 
 SETTLE_S = 2.0  # for a command that was requested and is about to end
@@ -28,7 +29,12 @@ def _strays(session: Session) -> list[str]:
     processes = session.each(
         session.clients, lambda client: client.processes(Deadline.after(CALL_S)), what="residue", seconds=CALL_S
     )
-    return [f"{node}: {' '.join(process.argv)}" for node, running in processes.items() for process in running]
+    return [
+        f"{node}: {' '.join(process.argv)}"
+        for node, running in processes.items()
+        for process in running
+        if process.name != CLOSING  # it reads captures until they are asked for
+    ]
 
 
 def _sweep_lost(session: Session) -> list[str]:

@@ -1,4 +1,7 @@
-"""Has hosts reduce the captures that stay with them, and records which ones lie where."""
+"""Has hosts reduce the captures that stay with them, and records which ones lie where.
+
+What reads captures while they are written goes on until `reduce_run`, whose program on the host has it finish.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,16 @@ from orchestrator.core.errors import OrchError, TransportError
 from orchestrator.core.paths import safepath
 from orchestrator.execution.actions import host_code
 from orchestrator.execution.session import CALL_S, Session
-from orchestrator.parts.launch import Launch
+from orchestrator.parts.launch import Launch, Line, Started
 from orchestrator.parts.shared import capture_files
-from orchestrator.parts.shared.capture_files import REDUCED, CapturePoint
+from orchestrator.parts.shared.capture_files import AS_THEY_CLOSE, CLOSING, READING, REDUCED, CapturePoint
 from orchestrator.remote.agent_client import AgentClient
 from orchestrator.remote.answers import RemoteFile
 from orchestrator.store.manifests.capture_points import CAPTURING, capture_points
 from orchestrator.store.manifests.records import Manifest, Stayed
 
 REDUCE_S = 12 * 3600.0  # of all captures of a host
+COMPILED_S = 120.0  # within which a reader is there, which a host that never read captures compiles
 TRIES = 3  # at a reduction that somebody kills; what one has done the next does not do again
 POINTS = "points.json"
 
@@ -47,15 +51,36 @@ def stays(manifest: Manifest, left: Collection[str], node: str, path: str) -> bo
     return node in left and is_capture(manifest, node, path)
 
 
+def read_as_they_close(session: Session, manifest: Manifest) -> None:
+    """Have every host that captures begin to read what it captured; one that cannot is noted, and reads at the end."""
+
+    def begin(client: AgentClient) -> str:
+        launch = _launch(client, CLOSING, capture_points(manifest, client.node.name), AS_THEY_CLOSE)
+        try:
+            client.start(launch, Deadline.after(COMPILED_S))
+        except TransportError:
+            raise
+        except OrchError as error:
+            return f"{client.node.name}: captures are read after the last window, not as they close: {error.message}"
+        return ""
+
+    capturing = {one.node for one in manifest.launches if one.part == CAPTURING} & set(session.away)
+    notes = session.each(sorted(capturing), begin, what="reading captures", seconds=COMPILED_S + CALL_S)
+    session.watch.notes += filter(None, notes.values())
+
+
 def reduce_run(session: Session, manifest: Manifest) -> dict[str, Left]:
     """Have every host reduce its captures, all at once; hosts that are lost meanwhile are left out."""
     deadline = Deadline.after(REDUCE_S)
 
     def reduced(client: AgentClient) -> Left | OrchError:
         try:
-            return reduce_there(client, manifest, deadline)
+            left = reduce_there(client, manifest, deadline)
         except OrchError as error:
             return error  # whoever is lost is told by what is to be fetched
+        with suppress(OrchError):
+            _end_reading(client)
+        return left
 
     found = session.each(sorted(session.away), reduced, what="reducing captures", seconds=REDUCE_S + CALL_S)
     return {node: left for node, left in found.items() if isinstance(left, Left)}
@@ -71,16 +96,8 @@ def reduce_there(client: AgentClient, manifest: Manifest, deadline: Deadline) ->
 
 def _reduce(client: AgentClient, points: Sequence[CapturePoint], deadline: Deadline) -> str:
     """Why captures were not reduced; empty when they were."""
-    document = json.dumps([dataclasses.asdict(point) for point in points]).encode()
     for attempt in range(1, TRIES + 1):
-        launch = Launch(
-            name=REDUCED if attempt == 1 else f"{REDUCED}.{attempt}",
-            node=client.node.name,
-            role="collector",
-            argv=(client.node.python, "-B", host_code.ARCHIVE, POINTS),
-            files={host_code.ARCHIVE: host_code.packed(), POINTS: document},
-            lives=False,
-        )
+        launch = _launch(client, REDUCED if attempt == 1 else f"{REDUCED}.{attempt}", points)
         try:
             client.start(launch, deadline.sooner(CALL_S))
             status = client.wait(launch.name, deadline)
@@ -93,6 +110,27 @@ def _reduce(client: AgentClient, points: Sequence[CapturePoint], deadline: Deadl
         if status >= 0:  # nobody killed it
             break
     return "" if status == 0 else f"it ended with status {status}: {_last_line(client, launch)}"
+
+
+def _launch(client: AgentClient, name: str, points: Sequence[CapturePoint], *how: str) -> Launch:
+    document = json.dumps([dataclasses.asdict(point) for point in points]).encode()
+    return Launch(
+        name=name,
+        node=client.node.name,
+        role="collector",
+        argv=(client.node.python, "-B", host_code.ARCHIVE, POINTS, *how),
+        files={host_code.ARCHIVE: host_code.packed(), POINTS: document},
+        ready=Line(READING) if how else Started(),
+        ready_within_s=COMPILED_S,
+        lives=False,
+    )
+
+
+def _end_reading(client: AgentClient) -> None:
+    """End what read captures as they closed, where a host was not asked for all that it has, or gave up."""
+    for process in client.processes(Deadline.after(CALL_S)):
+        if process.name == CLOSING:
+            client.stop(_launch(client, CLOSING, ()), Deadline.after(CALL_S))
 
 
 def _last_line(client: AgentClient, launch: Launch) -> str:

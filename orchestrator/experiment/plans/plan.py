@@ -85,6 +85,7 @@ class RunPlan:
     jobs: tuple[PlannedJob, ...]
     windows: tuple[PlannedWindow, ...]
     stay: bool = False  # whether captures stay on the hosts, which reduce them
+    as_they_close: bool = False  # whether hosts read these while they are written
 
     def launches(self) -> Iterator[Launch]:
         """Every process that the run may start."""
@@ -145,6 +146,7 @@ def _run(experiment: Experiment, topology: Topology, repetition: int, text: str)
         jobs=jobs,
         windows=windows,
         stay=stay,
+        as_they_close=reductions.as_they_close(experiment, topology),
     )
     plan = replace(plan, collectors=(*collectors, *_processors(experiment, plan)))
     _refuse_twins(plan)

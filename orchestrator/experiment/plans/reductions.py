@@ -18,6 +18,11 @@ def stay(experiment: Experiment, topology: Topology) -> bool:
     return experiment.captures is not None and experiment.captures.stay and topology.kind != "local"
 
 
+def as_they_close(experiment: Experiment, topology: Topology) -> bool:
+    """Whether hosts read captures that stay while they are written."""
+    return stay(experiment, topology) and experiment.captures is not None and experiment.captures.reduce != "at-end"
+
+
 def requirements(collectors: Sequence[Launch], topology: Topology) -> Iterator[Requirement]:
     """What each host that captures needs in order to reduce."""
     nodes = dict.fromkeys(launch.node for launch in collectors if launch.part == f"collector.{tcpdump.NAME}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -13,6 +14,10 @@ from orchestrator.parts.launch import Flow
 
 FILE = "capture.pcap"
 REDUCED = "captures"  # beside the folders of a host's launches: what it made of captures that stay there
+AS_THEY_CLOSE = "as-they-close"  # how they may be read: file by file, while the run goes on
+CLOSING = f"{REDUCED}.{AS_THEY_CLOSE}"  # beside those folders, too: of the program that does so
+READING = "captures are read as they close"  # says it once it is there
+_CHUNK = 1 << 20
 _LISTENING = re.compile(r"listening on ([^\s,]+)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NUMBERED = re.compile(re.escape(FILE) + r"(\d*)")
@@ -45,6 +50,15 @@ class Kept:
     name: str
     bytes: int
     sha256: str
+
+
+def keep(path: Path) -> Kept:
+    """What is to be said of a file of a capture that stays."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return Kept(name=path.name, bytes=path.stat().st_size, sha256=digest.hexdigest())
 
 
 def listening(folder: Path) -> str | None:

@@ -1,0 +1,103 @@
+"""Reads a host's captures while they are written, each file once tcpdump has closed it, so that little is left to read.
+
+It takes processor time that nobody else wants. What becomes of it matters to nobody: the captures stay, and `on_host`
+reads all of one from its beginning where this reader is gone, or has read other files than it is asked for in the end.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from orchestrator.analysis.capture import captures, flowtable
+from orchestrator.analysis.capture.files import rotation
+from orchestrator.core.errors import CaptureError
+from orchestrator.parts.shared import capture_files
+from orchestrator.parts.shared.capture_files import CapturePoint, Kept
+
+LOOK_EVERY_S = 0.5
+_LOCK = "reading.lock"
+_ASKED = "all-points.json"
+
+
+@dataclass(slots=True)
+class ClosingCapture:
+    """A capture that goes on: what was read of it so far, and which files these were."""
+
+    folder: Path
+    point: CapturePoint
+    reading: captures.Reading
+    kept: dict[Path, Kept] = field(default_factory=dict)
+
+    def read_next(self) -> bool:
+        """Read the oldest file that is closed and was not read yet; whether there was one."""
+        closed = capture_files.in_order(self.folder)[:-1]  # tcpdump closes a file before it begins the next
+        file = next((one for one in closed if one not in self.kept), None)
+        if file is None:
+            return False
+        try:
+            if rotation.first_stamp(file) is not None:
+                self.reading.add(file)
+        except CaptureError:
+            pass  # whoever reads the rest says so
+        self.kept[file] = capture_files.keep(file)  # while it is in memory anyway
+        print(f"{time.time_ns()} {self.point.launch}/{file.name}", flush=True)
+        return True
+
+
+def read_until_asked(folder: Path, points: Iterable[CapturePoint]) -> tuple[Path, dict[str, ClosingCapture]]:
+    """Read the captures below a run's folder, from a folder beside theirs, until `ask_for_all` wants them whole.
+
+    Gives the file with all that is known of their points by then, and what was read, by launch.
+    """
+    lock = os.open(_LOCK, os.O_CREAT | os.O_WRONLY, 0o600)  # held as long as this process lives
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    flowtable.warm()
+    _yield_to_all()
+    chosen = list(points)
+    memory = flowtable.MEMORY // max(1, len(chosen))
+    closing = [
+        ClosingCapture(folder / point.launch, point, captures.Reading(_begun(point, memory))) for point in chosen
+    ]
+    print(capture_files.READING, flush=True)
+    asked = Path.cwd() / _ASKED
+    while not asked.exists():
+        if not sum(one.read_next() for one in closing):
+            time.sleep(LOOK_EVERY_S)
+    return asked, {one.point.launch: one for one in closing}
+
+
+def ask_for_all(folder: Path, points: Path) -> None:
+    """Have the one that reads as captures close, if any does, make all tables; returns when it has ended, however."""
+    there = folder / capture_files.CLOSING
+    try:
+        lock = os.open(there / _LOCK, os.O_WRONLY)
+    except FileNotFoundError:
+        return
+    asked = there / _ASKED
+    try:
+        unfinished = asked.with_suffix(".new")
+        unfinished.write_bytes(points.read_bytes())
+        unfinished.replace(asked)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    finally:
+        os.close(lock)
+    for leaving in (asked, there / _LOCK):
+        leaving.unlink(missing_ok=True)
+    shutil.rmtree(there / "code", ignore_errors=True)  # of one that was killed
+
+
+def _begun(point: CapturePoint, memory: int) -> captures.Job:
+    return replace(captures.job_of(point, (), workers=1), memory=memory)
+
+
+def _yield_to_all() -> None:
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except OSError:  # a container may forbid it
+        os.nice(19)
