@@ -21,8 +21,8 @@ from tests.bench.commands import CommandError
 from tests.bench.figure import Settings
 
 BENCHMARKS = (
-    "start", "reader", "captures", "testbed", "samplers", "counters", "transport", "overhead", "load", "payload",
-    "variants", "collectors", "logs", "flow_generator", "overload", "flow_cost", "nights", "validity", "store", "site",
+    "start", "reader", "captures", "closing", "testbed", "samplers", "counters", "transport", "overhead", "load",
+    "payload", "variants", "collectors", "logs", "flow_generator", "overload", "flow_cost", "nights", "validity", "store", "site",
     "sweep", "size", "predict", "containers", "slurm",
 )  # fmt: skip
 
