@@ -146,7 +146,7 @@ def test_captures_are_read_as_they_close(up, tmp_path):
     must_be_tables_of_home(up, folder, tmp_path / "home")
 
 
-@pytest.mark.parametrize(("ends", "status"), [("the reader", 0), ("the run", 130)])
+@pytest.mark.parametrize(("ends", "status"), [("the reader", 0), ("the run", 130), ("the controller", -signal.SIGKILL)])
 def test_what_reads_captures_as_they_close_ends_with_its_run(up, tmp_path, ends, status):
     """Killed, it costs nothing: captures are read after the last window."""
     results = tmp_path / "results"
@@ -155,10 +155,15 @@ def test_what_reads_captures_as_they_close_ends_with_its_run(up, tmp_path, ends,
     assert all(readers(up, host) for host in up.names)
     if ends == "the run":
         run.send_signal(signal.SIGINT)
+    elif ends == "the controller":
+        run.kill()
     else:
         os.kill(readers(up, "h2")[0], signal.SIGKILL)
     _, err = run.communicate(timeout=240)
     assert run.returncode == status, err
+    if ends == "the controller":
+        recovered, out, err = orch("recover", "--results", results)
+        assert recovered == 0, out + err
     assert [readers(up, host) for host in up.names] == [[], [], []]
     (folder,) = results.glob("small/*")
     assert {one["node"] for one in manifest_of(folder)["stayed"] if one["sha256"]} == set(up.names)
