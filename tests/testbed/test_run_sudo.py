@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -75,15 +77,16 @@ def refused(hosts, sudo):
     return caught.value
 
 
+def granted(hosts, way):
+    """`sudo:` of an inventory, once sudo's rules are there."""
+    hosts.install()
+    hosts.sudo(ONLY_THE_WRAPPER if way == "the wrapper" else ALL)
+    return str(hosts.wrapper) if way == "the wrapper" else True
+
+
 @pytest.mark.parametrize("way", ["all of root", "the wrapper"])
 def test_a_whole_run_of_an_ordinary_user(hosts, tmp_path, way):
-    hosts.install()
-    if way == "the wrapper":
-        hosts.sudo(ONLY_THE_WRAPPER)
-        sudo = str(hosts.wrapper)
-    else:
-        hosts.sudo(ALL)
-        sudo = True
+    sudo = granted(hosts, way)
     before = [hosts.on(name, "tc", "qdisc", "show", "dev", "eth0") for name in ("a", "b")]
     summary, results = measured(write(tmp_path, hosts.experiment(tmp_path, sudo)), tmp_path / "r", "--no-report")
     (run,) = summary["runs"]
@@ -94,6 +97,35 @@ def test_a_whole_run_of_an_ordinary_user(hosts, tmp_path, way):
     assert [hosts.on(name, "tc", "qdisc", "show", "dev", "eth0") for name in ("a", "b")] == before
     nothing_is_left(run["run"], 60)
     wait_for(lambda: not processes_of(hosts.uid), 60, f"the end of {processes_of(hosts.uid)}")
+
+
+@pytest.mark.variants
+@pytest.mark.parametrize("way", ["all of root", "the wrapper"])
+def test_the_user_reads_as_they_close_what_root_captures(hosts, tmp_path, way):
+    """And drops it: captures stay in a folder of root's."""
+    experiment = hosts.experiment(
+        tmp_path,
+        granted(hosts, way),
+        captures={"stay": True, "reduce": "as-they-close"},
+        collect=[{"tcpdump": {"rotate_every": "1s"}}, "nic"],
+        measure={"warmup": 2, "iterations": 200, "at_most": "60s"},
+    )
+    experiment["testbed"]["inventory"]["defaults"]["python"] = sys.executable  # with numpy
+    summary, results = measured(write(tmp_path, experiment), tmp_path / "r", "--no-report")
+    (run,) = summary["runs"]
+    folder = results / "own" / run["run"]
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    assert {one["node"] for one in manifest["stayed"] if one["sha256"]} == {"a", "b"}
+    for name in ("a", "b"):
+        ready, *files = (folder / "hosts" / name / "captures.as-they-close/stdout").read_text().splitlines()
+        instants = [int(line.split()[0]) for line in files]
+        assert instants, ready
+        assert instants[0] < manifest["windows"][0]["end_ns"]
+    assert pq.read_table(folder / "tables/capture_flows.parquet").num_rows
+    nothing_is_left(run["run"], 60)
+    status, out, err = orch("prune", "--results", results, "--drop-after", "1ms")
+    assert status == 0, out + err
+    assert json.loads((folder / "manifest.json").read_bytes())["stayed"] == []
 
 
 def test_the_wrapper_gives_two_rights_and_no_more(hosts):

@@ -26,7 +26,7 @@ from orchestrator.store.manifests.capture_points import CAPTURING, capture_point
 from orchestrator.store.manifests.records import Manifest, Stayed
 
 REDUCE_S = 12 * 3600.0  # of all captures of a host
-COMPILED_S = 120.0  # within which a reader is there, which a host that never read captures compiles
+COMPILED_S = 300.0  # within which a reader is there, which a busy host that never read captures compiles first
 TRIES = 3  # at a reduction that somebody kills; what one has done the next does not do again
 POINTS = "points.json"
 
