@@ -149,7 +149,11 @@ def test_a_piece_begins_where_a_record_does(tmp_path, kind):
 def test_what_is_known_ahead_is_used(tmp_path, kind):
     """Nearly every piece behind the first one has to come from another thread, or reading would not be any faster."""
     (file,) = kept(tmp_path, kind)
-    with ThreadPoolExecutor(2) as pool, pcap.opened(file, pool=pool, threads=2, piece_bytes=1 << 14) as reader:
+    with (
+        ThreadPoolExecutor(1) as one,
+        ThreadPoolExecutor(1) as other,
+        pcap.opened(file, threads=[one, other], piece_bytes=1 << 14) as reader,
+    ):
         ahead = [piece.said(program.AT) < 0 for piece in reader.pieces()]
     assert len(ahead) > 10
     assert sum(ahead) >= len(ahead) - 3

@@ -34,7 +34,7 @@ def large(spools: Sequence[Spool], wire_bytes: Ints, *, budget: int) -> Any:
     words = program.layout(program.LAY_WORDS)
     words[[program.L_COUNTS, program.L_FLOWS]] = program.where(counts), len(counts)
     for spool in spools:
-        source = _Source(spool)
+        source = _Source(spool, np.zeros(laying.SOURCE_WORDS, np.int64), wanted=laying.COUNTED)
         words[[program.L_SOURCES, program.L_SOURCE_COUNT]] = program.where(source.words), 1
         while source.fill():
             compiled.program()["count_bins"](program.where(words))
@@ -58,7 +58,7 @@ def bins(
     state, mask = np.zeros(laying.STATE_WORDS, np.int64), chosen.astype(np.int64)
     state[laying.SLOT] = -1
     table = np.zeros((len(spools), laying.SOURCE_WORDS), np.int64)
-    sources = [_Source(spool, words) for spool, words in zip(spools, table, strict=True)]
+    sources = [_Source(spool, words, wanted=laying.LAID) for spool, words in zip(spools, table, strict=True)]
     words = program.layout(program.LAY_WORDS)
     words[: program.L_COUNTS] = (
         program.where(table), len(table), program.where(mask), len(mask), others, width_ns, program.where(out),
@@ -76,12 +76,12 @@ def bins(
 
 
 class _Source:
-    """A spool as `laying` reads it, part by part."""
+    """A spool as `laying` reads it, part by part: the first `wanted` columns of its rows."""
 
-    def __init__(self, spool: Spool, words: Ints | None = None) -> None:
-        self.words = np.zeros(laying.SOURCE_WORDS, np.int64) if words is None else words
+    def __init__(self, spool: Spool, words: Ints, *, wanted: int) -> None:
+        self.words = words
         self.words[laying.FLOW_OF :] = program.where(spool.flow_of), program.where(spool.folded), len(spool.flow_of)
-        self._parts = spool.rows.parts()
+        self._parts = spool.rows.parts(wanted=wanted)
         self._part: Ints | None = None  # kept, since compiled code has its address alone
 
     def fill(self) -> bool:
@@ -90,7 +90,8 @@ class _Source:
         if self._part is None:
             self.words[laying.ENDED] = 1
             return False
-        self.words[: laying.ENDED] = program.where(self._part), len(self._part), 0
+        columns = self._part
+        self.words[: laying.ENDED] = program.where(columns), columns.strides[0] // columns.itemsize, columns.shape[1], 0
         return True
 
 
@@ -102,10 +103,10 @@ def summed(spools: Sequence[Spool], group_of: Ints, *, wider: int) -> tuple[Ints
     held: list[list[Ints]] = [[np.zeros(0, np.int64)] * 8]
     for spool in spools:
         for part in spool.parts():
-            group = group_of[part[:, _FLOW]]
+            group = group_of[part[_FLOW]]
             keep = np.flatnonzero(group >= 0)
-            number = part[keep, _NUMBER] // wider
-            figures = [part[keep, column] for column in range(_PACKETS, _CAPTURED + 1)]
+            number = part[_NUMBER, keep] // wider
+            figures = [part[column, keep] for column in range(_PACKETS, _CAPTURED + 1)]
             held.append(_merged([group[keep], number, *figures]))
     found = _merged([np.concatenate([one[column] for one in held]) for column in range(8)])
     order = np.argsort(found[0], kind="stable")

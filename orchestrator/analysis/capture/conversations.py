@@ -9,7 +9,7 @@ import numpy as np
 from orchestrator.analysis.capture.binrows import BinRows
 from orchestrator.analysis.capture.files.pieces import Piece
 from orchestrator.analysis.capture.growingtables import GrowingTables
-from orchestrator.analysis.capture.stages import accounting, compiled, program, segments
+from orchestrator.analysis.capture.stages import accounting, closing, compiled, program, segments
 from orchestrator.analysis.capture.stages import holes as gaps
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -22,26 +22,25 @@ _ROW_WORDS = (accounting.KEY_WORDS, segments.CONVERSATION_WORDS, 2 * segments.DI
 
 
 class Conversations:
-    """Every conversation of one of `shards` that was seen so far; packets of the others are passed over.
+    """Every conversation of a shard that was seen so far.
 
     Row 2 n and 2 n + 1 are the directions of conversation n; one that sent nothing has no packets, and rows 0 and 1
     are all conversations beyond `most`. Bins of `bin_ns` go to `bins`, a direction and bin once, bin after bin, unless
     packets' stamps went back. `held`: bytes of the tables, beyond which rows of which nothing comes leave memory.
     """
 
-    def __init__(
-        self, *, shard: int, shards: int, bin_ns: int, segment: int, most: int, held: int, bins: BinRows
-    ) -> None:
+    def __init__(self, *, shard: int, bin_ns: int, segment: int, most: int, held: int, bins: BinRows) -> None:
         self.bins = bins
+        self._shard = shard
         self._tables = GrowingTables(_ROW_WORDS, most=1 << (most - 1).bit_length(), held=held)
         self._call = compiled.program()
-        self._state = np.zeros(accounting.STATE_WORDS, np.int64)
-        self._state[accounting.CONVERSATIONS], self._state[accounting.BIN_BEGIN] = 1, -(1 << 62)
-        self._out = np.zeros((_BINS_A_CALL, accounting.BIN_WORDS), np.int64)
+        self._state = np.zeros(closing.STATE_WORDS, np.int64)
+        self._state[closing.CONVERSATIONS], self._state[closing.BIN_BEGIN] = 1, -(1 << 62)
+        self._out = np.zeros((closing.BIN_WORDS, _BINS_A_CALL), np.int64)
         self._words = program.layout(program.ACCOUNT_WORDS)
-        self._words[program.A_SHARD : program.A_MOST + 1] = shard, shards, bin_ns, segment, most
+        self._words[program.A_BIN_NS : program.A_MOST + 1] = bin_ns, segment, most
         self._words[[program.A_STATE, program.A_OUT, program.A_OUT_ROWS]] = (
-            program.where(self._state), program.where(self._out), len(self._out)
+            program.where(self._state), program.where(self._out), _BINS_A_CALL
         )  # fmt: skip
         self._allocate(_FIRST_CONVERSATIONS)
         self._holes = gaps.arena(_FIRST_HOLE_WORDS)
@@ -50,12 +49,12 @@ class Conversations:
     @property
     def count(self) -> int:
         """Conversations, with row 0 for all beyond the most."""
-        return int(self._state[accounting.CONVERSATIONS])
+        return int(self._state[closing.CONVERSATIONS])
 
     @property
     def back_bins(self) -> int:
         """How often packets' stamps went back to an earlier bin."""
-        return int(self._state[accounting.BACK_BINS])
+        return int(self._state[closing.BACK_BINS])
 
     @property
     def keys(self) -> Ints:
@@ -74,9 +73,8 @@ class Conversations:
     def add(self, piece: Piece) -> None:
         """Account for the packets of a piece."""
         words = self._words
-        words[program.A_MARKS : program.A_BASE + 1] = (
-            piece.words[program.MARKS], piece.words[program.HEADERS], piece.words[program.ROWS], 0, piece.packets,
-            piece.base,
+        words[program.A_DEALT : program.A_BASE + 1] = (
+            *piece.dealt(self._shard), piece.words[program.HEADERS], piece.words[program.ROWS], 0, piece.base
         )  # fmt: skip
         why = -1
         while why != accounting.DONE:
@@ -110,9 +108,9 @@ class Conversations:
         self._allocate(1)
 
     def _hand_on(self) -> None:
-        used = int(self._state[accounting.HANDED_OUT])
-        self._state[accounting.HANDED_OUT] = 0
-        self.bins.add(self._out[:used])
+        used = int(self._state[closing.HANDED_OUT])
+        self._state[closing.HANDED_OUT] = 0
+        self.bins.add(self._out, used)
 
     def _allocate(self, rows: int) -> None:
         """Have tables for so many conversations (a power of two); what is not used yet takes no memory.

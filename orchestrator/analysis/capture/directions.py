@@ -34,11 +34,11 @@ class Spool:
         return self.rows.count
 
     def parts(self) -> Iterator[Ints]:
-        """Rows as accounting lays them out, of flows in place of the shard's rows; a part at a time."""
+        """Rows in columns as accounting lays them out, of flows in place of the shard's rows; a part at a time."""
         for part in self.rows.parts():
             found = part.copy()
-            found[:, _ROW] = self.flow_of[part[:, _ROW]]
-            found[self.folded[part[:, _ROW]] != 0, _REPEATED] = 0
+            found[_ROW] = self.flow_of[part[_ROW]]
+            found[_REPEATED, self.folded[part[_ROW]] != 0] = 0
             yield found
 
 

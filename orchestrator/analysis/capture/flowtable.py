@@ -8,13 +8,13 @@ of them from its first packet to its last, and the result is the same whatever t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from orchestrator.analysis.capture.binrows import ROW_BYTES, BinRows
+from orchestrator.analysis.capture.binrows import BinRows
 from orchestrator.analysis.capture.conversations import Conversations
 from orchestrator.analysis.capture.files import pcap
 from orchestrator.analysis.capture.files.pcap import FileEnd
@@ -26,7 +26,6 @@ from orchestrator.analysis.capture.stages import compiled, program
 MOST_CONVERSATIONS = 1 << 20  # that are told apart; all beyond count together
 MEMORY = 256 << 20  # bytes for tables of a capture, beyond which they go on on disk
 _BYTES_A_THREAD = 1 << 29
-_PIECE_BYTES = 1 << 19  # of a piece where several threads look at pieces
 
 
 @dataclass(slots=True)
@@ -46,17 +45,18 @@ class Tally:
 
     def add(self, piece: Piece) -> None:
         """Take the packets of the next piece."""
-        opening, least, most = (piece.said(word) for word in (program.OPENING_NS, program.LEAST_NS, program.MOST_NS))
-        self.backwards += piece.said(program.BACKWARDS) + (self.packets > 0 and opening < self.closing_ns)
+        said = piece.words[program.UNDECODED : program.MOST_NS + 1].tolist()
+        undecoded, fragments, _, wire, kept, snapped, backwards, opening, closing, least, most = said
+        self.backwards += backwards + (self.packets > 0 and opening < self.closing_ns)
         self.first_ns = min(self.first_ns, least) if self.packets else least
         self.last_ns = max(self.last_ns, most) if self.packets else most
-        self.closing_ns = piece.said(program.CLOSING_NS)
+        self.closing_ns = closing
         self.packets += piece.packets
-        self.wire_bytes += piece.said(program.WIRE)
-        self.kept_bytes += piece.said(program.KEPT)
-        self.snapped += piece.said(program.SNAPPED)
-        self.undecoded += piece.said(program.UNDECODED)
-        self.fragments += piece.said(program.FRAGMENTS)
+        self.wire_bytes += wire
+        self.kept_bytes += kept
+        self.snapped += snapped
+        self.undecoded += undecoded
+        self.fragments += fragments
 
 
 class FlowTable:
@@ -88,17 +88,18 @@ class FlowTable:
         self.most = most
         self.shards = [
             Conversations(
-                shard=number, shards=workers, bin_ns=bin_ns, segment=segment or 0, most=most,
-                held=memory // 2 // workers, bins=BinRows(held=memory // 8 // ROW_BYTES // workers),
+                shard=number, bin_ns=bin_ns, segment=segment or 0, most=most, held=memory // 2 // workers,
+                bins=BinRows(held=memory // 8 // workers),
             )
             for number in range(workers)
         ]  # fmt: skip
         self._offset_ns = offset_ns
         self._sightings = sightings
         self._stop = stop or threading.Event()
-        self._stock = Stock()
-        self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
-        self._size = piece_bytes or (pcap.PIECE_BYTES if workers == 1 else _PIECE_BYTES)
+        self._stock = Stock(shards=workers, bin_ns=bin_ns)
+        # What a thread works on is in the caches of its processor: so a shard has one of its own, and keeps it.
+        self._threads = [ThreadPoolExecutor(1) for _ in self.shards] if workers > 1 else []
+        self._size = piece_bytes or pcap.PIECE_BYTES
         self._pending: list[Future[None]] = []
         self._looked_at: list[Piece] = []
 
@@ -108,14 +109,14 @@ class FlowTable:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        for thread in self._threads:
+            thread.shutdown(cancel_futures=True)
 
     def add(self, path: Path) -> FileEnd:
         """Read a file to its end. CaptureError when it is no capture, or of a link type that cannot be read."""
         before = self.tally.packets
-        settings = {"offset_ns": self._offset_ns, "piece_bytes": self._size, "stock": self._stock, "pool": self._pool}
-        with pcap.opened(path, threads=len(self.shards), **settings) as file:
+        settings = {"offset_ns": self._offset_ns, "piece_bytes": self._size, "stock": self._stock}
+        with pcap.opened(path, threads=self._threads, **settings) as file:
             group: list[Piece] = []
             for piece in file.pieces():
                 if self._stop.is_set():
@@ -139,13 +140,16 @@ class FlowTable:
     def _take(self, group: list[Piece]) -> None:
         """Account for pieces, one shard beside the other, once those before are accounted for."""
         self._settle()
-        if self._pool is None:
-            for work in self._work():
-                _each(work, group)
+        works: list[list[Callable[[Piece], None]]] = [[shard.add] for shard in self.shards]
+        works[0].append(self._pairs)
+        if self._sightings is not None:
+            works[-1].append(self._sightings.add)
+        if not self._threads:
+            _each(works[0], group)
             self._give(group)
             return
         self._looked_at = group
-        self._pending = [self._pool.submit(_each, work, group) for work in self._work()]
+        self._pending = [thread.submit(_each, some, group) for thread, some in zip(self._threads, works, strict=True)]
 
     def _settle(self) -> None:
         for one in self._pending:
@@ -158,21 +162,15 @@ class FlowTable:
         for piece in group:
             self._stock.give(piece)
 
-    def _work(self) -> Iterator[Callable[[Piece], None]]:
-        for shard in self.shards:
-            yield shard.add
-        if self._sightings is not None:
-            yield self._sightings.add
-        yield self._pairs
-
     def _pairs(self, piece: Piece) -> None:
         if piece.said(program.ROCE):
             self.queue_pairs.add(piece)
 
 
-def _each(work: Callable[[Piece], None], group: Sequence[Piece]) -> None:
+def _each(works: Sequence[Callable[[Piece], None]], group: Sequence[Piece]) -> None:
     for piece in group:
-        work(piece)
+        for work in works:
+            work(piece)
 
 
 def threads(files: Sequence[Path], most: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from orchestrator.core.errors import CaptureError
 ETHERNET = 1
 UNREADABLE = -1  # stands for a link type whose packets are counted and not looked into
 _FILE_HEADER_BYTES = 24
-PIECE_BYTES = 1 << 18
+PIECE_BYTES = 1 << 20
 _LARGEST_SNAP = 8 << 20
 _MOST_INTERFACES = 1 << 16
 
@@ -65,7 +65,7 @@ class FileEnd:
 
 
 class CaptureFile:
-    """A capture file that is being read, by one thread or, where a `pool` is given, by its `threads` ahead of it."""
+    """A capture file that is being read, by this thread or, where there are some, by other `threads` ahead of it."""
 
     def __init__(
         self,
@@ -74,8 +74,7 @@ class CaptureFile:
         *,
         offset_ns: int = 0,
         piece_bytes: int = PIECE_BYTES,
-        pool: Executor | None = None,
-        threads: int = 1,
+        threads: Sequence[Executor] = (),
         stock: Stock | None = None,
     ) -> None:
         self.path = path
@@ -84,8 +83,9 @@ class CaptureFile:
         self._size = piece_bytes
         self._stock = stock or Stock()
         self._ahead = None
-        if pool is not None and source.size is not None:
-            self._ahead = Ahead(pool, source.read_at, size=piece_bytes, depth=2 * threads, stock=self._stock)
+        if threads and source.size is not None:
+            depth = 2 * len(threads)
+            self._ahead = Ahead(threads, source.read_at, size=piece_bytes, depth=depth, stock=self._stock)
         self._form = Format(ng=False, big=False, offset_ns=offset_ns)
         self._at = 0  # of the file, how many bytes are done with
         self._end: Literal["whole", "truncated", "corrupt"] = "whole"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.capture.stages import compiled, framing, program
-from orchestrator.analysis.capture.stages.decoding import HEADER_WORDS, MARK_WORDS
+from orchestrator.analysis.capture.stages.dealing import DEALT_WORDS
+from orchestrator.analysis.capture.stages.decoding import HEADER_WORDS
 
 _SMALLEST_RECORD = 16  # bytes of a record or block that holds a packet
 
@@ -37,9 +39,12 @@ class Format:
 
 
 class Piece:
-    """Bytes of a file and the packets in them: rows of `frames` (see framing) and of `headers` (see decoding)."""
+    """Bytes of a file and the packets in them: rows of `frames` (see framing) and of `headers` (see decoding).
 
-    def __init__(self, size: int) -> None:
+    For each shard there are those that it was dealt (see dealing), with bins of `bin_ns`.
+    """
+
+    def __init__(self, size: int, *, shards: int, bin_ns: int, home: deque[Piece]) -> None:
         self.memory = np.empty(size, np.uint8)
         self.view = self.memory.data
         rows = size // _SMALLEST_RECORD + 1
@@ -47,10 +52,13 @@ class Piece:
         self.headers = np.empty((rows, HEADER_WORDS), np.int64)
         self.words = program.layout(program.PIECE_WORDS)
         self.words[program.DATA] = program.where(self.memory)
-        self._marks = np.empty((rows, MARK_WORDS), np.int64)
+        self._dealt = np.empty((shards, rows, DEALT_WORDS), np.int64)
+        self._counts = np.zeros(shards, np.int64)
         self.words[program.FRAMES : program.WHY] = (
-            program.where(self.frames), rows, program.where(self.headers), program.where(self._marks)
+            program.where(self.frames), rows, program.where(self.headers), program.where(self._dealt),
+            program.where(self._counts), shards, bin_ns,
         )  # fmt: skip
+        self.home = home  # where it waits when nobody looks at it any more
         self.place = 0  # of its first byte in the file
         self.whole = True  # whether the file goes on behind it
         self.age = 0
@@ -76,6 +84,10 @@ class Piece:
         """One of `program`'s words of this piece."""
         return int(self.words[word])
 
+    def dealt(self, shard: int) -> tuple[int, int]:
+        """The address of the rows that a shard was dealt, and how many there are."""
+        return program.where(self._dealt[shard]), int(self._counts[shard])
+
     @property
     def packets(self) -> int:
         return int(self.words[program.FOUND])
@@ -94,36 +106,46 @@ class Piece:
 class Stock:
     """Pieces that nobody looks at any more, for others.
 
-    Their memory is warm: new memory would cost about as much again as looking through it does.
+    Their memory is warm: new memory would cost about as much again as looking through it does. So each goes back to the
+    thread that took it. Packets are dealt to `shards`, with bins of `bin_ns`.
     """
 
-    def __init__(self) -> None:
-        self._free: deque[Piece] = deque()
+    def __init__(self, *, shards: int = 1, bin_ns: int = 1) -> None:
+        self._of_thread = threading.local()
+        self._shards, self._bin_ns = shards, bin_ns
 
     def take(self, size: int) -> Piece:
         """A piece with room for so many bytes."""
-        try:
-            piece = self._free.pop()
-        except IndexError:
-            return Piece(size)
-        return piece if len(piece.memory) == size else Piece(size)
+        free: deque[Piece] = self._of_thread.__dict__.setdefault("free", deque())
+        while free:
+            piece = free.pop()
+            if len(piece.memory) == size:
+                return piece
+        return Piece(size, shards=self._shards, bin_ns=self._bin_ns, home=free)
 
-    def give(self, piece: Piece) -> None:
+    @staticmethod
+    def give(piece: Piece) -> None:
         """Take a piece back."""
-        self._free.append(piece)
+        piece.home.append(piece)
 
 
 class Ahead:
     """Pieces that other threads survey before it is known where the first record of each begins.
 
-    A file is cut at multiples of `size`, and each thread looks for the first record behind its cut; the piece before
-    decides whether that was right.
+    A file is cut at multiples of `size`, and each thread in turn looks for the first record behind its cut; the piece
+    before decides whether that was right.
     """
 
     def __init__(
-        self, pool: Executor, read: Callable[[int, memoryview], int], *, size: int, depth: int, stock: Stock
+        self,
+        threads: Sequence[Executor],
+        read: Callable[[int, memoryview], int],
+        *,
+        size: int,
+        depth: int,
+        stock: Stock,
     ) -> None:
-        self._pool, self._read, self._stock = pool, read, stock
+        self._threads, self._read, self._stock = threads, read, stock
         self._size, self._depth = size, depth
         self._pending: deque[tuple[int, Future[Piece]]] = deque()
         self._next = 0
@@ -135,7 +157,8 @@ class Ahead:
             self._stock.give(self._pending.popleft()[1].result())
         self._next = max(self._next, number)
         while len(self._pending) < self._depth and self._next * self._size < end:
-            self._pending.append((self._next, self._pool.submit(self._survey, self._next * self._size, form)))
+            thread = self._threads[self._next % len(self._threads)]
+            self._pending.append((self._next, thread.submit(self._survey, self._next * self._size, form)))
             self._next += 1
         if not self._pending or self._pending[0][0] != number:
             return None

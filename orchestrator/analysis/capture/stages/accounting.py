@@ -12,27 +12,30 @@ import numpy.typing as npt
 
 from orchestrator.analysis.capture.stages import holes as gaps
 from orchestrator.analysis.capture.stages import segments
-from orchestrator.analysis.capture.stages.compiled import stage
-from orchestrator.analysis.capture.stages.decoding import (
-    DST_HIGH,
-    DST_LOW,
-    DST_MAC,
-    FLAGS,
-    HASH,
-    IP_BYTES,
-    LINK_BYTES,
-    MARKED_NS,
-    MARKED_WIRE,
-    PAYLOAD,
-    SEQUENCE,
-    SRC_HIGH,
-    SRC_LOW,
-    SRC_MAC,
-    WINDOW,
-    WORD,
-    mixed,
-    turned_word,
+from orchestrator.analysis.capture.stages.closing import (
+    ACTIVE,
+    BACK_BINS,
+    BIN_BEGIN,
+    CONVERSATIONS,
+    hand_out_bins,
 )
+from orchestrator.analysis.capture.stages.compiled import inline, stage
+from orchestrator.analysis.capture.stages.dealing import (
+    ENDS,
+    HASH,
+    HIGHER_HIGH,
+    HIGHER_LOW,
+    LOWER_HIGH,
+    LOWER_LOW,
+    NS,
+    NUMBER,
+    PAYLOAD_BYTES,
+    TCP,
+    WIRE_BYTES,
+    mixed,
+)
+from orchestrator.analysis.capture.stages.decoding import DST_MAC, IP_BYTES, LINK_BYTES, PAYLOAD, SRC_MAC
+from orchestrator.analysis.capture.stages.loads import prefetch
 from orchestrator.analysis.capture.stages.segments import (
     ACK,
     BASE,
@@ -71,22 +74,17 @@ Ints = npt.NDArray[np.int64]
 # port before the higher one's. Row 0 is for all conversations beyond the most that are told apart.
 KEY_WORDS = 5
 
-# One closed bin of one direction: its row, the bin's number, and what it holds: packets as captured, bytes of the
-# frames that these are on the wire, payload bytes, repeated bytes, frames, bytes as captured.
-BIN_FIGURES = 6
-BIN_WORDS = 2 + BIN_FIGURES
-
-# What goes on from piece to piece. ACTIVE: directions with an open bin, of which EMITTED are handed out already.
-CONVERSATIONS, ACTIVE, EMITTED, BIN_BEGIN, BACK_BINS, HANDED_OUT = range(6)
-STATE_WORDS = 6
-
 # Why a walk over packets ended.
 DONE, TABLE_FULL, BINS_FULL, HOLES_FULL = 0, 1, 2, 3
 
-_SHARD_BITS = 40  # of a hash: those below choose its place in the table
+# Where slots, keys and directions may be out of the processor's caches, their memory is asked for this many packets
+# before it is needed: a slot first, then what it says. In words, a line of the cache is 8 long.
+_FAR_SLOTS = 1 << 13
+_SLOT_AHEAD, _ROW_AHEAD = 24, 12
+_LINE = 8
 
 
-@stage
+@inline
 def _slot(slots: Ints, keys: Ints, code: int, first: int, second: int, third: int, fourth: int, word: int) -> int:
     """Where the conversation is in the open hash table, or the free place where it belongs.
 
@@ -121,7 +119,7 @@ def rehash(slots: Ints, keys: Ints, conversations: int) -> None:
         slots[_slot(slots, keys, code, key[0], key[1], key[2], key[3], key[4])] = (code >> 32) << 32 | row
 
 
-@stage
+@inline
 def _on_wire(wire: int, header: Ints, segment: int) -> tuple[int, int]:
     """Layer-2 bytes and number of the frames that a device cuts a packet into, which all repeat its headers.
 
@@ -137,44 +135,6 @@ def _on_wire(wire: int, header: Ints, segment: int) -> tuple[int, int]:
 
 
 @stage
-def _sort(rows: Ints, count: int) -> None:
-    """Sort the first numbers in place (Shell's method with gaps of 4^k + 3 * 2^(k-1) + 1, Sedgewick 1982)."""
-    power = 0
-    while (1 << 2 * power + 2) + 3 * (1 << power) + 1 < count:
-        power += 1
-    while power >= 0:
-        gap = 1 if power == 0 else (1 << 2 * power) + 3 * (1 << power - 1) + 1
-        for place in range(gap, count):
-            row = rows[place]
-            at = place
-            while at >= gap and rows[at - gap] > row:
-                rows[at] = rows[at - gap]
-                at -= gap
-            rows[at] = row
-        power -= 1
-
-
-@stage
-def hand_out_bins(directions: Ints, active: Ints, state: Ints, number: int, out: Ints) -> None:
-    """Close the open bins of the active directions, in the order of their rows, as far as `out` has room."""
-    if state[EMITTED] == 0:
-        _sort(active, state[ACTIVE])
-    used = state[HANDED_OUT]
-    while state[EMITTED] < state[ACTIVE] and used < out.shape[0]:
-        row = active[state[EMITTED]]
-        state[EMITTED] += 1
-        out[used, 0] = row
-        out[used, 1] = number
-        for word in range(BIN_FIGURES):
-            out[used, 2 + word] = directions[row, BIN_PACKETS + word]
-            directions[row, BIN_PACKETS + word] = 0
-        used += 1
-    state[HANDED_OUT] = used
-    if state[EMITTED] == state[ACTIVE]:
-        state[ACTIVE] = state[EMITTED] = 0
-
-
-@stage
 def _enter(slots: Ints, place: int, code: int, shared: Ints, directions: Ints, row: int) -> None:
     """Begin a conversation's row."""
     slots[place] = (code >> 32) << 32 | row
@@ -184,23 +144,45 @@ def _enter(slots: Ints, place: int, code: int, shared: Ints, directions: Ints, r
         directions[one, SHIFT] = -1
 
 
+@inline
+def _ask_ahead(dealt: Ints, number: int, found: int, slots: Ints, keys: Ints, directions: Ints) -> None:
+    """Ask for the memory that packets some way ahead of this one need."""
+    mask = slots.shape[0] - 1
+    if number + _SLOT_AHEAD < found:
+        code = dealt[number + _SLOT_AHEAD, HASH]
+        if code >= 0:
+            prefetch(slots, code >> 1 & mask)
+    if number + _ROW_AHEAD < found:
+        code = dealt[number + _ROW_AHEAD, HASH]
+        if code >= 0:
+            row = slots[code >> 1 & mask] & 0xFFFFFFFF
+            prefetch(keys, row * KEY_WORDS)
+            prefetch(keys, row * KEY_WORDS + KEY_WORDS - 1)
+            stat = (2 * row + (code & 1)) * segments.DIRECTION_WORDS
+            prefetch(directions, stat)
+            prefetch(directions, stat + _LINE)
+
+
 @stage
 def account(
-    marks: Ints, headers: Ints, begin: int, found: int, base: int, shard: int, shards: int, bin_ns: int,
+    dealt: Ints, headers: Ints, begin: int, found: int, base: int, bin_ns: int,
     segment: int, most: int, slots: Ints, keys: Ints, shared: Ints, directions: Ints, holes: Ints, active: Ints,
     state: Ints, out: Ints,
 ) -> tuple[int, int]:  # fmt: skip
-    """Account for the packets from `begin` to `found` of a piece; gives (why it ended, the packet it ended before).
+    """Account for the rows `begin` to `found` that a shard was dealt of a piece; gives (why it ended, before which).
 
-    Only for those of conversations of `shard`. `base`: how many packets there were before the piece. `segment`: the
-    longest IP packet on the wire, 0 where captured packets are what is on it. `most`: conversations that are told
-    apart. All else is in the tables: `slots`, `keys`, `shared` and `directions` of the conversations, `holes`,
-    `active`: the directions with an open bin, and `out`: closed bins, state[HANDED_OUT] of them.
+    `base`: how many packets there were before the piece. `segment`: the longest IP packet on the wire, 0 where captured
+    packets are what is on it. `most`: conversations that are told apart. All else is in the tables: `slots`, `keys`,
+    `shared` and `directions` of the conversations, `holes`, `active`: the directions with an open bin, and `out`:
+    closed bins, state[HANDED_OUT] of them.
     """
     conversations, bin_begin, why, number = state[CONVERSATIONS], state[BIN_BEGIN], DONE, begin
+    far = slots.shape[0] >= _FAR_SLOTS
     while number < found:
-        stamp = marks[number, MARKED_NS]
-        # Other shards' packets close bins as well, so that rows of bins are the same for any number of shards.
+        if far:
+            _ask_ahead(dealt, number, found, slots, keys, directions)
+        packet = dealt[number]
+        stamp = packet[NS]
         if stamp < bin_begin or stamp - bin_begin >= bin_ns:
             if state[ACTIVE] > 0:
                 hand_out_bins(directions, active, state, bin_begin // bin_ns, out)
@@ -210,32 +192,27 @@ def account(
             now = stamp // bin_ns * bin_ns
             state[BACK_BINS] += now < bin_begin
             bin_begin = now
-        code = marks[number, HASH]
-        if shards > 1 and (code >> _SHARD_BITS) % shards != shard:
+        code = packet[HASH]
+        if code < 0:
             number += 1
             continue
-        wire = marks[number, MARKED_WIRE]
         if gaps.is_full(holes):
             why = HOLES_FULL
             break
-        header = headers[number]
         first, second, third, fourth, word = (
-            header[SRC_HIGH], header[SRC_LOW], header[DST_HIGH], header[DST_LOW], header[WORD],
+            packet[LOWER_HIGH], packet[LOWER_LOW], packet[HIGHER_HIGH], packet[HIGHER_LOW], packet[ENDS],
         )  # fmt: skip
-        payload = header[PAYLOAD]
+        wire, payload, tcp = packet[WIRE_BYTES], packet[PAYLOAD_BYTES], packet[TCP]
         turned = code & 1
-        if turned:
-            first, second, third, fourth = third, fourth, first, second
-            word = turned_word(word)
         place = _slot(slots, keys, code >> 1, first, second, third, fourth, word)
         row = slots[place] & 0xFFFFFFFF
-        flags = header[FLAGS]
+        flags, sequence = tcp >> 48, tcp & (SEQUENCE_SPACE - 1)
         again_used = (
             row > 0
             and flags >= 0
             and flags & (SYN | ACK) == SYN
             and directions[2 * row + turned, SLOW] & NO_BASE == 0
-            and directions[2 * row + turned, BASE] != header[SEQUENCE]
+            and directions[2 * row + turned, BASE] != sequence
         )
         if row == 0 or again_used:
             if conversations >= most:
@@ -249,7 +226,7 @@ def account(
                 keys[row, 3] = fourth
                 keys[row, 4] = word
                 shared[row, OPENER] = turned
-                shared[row, BORN] = base + number
+                shared[row, BORN] = base + packet[NUMBER]
                 _enter(slots, place, code >> 1, shared, directions, row)
             else:
                 why = TABLE_FULL
@@ -259,25 +236,26 @@ def account(
         again = 0
         if flags >= 0:
             # Most segments follow the one before and ask for nothing else: these are spared the close look.
+            window = tcp >> 32 & 0xFFFF
             if (
                 flags & (FIN | SYN | RST) == 0
                 and stat[SLOW] == 0
-                and header[WINDOW] > 0
-                and (payload == 0 or (stat[HIGHEST] > 0 and stat[HIGHEST] & (SEQUENCE_SPACE - 1) == header[SEQUENCE]))
+                and window > 0
+                and (payload == 0 or (stat[HIGHEST] > 0 and stat[HIGHEST] & (SEQUENCE_SPACE - 1) == sequence))
             ):
                 if payload > 0:
                     stat[HIGHEST] += payload
-                stat[MOST_WINDOW] = max(stat[MOST_WINDOW], header[WINDOW])
+                stat[MOST_WINDOW] = max(stat[MOST_WINDOW], window)
             else:
-                again = segments.segment(stat, directions[mine ^ 1], shared[row], holes, header, stamp)
+                again = segments.segment(stat, directions[mine ^ 1], shared[row], holes, headers[packet[NUMBER]], stamp)
         captured, on_wire = wire, 1
         if segment > 0:
-            wire, on_wire = _on_wire(wire, header, segment)
+            wire, on_wire = _on_wire(wire, headers[packet[NUMBER]], segment)
         if stat[PACKETS] == 0:
             stat[FIRST] = stamp
             stat[LAST] = stamp
-            stat[FROM_MAC] = header[SRC_MAC]
-            stat[TO_MAC] = header[DST_MAC]
+            stat[FROM_MAC] = headers[packet[NUMBER], SRC_MAC]
+            stat[TO_MAC] = headers[packet[NUMBER], DST_MAC]
         if stat[BIN_PACKETS] == 0:
             active[state[ACTIVE]] = mine
             state[ACTIVE] += 1

@@ -26,8 +26,8 @@ Call = Callable[[int], int]
 
 # The files whose code is compiled.
 SOURCES = (
-    "compiled", "loads", "framing", "decoding", "holes", "segments", "accounting", "queuepairs", "sightings", "laying",
-    "program",
+    "compiled", "loads", "framing", "decoding", "dealing", "holes", "segments", "closing", "accounting", "queuepairs",
+    "sightings", "packing", "laying", "program",
 )  # fmt: skip
 building = False  # whether this process is the one that compiles; set before any of SOURCES is imported
 
@@ -45,6 +45,18 @@ def stage(function: F) -> F:
         from numba import njit
 
         return njit(**OPTIONS)(function)  # type: ignore[no-any-return]
+    return function
+
+
+def inline(function: F) -> F:
+    """Mark a function of the compiled part that has no call of its own where it is called.
+
+    A call hands over every word of every array, which takes longer than what small functions do.
+    """
+    if building:
+        from numba import njit
+
+        return njit(forceinline=True, **OPTIONS)(function)  # type: ignore[no-any-return]
     return function
 
 

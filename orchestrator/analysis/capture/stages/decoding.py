@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.capture.stages.compiled import stage
-from orchestrator.analysis.capture.stages.framing import BEGIN, END, LINK, STAMP, WIRE
+from orchestrator.analysis.capture.stages.compiled import inline, stage
+from orchestrator.analysis.capture.stages.framing import BEGIN, END, LINK, WIRE
 from orchestrator.analysis.capture.stages.loads import be16, be32, be64, le32
 
 Ints = npt.NDArray[np.int64]
@@ -26,11 +26,6 @@ Bytes = npt.NDArray[np.uint8]
 ) = range(16)  # fmt: skip
 HEADER_WORDS = 16
 SCOPE_V4, SCOPE_V6, SCOPE_LINK, SCOPE_RUNT = 4, 6, 2, 0
-
-# What every shard looks at of every packet, kept close together: its instant, a hash of its conversation, of which the
-# lowest bit says whether the conversation's higher end sent it, and its bytes on the wire.
-MARKED_NS, HASH, MARKED_WIRE = range(3)
-MARK_WORDS = 3
 
 # What decode() counts.
 UNDECODED, FRAGMENTS, ROCE = range(3)
@@ -59,7 +54,7 @@ def _address_words(data: Bytes, at: int, size: int) -> int:
     return value
 
 
-@stage
+@inline
 def _behind_tags(data: Bytes, at: int, end: int, kind: int) -> tuple[int, int]:
     """Step over VLAN tags (IEEE 802.1Q, 802.1ad) and SNAP; gives where the network header is, and its ethertype."""
     for _ in range(_MOST_TAGS):
@@ -75,7 +70,7 @@ def _behind_tags(data: Bytes, at: int, end: int, kind: int) -> tuple[int, int]:
     return at, kind
 
 
-@stage
+@inline
 def _link(data: Bytes, at: int, end: int, link: int, row: Ints) -> tuple[int, int]:
     """Read a link-layer header; gives where the network header is (-1: there is none) and its ethertype."""
     kind = 0
@@ -157,7 +152,7 @@ def _window_scale(data: Bytes, at: int, end: int) -> int:
     return -1
 
 
-@stage
+@inline
 def _transport(data: Bytes, at: int, end: int, kind: int, row: Ints, counts: Ints) -> None:
     """Read ports, and of TCP sequence numbers; `row[PAYLOAD]` holds the bytes from this header on.
 
@@ -245,39 +240,3 @@ def decode(data: Bytes, frames: Ints, found: int, headers: Ints, counts: Ints) -
             row[SRC_MAC] = 0
             row[DST_MAC] = 0
         counts[UNDECODED] += at < 0 or kind in (_IPV4, _IPV6)
-
-
-@stage
-def identify(frames: Ints, headers: Ints, found: int, marks: Ints) -> None:
-    """Mark each packet with what tells whose it is."""
-    for number in range(found):
-        row = headers[number]
-        first, second, third, fourth, word = row[SRC_HIGH], row[SRC_LOW], row[DST_HIGH], row[DST_LOW], row[WORD]
-        ports = word & 0xFFFFFFFF
-        turned = second > fourth or (
-            second == fourth and (first > third or (first == third and ports >> 16 > ports & 0xFFFF))
-        )
-        if turned:
-            first, second, third, fourth = third, fourth, first, second
-            word = turned_word(word)
-        marks[number, MARKED_NS] = frames[number, STAMP]
-        marks[number, HASH] = mixed(first, second, third, fourth, word) >> 1 << 1 | turned
-        marks[number, MARKED_WIRE] = frames[number, WIRE]
-
-
-@stage
-def turned_word(word: int) -> int:
-    """WORD with both ports in each other's place."""
-    ports = word & 0xFFFFFFFF
-    return word ^ ports ^ ((ports & 0xFFFF) << 16 | ports >> 16)
-
-
-@stage
-def mixed(first: int, second: int, third: int, fourth: int, word: int) -> int:
-    """A hash of a conversation's identity, not negative."""
-    bits = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(second)
-    bits = (bits ^ bits >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
-    bits += np.uint64(third) * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(fourth)
-    bits = (bits ^ bits >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93) + np.uint64(word)
-    bits = (bits ^ bits >> np.uint64(29)) * np.uint64(0x9E3779B97F4A7C15)
-    return np.int64((bits ^ bits >> np.uint64(32)) >> np.uint64(1))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.capture.stages.compiled import stage
+from orchestrator.analysis.capture.stages.compiled import inline, stage
 from orchestrator.analysis.capture.stages.loads import be16, be32, le16, le32
 
 Ints = npt.NDArray[np.int64]
@@ -78,17 +78,17 @@ def pcap_packets(
     return MORE, at, found
 
 
-@stage
+@inline
 def _u16(data: Bytes, at: int, big: bool) -> int:
     return be16(data, at) if big else le16(data, at)
 
 
-@stage
+@inline
 def _u32(data: Bytes, at: int, big: bool) -> int:
     return be32(data, at) if big else le32(data, at)
 
 
-@stage
+@inline
 def _nanoseconds(high: int, low: int, interface: Ints) -> int:
     """A stamp of two words in the units of its interface; one that is beyond the year 2100 is cut to there."""
     stamp = (high & 0x7FFFFFFF) << 32 | low

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.analysis.capture.stages.compiled import stage
+from orchestrator.analysis.capture.stages.compiled import inline, stage
 
 Ints = npt.NDArray[np.int64]
 
@@ -39,7 +39,7 @@ def arena(words: int, before: Ints | None = None) -> Ints:
     return made
 
 
-@stage
+@inline
 def is_full(holes: Ints) -> bool:
     """Whether the next segment may find no block."""
     return holes.shape[0] - holes[_UNUSED] < ROOM

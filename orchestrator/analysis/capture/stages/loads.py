@@ -29,6 +29,50 @@ def _compiled_loader(bits: int, *, big: bool) -> Any:
     return load
 
 
+def _compiled_store(bits: int) -> Any:
+    """A store of the lowest bits of an integer, little-endian. It checks no bounds, as loads do not."""
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+    def store(_typing: Any, data: Any, at: Any, value: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, arguments[0])
+            place = builder.gep(array.data, [arguments[1]])
+            low = arguments[2] if bits == 64 else builder.trunc(arguments[2], ir.IntType(bits))
+            builder.store(low, builder.bitcast(place, ir.IntType(bits).as_pointer())).align = 1
+            return context.get_dummy_value()
+
+        return types.void(data, types.int64, types.int64), generate
+
+    return store
+
+
+def _prefetch() -> Any:
+    """prefetch(array, at): ask for the memory of a word before it is needed; `at` counts words from the first."""
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+    def prefetch(_typing: Any, data: Any, at: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, arguments[0])
+            bytes_at = ir.IntType(8).as_pointer()
+            place = builder.bitcast(builder.gep(array.data, [arguments[1]]), bytes_at)
+            kind = ir.FunctionType(ir.VoidType(), [bytes_at, *[ir.IntType(32)] * 3])
+            name = "llvm.prefetch.p0"
+            call = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+            read, keep, of_data = (ir.Constant(ir.IntType(32), value) for value in (0, 3, 1))
+            builder.call(call, [place, read, keep, of_data])
+            return context.get_dummy_value()
+
+        return types.void(data, types.int64), generate
+
+    return prefetch
+
+
 def _plain_loader(bits: int, *, big: bool) -> Any:
     def load(data: Any, at: int) -> int:
         return int.from_bytes(data[at : at + bits // 8].tobytes(), "big" if big else "little", signed=bits == 64)
@@ -99,7 +143,14 @@ def _words() -> Any:
 _loader = _compiled_loader if compiled.building else _plain_loader
 be16, be32, be64 = (_loader(bits, big=True) for bits in (16, 32, 64))
 le16, le32 = (_loader(bits, big=False) for bits in (16, 32))
-# What only the compiled part has: memory at an address as bytes, as words, as a table of words; a pointer's address.
+le64 = _loader(64, big=False)
+# What only the compiled part has: stores of little-endian integers; a prefetch; memory at an address as bytes, as
+# words, as a table of words; a pointer's address.
+store8: Any = _compiled_store(8) if compiled.building else None
+store16: Any = _compiled_store(16) if compiled.building else None
+store32: Any = _compiled_store(32) if compiled.building else None
+store64: Any = _compiled_store(64) if compiled.building else None
+prefetch: Any = _prefetch() if compiled.building else None
 octets: Any = _view(1, signed=False) if compiled.building else None
 words: Any = _view(1, signed=True) if compiled.building else None
 table: Any = _view(2, signed=True) if compiled.building else None

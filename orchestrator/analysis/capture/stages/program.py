@@ -11,30 +11,45 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.capture.stages import accounting, decoding, framing, laying, queuepairs, segments, sightings
-from orchestrator.analysis.capture.stages.compiled import stage
+from orchestrator.analysis.capture.stages import (
+    accounting,
+    closing,
+    dealing,
+    decoding,
+    framing,
+    laying,
+    packing,
+    queuepairs,
+    segments,
+    sightings,
+)
+from orchestrator.analysis.capture.stages.compiled import inline
 from orchestrator.analysis.capture.stages.loads import address, octets, table, words
 
-CALLABLE = ("survey", "account", "close_bins", "rehash", "account_pairs", "rehash_pairs", "sight", "lay", "count_bins")
+CALLABLE = (
+    "survey", "account", "close_bins", "rehash", "account_pairs", "rehash_pairs", "sight", "pack", "unpack", "lay",
+    "count_bins",
+)  # fmt: skip
 
 # Of a piece of a file. In: its bytes (DATA, HELD), where its first record begins (AT, -1: to be found) and where the
 # records begin that are no more its own (LIMIT), its format (NG: pcapng), the instant of the packet before; room for
-# packets. Out: why and where its walk ended, its packets, and what they add up to. Instants are nanoseconds.
+# packets (ROWS), and as much for each shard, with how many each was dealt (COUNTS). Out: why and where its walk ended,
+# its packets, and what they add up to. Instants are nanoseconds.
 (
     DATA, HELD, AT, LIMIT, NG, BIG, NANOS, MOST, LINK, OFFSET_NS, INTERFACES, INTERFACE_ROWS, KNOWN, NEAR_S,
-    BEFORE_NS, FRAMES, ROWS, HEADERS, MARKS,
+    BEFORE_NS, FRAMES, ROWS, HEADERS, DEALT, COUNTS, SHARDS, BIN_NS,
     WHY, BEGIN, END, FOUND, SKIPPED, DAMAGED, UNDECODED, FRAGMENTS, ROCE,
     WIRE, KEPT, SNAPPED, BACKWARDS, OPENING_NS, CLOSING_NS, LEAST_NS, MOST_NS,
-) = range(36)  # fmt: skip
-PIECE_WORDS = 36
+) = range(39)  # fmt: skip
+PIECE_WORDS = 39
 
-# Of accounting. PLACE: of the first packet to look at, and of the one that it ended before.
+# Of accounting, for a shard. PLACE: of the first row to look at, and of the one that it ended before.
 (
-    A_MARKS, A_HEADERS, A_ROWS, A_PLACE, A_FOUND, A_BASE, A_SHARD, A_SHARDS, A_BIN_NS, A_SEGMENT, A_MOST, A_SLOTS,
+    A_DEALT, A_FOUND, A_HEADERS, A_ROWS, A_PLACE, A_BASE, A_BIN_NS, A_SEGMENT, A_MOST, A_SLOTS,
     A_SLOT_COUNT, A_KEYS, A_SHARED, A_DIRECTIONS, A_CONVERSATIONS, A_HOLES, A_HOLE_WORDS, A_ACTIVE, A_STATE, A_OUT,
     A_OUT_ROWS,
-) = range(23)  # fmt: skip
-ACCOUNT_WORDS = 23
+) = range(21)  # fmt: skip
+ACCOUNT_WORDS = 21
 
 # Of queue pairs.
 (
@@ -47,18 +62,27 @@ PAIR_WORDS = 16
 S_FRAMES, S_HEADERS, S_ROWS, S_PLACE, S_FOUND, S_MASK, S_OUT, S_OUT_ROWS, S_USED = range(9)
 SIGHT_WORDS = 9
 
+# Of packing rows of bins, and of unpacking the first WANTED columns of them; COLUMN_ROWS is how long columns are.
+K_COLUMNS, K_COLUMN_ROWS, K_COUNT, K_DATA, K_BYTES, K_WANTED = range(6)
+PACK_WORDS = 6
+
 # Of laying out bins; sources are rows as of `laying`.
 L_SOURCES, L_SOURCE_COUNT, L_CHOSEN, L_FLOWS, L_OTHERS, L_WIDTH_NS, L_OUT, L_CAPACITY, L_STATE, L_COUNTS = range(10)
 LAY_WORDS = 10
 
+_AT_ONCE = 64  # packets that go through all stages
+
 
 def survey(pointer: Any) -> int:
-    """Find and decode the packets of a piece of a file."""
+    """Find and decode the packets of a piece of a file, and deal them out to the shards."""
     p = words(address(pointer), PIECE_WORDS)
-    data, frames = octets(p[DATA], p[HELD]), table(p[FRAMES], p[ROWS], framing.FRAME_WORDS)
-    at, big = p[AT], p[BIG] != 0
+    data, big = octets(p[DATA], p[HELD]), p[BIG] != 0
+    at = p[AT]
+    counts = words(p[COUNTS], p[SHARDS])
     for word in range(WHY, PIECE_WORDS):
         p[word] = 0
+    for shard in range(p[SHARDS]):
+        counts[shard] = 0
     if at < 0 and p[NG]:
         at = framing.pcapng_resumed(data, p[HELD], big)
     elif at < 0:
@@ -66,30 +90,56 @@ def survey(pointer: Any) -> int:
     p[BEGIN] = at
     if at < 0:
         return 0
+    p[END] = at
+    headers = table(p[HEADERS], p[ROWS], decoding.HEADER_WORDS)
+    dealt = table(p[DEALT], p[ROWS] * p[SHARDS], dealing.DEALT_WORDS)
+    last_ns, bin_begin = p[BEFORE_NS], np.int64(-1 << 62)
+    # Some at a time, so that what one stage writes is in the fastest cache for the next.
+    why = framing.FULL
+    while why == framing.FULL and p[FOUND] < p[ROWS]:
+        before = p[FOUND]
+        frames = table(
+            p[FRAMES] + 8 * framing.FRAME_WORDS * before, min(_AT_ONCE, p[ROWS] - before), framing.FRAME_WORDS
+        )
+        why, found = _framed(p, data, last_ns, frames)
+        if found == 0:
+            break
+        row = table(p[HEADERS] + 8 * decoding.HEADER_WORDS * before, found, decoding.HEADER_WORDS)
+        decoding.decode(data, frames, found, row, p[UNDECODED : ROCE + 1])
+        _add_up(frames, found, p)
+        p[FOUND] += found
+        whole = table(p[FRAMES], p[ROWS], framing.FRAME_WORDS)
+        bin_begin = dealing.deal(whole, headers, before, p[FOUND], p[BIN_NS], bin_begin, dealt, counts)
+        last_ns = p[CLOSING_NS]
+    p[WHY] = why
+    return p[FOUND]
+
+
+@inline
+def _framed(p: Any, data: Any, last_ns: int, frames: Any) -> tuple[int, int]:
+    """Find the next packets of a piece; gives why that ended, and how many there are."""
+    big = p[BIG] != 0
     if p[NG]:
         interfaces = table(p[INTERFACES], p[INTERFACE_ROWS], framing.INTERFACE_WORDS)
         why, at, found = framing.pcapng_packets(
-            data, at, p[HELD], p[LIMIT], big, interfaces, p[KNOWN], p[OFFSET_NS], p[BEFORE_NS], frames,
+            data, p[END], p[HELD], p[LIMIT], big, interfaces, p[KNOWN], p[OFFSET_NS], last_ns, frames,
             p[SKIPPED : DAMAGED + 1],
         )  # fmt: skip
     else:
         why, at, found = framing.pcap_packets(
-            data, at, p[HELD], p[LIMIT], big, p[NANOS], p[MOST], p[LINK], p[OFFSET_NS], frames
+            data, p[END], p[HELD], p[LIMIT], big, p[NANOS], p[MOST], p[LINK], p[OFFSET_NS], frames
         )
-    p[WHY], p[END], p[FOUND] = why, at, found
-    if found == 0:
-        return 0
-    headers = table(p[HEADERS], p[ROWS], decoding.HEADER_WORDS)
-    decoding.decode(data, frames, found, headers, p[UNDECODED : ROCE + 1])
-    decoding.identify(frames, headers, found, table(p[MARKS], p[ROWS], decoding.MARK_WORDS))
-    _add_up(frames, found, p)
-    return found
+    p[END] = at
+    return why, found
 
 
-@stage
+@inline
 def _add_up(frames: Any, found: int, p: Any) -> None:
-    wire, kept, snapped, backwards = 0, 0, 0, 0
-    least = most = last = frames[0, framing.STAMP]
+    """Add the next packets of a piece to its sums."""
+    wire, kept, snapped, backwards = p[WIRE], p[KEPT], p[SNAPPED], p[BACKWARDS]
+    if p[FOUND] == 0:
+        p[OPENING_NS] = p[CLOSING_NS] = p[LEAST_NS] = p[MOST_NS] = frames[0, framing.STAMP]
+    least, most, last = p[LEAST_NS], p[MOST_NS], p[CLOSING_NS]
     for number in range(found):
         stamp, size = frames[number, framing.STAMP], frames[number, framing.END] - frames[number, framing.BEGIN]
         wire += frames[number, framing.WIRE]
@@ -98,7 +148,7 @@ def _add_up(frames: Any, found: int, p: Any) -> None:
         backwards += stamp < last
         least, most, last = min(least, stamp), max(most, stamp), stamp
     p[WIRE], p[KEPT], p[SNAPPED], p[BACKWARDS] = wire, kept, snapped, backwards
-    p[OPENING_NS], p[CLOSING_NS], p[LEAST_NS], p[MOST_NS] = frames[0, framing.STAMP], last, least, most
+    p[CLOSING_NS], p[LEAST_NS], p[MOST_NS] = last, least, most
 
 
 def account(pointer: Any) -> int:
@@ -106,13 +156,13 @@ def account(pointer: Any) -> int:
     p = words(address(pointer), ACCOUNT_WORDS)
     rows = p[A_CONVERSATIONS]
     why, place = accounting.account(
-        table(p[A_MARKS], p[A_ROWS], decoding.MARK_WORDS), table(p[A_HEADERS], p[A_ROWS], decoding.HEADER_WORDS),
-        p[A_PLACE], p[A_FOUND], p[A_BASE], p[A_SHARD], p[A_SHARDS], p[A_BIN_NS], p[A_SEGMENT], p[A_MOST],
+        table(p[A_DEALT], p[A_FOUND], dealing.DEALT_WORDS), table(p[A_HEADERS], p[A_ROWS], decoding.HEADER_WORDS),
+        p[A_PLACE], p[A_FOUND], p[A_BASE], p[A_BIN_NS], p[A_SEGMENT], p[A_MOST],
         words(p[A_SLOTS], p[A_SLOT_COUNT]), table(p[A_KEYS], rows, accounting.KEY_WORDS),
         table(p[A_SHARED], rows, segments.CONVERSATION_WORDS),
         table(p[A_DIRECTIONS], 2 * rows, segments.DIRECTION_WORDS), words(p[A_HOLES], p[A_HOLE_WORDS]),
-        words(p[A_ACTIVE], 2 * rows), words(p[A_STATE], accounting.STATE_WORDS),
-        table(p[A_OUT], p[A_OUT_ROWS], accounting.BIN_WORDS),
+        words(p[A_ACTIVE], 2 * rows), words(p[A_STATE], closing.STATE_WORDS),
+        table(p[A_OUT], closing.BIN_WORDS, p[A_OUT_ROWS]),
     )  # fmt: skip
     p[A_PLACE] = place
     return why
@@ -121,20 +171,20 @@ def account(pointer: Any) -> int:
 def close_bins(pointer: Any) -> int:
     """Hand out what bins are open, as far as there is room; gives how many stay open."""
     p = words(address(pointer), ACCOUNT_WORDS)
-    rows, state = p[A_CONVERSATIONS], words(p[A_STATE], accounting.STATE_WORDS)
-    accounting.hand_out_bins(
+    rows, state = p[A_CONVERSATIONS], words(p[A_STATE], closing.STATE_WORDS)
+    closing.hand_out_bins(
         table(p[A_DIRECTIONS], 2 * rows, segments.DIRECTION_WORDS), words(p[A_ACTIVE], 2 * rows), state,
-        state[accounting.BIN_BEGIN] // p[A_BIN_NS], table(p[A_OUT], p[A_OUT_ROWS], accounting.BIN_WORDS),
+        state[closing.BIN_BEGIN] // p[A_BIN_NS], table(p[A_OUT], closing.BIN_WORDS, p[A_OUT_ROWS]),
     )  # fmt: skip
-    return state[accounting.ACTIVE]
+    return state[closing.ACTIVE]
 
 
 def rehash(pointer: Any) -> int:
     """Fill empty slots from the conversations that are known."""
     p = words(address(pointer), ACCOUNT_WORDS)
-    state = words(p[A_STATE], accounting.STATE_WORDS)
+    state = words(p[A_STATE], closing.STATE_WORDS)
     keys = table(p[A_KEYS], p[A_CONVERSATIONS], accounting.KEY_WORDS)
-    accounting.rehash(words(p[A_SLOTS], p[A_SLOT_COUNT]), keys, state[accounting.CONVERSATIONS])
+    accounting.rehash(words(p[A_SLOTS], p[A_SLOT_COUNT]), keys, state[closing.CONVERSATIONS])
     return 0
 
 
@@ -170,6 +220,22 @@ def sight(pointer: Any) -> int:
     )  # fmt: skip
     p[S_PLACE], p[S_USED] = place, used
     return used
+
+
+def pack(pointer: Any) -> int:
+    """Pack rows of bins; gives the bytes that they take."""
+    p = words(address(pointer), PACK_WORDS)
+    return packing.pack(
+        table(p[K_COLUMNS], closing.BIN_WORDS, p[K_COLUMN_ROWS]), p[K_COUNT], octets(p[K_DATA], p[K_BYTES])
+    )
+
+
+def unpack(pointer: Any) -> int:
+    """Unpack rows of bins; gives the bytes that they took."""
+    p = words(address(pointer), PACK_WORDS)
+    return packing.unpack(
+        octets(p[K_DATA], p[K_BYTES]), table(p[K_COLUMNS], closing.BIN_WORDS, p[K_COLUMN_ROWS]), p[K_COUNT], p[K_WANTED]
+    )
 
 
 def lay(pointer: Any) -> int:
