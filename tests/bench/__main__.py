@@ -22,8 +22,8 @@ from tests.bench.figure import Settings
 
 BENCHMARKS = (
     "start", "reader", "captures", "closing", "testbed", "samplers", "counters", "transport", "overhead", "load",
-    "payload", "variants", "collectors", "logs", "flow_generator", "overload", "flow_cost", "nights", "validity",
-    "store", "site", "sweep", "size", "predict", "containers", "slurm",
+    "payload", "variants", "collectors", "logs", "flow_generator", "overload", "flow_cost", "flow_times",
+    "nights", "validity", "store", "site", "sweep", "size", "predict", "containers", "slurm",
 )  # fmt: skip
 
 
