@@ -159,6 +159,12 @@ def websearch(load_bps: float, seconds: float, *, scale: int = 1, **options: Any
     ]  # fmt: skip
 
 
+def small(flows_per_s: float, seconds: float) -> list[dict[str, Any]]:
+    """A stream of flows of 100 B."""
+    load_bps = flows_per_s * flow_schedule.Framing(1500).wire_bytes(100) * 8.0
+    return [schedule.spec(SMALL, load_bps=load_bps, mtu=1500, seed=5, duration_s=float(seconds))]
+
+
 def iperf(between: Pair, seconds: float, *, limit_bps: float = 0) -> tuple[float, float]:
     """Goodput in bit/s of iperf3 with four streams (0: unlimited), and processor seconds a gigabyte of both sides."""
     server = subprocess.Popen(
@@ -204,13 +210,11 @@ def _unlimited(settings: Settings, between: Pair, seconds: float) -> Iterator[Fi
     for load, workers in ((5e9, 1), (10e9, 1), (20e9, 2)):
         done = send(between, websearch(load, seconds), workers=workers, realtime=True)
         yield from _on_time(f"{load / 1e9:g} Gbit/s, unlimited, {workers} workers", done)
-    for realtime in (True, False):
-        done = send(between, websearch(25e9, seconds), workers=2, realtime=realtime)
-        yield from _late(f"25 Gbit/s, {'real-time' if realtime else 'normal'} priority", done)
-    wire = flow_schedule.Framing(1500).wire_bytes(100)
-    many = settings.times(40, 4)
-    stream = schedule.spec(SMALL, load_bps=25_000 * wire * 8.0, mtu=1500, seed=5, duration_s=float(many))
-    done = send(between, [stream], workers=2, sinks=2)
+        yield from _late(f"{load / 1e9:g} Gbit/s, real-time priority", done)
+    for load, realtime in ((20e9, False), (25e9, True), (25e9, False)):
+        done = send(between, websearch(load, seconds), workers=2, realtime=realtime)
+        yield from _late(f"{load / 1e9:g} Gbit/s, {'real-time' if realtime else 'normal'} priority", done)
+    done = send(between, small(25_000, settings.times(40, 4)), workers=2, sinks=2)
     lost = sum(done.log.errors.values())
     rate = done.log.flows / done.log.seconds
     yield Figure(what="new connections of 100 B", unit="/s", values=(rate,), against="requested", reference=(25_000.0,),
