@@ -129,7 +129,8 @@ class Worker:
         self.dialled = 0
         self.stopping = False
         self.drained_ns = 0
-        self.idle: list[list[socket.socket]] = [[] for _ in spec["sinks"]]
+        self.idle: list[list[tuple[socket.socket, int]]] = [[] for _ in spec["sinks"]]  # with their ports at the sink
+        self.look_ns = 0  # when to look for events again
         self.fd = os.open("flows.%d.bin" % number, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def stop(self, *_: Any) -> None:
@@ -169,7 +170,6 @@ class Worker:
         """Start what is due, send what can be sent, and sleep when there is neither, until all is done or a signal."""
         clock = time.monotonic_ns
         pending, fresh, busy = self.pending, self.fresh, self.busy
-        look_ns = 0
         while not self.stopping:
             now = clock() - self.zero_ns
             if pending and pending[0][1] <= now:
@@ -177,9 +177,8 @@ class Worker:
             if len(pending) < LOW_WATER and not self.ended:
                 self.refill()
             if fresh or busy:
-                if now >= look_ns:
-                    self.handle(self.epoll.poll(0, 64))
-                    look_ns = now + LOOK_NS
+                if now >= self.look_ns:
+                    self.look(0)
                 queue = fresh or busy
                 if queue:
                     self.push(queue.popleft())
@@ -215,14 +214,24 @@ class Worker:
     def wait(self, left_ns: int) -> None:
         """Sleep until an event, or until shortly before something is due; then only look."""
         if left_ns <= SPIN_NS:
-            self.handle(self.epoll.poll(0, 64))
+            self.look(0)
             return
         if self.records and time.monotonic_ns() >= self.flush_due:
             self.flush()
             return
+        left_ns = min(left_ns - SPIN_NS, NAP_NS)
         # The timeout of epoll itself is rounded up to whole milliseconds.
-        if select.select([self.epoll], [], [], min(left_ns - SPIN_NS, NAP_NS) / 1e9)[0]:
-            self.handle(self.epoll.poll(0, 64))
+        if left_ns >= 2_000_000:
+            self.look(left_ns // 1_000_000 - 1)
+        elif select.select([self.epoll], [], [], left_ns / 1e9)[0]:
+            self.look(0)
+
+    def look(self, wait_ms: int) -> None:
+        """Handle events, waiting for the first if need be; each is dated to when it was found, not to its turn."""
+        events = self.epoll.poll(wait_ms / 1e3, 64)
+        now = time.monotonic_ns() - self.zero_ns
+        self.look_ns = now + LOOK_NS
+        self.handle(events, now)
 
     # Flows
 
@@ -233,10 +242,9 @@ class Worker:
             return
         flow = Flow(number, planned, size, sink, now)
         if self.idle[sink]:
-            flow.socket = connection = self.idle[sink].pop()
+            flow.socket, flow.port = self.idle[sink].pop()
             flow.connected = now
-            flow.port = connection.getpeername()[1]
-            self.flows[connection.fileno()] = flow
+            self.flows[flow.socket.fileno()] = flow
             flow.queued = True
             self.fresh.append(flow)
             return
@@ -274,7 +282,7 @@ class Worker:
             connection.bind((spec["source"], 0))
         return connection
 
-    def handle(self, events: list[tuple[int, int]]) -> None:
+    def handle(self, events: list[tuple[int, int]], now: int) -> None:
         flows = self.flows
         for fd, mask in events:
             flow = flows.get(fd)
@@ -287,12 +295,12 @@ class Worker:
             if mask & OUT and flow.left and not flow.queued:
                 flow.queued = True
                 if flow.connected < 0:
-                    flow.connected = time.monotonic_ns() - self.zero_ns
+                    flow.connected = now
                     self.fresh.append(flow)
                 else:
                     self.busy.append(flow)
             if mask & IN:
-                self.acknowledged(flow)
+                self.acknowledged(flow, now)
 
     def push(self, flow: Flow) -> None:
         """One quantum of a flow, which goes to the end of the queue if there is more."""
@@ -321,7 +329,7 @@ class Worker:
         else:
             flow.last = time.monotonic_ns() - self.zero_ns
 
-    def acknowledged(self, flow: Flow) -> None:
+    def acknowledged(self, flow: Flow, now: int) -> None:
         if flow.socket is None:
             return
         try:
@@ -332,7 +340,7 @@ class Worker:
             self.end(flow, -1, error.errno or errno.EIO)
             return
         done = bool(data) and not flow.left
-        self.end(flow, time.monotonic_ns() - self.zero_ns if done else -1, 0 if done else CLOSED)
+        self.end(flow, now if done else -1, 0 if done else CLOSED)
 
     def end(self, flow: Flow, at: int, code: int) -> None:
         """Log a flow that is over, and close its connection or keep it for another."""
@@ -350,7 +358,7 @@ class Worker:
             pass
         self.log(flow, at, code, again, port)
         if self.spec["pool"] and not code:
-            self.idle[flow.sink].append(connection)
+            self.idle[flow.sink].append((connection, flow.port))
             return
         # A reset instead of a farewell: TIME_WAIT would use up the ports within seconds.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)

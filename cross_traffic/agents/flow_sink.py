@@ -38,6 +38,7 @@ START = (1 << 64) - 1
 LOW_BYTES = 512 << 10  # of a larger flow: how much must have come before it is looked at
 REPORT_S = 0.1
 DISCARD_BYTES = 1 << 20
+FIRST_BYTES = 2048  # what is read with a header, and copied; the rest is dropped without
 BACKLOG = 65535  # the kernel takes what net.core.somaxconn allows
 PR_SET_PDEATHSIG = 1
 
@@ -124,8 +125,7 @@ class Sink:
     def receive(self, entry: Connection) -> None:
         """Count and drop what has come; answer a flow that is complete."""
         try:
-            arrived = self.discard(entry) if entry.left else self.begin(entry)
-            if arrived and not entry.left:
+            if (entry.left or self.begin(entry)) and (not entry.left or self.discard(entry)):
                 self.flows += 1
                 entry.socket.send(b"\x01")
         except BlockingIOError:
@@ -134,7 +134,7 @@ class Sink:
             self.close(entry)
 
     def discard(self, entry: Connection) -> bool:
-        """Drop what has come of a flow; whether its connection goes on."""
+        """Drop what has come of a flow; whether that was the rest of it."""
         count = entry.socket.recv_into(self.discarded, min(entry.left, DISCARD_BYTES), socket.MSG_TRUNC)
         if not count:
             self.close(entry)
@@ -144,11 +144,11 @@ class Sink:
         if entry.low and entry.left < LOW_BYTES:
             entry.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(1, entry.left))
             entry.low = entry.left > 0
-        return True
+        return not entry.left
 
     def begin(self, entry: Connection) -> bool:
         """Read a header and what came with it; whether that began a flow."""
-        data = entry.socket.recv(65536)
+        data = entry.socket.recv(FIRST_BYTES)
         if not data:
             self.close(entry)
             return False

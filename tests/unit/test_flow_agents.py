@@ -1,0 +1,75 @@
+"""What the programs of the flow generator do with single flows, over the loopback of this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from cross_traffic.agents import flow_sender, flow_sink
+
+HERE = "127.0.0.1"
+
+
+@pytest.fixture
+def listener():
+    made = flow_sink.listen(HERE, 0)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def sink(tmp_path, monkeypatch, listener):
+    monkeypatch.chdir(tmp_path)
+    made = flow_sink.Sink({"address": HERE, "ports": [1], "senders": [HERE], "starters": 1}, listener, 1)
+    yield made
+    for entry in list(made.connections.values()):
+        made.close(entry)
+    made.epoll.close()
+    os.close(made.log)
+
+
+@pytest.fixture
+def connection(listener, sink):
+    with socket.create_connection(listener.getsockname(), timeout=10) as made:
+        yield made
+
+
+def taken(sink, count):
+    """The sink's side of connections, once it has accepted so many."""
+    while len(sink.connections) < count:
+        sink.epoll.poll(10)
+        sink.accept()
+    return list(sink.connections.values())
+
+
+def arrived(entry, count):
+    """Wait until so many bytes can be read."""
+    entry.socket.settimeout(10)
+    assert len(entry.socket.recv(count, socket.MSG_PEEK | socket.MSG_WAITALL)) == count
+    entry.socket.setblocking(False)
+
+
+@pytest.mark.parametrize("size", [16, 17, 2047, 2048, 2049, 100_000])
+def test_a_flow_that_has_come_is_answered_without_being_looked_at_again(sink, connection, size):
+    (entry,) = taken(sink, 1)
+    connection.sendall(flow_sender.HEADER.pack(0, size) + bytes(size - 16))
+    arrived(entry, size)
+    sink.receive(entry)
+    assert connection.recv(2) == b"\x01"
+    assert (sink.bytes, sink.flows, entry.left) == (size, 1, 0)
+
+
+def test_a_flow_that_comes_in_pieces_is_answered_once_and_another_follows(sink, connection):
+    (entry,) = taken(sink, 1)
+    first, second = flow_sender.HEADER.pack(0, 3000) + bytes(2984), flow_sender.HEADER.pack(1, 16)
+    for piece in (first[:5], first[5:16], first[16:2500], first[2500:], second):
+        connection.sendall(piece)
+        arrived(entry, len(piece))
+        sink.receive(entry)
+    answers = b""
+    while len(answers) < 2:
+        answers += connection.recv(3)
+    assert answers == b"\x01\x01"
+    assert (sink.bytes, sink.flows) == (3016, 2)
