@@ -87,7 +87,8 @@ class Flow:
     """One flow from its start to its acknowledgement."""
 
     __slots__ = (
-        "connected", "last", "left", "number", "planned", "port", "queued", "sent", "sink", "size", "socket", "start",
+        "again", "connected", "last", "left", "number", "planned", "port", "queued", "sent", "sink", "size", "socket",
+        "start",
     )  # fmt: skip
 
     def __init__(self, number: int, planned: int, size: int, sink: int, start: int) -> None:
@@ -100,6 +101,7 @@ class Flow:
         self.sent = 0
         self.left = max(size, HEADER.size)
         self.port = 0
+        self.again = 0  # segments that its connection had retransmitted before it
         self.queued = False
         self.socket: socket.socket | None = None
 
@@ -129,7 +131,8 @@ class Worker:
         self.dialled = 0
         self.stopping = False
         self.drained_ns = 0
-        self.idle: list[list[tuple[socket.socket, int]]] = [[] for _ in spec["sinks"]]  # with their ports at the sink
+        # Connections of the pool, each with its port at the sink and what it had retransmitted before.
+        self.idle: list[list[tuple[socket.socket, int, int]]] = [[] for _ in spec["sinks"]]
         self.look_ns = 0  # when to look for events again
         self.fd = os.open("flows.%d.bin" % number, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
@@ -242,7 +245,7 @@ class Worker:
             return
         flow = Flow(number, planned, size, sink, now)
         if self.idle[sink]:
-            flow.socket, flow.port = self.idle[sink].pop()
+            flow.socket, flow.port, flow.again = self.idle[sink].pop()
             flow.connected = now
             self.flows[flow.socket.fileno()] = flow
             flow.queued = True
@@ -350,15 +353,15 @@ class Worker:
             return
         flow.socket = None
         del self.flows[connection.fileno()]
-        again, port = 0, 0
+        again, port = flow.again, 0
         try:
             again = RETRANSMITS.unpack(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RETRANSMITS.size))[0]
             port = connection.getsockname()[1]
         except OSError:
             pass
-        self.log(flow, at, code, again, port)
+        self.log(flow, at, code, again - flow.again, port)
         if self.spec["pool"] and not code:
-            self.idle[flow.sink].append((connection, flow.port))
+            self.idle[flow.sink].append((connection, flow.port, again))
             return
         # A reset instead of a farewell: TIME_WAIT would use up the ports within seconds.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)

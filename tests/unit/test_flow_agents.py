@@ -7,9 +7,15 @@ import socket
 
 import pytest
 
+from cross_traffic import flow_records
 from cross_traffic.agents import flow_sender, flow_sink
 
 HERE = "127.0.0.1"
+SPEC = {
+    "source": "", "start": {"address": HERE, "port": 1}, "sinks": [{"address": HERE, "ports": [1]}], "streams": [],
+    "recorded": None, "mtu": 1500, "workers": 1, "most_open": 10, "drain_s": 1, "dscp": 0, "congestion": "",
+    "pool": True, "realtime": False,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -73,3 +79,36 @@ def test_a_flow_that_comes_in_pieces_is_answered_once_and_another_follows(sink, 
         answers += connection.recv(3)
     assert answers == b"\x01\x01"
     assert (sink.bytes, sink.flows) == (3016, 2)
+
+
+def test_a_flow_over_a_kept_connection_has_its_own_retransmissions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    worker = flow_sender.Worker(SPEC, 0, -1)
+    kept = KeptConnection()
+    worker.idle[0].append((kept, 7, 2))
+    for number, total in enumerate((5, 5, 6)):
+        worker.launch((number, 0, 100, 0), 10)
+        kept.total = total
+        worker.end(worker.fresh.pop(), 20, 0)
+    os.write(worker.fd, flow_sender.HEAD.pack(flow_sender.MAGIC, 0))
+    worker.flush()
+    _, rows = flow_records.records(tmp_path / "flows.0.bin")
+    assert rows["retransmits"].tolist() == [3, 0, 1]
+    assert rows["dport"].tolist() == [7, 7, 7]
+    worker.epoll.close()
+    os.close(worker.fd)
+
+
+class KeptConnection:
+    """A connection whose kernel says how many segments it has retransmitted in all."""
+
+    total = 2
+
+    def fileno(self):
+        return 1000
+
+    def getsockopt(self, *_):
+        return flow_sender.RETRANSMITS.pack(self.total)
+
+    def getsockname(self):
+        return (HERE, 40000)
