@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -34,6 +35,9 @@ examples:
   orch report last                      its figures and tables in one HTML file"""
 
 
+_COLLECTED_AFTER = 50_000  # objects; Python's 700 has it look through the records of a large store again and again
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The command line, with every command's help."""
     parser = argparse.ArgumentParser(
@@ -57,8 +61,13 @@ def exit_text() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `orch` command; gives the exit code."""
+    if argv is None:  # this process is the command
+        gc.set_threshold(_COLLECTED_AFTER)
     with terminal.guarded():
-        return _main(argv)
+        status = _main(argv)
+    if argv is None:
+        gc.freeze()  # everything is written and closed: no need to look for cycles again on the way out
+    return status
 
 
 def _main(argv: Sequence[str] | None) -> int:
