@@ -113,6 +113,7 @@ def test_columns_of_one_name_are_named_apart(results):
     [
         ("select * from nothing", "remedy: tables are runs, windows, hosts, iterations"),
         ("selec 1", "syntax error"),
+        ("-- nothing", "the statement gives no rows; accepted: select"),
     ],
 )
 def test_a_query_that_is_none_is_said_in_duckdbs_words(results, sql, told):

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import itertools
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -181,6 +180,8 @@ def _new_folder(path: Path) -> Path:
 
 def _run(agent: str, spec: SenderSpec | SinkSpec, folder: Path) -> int:
     """Run an agent in a folder until it ends or somebody ends us; its status."""
+    import subprocess
+
     from cross_traffic import generator, schedule
 
     (folder / "spec.json").write_bytes(schedule.dumped(spec))

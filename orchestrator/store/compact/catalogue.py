@@ -8,8 +8,8 @@ missing the run folders answer.
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,7 +120,7 @@ def read(results: Path) -> Catalogue:
     try:
         return decoded((results / FOLDER / FILE).read_bytes())
     except (OSError, ValueError, RecursionError):
-        return Catalogue(store=secrets.token_hex(8))
+        return Catalogue(store=os.urandom(8).hex())
 
 
 def intact(results: Path, file: File) -> bool:

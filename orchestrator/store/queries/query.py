@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import stat
-import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,15 +93,28 @@ def _of_manifests(connection: duckdb.DuckDBPyConnection, store: Store, picked: P
 
 def select(store: Store, picked: Picked, sql: str) -> Answer:
     """What a query gives; ConfigError with DuckDB's words where it takes none."""
-    return _answered(store, picked, sql, lambda found: Answer(tuple(_apart(found.columns)), found.fetchall()))
+    return _answered(store, picked, sql, _rows)
 
 
 def table(store: Store, picked: Picked, sql: str) -> pa.Table:
     """The same as a table of Arrow's, each column with a name of its own."""
-    return _answered(store, picked, sql, lambda found: found.to_arrow_table().rename_columns(_apart(found.columns)))
+    return _answered(store, picked, sql, _arrow)
 
 
-def _answered(store: Store, picked: Picked, sql: str, take: Callable[[duckdb.DuckDBPyRelation], T]) -> T:
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> Answer | None:
+    """The rows of a query; executed as it stands: a relation would be bound once more, over all files."""
+    found: duckdb.DuckDBPyConnection | None = connection.execute(sql)  # None for no statement at all
+    if found is None or found.description is None:
+        return None
+    return Answer(tuple(_apart([name for name, *_ in found.description])), found.fetchall())
+
+
+def _arrow(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table | None:
+    found = connection.sql(sql)
+    return None if found is None else found.to_arrow_table().rename_columns(_apart(found.columns))
+
+
+def _answered(store: Store, picked: Picked, sql: str, take: Callable[[duckdb.DuckDBPyConnection, str], T | None]) -> T:
     mentioned = set(re.findall(r"[a-z_]+", sql.lower()))
 
     def ask(store: Store) -> T:
@@ -115,21 +127,19 @@ def _answered(store: Store, picked: Picked, sql: str, take: Callable[[duckdb.Duc
 def _taken(
     connection: duckdb.DuckDBPyConnection,
     sql: str,
-    take: Callable[[duckdb.DuckDBPyRelation], T],
+    take: Callable[[duckdb.DuckDBPyConnection, str], T | None],
     mentioned: Iterable[str],
 ) -> T:
     import duckdb
 
     try:
-        found = connection.sql(sql)
-        if found is None:
-            raise ConfigError(
-                "the statement gives no rows; accepted: select, show tables, describe TABLE, summarize TABLE"
-            )
-        return take(found)
+        found = take(connection, sql)
     except duckdb.Error as error:
         message = str(error)
         raise ConfigError(message, hint=_hint(message, mentioned)) from None
+    if found is None:
+        raise ConfigError("the statement gives no rows; accepted: select, show tables, describe TABLE, summarize TABLE")
+    return found
 
 
 def columns(store: Store, table: str, names: Sequence[str], folders: Sequence[str]) -> pa.Table:
@@ -208,6 +218,8 @@ def _written(store: Store, picked: Picked, name: str, output: Path) -> int:
 
 def zipped(store: Store, entry: Listed, output: Path) -> int:
     """Write a sealed run with all its files as one zip; gives the number of files."""
+    import zipfile
+
     if not entry.sealed:
         raise StoreError(f"{entry.run} is not sealed", hint="orch recover")
     folder = store.brought(entry, want=lambda _: True)

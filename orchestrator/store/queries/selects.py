@@ -75,17 +75,17 @@ def _select(
     """
     import duckdb
 
-    older = {new: old for old, new in tables.RENAMED.items()}
     try:
-        there = set(connection.sql(f"select * from {stored}").columns)  # noqa: S608 - names of files, quoted
+        found = connection.execute(f"describe select * from {stored}").fetchall()  # noqa: S608 - names of files, quoted
     except duckdb.Error as error:
         raise StoreError(f"tables cannot be read: {error}", hint="was the results folder copied whole?") from None
-    found = []
+    there, older = {name for name, *_ in found}, {new: old for old, new in tables.RENAMED.items()}
+    values = []
     for name, column in columns.items():
         known = [f'"{each}"' for each in (name, older.get(name)) if each in there] or [known_as.get(name, "null")]
         value = f"coalesce({', '.join(known)})" if len(known) > 1 else known[0]
-        found.append(f'{value}::{SQL_TYPES[column.type]} as "{name}"')
-    return f"select {', '.join(found)} from {stored}"  # noqa: S608 - likewise
+        values.append(f'{value}::{SQL_TYPES[column.type]} as "{name}"')
+    return f"select {', '.join(values)} from {stored}"  # noqa: S608 - likewise
 
 
 def nothing(columns: Mapping[str, Column]) -> str:
