@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 
+import pyarrow.parquet as pq
 import pytest
 from experiments import orch
 from killed_at import killed_at
@@ -310,6 +311,15 @@ def test_nights_are_compared_from_compacted_columns_alone(results, monkeypatch):
     assert [orch(*argv, "--results", str(results)) for argv in asked] == before
     monkeypatch.setattr(manifests, "load", None)  # of all nights no whole manifest is read
     assert orch(*asked[0], "--results", str(results)) == before[0]
+
+
+def test_figures_lie_in_compacted_files_without_dictionaries(results):
+    compact(results)
+    for path in (results / FOLDER / "iterations").iterdir():
+        group = pq.read_metadata(path).row_group(0)
+        columns = [group.column(place) for place in range(group.num_columns)]
+        assert {one.physical_type == "DOUBLE" for one in columns if not one.has_dictionary_page} == {True}
+        assert {one.compression for one in columns if one.physical_type == "DOUBLE"} == {"SNAPPY"}
 
 
 def test_two_at_once_are_refused(results):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import OrchError, StoreError
 from orchestrator.core.paths import safepath
@@ -91,7 +91,7 @@ class Builder:
         held: set[str] = set()
         schema = _schema(target.table)
         with safepath.fresh(new) as file:
-            with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            with pq.ParquetWriter(file, schema, **_form(schema)) as writer:
                 waiting, count = [schema.empty_table()], 0
                 for rows in self._rows(target, held):
                     waiting.append(rows)
@@ -175,6 +175,18 @@ def _schema(table: str) -> pa.Schema:
     else:
         of_table = tables.schema(table).remove_metadata()
     return of_table.insert(0, pa.field(RUN_FOLDER, pa.string()))
+
+
+def _form(schema: pa.Schema) -> dict[str, Any]:
+    """How columns are written: figures differ in every row, so that a dictionary of them would only be read besides."""
+    import pyarrow as pa
+
+    figures = [field.name for field in schema if pa.types.is_floating(field.type)]
+    others = [field.name for field in schema if field.name not in figures]
+    return {
+        "use_dictionary": others,
+        "compression": {**dict.fromkeys(others, "zstd"), **dict.fromkeys(figures, "snappy")},
+    }
 
 
 def _about(path: Path) -> tuple[str, set[str]] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ OF_FILES = tuple(views.file_of(name) for name in views.OF_FILES)
 OF_MANIFESTS = {"runs": manifest_tables.RUNS, "windows": manifest_tables.WINDOWS, "hosts": manifest_tables.HOSTS}
 BRIEFS = "briefs"  # what a listing needs of each run's manifest, as JSON
 ALL = (*OF_FILES, *OF_MANIFESTS, BRIEFS)
-_FORM = 1  # raised when a file is written otherwise than before: all are then written anew
+_FORM = 2  # raised when a file is written otherwise than before: all are then written anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +41,8 @@ class Target:
     @property
     def made_of(self) -> str:
         """What tells this file from one that would be made of other runs, of changed ones, or in another way."""
+        import hashlib
+
         about = [_FORM, _columns(self.table), [(one.folder, one.stamp) for one in self.members]]
         return hashlib.blake2b(json.dumps(about).encode(), digest_size=8).hexdigest()
 
