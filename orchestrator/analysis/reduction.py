@@ -22,6 +22,7 @@ from orchestrator.analysis import launch_outputs, packed_tables
 from orchestrator.analysis.capture import captures, flowtable, oneway
 from orchestrator.analysis.windows import windows
 from orchestrator.analysis.windows.judging.gates import Tolerances
+from orchestrator.core import memory
 from orchestrator.core.errors import CaptureError, OrchError
 from orchestrator.core.paths import safepath
 from orchestrator.parts import registry
@@ -195,6 +196,7 @@ def _die_with_parent() -> None:
 def main() -> int:
     """Warm up, wait for a folder on standard input, reduce it, and print the result as JSON."""
     _die_with_parent()
+    memory.without_pandas()
     flowtable.warm()
     registry.parts_of("collector")
     line = sys.stdin.readline().strip()

@@ -135,7 +135,8 @@ def _marks(job: Job) -> tuple[int, int, int | None]:
 def _tables(job: Job, table: FlowTable, seen: Sightings, problems: list[str]) -> Tables:
     too_many = sum(shard.bins.count for shard in table.shards) > job.most_fine
     directions = Directions(table, with_others=too_many)
-    if unsure := int(directions.figures(segments.UNSURE).sum()):
+    unsure_bytes, src_mac, wire_bytes = directions.figures(segments.UNSURE, segments.FROM_MAC, segments.WIRE)
+    if unsure := int(unsure_bytes.sum()):
         problems.append(
             f"{job.port}: {unsure} bytes that count as repeated may be new: "
             f"over {holes.MOST_HOLES} gaps were open at once"
@@ -144,7 +145,7 @@ def _tables(job: Job, table: FlowTable, seen: Sightings, problems: list[str]) ->
     protocol, src, dst, src_port, dst_port = directions.ends(hosts)
     ends = Ends(
         hosts=hosts.names, protocol=protocol, src=src, dst=dst, src_port=src_port, dst_port=dst_port,
-        src_mac=directions.figures(segments.FROM_MAC),
+        src_mac=src_mac,
     )  # fmt: skip
     out = naming.leaving(ends, own=frozenset(job.addresses), peers=frozenset(job.peers))
     rule, rules = naming.rules_of(ends, job.flows)
@@ -155,7 +156,7 @@ def _tables(job: Job, table: FlowTable, seen: Sightings, problems: list[str]) ->
         cross_packets=_packet_rows(
             job, directions, out, [made_rules[place] for place in made], bin_ns=job.fine_ns, kind="cross"
         ),
-        flow_packets=_fine_rows(job, table, directions),
+        flow_packets=_fine_rows(job, table, directions, wire_bytes),
         sightings=seen.rows(),
         problems=tuple(problems),
     )
@@ -182,7 +183,7 @@ def _flow_rows(job: Job, directions: Directions, ends: Ends, out: Mask, rules: S
         "dst_port": ends.dst_port,
         "kind": [rule.kind for rule in rules],
         "name": [rule.name for rule in rules],
-        **{name: directions.figures(column) for name, column in figures.items()},
+        **dict(zip(figures, directions.figures(*figures.values()), strict=True)),
     }
 
 
@@ -214,9 +215,9 @@ def _packet_rows(
     }
 
 
-def _fine_rows(job: Job, table: FlowTable, directions: Directions) -> Columns:
+def _fine_rows(job: Job, table: FlowTable, directions: Directions, wire_bytes: Ints) -> Columns:
     bins, _ = binning.bins(
-        directions.spools, directions.figures(segments.WIRE), budget=job.most_fine, width_ns=job.fine_ns, others=0,
+        directions.spools, wire_bytes, budget=job.most_fine, width_ns=job.fine_ns, others=0,
         in_order=not any(shard.back_bins for shard in table.shards),
     )  # fmt: skip
     return {

@@ -23,6 +23,7 @@ from orchestrator.analysis.capture.hostnames import HostNumbers, address_text
 from orchestrator.analysis.capture.queuepairtable import QueuePairTable
 from orchestrator.analysis.capture.stages import decoding, holes, queuepairs, segments
 from orchestrator.analysis.capture.trace import OVERFLOW, Flows, Point, QueuePairs, Trace
+from orchestrator.core import memory as process_memory
 from orchestrator.core.errors import CaptureError, ConfigError
 
 _COMPRESSED = re.compile(r"\.(gz|zst|zstd)$")
@@ -33,6 +34,14 @@ _ROTATED = (
         r"[-_.]?\d{4}-?\d\d-?\d\d[-_T.]?\d\d[-_:.]?\d\d([-_:.]?\d\d)?(?=\.|$)"
     ),  # tcpdump -G: x-%F_%H:%M:%S.pcap
 )
+
+_FIGURES = {  # columns of Flows that `segments` keeps of directions
+    "packets": segments.PACKETS, "wire_bytes": segments.WIRE, "payload_bytes": segments.PAYLOAD_SUM,
+    "first_ns": segments.FIRST, "last_ns": segments.LAST, "repeated": segments.AGAIN,
+    "repeated_bytes": segments.REPEATED, "late": segments.LATE, "unsure_bytes": segments.UNSURE,
+    "syns": segments.SYNS, "fins": segments.FINS, "resets": segments.RESETS, "zero_windows": segments.ZERO_WINDOWS,
+    "window_bytes": segments.MOST_WINDOW,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +145,9 @@ def read(
         parts = _read_here(sets, sizes, beside, settings)
     if sets and not any(part.points[0].link_types or part.points[0].packets for part in parts):
         raise CaptureError("; ".join(problem for part in parts for problem in part.points[0].damage))
-    return merging.merged(parts)
+    made = merging.merged(parts)
+    process_memory.give_back()
+    return made
 
 
 def _read_here(sets: Sequence[CaptureSet], workers: Sequence[int], beside: int, settings: _SetOptions) -> list[Trace]:
@@ -202,6 +213,7 @@ def _trace(one: CaptureSet, table: FlowTable, damage: tuple[str, ...], bin_budge
     queue_pairs = _queue_pairs(table.queue_pairs, hosts)
     for shard in table.shards:
         shard.release()  # the columns are made, and bins need the memory
+    process_memory.give_back()
     bins, chosen = binning.bins(
         directions.spools, flows.wire_bytes, budget=bin_budget, width_ns=table.bin_ns, others=0,
         in_order=not any(shard.back_bins for shard in table.shards),
@@ -240,8 +252,10 @@ def _notes(one: CaptureSet, table: FlowTable, flows: Flows, *, small: int) -> li
 
 
 def _flows(directions: Directions, hosts: HostNumbers) -> Flows:
-    column = directions.figures
     protocol, src, dst, src_port, dst_port = directions.ends(hosts)
+    *figures, scales = directions.figures(*_FIGURES.values(), segments.SHIFT)
+    named = dict(zip(_FIGURES, figures, strict=True))
+    directions.scale(named["window_bytes"], scales)
     return Flows(
         point=np.zeros(directions.flows, np.int64),
         conversation=directions.numbers // 2,
@@ -250,23 +264,10 @@ def _flows(directions: Directions, hosts: HostNumbers) -> Flows:
         dst=dst,
         src_port=src_port,
         dst_port=dst_port,
-        packets=column(segments.PACKETS),
-        wire_bytes=column(segments.WIRE),
-        payload_bytes=column(segments.PAYLOAD_SUM),
-        first_ns=column(segments.FIRST),
-        last_ns=column(segments.LAST),
         opens=directions.shared(segments.OPENER) == directions.numbers % 2,
         handshake_ns=directions.shared(segments.HANDSHAKE),
-        repeated=column(segments.AGAIN),
-        repeated_bytes=column(segments.REPEATED),
-        late=column(segments.LATE),
-        unsure_bytes=column(segments.UNSURE),
-        syns=column(segments.SYNS),
-        fins=column(segments.FINS),
-        resets=column(segments.RESETS),
-        zero_windows=column(segments.ZERO_WINDOWS),
-        window_bytes=directions.scaled_windows(),
         counted=np.ones(directions.flows, np.bool_),
+        **named,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from orchestrator.core.errors import ConfigError
 from orchestrator.parts.rows import Row
 
 Columns = Mapping[str, Any]  # of a table, by name: arrays of numpy, or lists
+Table = Callable[[Trace], Columns]  # one of the functions below
 
+_ALL = slice(None)
 _JSON_ROWS = 1 << 13
 _PARQUET_ROWS = 1 << 17  # more than there are queue pairs, whose lists have their types from all rows
 
@@ -27,23 +29,27 @@ _PAIR_FIGURES = (
 )  # fmt: skip
 
 
-def flows(trace: Trace) -> Columns:
-    """One row a direction of a conversation and capture point, see trace.Flows; `handshake_s` is NaN if not seen."""
+def flows(trace: Trace, picked: Any = _ALL) -> Columns:
+    """One row a direction of a conversation and capture point, see trace.Flows; `handshake_s` is NaN if not seen.
+
+    `picked`: which of these rows.
+    """
     table = trace.flows
     names = np.array(trace.hosts, dtype=object)
     points = np.array([point.name for point in trace.points], dtype=object)
-    protocols, place = np.unique(table.protocol, return_inverse=True)
+    protocols, place = np.unique(table.protocol[picked], return_inverse=True)
+    handshake_ns = table.handshake_ns[picked]
     return {
-        "flow": np.arange(len(table)),
-        "point": points[table.point],
-        "conversation": table.conversation,
+        "flow": np.arange(len(table))[picked],
+        "point": points[table.point[picked]],
+        "conversation": table.conversation[picked],
         "protocol": np.array([protocol_name(int(one)) for one in protocols], dtype=object)[place.ravel()],
-        "src": names[table.src],
-        "src_port": table.src_port,
-        "dst": names[table.dst],
-        "dst_port": table.dst_port,
-        **{name: getattr(table, name) for name in _FLOW_FIGURES},
-        "handshake_s": np.where(table.handshake_ns < 0, np.nan, table.handshake_ns / 1e9),
+        "src": names[table.src[picked]],
+        "src_port": table.src_port[picked],
+        "dst": names[table.dst[picked]],
+        "dst_port": table.dst_port[picked],
+        **{name: getattr(table, name)[picked] for name in _FLOW_FIGURES},
+        "handshake_s": np.where(handshake_ns < 0, np.nan, handshake_ns / 1e9),
     }
 
 
@@ -116,21 +122,37 @@ def _picked(values: Any, picked: Any) -> Any:
 
 
 def largest(columns: Columns, count: int) -> tuple[list[Row], int]:
-    """The rows with the most bytes on the wire, of those that count (see trace.Flows), and how many these are."""
-    counted = np.flatnonzero(columns.get("counted", np.ones(len(columns["wire_bytes"]), np.bool_)))
-    order = counted[np.argsort(-columns["wire_bytes"][counted], kind="stable")]
+    """The rows with the most bytes on the wire, and how many there are in all."""
+    order = np.argsort(-columns["wire_bytes"], kind="stable")
     return rows(columns, order[:count]), len(order)
 
 
-def json_parts(columns: Columns) -> Iterator[str]:
+def largest_flows(trace: Trace, count: int) -> tuple[list[Row], int]:
+    """As `largest`, of the flows that count (see trace.Flows)."""
+    counted = np.flatnonzero(trace.flows.counted)
+    order = counted[np.argsort(-trace.flows.wire_bytes[counted], kind="stable")]
+    return rows(flows(trace, order[:count])), len(order)
+
+
+def parts(trace: Trace, table: Table, size: int) -> Iterator[Columns]:
+    """A table in parts of so many rows, one at least; the names of flows are never in memory as a whole."""
+    whole = {} if table is flows else table(trace)
+    count = len(trace.flows) if table is flows else len(next(iter(whole.values())))
+    for begin in range(0, max(1, count), size):
+        picked = slice(begin, begin + size)
+        yield flows(trace, picked) if table is flows else {name: values[picked] for name, values in whole.items()}
+
+
+def json_parts(trace: Trace, table: Table) -> Iterator[str]:
     """A table as a JSON list of objects, in parts, so that it is never in memory as a whole."""
     import msgspec
 
     yield "["
-    count = len(next(iter(columns.values())))
-    for begin in range(0, count, _JSON_ROWS):
-        text = msgspec.json.encode(rows(columns, range(begin, min(count, begin + _JSON_ROWS)))).decode()
-        yield ("," if begin else "") + text[1:-1]
+    between = ""
+    for part in parts(trace, table, _JSON_ROWS):
+        text = msgspec.json.encode(rows(part)).decode()[1:-1]
+        yield between + text
+        between = ","
     yield "]"
 
 
@@ -143,14 +165,11 @@ def write_parquet(trace: Trace, folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for table in (flows, bins, pairs, queue_pairs):
-            columns = table(trace)
             metadata = {"bin_width_ns": str(trace.bins.width_ns)} if table is bins else {}
-            count, writer = len(next(iter(columns.values()))), None
+            writer = None
             path = folder / f"{table.__name__}.parquet"
-            for begin in range(0, max(1, count), _PARQUET_ROWS):
-                part = pa.table(
-                    {key: pa.array(values[begin : begin + _PARQUET_ROWS]) for key, values in columns.items()}
-                )
+            for columns in parts(trace, table, _PARQUET_ROWS):
+                part = pa.table({key: pa.array(values) for key, values in columns.items()})
                 part = part.replace_schema_metadata(metadata)
                 # A dictionary of numbers that hardly recur costs 60 MB a table, and twice the file.
                 texts = [field.name for field in part.schema if pa.types.is_string(field.type)]

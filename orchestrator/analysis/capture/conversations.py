@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 _BINS_A_CALL = 1 << 13
 _FIRST_CONVERSATIONS = 1 << 10
 _FIRST_HOLE_WORDS = 1 << 13
-_ROWS_AT_ONCE = 1 << 16
+_ROWS_AT_ONCE = 1 << 13
+_HELD_AT_END = 1 << 24  # bytes of tables that are read once more, from their beginning
 _ROW_WORDS = (accounting.KEY_WORDS, segments.CONVERSATION_WORDS, 2 * segments.DIRECTION_WORDS)
 
 
@@ -91,13 +93,23 @@ class Conversations:
     def column(self, table: Ints, number: int) -> Ints:
         """A column of one of the tables; what is on disk of a table is never in memory as a whole."""
         found = np.empty(len(table), np.int64)
-        for begin in range(0, len(table), _ROWS_AT_ONCE):
-            found[begin : begin + _ROWS_AT_ONCE] = table[begin : begin + _ROWS_AT_ONCE, number]
-            self._tables.leave()
+        for part in self._parts(len(table)):
+            found[part] = table[part, number]
         return found
 
+    def copy(self, table: Ints, numbers: Sequence[int], rows: Ints, *, into: Ints, places: Ints) -> None:
+        """Copy columns of some rows of one of the tables to these places of the rows of `into`, in one reading."""
+        for part in self._parts(len(rows)):
+            into[:, places[part]] = table[rows[part]].T[list(numbers)]
+
+    def _parts(self, rows: int) -> Iterator[slice]:
+        for begin in range(0, rows, _ROWS_AT_ONCE):
+            yield slice(begin, begin + _ROWS_AT_ONCE)
+            self._tables.leave()
+
     def finish(self) -> None:
-        """Hand out the bins that are open."""
+        """Hand out the bins that are open; nothing is added any more."""
+        self._tables.hold(_HELD_AT_END)
         while self._call["close_bins"](program.where(self._words)):
             self._hand_on()
         self._hand_on()

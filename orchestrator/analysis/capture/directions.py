@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,50 +50,41 @@ class Directions:
 
     def __init__(self, table: FlowTable, *, with_others: bool = False) -> None:
         self._shards = table.shards
-        ranks = _ranks([shard.column(shard.shared, segments.BORN)[1:] for shard in self._shards])
-        self._ranks = [np.concatenate(([0], rank)) for rank in ranks]
+        self._ranks = [np.concatenate(([0], rank)) for rank in _ranks(self._shards)]
         folded = [_folded(rank, table.most) for rank in self._ranks]
         _add_others(self._shards, folded)
         if with_others and not self._shards[0].directions[0, segments.PACKETS]:
             self._shards[0].directions[0, [segments.FIRST, segments.LAST]] = table.tally.first_ns, table.tally.last_ns
         self._rows = [np.flatnonzero(shard.column(shard.directions, segments.PACKETS)) for shard in self._shards]
-        if with_others:
-            self._rows[0] = np.union1d([0], self._rows[0])
+        if with_others and 0 not in self._rows[0][:1]:
+            self._rows[0] = np.concatenate(([0], self._rows[0]))
         numbers = [2 * rank[rows // 2] + rows % 2 for rank, rows in zip(self._ranks, self._rows, strict=True)]
         joined = np.concatenate(numbers)
-        self._order = np.argsort(joined, kind="stable") if len(numbers) > 1 else None
-        self.numbers = self._ordered(joined)  # twice the conversation's, plus one where the higher end sends
+        order = np.argsort(joined, kind="stable")  # each shard's are in order, so this only merges
+        self.numbers = joined[order]  # twice the conversation's, plus one where the higher end sends
         self.flows = len(joined)
-        self.spools = [self._spool(*one) for one in zip(self._shards, self._ranks, folded, strict=True)]
+        self._places = np.split(_places(order), np.cumsum([len(one) for one in numbers])[:-1])
+        self.spools = [self._spool(*one) for one in zip(self._shards, self._rows, self._places, folded, strict=True)]
 
-    def figures(self, column: int) -> Ints:
-        """One of the columns that `segments` keeps of directions."""
-        return self._ordered(
-            np.concatenate([
-                shard.column(shard.directions, column)[rows]
-                for shard, rows in zip(self._shards, self._rows, strict=True)
-            ])
-        )  # fmt: skip
+    def figures(self, *columns: int) -> Ints:
+        """Columns that `segments` keeps of directions, in one reading, each a row."""
+        return self._copied(lambda shard: shard.directions, columns, self._rows)
 
     def shared(self, column: int) -> Ints:
         """One of the columns that both directions of a conversation share."""
-        return self._of_conversations([shard.column(shard.shared, column) for shard in self._shards])
+        found: Ints = self._copied(lambda shard: shard.shared, [column], [rows // 2 for rows in self._rows])[0]
+        return found
 
-    def scaled_windows(self) -> Ints:
-        """The widest receive windows, scaled where the SYNs of both directions were seen."""
-        found = []
-        for shard, rows in zip(self._shards, self._rows, strict=True):
-            scales = shard.column(shard.directions, segments.SHIFT)
-            both = (scales[rows] >= 0) & (scales[rows ^ 1] >= 0)
-            widest = shard.column(shard.directions, segments.MOST_WINDOW)
-            found.append(widest[rows] << np.where(both, scales[rows], 0))
-        return self._ordered(np.concatenate(found))
+    def scale(self, windows: Ints, scales: Ints) -> None:
+        """Scale receive windows where both directions' SYNs were seen; `scales`: the column SHIFT of `figures`."""
+        opposite = [rows ^ 1 for rows in self._rows]
+        (others,) = self._copied(lambda shard: shard.directions, [segments.SHIFT], opposite)
+        windows <<= np.where((scales >= 0) & (others >= 0), scales, 0)
 
     def ends(self, hosts: HostNumbers) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """Protocol (as of trace.Flows), source, destination (as numbers of `hosts`), and their ports, of each row."""
-        high, low, other_high, other_low, word = (
-            self._of_conversations([shard.column(shard.keys, column) for shard in self._shards]) for column in range(5)
-        )  # fmt: skip
+        conversations = [rows // 2 for rows in self._rows]
+        high, low, other_high, other_low, word = self._copied(lambda shard: shard.keys, range(5), conversations)
         turned = self.numbers % 2 == 1
         scope, number = word >> 48, (word >> 32) & 0xFFFF
         ports = ((word >> 16) & 0xFFFF, word & 0xFFFF)
@@ -107,28 +98,36 @@ class Directions:
         src, dst = numbered(hosts, (sources, targets))
         return protocol, src, dst, np.where(turned, ports[1], ports[0]), np.where(turned, ports[0], ports[1])
 
-    def _of_conversations(self, columns: Sequence[Ints]) -> Ints:
-        return self._ordered(
-            np.concatenate([column[rows // 2] for column, rows in zip(columns, self._rows, strict=True)])
-        )
+    def _copied(self, table: Callable[[Conversations], Ints], columns: Sequence[int], rows: Sequence[Ints]) -> Ints:
+        """Columns of a table of each shard, of these rows of it for its directions."""
+        found = np.empty((len(columns), self.flows), np.int64)
+        for shard, some, places in zip(self._shards, rows, self._places, strict=True):
+            shard.copy(table(shard), columns, some, into=found, places=places)
+        return found
 
-    def _ordered(self, values: Ints) -> Ints:
-        return values if self._order is None else values[self._order]
+    def _spool(self, shard: Conversations, rows: Ints, places: Ints, folded: Any) -> Spool:
+        """Rows of a shard that sent nothing have no bins, so it does not matter which flow they are."""
+        flow_of = np.zeros(len(shard.directions), np.int64)
+        flow_of[rows] = places
+        others = np.minimum(np.searchsorted(self.numbers, (0, 1)), max(0, self.flows - 1))
+        flow_of.reshape(-1, 2)[folded] = others
+        return Spool(shard.bins, flow_of, np.repeat(folded, 2).astype(np.int64))
 
-    def _spool(self, shard: Conversations, ranks: Ints, folded: Any) -> Spool:
-        rows = np.arange(len(shard.directions))
-        number = np.where(folded[rows // 2], 0, 2 * ranks[rows // 2]) + rows % 2
-        place = np.minimum(np.searchsorted(self.numbers, number), max(0, self.flows - 1))
-        return Spool(shard.bins, place, folded[rows // 2].astype(np.int64))
 
-
-def _ranks(born: Sequence[Ints]) -> list[Ints]:
+def _ranks(shards: Sequence[Conversations]) -> list[Ints]:
     """Of the conversations of each shard, which ones they are among all, from 1, by their first packets."""
-    if len(born) == 1:
-        return [np.arange(1, len(born[0]) + 1)]
-    rank = np.empty(sum(map(len, born)), np.int64)
-    rank[np.argsort(np.concatenate(born), kind="stable")] = np.arange(1, len(rank) + 1)
+    if len(shards) == 1:
+        return [np.arange(1, shards[0].count)]
+    born = [shard.column(shard.shared, segments.BORN)[1:] for shard in shards]
+    rank = 1 + _places(np.argsort(np.concatenate(born), kind="stable"))
     return np.split(rank, np.cumsum([len(one) for one in born])[:-1])
+
+
+def _places(order: Ints) -> Ints:
+    """At which place of an order each one stands."""
+    found = np.empty(len(order), np.int64)
+    found[order] = np.arange(len(order))
+    return found
 
 
 def _folded(ranks: Ints, most: int) -> Any:

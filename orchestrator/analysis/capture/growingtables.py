@@ -50,6 +50,10 @@ class GrowingTables:
             if old.base is None:  # what was mapped is in its place
                 new[: len(old)] = old
 
+    def hold(self, held: int) -> None:
+        """Hold no more bytes from now on."""
+        self._held = held
+
     def leave(self) -> None:
         """Take out of memory what is mapped, where that is more than may be held; it comes back when it is used."""
         if not self._files or _resident() - self._left <= self._held:

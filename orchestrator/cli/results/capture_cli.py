@@ -77,7 +77,9 @@ def capture(arguments: argparse.Namespace) -> int:
     written = []
     if arguments.parquet:
         from orchestrator.analysis.capture import capturetables
+        from orchestrator.core import memory
 
+        memory.without_pandas()
         written += [str(path) for path in capturetables.write_parquet(trace, arguments.parquet)]
     if arguments.report:
         from orchestrator.report.capture import capture_page
@@ -163,7 +165,7 @@ def _json(trace: Trace) -> Iterator[str]:
     yield f',"bin_width_ns":{trace.bins.width_ns}'
     for name in ("flows", "pairs", "queue_pairs"):
         yield f',"{name}":'
-        yield from capturetables.json_parts(getattr(capturetables, name)(trace))
+        yield from capturetables.json_parts(trace, getattr(capturetables, name))
     yield f',"notes":{json.dumps(trace.notes)}}}\n'
 
 
@@ -171,13 +173,15 @@ def _text(trace: Trace, *, top: int) -> str:
     from orchestrator.analysis.capture import capturetables
 
     parts = ["\n".join(line for point in trace.points for line in _point_lines(point))]
-    for what, head, line in (
-        ("flow", _FLOW_HEAD, _flow_line),
-        ("pair", _PAIR_HEAD, _pair_line),
-        ("queue pair", _QUEUE_PAIR_HEAD, _queue_pair_line),
+    flows, pairs, queue_pairs = (
+        capturetables.largest_flows(trace, top),
+        *(capturetables.largest(table(trace), top) for table in (capturetables.pairs, capturetables.queue_pairs)),
+    )
+    for what, head, line, (rows, count) in (
+        ("flow", _FLOW_HEAD, _flow_line, flows),
+        ("pair", _PAIR_HEAD, _pair_line, pairs),
+        ("queue pair", _QUEUE_PAIR_HEAD, _queue_pair_line, queue_pairs),
     ):
-        table = getattr(capturetables, f"{what.replace(' ', '_')}s")(trace)
-        rows, count = capturetables.largest(table, top)
         parts.append(_table(what, [line(row) for row in rows], head, count))
     return "\n\n".join(part for part in parts if part)
 

@@ -28,7 +28,7 @@ def render(trace: Trace, output: Path, *, top: int = 10) -> Path:
 
     StoreError when it cannot be written.
     """
-    flows, flow_count = capturetables.largest(capturetables.flows(trace), top)
+    flows, flow_count = capturetables.largest_flows(trace, top)
     pairs, pair_count = capturetables.largest(capturetables.pairs(trace), top)
     queue_pairs = capturetables.rows(capturetables.queue_pairs(trace))
     seen = view.of_trace(trace) if len(trace.bins) and trace.last_ns > trace.first_ns else None
