@@ -65,13 +65,17 @@ class Fleet:
 
     def on_controller(self, argv: Sequence[str]) -> list[str]:
         """What runs a command on `ctl`, as root there, in the root folder of this repository."""
+        return self.on(CONTROLLER, argv)
+
+    def on(self, host: str, argv: Sequence[str]) -> list[str]:
+        """What runs a command on any of the hosts, likewise."""
         words = shlex.join(["env", f"PATH={search_path()}", f"PYTHONPATH={ROOT}", *map(str, argv)])
         return [
             "ssh",
             "-T",
             "-F",
             str(self.proxy / "ssh_config"),
-            CONTROLLER,
+            host,
             f"cd {shlex.quote(str(ROOT))} && {words}",
         ]
 

@@ -21,8 +21,9 @@ from tests.bench.commands import CommandError
 from tests.bench.figure import Settings
 
 BENCHMARKS = (
-    "start", "reader", "captures", "closing", "testbed", "samplers", "counters", "transport", "overhead", "load",
-    "payload", "variants", "collectors", "logs", "flow_generator", "overload", "flow_cost", "flow_times",
+    "start", "reader", "captures", "closing", "big_captures", "testbed", "samplers", "counters", "transport",
+    "overhead", "load", "payload", "variants", "collectors", "logs", "flow_generator", "overload", "flow_cost",
+    "flow_times",
     "nights", "validity", "store", "site", "sweep", "size", "predict", "containers", "slurm",
 )  # fmt: skip
 
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
     if arguments.list:
         for name in BENCHMARKS:
-            print(f"{name:<11} {module(name).__doc__.strip()}")
+            print(f"{name:<12} {module(name).__doc__.strip()}")
         return 0
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background deaf to it
     signal.signal(signal.SIGTERM, _terminated)

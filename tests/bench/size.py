@@ -47,7 +47,7 @@ SHAPES = (
     *(Shape(hosts, jump) for hosts in (4, 16, 64, 128) for jump in (False, True)),
     *(Shape(hosts, True, SLOW_BPS) for hosts in (64, 128)),
 )
-MEETINGS, QUICK_MEETINGS = ((16, 64), (16, 65), (64, 128)), ((4, 8),)  # hosts and ranks
+MEETINGS, QUICK_MEETINGS = ((16, 64), (16, 65), (64, 128), (64, 256)), ((4, 8),)  # hosts and ranks
 SILENT_OF = {False: 64, True: 8}  # hosts, by whether it is to be quick
 QUICK = (Shape(4, False), Shape(16, True), Shape(16, True, SLOW_BPS))
 
@@ -91,29 +91,29 @@ def training(hosts: tuple[str, ...], ranks: int) -> dict[str, Any]:
 
 def carried_out(up: Fleet, data: Mapping[str, Any], inventory: Mapping[str, Any]) -> _Ran:
     """A run on the controller of the fleet."""
-    argv, peaks, results = _orch(up, up.files(data, inventory))
+    argv, peaks, results = command(up, up.files(data, inventory))
     call(argv, ok=(0, INVALID), within_s=RUN_S)
-    return _Ran(_seconds(_events(results)), json.loads(peaks.read_bytes())["peak_bytes"])
+    return _Ran(_seconds(events(results)), json.loads(peaks.read_bytes())["peak_bytes"])
 
 
-def _events(results: Path) -> list[dict[str, Any]]:
+def events(results: Path) -> list[dict[str, Any]]:
     """What the only run has told in its log so far."""
     whole = [path.read_text().rpartition("\n")[0] for path in results.glob("*/*/events.jsonl")]
     return [json.loads(line) for text in whole for line in text.splitlines()]
 
 
-def _phases(events: list[dict[str, Any]]) -> list[tuple[str, float]]:
+def phases(told: list[dict[str, Any]]) -> list[tuple[str, float]]:
     """Names of phases in their order, and when each began, in seconds."""
-    return [(event["name"], event["monotonic_ns"] / 1e9) for event in events if event["event"] == "phase"]
+    return [(event["name"], event["monotonic_ns"] / 1e9) for event in told if event["event"] == "phase"]
 
 
-def _seconds(events: list[dict[str, Any]]) -> dict[str, float]:
+def _seconds(told: list[dict[str, Any]]) -> dict[str, float]:
     """How long it took to open all, to start all once they were open, and to put all back once it was measured."""
-    at = dict(reversed(_phases(events)))  # the first of each name
+    at = dict(reversed(phases(told)))  # the first of each name
     return {
         "open": at["check"] - at["open"],
         "start": at["preflight"] - at["collectors"],
-        "put back": at["residue"] - at["stop"],
+        "put back": at["residue"] - at["stop ranks"],
     }
 
 
@@ -124,7 +124,7 @@ def _logins(up: Fleet, *, jump: bool) -> float:
     return call(up.on_controller(["sh", "-c", line]), within_s=RUN_S).seconds
 
 
-def _orch(up: Fleet, file: Path) -> tuple[list[str], Path, Path]:
+def command(up: Fleet, file: Path) -> tuple[list[str], Path, Path]:
     """The command that carries an experiment out on the controller, where its peaks will stand, and its results."""
     peaks, results = up.folder / "peaks.json", up.folder / "results"
     watched = Path(__file__).with_name("watched.py")
@@ -134,20 +134,20 @@ def _orch(up: Fleet, file: Path) -> tuple[list[str], Path, Path]:
 
 def _silence(up: Fleet, *, jump: bool) -> Iterator[Figure]:
     """One of many hosts falls silent in the window: when is that told, and when are the others as they were before?"""
-    argv, _, results = _orch(up, up.files(light(up.hosts, iterations=10**6), up.inventory(jump=jump)))
+    argv, _, results = command(up, up.files(light(up.hosts, iterations=10**6), up.inventory(jump=jump)))
     silent, label = up.hosts[-1], f"one of {Shape(len(up.hosts), jump).label} silent"
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as orch:
         try:
             begun = Deadline.after(RUN_S)
-            begun.poll(lambda: "window" in dict(_phases(_events(results))), every_s=0.1, waiting_for="the window")
+            begun.poll(lambda: "window" in dict(phases(events(results))), every_s=0.1, waiting_for="the window")
             up.silence(silent)
             cut_s = time.monotonic()
             orch.wait(RUN_S)
         finally:
             orch.terminate()
-    events = _events(results)
-    lost_s = min(event["monotonic_ns"] for event in events if event["event"] == "agent-lost") / 1e9
-    restored = {event["node"]: event["monotonic_ns"] / 1e9 for event in events if event["event"] == "restored"}
+    told = events(results)
+    lost_s = min(event["monotonic_ns"] for event in told if event["event"] == "agent-lost") / 1e9
+    restored = {event["node"]: event["monotonic_ns"] / 1e9 for event in told if event["event"] == "restored"}
     if restored.keys() != set(up.hosts) - {silent}:
         raise AssertionError(f"{sorted(set(up.hosts) - {silent} - restored.keys())} were not put back")
     yield Figure(what=f"{label}: until that is told", unit="s", values=(lost_s - cut_s,),
