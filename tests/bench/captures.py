@@ -15,29 +15,31 @@ from tests.bench.commands import ROOT, CommandError
 from tests.bench.figure import Figure, Settings
 
 OURS, NFPCAPD, CAPINFOS = "orch capture", "nfpcapd", "capinfos -c"
-FLOWS = (50, 10_000, 200_000, 1_000_000)
+FEW = 50  # flows
+FLOWS = (10_000, 200_000, 1_000_000)
 _SMALL = 1_000  # packets of a capture that takes no time to read
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    """Seconds and peak memory over flows; what twenty million packets take beyond five, with one thread and with two.
+    """Seconds and peak memory over packets and over flows; what twenty million packets take beyond five, by threads.
 
     Files are in the page cache; programs take turns. nfpcapd writes its own files of flows, without bins of time.
     """
     count, turns = settings.times(5_000_000, 200_000), settings.times(5, 2)
-    for flows in FLOWS:
-        path = packets.write(settings.scratch / f"{flows}-flows.pcap", count, flows=flows)
-        yield from _over_flows(path, f"{count / 1e6:g} million packets, {flows:,} flows", turns)
+    shapes = [*((number, FEW) for number in (count // 5, count, 4 * count)), *((count, flows) for flows in FLOWS)]
+    for number, flows in shapes:
+        path = packets.write(settings.scratch / "one.pcap", number, flows=flows)
+        yield from _beside_peers(path, f"{number / 1e6:g} million packets, {flows:,} flows", turns)
         path.unlink()
-    yield from _over_packets(settings, count, turns)
-    small = packets.write(settings.scratch / "small.pcap", _SMALL, flows=50)
+    yield from _slopes(settings, count, turns)
+    small = packets.write(settings.scratch / "small.pcap", _SMALL, flows=FEW)
     yield Figure(
         what=f"{OURS} of {_SMALL:,} packets", unit="s", values=tuple(_taken(_ours(small))[0] for _ in range(2 * turns)),
         against="goal", reference=(0.4,),
     )  # fmt: skip
 
 
-def _over_flows(path: Path, what: str, turns: int) -> Iterator[Figure]:
+def _beside_peers(path: Path, what: str, turns: int) -> Iterator[Figure]:
     seconds: dict[str, list[float]] = {}
     peaks: dict[str, list[float]] = {}
     for _ in range(turns):
@@ -58,13 +60,13 @@ def _over_flows(path: Path, what: str, turns: int) -> Iterator[Figure]:
         yield Figure(what=f"{NFPCAPD}, {what}: memory", unit="MB", values=tuple(peaks[NFPCAPD]))
 
 
-def _over_packets(settings: Settings, count: int, turns: int) -> Iterator[Figure]:
+def _slopes(settings: Settings, count: int, turns: int) -> Iterator[Figure]:
     """Millions of packets a second, of what is read beyond the first `count`; of one file and of four."""
     parts = [
-        packets.write(settings.scratch / f"set.pcap{number}", count, flows=50, first=number * count)
+        packets.write(settings.scratch / f"set.pcap{number}", count, flows=FEW, first=number * count)
         for number in range(4)
     ]
-    whole = packets.write(settings.scratch / "whole.pcap", 4 * count, flows=50)
+    whole = packets.write(settings.scratch / "whole.pcap", 4 * count, flows=FEW)
     ways: dict[str, tuple[list[str], list[str]]] = {
         "one file, one thread": (_ours(parts[0], "1"), _ours(whole, "1")),
         "one file, two threads": (_ours(parts[0], "2"), _ours(whole, "2")),
