@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -109,6 +110,7 @@ def _reducing() -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # they wait awake, and nothing there multiplies matrices
         start_new_session=True,  # Ctrl-C is the controller's to handle
     )
 

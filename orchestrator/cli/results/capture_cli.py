@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -68,6 +69,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def capture(arguments: argparse.Namespace) -> int:
     """Read the captures, write the tables and the page that the options name, and print a summary."""
+    # NumPy's BLAS has a thread for each processor otherwise, which wait awake, and nothing here multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from orchestrator.analysis.capture import capturesets
 
     settings = _settings(arguments)
