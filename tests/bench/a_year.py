@@ -1,80 +1,128 @@
-"""Questions about a year of nights: by run folders, by compacted tables, and over an S3 that answers late."""
+"""Questions about nights that grow to a year: by run folders, by compacted tables, and over an S3 that answers late."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.store.compact.catalogue import FOLDER
 from tests.bench.commands import ROOT, call, orch_argv, watched
 from tests.bench.figure import Figure, Settings
 from tests.bench.year import NIGHTLY, make
 from tests.unit.s3_server import KEYS
 
 QUERY = "select run, window_name, avg(seconds) from iterations group by all order by all"
-JOINED = "select experiment, point, avg(seconds) from iterations join runs using (run) group by all order by all"
+QUESTIONS = {
+    "iterations": QUERY,
+    "iterations joined with runs": "select experiment, point, avg(seconds) from iterations join runs using (run) "
+    "group by all order by all",
+}
+DUCKDB = "import duckdb; duckdb.connect().execute('select 1').fetchall()"
+SIZES, FEW = (330, 1_650, 6_600), (40, 200)  # runs: half a month, a quarter and a year of nights
 WAIT_S = 0.02
-GOAL_S, GOAL_BYTES = 0.3, 200e6
+GOAL_S, GOAL_BYTES, LISTED_GOAL_S = 0.3, 200e6, 0.1
 COLD_GOAL_S, AGAIN_GOAL_S = 5.0, 1.0
 BUCKET = "nights"
 
 
+@dataclass(frozen=True, slots=True)
+class _Nights:
+    """A store of so many runs, and how often each question is asked."""
+
+    results: Path
+    runs: int
+    times: int
+    scratch: Path
+
+    def named(self, what: str) -> str:
+        return f"{self.runs:,} runs: {what}"
+
+
 def measure(settings: Settings) -> Iterator[Figure]:
-    """Whole commands; each question on run folders first, then on the same store compacted, then on a bucket."""
-    runs, times = settings.times(6_600, 200), settings.times(5, 2)
-    results = settings.scratch / "results"
-    make(results, runs)
-    note = f"{runs:,} runs"
-    folders = {sql: _timed(results, sql, times) for sql in (QUERY, JOINED)}
-    (peak,) = _peaks(results, settings.scratch)
-    compacting = call(orch_argv("store", "compact", "--results", str(results)), within_s=1800.0)
-    yield Figure(what="orch store compact, the first time", unit="s", values=(compacting.seconds,), note=note)
-    again = call(orch_argv("store", "compact", "--results", str(results)), within_s=600.0)
-    yield Figure(what="orch store compact, nothing new", unit="s", values=(again.seconds,), note=note)
-    for what, sql in (("iterations", QUERY), ("iterations joined with runs", JOINED)):
-        seconds = _timed(results, sql, times)
-        yield Figure(what=f"query {what}", unit="s", values=seconds, against="goal", reference=(GOAL_S,), note=note)
-        yield Figure(what=f"query {what}", unit="s", values=seconds, against="run folders", reference=folders[sql])
-    compacted = _peaks(results, settings.scratch)
-    yield Figure(what="query iterations, peak", unit="bytes", values=compacted, against="goal", reference=(GOAL_BYTES,))
-    yield Figure(
-        what="query iterations, peak", unit="bytes", values=compacted, against="run folders", reference=(peak,)
-    )
-    yield from _elsewhere(settings, results, -(-runs // NIGHTLY))
-    shutil.rmtree(results)
-
-
-def _timed(results: Path, sql: str, times: int) -> tuple[float, ...]:
-    argv = orch_argv("query", sql, "--csv", "--results", str(results))
-    return tuple(call(argv, within_s=600.0).seconds for _ in range(times + 1))[1:]  # the first fills the page cache
-
-
-def _peaks(results: Path, scratch: Path) -> tuple[float, ...]:
-    return (float(watched(["query", QUERY, "--csv", "--results", str(results)], scratch)[1]["peak_bytes"]),)
-
-
-def _elsewhere(settings: Settings, results: Path, nights: int) -> Iterator[Figure]:
+    """Whole commands on a store that grows: on run folders, on the same store compacted, and on a bucket."""
+    results, sizes = settings.scratch / "results", FEW if settings.quick else SIZES
     with _served() as (url, server):
         environment = {**os.environ, **KEYS, "AWS_ENDPOINT_URL": url, "XDG_CACHE_HOME": str(settings.scratch / "cache")}
         call(_python(f"import fsspec; fsspec.filesystem('s3').mkdir('{BUCKET}')"), env=environment)
-        place = f"s3://{BUCKET}/results"
-        argv = orch_argv("store", "push", place, "--without-captures", "--results", str(results))
-        pushed = call(argv, within_s=1800.0, env=environment)
-        yield Figure(what="orch store push, no wait", unit="s", values=(pushed.seconds,))
-        before = _told(server, WAIT_S)
-        for what, goal_s in (("cold", COLD_GOAL_S), ("again", AGAIN_GOAL_S)):
-            done = call(orch_argv("query", QUERY, "--csv", "--results", place), within_s=600.0, env=environment)
-            requests = _told(server, WAIT_S)
-            note = f"{requests - before} requests of {WAIT_S * 1e3:.0f} ms and more, {nights} nights"
+        for there, runs in itertools.pairwise((0, *sizes)):
+            make(results, runs, there=there)
+            nights = _Nights(results, runs, settings.times(5, 2), settings.scratch)
+            yield from _here(nights)
+            yield from _elsewhere(nights, server, environment)
+    shutil.rmtree(results)
+
+
+def _here(nights: _Nights) -> Iterator[Figure]:
+    with _uncompacted(nights):
+        folders = {what: _timed(nights, "query", sql, "--csv") for what, sql in QUESTIONS.items()}
+        peak = _peak(nights)
+    for what in ("what is new", "nothing new"):
+        done = call(orch_argv("store", "compact", "--results", str(nights.results)), within_s=1800.0)
+        yield Figure(what=nights.named(f"orch store compact, {what}"), unit="s", values=(done.seconds,))
+    start = tuple(call(_python(DUCKDB)).seconds for _ in range(nights.times))
+    for what, sql in QUESTIONS.items():
+        seconds = _timed(nights, "query", sql, "--csv")
+        for against, reference in (("goal", (GOAL_S,)), ("run folders", folders[what]), ("DuckDB's select 1", start)):
             yield Figure(
-                what=f"query over S3, {what}", unit="s", values=(done.seconds,), against="goal", reference=(goal_s,),
-                note=note,
-            )  # fmt: skip
-            before = requests
+                what=nights.named(f"query {what}"), unit="s", values=seconds, against=against, reference=reference
+            )
+    compacted = _peak(nights)
+    for against, reference in (("goal", (GOAL_BYTES,)), ("run folders", peak)):
+        yield Figure(
+            what=nights.named("query iterations, peak"), unit="bytes", values=compacted, against=against,
+            reference=reference,
+        )  # fmt: skip
+    listed = _timed(nights, "ls")
+    yield Figure(what=nights.named("orch ls"), unit="s", values=listed, against="goal", reference=(LISTED_GOAL_S,))
+
+
+@contextmanager
+def _uncompacted(nights: _Nights) -> Iterator[None]:
+    """The store as if it had never been compacted."""
+    there, aside = nights.results / FOLDER, nights.scratch / FOLDER
+    there.mkdir(exist_ok=True)
+    there.rename(aside)
+    try:
+        yield
+    finally:
+        aside.rename(there)
+
+
+def _timed(nights: _Nights, *arguments: str) -> tuple[float, ...]:
+    argv = orch_argv(*arguments, "--results", str(nights.results))
+    return tuple(call(argv, within_s=600.0).seconds for _ in range(nights.times + 1))[1:]  # the first fills caches
+
+
+def _peak(nights: _Nights) -> tuple[float, ...]:
+    argv = ["query", QUERY, "--csv", "--results", str(nights.results)]
+    return (float(watched(argv, nights.scratch)[1]["peak_bytes"]),)
+
+
+def _elsewhere(nights: _Nights, server: subprocess.Popen[str], environment: Mapping[str, str]) -> Iterator[Figure]:
+    """The bucket has what was pushed of fewer runs; the cache is emptied, so that the first question finds nothing."""
+    place = f"s3://{BUCKET}/results"
+    _told(server, 0.0)
+    argv = orch_argv("store", "push", place, "--without-captures", "--results", str(nights.results))
+    pushed = call(argv, within_s=3600.0, env=environment)
+    yield Figure(what=nights.named("orch store push, no wait"), unit="s", values=(pushed.seconds,))
+    shutil.rmtree(environment["XDG_CACHE_HOME"], ignore_errors=True)
+    before = _told(server, WAIT_S)
+    for what, goal_s in (("cold", COLD_GOAL_S), ("again", AGAIN_GOAL_S)):
+        done = call(orch_argv("query", QUERY, "--csv", "--results", place), within_s=600.0, env=environment)
+        requests = _told(server, WAIT_S)
+        note = f"{requests - before} requests of {WAIT_S * 1e3:.0f} ms and more, {-(-nights.runs // NIGHTLY)} nights"
+        yield Figure(
+            what=nights.named(f"query over S3, {what}"), unit="s", values=(done.seconds,), against="goal",
+            reference=(goal_s,), note=note,
+        )  # fmt: skip
+        before = requests
 
 
 @contextmanager

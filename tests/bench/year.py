@@ -31,10 +31,10 @@ WARMUP, ITERATIONS = 5, 100
 LENGTHS: Mapping[str, int] = {"packets": 600, "capture_flows": 24, "counters": 400, "processors": 4}  # rows of a host
 
 
-def make(results: Path, runs: int) -> None:
-    """Write so many sealed runs, the last of them the newest."""
+def make(results: Path, runs: int, *, there: int = 0) -> None:
+    """Write sealed runs until there are so many, the last of them the newest; some are there already."""
     with ProcessPoolExecutor() as pool:
-        list(pool.map(_write, [results] * runs, range(runs), chunksize=50))
+        list(pool.map(_write, [results] * (runs - there), range(there, runs), chunksize=50))
 
 
 def _write(results: Path, number: int) -> None:
