@@ -15,11 +15,11 @@ from orchestrator.analysis.capture import captures, capturesets, flowtable
 from orchestrator.analysis.capture.files import pcap
 from tests.bench.commands import call
 from tests.bench.figure import Figure, Settings
-from tests.bench.packets import RECORD
+from tests.bench.packets import RECORD, write
 
 SNAP = 96
 PAYLOAD = 1448
-FLOWS = 24
+FLOWS, MANY_FLOWS = 24, 200_000
 ONE, BOTH = "one capture point", "two capture points at once"
 
 
@@ -89,6 +89,9 @@ def measure(settings: Settings) -> Iterator[Figure]:
         generate(path, packets, gap_ns=gap_ns)
         what = f"tables and sightings that a host sends home, packets {gap_ns / 1e3:g} us apart"
         yield Figure(what=what, unit="% of the capture", values=(_sent_home(path),), against="goal", reference=(1.0,))
+    write(path, packets, flows=MANY_FLOWS)
+    what = f"the same, {MANY_FLOWS:,} flows in turn, packets 10 us apart"
+    yield Figure(what=what, unit="% of the capture", values=(_sent_home(path),), against="goal", reference=(1.0,))
     path.unlink()
     yield Figure(what=BOTH, unit="Mpackets/s", values=tuple(rates.pop(BOTH)), against=ONE, reference=tuple(rates[ONE]))
     for name in [one for one in ours if one in rates and one != ONE]:
