@@ -1,3 +1,5 @@
+"""What a process does without, and what it gives back."""
+
 import subprocess
 import sys
 
@@ -16,7 +18,7 @@ from pathlib import Path
 from orchestrator.core import memory
 def held():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-blocks = [bytes(100_000) for _ in range(500)]
+blocks = [b"x" * (100_000 + number) for number in range(500)]
 blocks = blocks[::50]
 before = held()
 memory.give_back()
