@@ -36,7 +36,7 @@ class Conversations:
         self._shard = shard
         self._tables = GrowingTables(_ROW_WORDS, most=1 << (most - 1).bit_length(), held=held)
         self._call = compiled.program()
-        self._state = np.zeros(closing.STATE_WORDS, np.int64)
+        self._state = program.layout(closing.STATE_WORDS)
         self._state[closing.CONVERSATIONS], self._state[closing.BIN_BEGIN] = 1, -(1 << 62)
         self._out = np.zeros((closing.BIN_WORDS, _BINS_A_CALL), np.int64)
         self._words = program.layout(program.ACCOUNT_WORDS)

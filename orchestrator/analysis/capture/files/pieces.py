@@ -53,7 +53,7 @@ class Piece:
         self.words = program.layout(program.PIECE_WORDS)
         self.words[program.DATA] = program.where(self.memory)
         self._dealt = np.empty((shards, rows, DEALT_WORDS), np.int64)
-        self._counts = np.zeros(shards, np.int64)
+        self._counts = program.layout(shards)
         self.words[program.FRAMES : program.WHY] = (
             program.where(self.frames), rows, program.where(self.headers), program.where(self._dealt),
             program.where(self._counts), shards, bin_ns,
