@@ -101,8 +101,8 @@ def _timed(nights: _Nights, *arguments: str) -> tuple[float, ...]:
 
 
 def _peak(nights: _Nights) -> tuple[float, ...]:
-    argv = ["query", QUERY, "--csv", "--results", str(nights.results)]
-    return (float(watched(argv, nights.scratch)[1]["peak_bytes"]),)
+    watching = watched(["query", QUERY, "--csv", "--results", str(nights.results)], nights.scratch)
+    return (float(watching[1]["peak_bytes"]),)
 
 
 def _elsewhere(nights: _Nights, server: subprocess.Popen[str], environment: Mapping[str, str]) -> Iterator[Figure]:
