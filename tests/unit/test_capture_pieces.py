@@ -15,6 +15,7 @@ import pytest
 
 from orchestrator.analysis.capture import captures, capturesets, flowtable
 from orchestrator.analysis.capture.files import pcap
+from orchestrator.analysis.capture.files.pieces import Stock
 from orchestrator.analysis.capture.stages import compiled, framing, program
 from orchestrator.core.errors import CaptureError
 from tests.craft import ACK, FIN, RST, SYN, UDP, bth, enhanced, ethernet, interface, ip4, section, simple, tcp, udp
@@ -92,6 +93,23 @@ def test_a_trace_is_the_same_however_it_is_read(tmp_path, kind):
     for workers, piece_bytes in WAYS:
         again = capturesets.read_set(one, bin_ns=1_000_000, workers=workers, piece_bytes=piece_bytes)
         assert plain(again) == plain(whole), (workers, piece_bytes)
+
+
+def test_bins_of_a_packet_each_are_the_same_too(tmp_path):
+    """Each packet closes the bins of all shards then, also where stamps go back."""
+    one = capturesets.CaptureSet(name="x", files=kept(tmp_path, "little"))
+    whole = capturesets.read_set(one, bin_ns=1)
+    for workers, piece_bytes in WAYS:
+        again = capturesets.read_set(one, bin_ns=1, workers=workers, piece_bytes=piece_bytes)
+        assert plain(again) == plain(whole), (workers, piece_bytes)
+
+
+def test_rows_of_a_shard_do_not_grow_with_packets_of_others(tmp_path):
+    frames = [ethernet(ip4(udp(b"x"), protocol=UDP)) for _ in range(300)]
+    (tmp_path / "x").write_bytes(made(frames))
+    with pcap.opened(tmp_path / "x", stock=Stock(shards=5, bin_ns=1)) as reader:
+        (piece,) = reader.pieces()
+    assert sorted(piece.dealt(shard)[1] for shard in range(5)) == [2, 2, 2, 2, 300]
 
 
 @pytest.mark.parametrize("budget", [100, 3000])

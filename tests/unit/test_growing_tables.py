@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from orchestrator.analysis.capture import capturesets, growingtables
+from orchestrator.analysis.capture.binrows import BinRows
 from orchestrator.analysis.capture.growingtables import GrowingTables
+from orchestrator.analysis.capture.stages import closing
 from orchestrator.core.errors import CaptureError
 from tests.craft import UDP, ethernet, ip4, pcap, udp
 
@@ -71,3 +73,22 @@ def test_a_capture_whose_flows_find_no_room_says_so(tmp_path):
     with files_of_at_most(1 << 20):
         found = capturesets.read_set(one, bin_ns=1_000_000, memory=4 << 20)
     assert "flows cannot wait" in " ".join(found.points[0].damage)
+
+
+def test_bins_that_found_no_room_leave_those_before_as_they_were():
+    """What reads on after such an error, as other files of a capture do, unpacks what was taken and nothing else."""
+    random = np.random.default_rng(1)
+    taken = [random.integers(0, 1 << 62, (closing.BIN_WORDS, 1000)) for _ in range(3)]
+    more = random.integers(0, 1 << 62, (closing.BIN_WORDS, 1500))
+    bins = BinRows(held=1000)
+    with files_of_at_most(1 << 18):
+        for part in taken:
+            bins.add(part, part.shape[1])
+        for _ in range(2):
+            with pytest.raises(CaptureError, match="bins cannot wait"):
+                bins.add(more, more.shape[1])
+        taken.append(more[:, :500].copy())
+        bins.add(taken[-1], 500)
+    assert bins.count == sum(part.shape[1] for part in taken)
+    for one, other in zip(bins.parts(), taken, strict=True):
+        np.testing.assert_array_equal(one, other)

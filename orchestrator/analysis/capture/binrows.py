@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from typing import IO, Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from orchestrator.analysis.capture.growingtables import no_room
 from orchestrator.analysis.capture.stages import closing, compiled, packing, program
+from orchestrator.core.errors import CaptureError
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -25,7 +27,7 @@ class BinRows:
         self._most = held
         self._held: list[bytes] = []
         self._file: IO[bytes] | None = None
-        self._in_memory = 0
+        self._in_memory = self._on_disk = 0  # bytes
         self._parts: list[tuple[int, int]] = []  # rows of each part, and the bytes that they take
         self._packed = np.empty(0, np.uint8)
         self.count = 0
@@ -38,18 +40,25 @@ class BinRows:
         if len(self._packed) < room:
             self._packed = np.empty(room, np.uint8)
         size = _called("pack", columns, rows, self._packed)
-        self.count += rows
-        self._parts.append((rows, size))
         if self._file is None and self._in_memory + size <= self._most:
             self._held.append(self._packed[:size].tobytes())
             self._in_memory += size
-            return
+        else:
+            self._write(self._packed[:size].data)
+        self._parts.append((rows, size))
+        self.count += rows
+
+    def _write(self, data: memoryview) -> None:
+        """Put data behind what is on disk; what was written of it when there is no room counts for nothing."""
         try:
             if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="orch-bins-")  # noqa: SIM115 - as long as this lives
-            self._file.write(self._packed[:size].data)
+                self._file = tempfile.TemporaryFile(prefix="orch-bins-", buffering=0)  # noqa: SIM115 - as long as this
+            done = 0
+            while done < len(data):
+                done += os.pwrite(self._file.fileno(), data[done:], self._on_disk + done)
         except OSError as error:
             raise no_room("bins", error) from error
+        self._on_disk += len(data)
 
     def parts(self, *, wanted: int = closing.BIN_WORDS) -> Iterator[Ints]:
         """All rows in columns, in order, a part at a time; a part changes with the next one.
@@ -58,16 +67,24 @@ class BinRows:
         """
         columns = np.empty((closing.BIN_WORDS, max((rows for rows, _ in self._parts), default=0)), np.int64)
         packed = np.empty(max((size for _, size in self._parts), default=0), np.uint8)
-        if self._file is not None:
-            self._file.seek(0)
+        place = 0
         for number, (rows, size) in enumerate(self._parts):
-            data = packed[:size]
             if number < len(self._held):
                 data = np.frombuffer(self._held[number], np.uint8)
-            elif self._file is not None:
-                self._file.readinto(data)  # type: ignore[attr-defined]
+            else:
+                data = packed[:size]
+                self._read(data.data, place)
+                place += size
             _called("unpack", columns, rows, data, wanted)
             yield columns[:, :rows]
+
+    def _read(self, into: memoryview, place: int) -> None:
+        done = 0
+        while self._file is not None and done < len(into):
+            count = os.preadv(self._file.fileno(), [into[done:]], place + done)
+            if not count:
+                raise CaptureError("bins that waited on disk have been cut off")
+            done += count
 
 
 def _called(name: str, columns: Ints, rows: int, packed: Any, wanted: int = closing.BIN_WORDS) -> int:

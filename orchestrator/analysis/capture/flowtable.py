@@ -26,6 +26,7 @@ from orchestrator.analysis.capture.stages import compiled, program
 MOST_CONVERSATIONS = 1 << 20  # that are told apart; all beyond count together
 MEMORY = 256 << 20  # bytes for tables of a capture, beyond which they go on on disk
 _BYTES_A_THREAD = 1 << 29
+_MOST_THREADS = 8  # of a capture, since each has pieces of its own in memory
 
 
 @dataclass(slots=True)
@@ -176,7 +177,7 @@ def _each(works: Sequence[Callable[[Piece], None]], group: Sequence[Piece]) -> N
 def threads(files: Sequence[Path], most: int) -> int:
     """How many threads are worth their start for these files."""
     size = sum(file.stat().st_size for file in files if file.is_file())
-    return max(1, min(most, size // _BYTES_A_THREAD))
+    return max(1, min(most, size // _BYTES_A_THREAD, _MOST_THREADS))
 
 
 def warm() -> None:

@@ -41,6 +41,27 @@ ANOTHERS = -1
 _SHARD_SHIFT, _SHARD_BITS = 40, 20  # of a hash: those below choose its place in the table
 
 
+@inline
+def _tell(dealt: Ints, begin: int, counts: Ints, shard: int, stamp: int) -> None:
+    """Tell a shard, whose rows begin at `begin`, that a packet of another one begins a bin.
+
+    Of three such rows in a row, each later than the one before, the one in the middle is left out: the last one closes
+    what it would have closed. So a shard's rows do not grow with other shards' packets, but where stamps go back.
+    """
+    place = begin + counts[shard]
+    if (
+        counts[shard] >= 2
+        and dealt[place - 1, HASH] == ANOTHERS
+        and dealt[place - 2, HASH] == ANOTHERS
+        and dealt[place - 2, NS] < dealt[place - 1, NS] < stamp
+    ):
+        place -= 1
+    else:
+        counts[shard] += 1
+    dealt[place, NS] = stamp
+    dealt[place, HASH] = ANOTHERS
+
+
 @stage
 def deal(
     frames: Ints, headers: Ints, begin: int, found: int, bin_ns: int, bin_begin: int, dealt: Ints, counts: Ints
@@ -68,10 +89,7 @@ def deal(
             bin_begin = stamp // bin_ns * bin_ns
             for other in range(shards):
                 if other != shard:
-                    place = other * most + counts[other]
-                    dealt[place, NS] = stamp
-                    dealt[place, HASH] = ANOTHERS
-                    counts[other] += 1
+                    _tell(dealt, other * most, counts, other, stamp)
         into = dealt[shard * most + counts[shard]]
         counts[shard] += 1
         into[NS] = stamp
