@@ -230,7 +230,7 @@ def test_who_comes_back_hears_once_whose_agent_is_still_there(connect_agent, run
     connect_agent()  # its controller is not heard of, but the agent does not know yet
     heard = []
     with pytest.raises(LockedError, match=f"held by .*, run {run_name}, since"):
-        come_back(lambda: connect_agent(hello=False), soon(), patience_s=0.5, waiting=heard.append)
+        come_back(lambda: connect_agent(hello=False), soon(), patience_s=3.0, waiting=heard.append)
     assert [error.node for error in heard] == ["n1"]
 
 
