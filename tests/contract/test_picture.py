@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -33,39 +32,6 @@ def test_modules_lie_in_rooms():
     assert [path.name for path in (ROOT / "orchestrator").glob("*.py")] == ["__init__.py"]
 
 
-LARGEST = 15
-
-
-def test_no_room_has_more_modules_than_a_reader_overlooks():
-    rooms = Counter(Path(path).parent for path in MODULES if not path.startswith("tests/"))
-    rooms.subtract(path.parent for path in map(Path, MODULES) if path.name == "__init__.py")
-    assert {str(room): size for room, size in rooms.items() if size > LARGEST} == {}
-
-
-TWINS = {  # on purpose
-    "clocks": "a reading, and what is judged by it",
-    "traffic": "rows, and what is made of them",
-    "registry": "where parts are listed, and where papers are",
-    "page": "what every page is made of, and that of a study",
-    "images": "what a host says of an image, and whether all hosts agree",
-    "content": "of a study's page, and of the front page",
-    "curves": "iteration time over load, and any quantity over any axis in `orch figure`",
-    "tables": "of a run's folder, and of a figure",
-    "windows": "as judged, and as `orch figure` draws them",
-    "comparison": "the page of a comparison of runs, and what a study's measured values are held against",
-}
-
-
-def test_no_two_modules_of_the_controller_have_one_name():
-    """Programs that are sent to hosts may be called as what they serve: `ddp` is a workload, and its ranks' program.
-
-    Papers are alike inside, as parts are.
-    """
-    others = ("orchestrator/agents/", "cross_traffic/agents/", "workloads/rank/", "orchestrator/papers/", "tests/")
-    names = [Path(path).stem for path in MODULES if not path.startswith(others)]
-    assert {name for name in names if names.count(name) > 1} <= {"__init__", *TWINS}
-
-
 FIVE_CHANGES = PICTURE.partition("## Five changes")[2].partition("\n## ")[0]
 PLACES = re.findall(r"`([a-z_/]+\.py)`\s+\(([^)]*)\)", FIVE_CHANGES)
 
@@ -92,16 +58,3 @@ def test_the_five_changes_name_where_they_are_made():
     steps = re.split(r"^\d\. ", FIVE_CHANGES, flags=re.MULTILINE)[1:]
     assert len(steps) == 5
     assert all(re.search(r"`[a-z_/]+\.py` \(`", step) for step in steps)
-
-
-LONGEST = 300
-LONG = {  # module -> why it is one all the same
-    "cross_traffic/agents/flow_schedule.py": "sent to hosts as one file: sizes, arrivals and bursts of one random draw",
-    "cross_traffic/agents/flow_sender.py": "sent to hosts: schedule, connections and log share one loop and its state",
-    "orchestrator/agents/local/sandbox.py": "PID 1 of a local testbed, started by its path: an isolated Python (-I)",
-}
-
-
-def test_no_module_is_long_without_a_reason():
-    lengths = {path: len((ROOT / path).read_text().splitlines()) for path in MODULES if not path.startswith("tests/")}
-    assert {path for path, length in lengths.items() if length > LONGEST} == set(LONG)
