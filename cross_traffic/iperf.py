@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 
 from pydantic import Field
 
-from orchestrator.core.fields import Model, Rate, Size
+from orchestrator.core.fields import Load, Model, Size
 from orchestrator.core.machines import packages
 from orchestrator.core.units import rate_text
 from orchestrator.parts.launch import Flow, Launch, Line, Listening, Requirement, Stop
@@ -40,8 +40,9 @@ class Config(Model):
     """Host that sends."""
     to: str
     """Host that receives."""
-    load: Rate
-    """What it puts on the wire, headers included (layer 2, without preamble and FCS), all streams together."""
+    load: Load
+    """What it puts on the wire, headers included (layer 2, without preamble and FCS), all streams together; or a share
+    of what its narrowest link carries, such as "50%"."""
     rail: int = Field(default=0, ge=0)
     """Number of the rail that it crosses, from 0."""
     streams: int = 4

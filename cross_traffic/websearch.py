@@ -14,7 +14,7 @@ from cross_traffic.agents import flow_schedule
 from cross_traffic.agents.specs import Arrivals
 from cross_traffic.schedule import BurstShape
 from orchestrator.core.errors import ConfigError
-from orchestrator.core.fields import Duration, Model, Rate
+from orchestrator.core.fields import Duration, Load, Model
 from orchestrator.core.paths import lookup
 from orchestrator.core.units import Mistake, duration_text, size_text
 from orchestrator.parts.launch import Launch, Requirement
@@ -60,8 +60,9 @@ class Config(generator.Sending):
     """Host that sends, or a list of them."""
     to: str | tuple[str, ...]
     """Host that receives, or a list of them."""
-    load: Rate
-    """What all of it puts on the wire together on average (layer 2, headers included, without preamble and FCS)."""
+    load: Load
+    """What all of it puts on the wire together on average (layer 2, headers included, without preamble and FCS); or
+    a share, such as "50%": the load at which the first of its links carries this share of what it can."""
     distribution: Annotated[str, AfterValidator(_distribution)] = "websearch"
     """Flow sizes: "websearch", "datamining", "facebook", or the path of a file of lines bytes,cdf, looked up beside the
     file that names it, then from the current folder."""

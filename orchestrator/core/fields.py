@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     GetJsonSchemaHandler,
     PlainSerializer,
+    PlainValidator,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
@@ -58,6 +59,26 @@ Size = Annotated[float, _reader(SIZES, "size", "25mb"), PlainSerializer(size_tex
 Duration = Annotated[
     float, _reader(DURATIONS, "duration", "180s"), PlainSerializer(duration_text), _schema("180s", DURATIONS)
 ]
+
+
+class LinkShare(float):
+    """A load as a share of 1 of what its links carry: a rate once the testbed is known (`fitting.fitted`)."""
+
+
+def _load(value: Any) -> float:
+    number = measured(value, {**RATES, **SHARES}) if isinstance(value, str) else None
+    if number is None:
+        some = ", ".join(RATES)
+        raise Mistake("not a load", accepted=f"a number and one of {some}, such as 8gbit, or of the link, such as 50%")
+    return LinkShare(number) if str(value).strip().endswith("%") else number
+
+
+def _load_text(value: float) -> str:
+    return share_text(value) if isinstance(value, LinkShare) else rate_text(value)
+
+
+# A load of cross traffic in bit/s, or a LinkShare.
+Load = Annotated[float, PlainValidator(_load), PlainSerializer(_load_text), _schema("8gbit", {**RATES, **SHARES})]
 Share = Annotated[float, _reader(SHARES, "share", "5%"), PlainSerializer(share_text), _schema("5%", SHARES)]
 
 

@@ -51,6 +51,11 @@ class Choice(BaseModel):
         (field,) = self.model_fields_set
         return str(type(self).model_fields[field].alias)
 
+    def with_config(self, config: Any) -> Choice:
+        """The same part with another configuration."""
+        (field,) = self.model_fields_set
+        return self.model_copy(update={field: config})
+
     @property
     def config(self) -> Any:
         (field,) = self.model_fields_set

@@ -1,10 +1,12 @@
-"""How an experiment fits its testbed: the testbed as plain data, and every mistake that shows only against it; pure."""
+"""How an experiment fits its testbed: loads as rates, and every mistake that shows only against the testbed; pure."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from orchestrator.core.errors import ConfigError, shortened
+from orchestrator.core.fields import LinkShare
 from orchestrator.experiment import overloads, testbeds
 from orchestrator.experiment.choice import Choice
 from orchestrator.experiment.experiment import Experiment
@@ -25,6 +27,48 @@ _NEEDY: Mapping[registry.Kind, Callable[[str], Collector | Condition | Traffic]]
 def topology_of(experiment: Experiment) -> Topology:
     """The testbed that the experiment names, as plain data."""
     return testbeds.place(experiment.testbed).topology
+
+
+def fitted(experiment: Experiment, place: Callable[[Sequence[str | int]], str]) -> Experiment:
+    """The experiment with every load as a rate, once it fits its testbed.
+
+    One ConfigError tells every problem; `place` turns a path into file:line:column.
+    """
+    topology = topology_of(experiment)
+    sized = _with_rates(experiment, topology)
+    lines = [
+        f"{place(loc)}: {'.'.join(map(str, loc))}: {shortened(problem.message)}; accepted: {problem.accepted}"
+        for loc, problem in problems(sized, topology)
+    ]
+    if lines:
+        raise ConfigError("\n".join(lines))
+    return sized
+
+
+def _with_rates(experiment: Experiment, topology: Topology) -> Experiment:
+    """Put a rate in the place of every load that is a share of its links."""
+
+    def sized(traffic: Sequence[Choice]) -> tuple[Choice, ...]:
+        return tuple(_with_rate(choice, topology) for choice in traffic)
+
+    windows = tuple(window.model_copy(update={"traffic": sized(window.traffic)}) for window in experiment.windows)
+    return experiment.model_copy(update={"traffic": sized(experiment.traffic), "windows": windows})
+
+
+def _with_rate(choice: Choice, topology: Topology) -> Choice:
+    share = getattr(choice.config, "load", None)
+    if not isinstance(share, LinkShare):
+        return choice
+    used: dict[tuple[str, str, int], float] = defaultdict(float)  # of each link and direction, by a load of 1 bit/s
+    one = choice.config.model_copy(update={"load": 1.0})
+    for demand in registry.traffic(choice.name).demands(one):
+        used["from", demand.src, demand.rail] += demand.rate
+        used["to", demand.dst, demand.rail] += demand.rate
+    hosts = {host.name for host in topology.hosts}
+    if not used or any(host not in hosts or rail >= topology.rails for _, host, rail in used):
+        return choice  # a mistake that the part tells
+    fits = min(topology.carries_bps(host, rail) / rate for (_, host, rail), rate in used.items())
+    return choice.with_config(choice.config.model_copy(update={"load": share * fits}))
 
 
 def problems(experiment: Experiment, topology: Topology) -> list[Located]:
@@ -100,16 +144,6 @@ def is_silent(choice: Choice) -> bool:
     """Whether a source of cross traffic is asked for no load at all: it is planned as if it did not stand there."""
     demands = registry.traffic(choice.name).demands(choice.config)
     return bool(demands) and not any(demand.rate for demand in demands)
-
-
-def refuse_problems(experiment: Experiment, topology: Topology, place: Callable[[Sequence[str | int]], str]) -> None:
-    """Raise one ConfigError that tells every problem; `place` turns a path into file:line:column."""
-    lines = [
-        f"{place(loc)}: {'.'.join(map(str, loc))}: {shortened(problem.message)}; accepted: {problem.accepted}"
-        for loc, problem in problems(experiment, topology)
-    ]
-    if lines:
-        raise ConfigError("\n".join(lines))
 
 
 def _changed_twice(experiment: Experiment, topology: Topology) -> Iterator[Located]:

@@ -22,8 +22,7 @@ def sealed(path: Path) -> Experiment:
     document = documents.load(path, needs=config.EXPERIMENT_NEEDS)
     document = replace(document, data=renamed.current(document.data))
     experiment, _ = config.experiment_of(document, [])
-    fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
-    return experiment
+    return fitting.fitted(experiment, document.place)
 
 
 def checked(path: Path, overrides: Sequence[str], *, local: bool) -> tuple[Experiment, Document]:
@@ -32,8 +31,7 @@ def checked(path: Path, overrides: Sequence[str], *, local: bool) -> tuple[Exper
         raise ConfigError(f"{path}: is a sweep, not an experiment", hint=f"orch sweep {path}")
     experiment, document = config.load_experiment(path, overrides)
     experiment = on_this_machine(experiment) if local else config.with_allocation(experiment)
-    fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
-    return experiment, document
+    return fitting.fitted(experiment, document.place), document
 
 
 def resolved_text(experiment: Experiment) -> str:

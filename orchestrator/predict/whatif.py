@@ -131,7 +131,7 @@ def _setting(
             experiment, document = loading.checked(path, changes, local=local)
         if link:
             experiment = with_link(experiment, link)
-            fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
+            experiment = fitting.fitted(experiment, document.place)
     except ConfigError as error:
         raise ConfigError(f"--what-if {label}: {error}") from None
     return Setting(label=label, experiment=experiment)

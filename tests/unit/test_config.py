@@ -372,6 +372,62 @@ def test_a_mistake_in_an_option_points_at_the_option(option, said):
     assert len(err.splitlines()) == 1
 
 
+LINKS = "local: {hosts: 4, link: 1gbit, links: {h2: 400mbit}, scale: 10}"
+
+
+@pytest.mark.parametrize(
+    ("source", "rate_bps"),
+    [
+        ("iperf: {from: h1, to: h3, load: 50%}", 0.5e9),
+        ("iperf: {from: h1, to: h2, load: 50%}", 0.2e9),
+        ("iperf: {from: h2, to: h1, load: 100%}", 0.4e9),
+        ("iperf: {from: h1, to: h3, load: 0%}", 0.0),
+        ("websearch: {from: [h3, h4], to: h1, load: 30%}", 0.3e9),  # h1's link is the first that is full
+        ("websearch: {from: h1, to: [h3, h4], load: 30%}", 0.3e9),  # likewise, as the sender's
+        ("websearch: {from: [h1, h3], to: [h2, h4], load: 50%}", 0.4e9),  # h2 gets half of all
+    ],
+)
+def test_a_load_may_be_a_share_of_its_narrowest_link(tmp_path, source, rate_bps):
+    path = tmp_path / "e.yaml"
+    path.write_text(changed(LOCAL, LINKS).replace("iperf: {from: h1, to: h2, load: 200mbit}", source))
+    experiment, _ = loading.checked(path, [], local=False)
+    (choice,) = experiment.traffic
+    assert choice.config.load == pytest.approx(rate_bps)
+    assert "%" not in loading.resolved_text(experiment).partition("traffic:")[2].partition("collect:")[0]
+
+
+def test_a_share_of_a_real_link_is_of_what_frames_can_fill(tmp_path):
+    hosts = "inventory: {link: 25gbit, hosts: {h1: {ssh: a, data: 10.0.0.1}, h2: {ssh: b, data: 10.0.0.2}}}"
+    path = tmp_path / "e.yaml"
+    path.write_text(changed(LOCAL, hosts).replace("200mbit", "100%"))
+    (choice,) = loading.checked(path, [], local=False)[0].traffic
+    assert choice.config.load == 24.607e9
+
+
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        ("120%", "does not fit the link of h"),
+        ("-5%", "'-5%' is not a load"),
+        ("50", "such as 8gbit, or of the link, such as 50%"),
+        ("1e999%", "is not a load"),
+    ],
+)
+def test_a_share_that_no_link_carries_is_a_mistake(tmp_path, load, said):
+    path = tmp_path / "e.yaml"
+    path.write_text(changed("200mbit", load))
+    status, _, err = orch("plan", str(path))
+    assert status == 2
+    assert f"{path}:7" in err
+    assert said in err
+
+
+def test_a_share_of_the_link_of_a_host_that_is_not_there_is_that_mistake(tmp_path):
+    path = tmp_path / "e.yaml"
+    path.write_text(changed("to: h2, load: 200mbit", "to: h9, load: 50%"))
+    assert "the testbed has no host 'h9'" in orch("plan", str(path))[2]
+
+
 def test_an_option_below_a_bare_name_and_behind_a_lists_end():
     status, out, _ = _planned(GOOD)
     assert status == 0

@@ -57,6 +57,12 @@ def test_an_axis_is_a_list_a_range_or_names(tmp_path, axis, values):
     assert [point.values["traffic.0.iperf.load"] for point in points(tmp_path, text)] == values
 
 
+def test_an_axis_of_shares_of_the_link_is_one_of_rates(tmp_path):
+    path = write(tmp_path, SWEEP.replace("{values: [0, 100, 200], unit: mbit}", "[0%, 25%, 50%]"))
+    points = sweepfile.load(path).points
+    assert {point.values["traffic.0.iperf.load"] for point in points} == {"0bit", "250mbit", "500mbit"}
+
+
 def test_axes_in_a_zip_go_hand_in_hand(tmp_path):
     text = SWEEP.replace(MODELS, "") + "zip:\n- workload.ddp.model: [resnet50, vgg16]\n  measure.iterations: [40, 15]\n"
     found = points(tmp_path, text)

@@ -222,7 +222,7 @@ def _point(
             document = documents.with_value(document, ("workload", kind, "compute_time"), fitted, origin="calibration")
     experiment, document = config.experiment_of(document, base.folders)
     experiment = on_this_machine(experiment) if local else config.with_allocation(experiment)
-    fitting.refuse_problems(experiment, fitting.topology_of(experiment), document.place)
+    experiment = fitting.fitted(experiment, document.place)
     resolved = resolved_data(experiment)
     point_values = {
         axis: matrix.value_at(resolved, ways[axis], name) if name is values[axis] and axis in ways else name

@@ -105,9 +105,7 @@ def _placed(error: ConfigError) -> None:
 def _planned(document: Document, options: Sequence[str] = ()) -> None:
     """What `orch plan` does with an experiment."""
     experiment, document = config.experiment_of(document, [Path()], options)
-    topology = fitting.topology_of(experiment)
-    fitting.refuse_problems(experiment, topology, document.place)
-    plan.build(experiment.model_copy(update={"repetitions": 1}))
+    plan.build(fitting.fitted(experiment, document.place).model_copy(update={"repetitions": 1}))
 
 
 def _experiment(data: bytes, _: Path) -> None:
