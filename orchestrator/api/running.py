@@ -37,9 +37,10 @@ def run(
 ) -> list[MeasuredRun]:
     """Measure an experiment, all its repetitions, and give its runs in their order; each is sealed below `results`.
 
-    A run that failed is among them, with its `outcome` and `error`. `wait` is how long to wait for a testbed that is
-    in use ("10min"; default: LockedError at once), `force` starts although processors or memory do not suffice, `quiet`
-    prints no progress on standard error. ConfigError where the experiment cannot be carried out; Interrupted after
+    Of a run that was tried several times (`attempts`) the last try is given. A run that failed is among them, with its
+    `outcome` and `error`. `wait` is how long to wait for a testbed that is in use ("10min"; default: LockedError at
+    once), `force` starts although processors or memory do not suffice, `quiet` prints no progress on standard error.
+    ConfigError where the experiment cannot be carried out; Interrupted after
     Ctrl-C, once what was measured is sealed.
     """
     if not isinstance(experiment, Experiment):
@@ -51,7 +52,7 @@ def run(
     for outcome in outcomes:
         if isinstance(outcome.error, Interrupted):
             raise outcome.error
-    return [MeasuredRun(outcome.path) for outcome in outcomes]
+    return [MeasuredRun(outcome.path) for outcome in execute.counting(outcomes)]
 
 
 def _yaml(key: str, value: object) -> str:

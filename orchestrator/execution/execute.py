@@ -50,6 +50,7 @@ def run_file(
     experiment, _ = loading.checked(path, overrides, local=local)
     progress = Progress()
     outcomes = carry_out(experiment, results=results, wait_s=wait_s, force=force, progress=progress, observer=observer)
+    last = counting(outcomes)
     shown = [outcome for outcome in outcomes if outcome.sealed and outcome.manifest.windows]
     page = _report(shown, progress) if report and shown else None
     if page is not None:
@@ -58,10 +59,13 @@ def run_file(
     text = describe.outcomes_text([(o.path, o.manifest) for o in outcomes], page)
     console.tell(text, stream=sys.stderr if as_json else sys.stdout)
     if as_json:
-        summaries = [describe.run_summary(o.manifest, o.path, outcome=o.manifest.outcome) for o in outcomes]
+        summaries = [
+            {**describe.run_summary(o.manifest, o.path, outcome=o.manifest.outcome), "counts": o in last}
+            for o in outcomes
+        ]
         about = {"experiment": experiment.name, "runs": summaries, "report": str(page) if page else None}
         console.tell(json.dumps(about))
-    return exitcodes.gravest(map(_code, outcomes))
+    return exitcodes.gravest(map(_code, last))
 
 
 def carry_out(
@@ -73,12 +77,20 @@ def carry_out(
     force: bool = False,
     observer: Observer | None = None,
 ) -> list[runner.Outcome]:
-    """Carry out every run of an experiment until one is interrupted; what went wrong with one is told on the way."""
+    """Carry out every run of an experiment until one is interrupted; what went wrong with one is told on the way.
+
+    A run that is not valid for what may pass is tried again, `attempts` times in all; each try is an outcome.
+    """
     outcomes: list[runner.Outcome] = []
     runs = plan.build(experiment)
     forced = beforehand.settle(runs[:1], force=force, say=progress.say)
-    for run in runs:
+    tries = [(run, attempt) for run in runs for attempt in range(1, experiment.attempts + 1)]
+    for run, attempt in tries:
+        if attempt > 1 and not outcomes[-1].manifest.disturbed:
+            continue
         label = f"run {run.repetition} of {experiment.repetitions}"
+        if attempt > 1:
+            label += f" again, since it was disturbed (try {attempt} of {experiment.attempts})"
         outcome = run_planned(
             experiment, run, results=results, wait_s=wait_s, progress=progress, label=label, forced=forced,
             force=force, observer=observer,
@@ -90,6 +102,11 @@ def carry_out(
         if isinstance(outcome.error, Interrupted):
             break
     return outcomes
+
+
+def counting(outcomes: Sequence[runner.Outcome]) -> list[runner.Outcome]:
+    """The last try of each run."""
+    return list({outcome.manifest.repetition: outcome for outcome in outcomes}.values())
 
 
 def run_planned(

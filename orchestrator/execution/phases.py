@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -21,6 +22,7 @@ from orchestrator.execution.actions.processes import Processes
 from orchestrator.execution.load_escalation import LoadEscalation, covers, preflight_of, requested_bps, unescalated
 from orchestrator.execution.measuring import Measurement, Window, preflight
 from orchestrator.execution.nodes import facts, routes
+from orchestrator.execution.nodes.bystanders import Bystanders
 from orchestrator.execution.observers.events import EventLog
 from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.session import Session
@@ -215,7 +217,8 @@ class Run:
 
     def measure(self) -> None:
         """Every window in turn, while the ranks iterate."""
-        windows = self._to_measure()
+        windows, topology = self._to_measure(), self.plan.topology
+        beside = Bystanders() if topology.kind == "local" else None
         for number, window in enumerate(windows, start=1):
             if len(windows) > 1:
                 self.progress.window(number, len(windows), window.name)
@@ -239,6 +242,8 @@ class Run:
             if window is not windows[-1]:
                 with self.phase("warm-up"):
                     self._stop(self.traffic[window.name].launches, phase=None)
+        if beside and (others := beside.text(ours=os.getpid(), contained=bool(topology.runtime))):
+            self.watch.notes.append(others)
 
     # Down
 

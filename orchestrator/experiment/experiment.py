@@ -192,6 +192,9 @@ class Experiment(Model):
     """When a window ends."""
     repetitions: int = Field(default=1, ge=1, le=1000)
     """How many runs."""
+    attempts: int = Field(default=1, ge=1, le=100)
+    """Most tries of a run that is not valid for what may pass, such as other work on a host (gates `processor` and
+    `drift`). A sweep has its own."""
     seed: int = Field(default=1, ge=0)
     """From which every run's own seed is derived."""
     validity: Validity = Validity()

@@ -10,6 +10,7 @@ def resolved_data(experiment: Experiment) -> YamlMapping:
     """The experiment as data, defaults spelled out: run again, it is the same experiment, in any allocation."""
     data = recorded_data(experiment)
     data["testbed"].get("slurm", {}).pop("allocation", None)
+    del data["attempts"]  # how often is tried decides nothing of what is measured
     return data
 
 

@@ -30,6 +30,10 @@ KINDS: Mapping[str, Start] = MappingProxyType(
             "a first experiment on containers of this machine, and a sweep over its load",
             ("orch doctor", "orch run quickstart.yaml --local", "orch sweep load.yaml --local"),
         ),
+        "training": Start(
+            "a training of your own: an experiment around it, and a script to begin with",
+            ("orch plan training.yaml", "orch run training.yaml"),
+        ),
         "cluster": Start(
             "an inventory to enter hosts in, a first experiment on them, and the rights that captures need",
             ("orch doctor rack.yaml", "orch plan first.yaml", "orch run first.yaml"),

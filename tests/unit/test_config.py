@@ -397,11 +397,12 @@ def test_a_load_may_be_a_share_of_its_narrowest_link(tmp_path, source, rate_bps)
 
 
 def test_a_share_of_a_real_link_is_of_what_frames_can_fill(tmp_path):
-    hosts = "inventory: {link: 25gbit, hosts: {h1: {ssh: a, data: 10.0.0.1}, h2: {ssh: b, data: 10.0.0.2}}}"
+    ends = [f"h{n}: {{ssh: h{n}, data: {{device: e0, address: 10.0.0.{n}/24}}}}" for n in (1, 2)]
+    hosts = f"inventory: {{link: 25gbit, hosts: {{{', '.join(ends)}}}}}"
     path = tmp_path / "e.yaml"
     path.write_text(changed(LOCAL, hosts).replace("200mbit", "100%"))
     (choice,) = loading.checked(path, [], local=False)[0].traffic
-    assert choice.config.load == 24.607e9
+    assert choice.config.load == 24.609e9
 
 
 @pytest.mark.parametrize(

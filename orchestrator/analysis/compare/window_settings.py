@@ -19,7 +19,18 @@ from orchestrator.store.rundir import Entry
 Flat = tuple[tuple[str, str], ...]  # path below the experiment, and the value there
 
 # These say how often and how long one measures and what counts, not what is measured; traffic is a window's own.
-_NOT_MEASURED = ("name", "seed", "repetitions", "local_run", "measure", "validity", "windows", "traffic", "captures")
+_NOT_MEASURED = (
+    "name",
+    "seed",
+    "repetitions",
+    "attempts",
+    "local_run",
+    "measure",
+    "validity",
+    "windows",
+    "traffic",
+    "captures",
+)
 # Streams are the means to a load: those of a source are raised until it is reached.
 _OF_LOAD = ("load", "streams")
 _RATE = re.compile(r"conditions\.\d+\.rate\.rate")

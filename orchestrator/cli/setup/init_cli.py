@@ -13,9 +13,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="quickstart",
         metavar="KIND",
-        help="quickstart (default): a first experiment on this machine; cluster: an inventory, an experiment, sudo "
-        "rules; nightly: a sweep, systemd units, a crontab; slurm: an experiment in an allocation; package: parts of "
-        "your own; study: a paper's study",
+        help="quickstart (default): a first experiment on this machine; training: one around a training of your own; "
+        "cluster: an inventory, an experiment, sudo rules; nightly: a sweep, systemd units, a crontab; slurm: an "
+        "experiment in an allocation; package: parts of your own; study: a paper's study",
     )
     parser.add_argument(
         "folder", nargs="?", type=Path, default=Path(), metavar="FOLDER", help="the folder to write into (.)"

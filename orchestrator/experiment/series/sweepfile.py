@@ -78,6 +78,8 @@ class SweepFile(Model):
                 listed = ", ".join(f"{path} {count}" for path, count in lengths.items()) or "nothing"
                 raise Mistake(f"not of equal length: {listed}", accepted="as many values of each", at=at)
             for path in group:
+                if path == "attempts":
+                    raise Mistake("no axis", accepted="attempts of the sweep, beside axes", at=(*at, path))
                 if path in seen or not all(path.split(".")):
                     what = "stands twice" if path in seen else "not a key path"
                     raise Mistake(what, accepted="each key path once, as traffic.0.iperf.load", at=(*at, path))

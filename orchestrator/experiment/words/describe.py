@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypedDict
 
 from orchestrator.core.opendata import JsonObject
-from orchestrator.core.screen import layout
+from orchestrator.core.screen import alike, layout
 from orchestrator.core.units import rate_text
-from orchestrator.store.manifests.records import Summary
+from orchestrator.store.manifests.records import Manifest, Summary
 from orchestrator.store.manifests.window_records import WindowSummary
 from orchestrator.store.rundir import Listed, began_text
 
@@ -171,22 +171,45 @@ def _window_summary(window: WindowSummary, scale: int) -> WindowData:
     }
 
 
-def outcomes_text(outcomes: Sequence[tuple[Path, Summary]], page: Path | None) -> str:
+def outcomes_text(outcomes: Sequence[tuple[Path, Manifest]], page: Path | None) -> str:
     """What `orch run` ends with: a row a run, window and job, then verdicts and where everything lies."""
     rows = []
+    last = {manifest.repetition: manifest for _, manifest in outcomes}
     for _, manifest in outcomes:
-        rows += window_rows(manifest)
+        rows += window_rows(manifest, repeated=manifest is not last[manifest.repetition])
     lines = [""]
     if rows:
         lines += [layout.table(HEAD, rows), ""]
     for path, manifest in outcomes:
-        lines.append(f"#{manifest.repetition} {manifest.run}: {verdict(manifest)}")
+        repeated = manifest is not last[manifest.repetition]
+        lines.append(f"#{manifest.repetition} {manifest.run}: {REPEATED if repeated else verdict(manifest)}")
         lines += [f"  - {reason}" for reason in manifest.reasons]
         lines += [f"  note: {note}" for note in manifest.notes]
         lines.append(f"  {path}")
     if page is not None:
         lines += ["", f"report: {page}"]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_conclusion(list(last.values()))])
+
+
+def _conclusion(runs: Sequence[Manifest]) -> list[str]:
+    """How many runs are valid; where others were measured whole, what works, what disturbed them, and what to do."""
+    invalid = [run for run in runs if not run.valid]
+    if not invalid or any(run.outcome != "completed" for run in runs):
+        return []
+    valid = len(runs) - len(invalid)
+    counted = f"{valid} of {len(runs)} runs {'is' if valid == 1 else 'are'} valid."
+    disturbed = [f"#{run.repetition}" for run in invalid if run.disturbed]
+    if len(disturbed) < len(invalid):
+        return ["", f"{counted} The reasons above say why others are not; `orch show RUN` lists every gate of a run."]
+    machine = "this machine" if runs[0].topology.kind == "local" else "the hosts"
+    return [
+        "",
+        f"{counted} Every run was measured whole: hosts, training, cross traffic and collectors work.",
+        f"Other work on {machine} disturbed {alike.names(disturbed)}: ranks waited for processors, or iteration times "
+        "changed as it came and went.",
+        f"End it (notes above name programs that were busy), or wait until {machine} is quieter, and give the same "
+        "command again.",
+    ]
 
 
 def verdict(manifest: Summary, outcome: str | None = None) -> str:
@@ -197,12 +220,14 @@ def verdict(manifest: Summary, outcome: str | None = None) -> str:
     return "valid" if manifest.valid else "INVALID"
 
 
+REPEATED = "measured again"
+
 _TIMES = ("mean\nms", "p50\nms", "p99\nms")
 HEAD = ("run", "window", "iter-\nations", *_TIMES, "requested", "achieved", "sent/\ntheory", "verdict")
 
 
-def window_rows(manifest: Summary) -> list[list[str]]:
-    """A row under `HEAD` for each window and job; rates are at full size."""
+def window_rows(manifest: Summary, *, repeated: bool = False) -> list[list[str]]:
+    """A row under `HEAD` for each window and job; rates are at full size. A `repeated` run was measured again."""
     scale, repetition = manifest.scale, "?" if manifest.repetition is None else manifest.repetition
     rows = []
     for window in manifest.windows:
@@ -216,7 +241,7 @@ def window_rows(manifest: Summary) -> list[list[str]]:
                 rate_or_dash(window.requested_bps * scale if window.loads else None),
                 rate_or_dash(achieved * scale if window.loads and achieved is not None else None),
                 _ratio(row.sent_bytes, row.theory_bytes),
-                "valid" if window.valid else "INVALID",
+                "valid" if window.valid else REPEATED if repeated else "INVALID",
             ]
             for row in window.training
         ]

@@ -274,6 +274,17 @@ class Manifest(Summary):
     stayed: tuple[Stayed, ...] = ()
 
     @property
+    def disturbed(self) -> bool:
+        """Whether it was measured whole, and is not valid for what the same run may be spared at another time.
+
+        Other work kept ranks from processors, with whatever followed from that; or iteration times drifted.
+        """
+        if self.outcome != "completed" or self.unreached or not self.windows:
+            return False
+        failed = {gate.name for window in self.windows for gate in window.gates if gate.required and not gate.passed}
+        return "processor" in failed or failed == {"drift"}
+
+    @property
     def nodes(self) -> list[str]:
         """The nodes on which processes were to run, in order of their names."""
         return sorted({launch.node for launch in self.launches})
