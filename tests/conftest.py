@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,8 @@ settings.load_profile("orch")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if seed := os.environ.get("ORCH_TESTS_ORDER"):
+        items[:] = order.shuffled(items, seed)
     items[:] = order.spread(items, lambda item: item.get_closest_marker("testbed") is not None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +16,16 @@ class Placed(Protocol):
 
 
 Test = TypeVar("Test", bound=Placed)
+
+
+def shuffled(tests: Sequence[Test], seed: str) -> list[Test]:
+    """The same tests with modules in another order, and tests within modules: an order for each seed."""
+    draw = random.Random(seed)  # noqa: S311 - an order, not a secret
+    modules = [list(of_one) for _, of_one in groupby(tests, key=lambda test: test.path)]
+    draw.shuffle(modules)
+    for module in modules:
+        draw.shuffle(module)
+    return [test for module in modules for test in module]
 
 
 def spread(tests: Sequence[Test], waits: Callable[[Test], bool]) -> list[Test]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import skipping
 
 ROOT = Path(__file__).parents[2]
 TWICE = ROOT / ".ci/pytest-twice"
@@ -105,6 +108,67 @@ def test_work_beside_a_command_ends_with_it_and_its_status_is_kept(tmp_path: Pat
     beside = [int(pid) for pid in done.stdout.split()]
     assert len(beside) == 3, "two and the command"
     assert not any(Path(f"/proc/{pid}").exists() for pid in beside)
+
+
+def flaky(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The script in a checkout of its own, with a cache of its own."""
+    script = folder / "checkout/.ci/flaky"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / ".ci/flaky", script)
+    (folder / "checkout/tests").mkdir(exist_ok=True)
+    return start([str(script), *words], folder, XDG_CACHE_HOME=str(folder / "cache"))
+
+
+def judged(folder: Path, *tests: str) -> tuple[int, str]:
+    (folder / "log").write_text("".join(f"FLAKY: {test}\n" for test in tests))
+    done = flaky(folder, "judge", str(folder / "log"))
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+ONE, OTHER = "tests/unit/test_a.py::test_one[x y]", "tests/unit/test_a.py::test_other"
+
+
+def test_a_test_that_needs_its_second_try_twice_in_ten_runs_is_red(tmp_path: Path) -> None:
+    assert judged(tmp_path, ONE) == (0, "")
+    assert judged(tmp_path, OTHER) == (0, "")
+    status, said = judged(tmp_path, ONE)
+    assert status == 1
+    assert "tests/unit/test_a.py::test_one[x_y] needed its second try at" in said
+
+
+def test_after_nine_runs_without_it_a_test_may_need_it_again(tmp_path: Path) -> None:
+    for tests in ((ONE,), *[()] * 9, (ONE,)):
+        assert judged(tmp_path, *tests) == (0, "")
+        lines = (tmp_path / "cache/orch/ci/flaky.tsv").read_text().splitlines()  # as if an hour had passed each time
+        lines[1:] = [f"2026-01-01T{hour:02}:00:00\t{line.partition(chr(9))[2]}" for hour, line in enumerate(lines[1:])]
+        for place in ("cache/orch/ci", "checkout/tests"):
+            (tmp_path / place / "flaky.tsv").write_text("\n".join(lines) + "\n")
+    assert judged(tmp_path, ONE)[0] == 1
+
+
+def test_many_at_once_are_red(tmp_path: Path) -> None:
+    assert judged(tmp_path, *(f"tests/t.py::test_{n}" for n in range(5))) == (0, "")
+    status, said = judged(tmp_path, *(f"tests/u.py::test_{n}" for n in range(6)))
+    assert status == 1
+    assert "6 tests needed their second try, more than 5" in said
+
+
+def test_runs_of_a_clone_that_is_gone_are_taken_into_the_history(tmp_path: Path) -> None:
+    judged(tmp_path, ONE)
+    (tmp_path / "checkout/tests/flaky.tsv").unlink()
+    assert "1 runs taken into tests/flaky.tsv" in flaky(tmp_path, "record").stdout
+    assert "test_one[x_y]" in (tmp_path / "checkout/tests/flaky.tsv").read_text()
+    assert judged(tmp_path, ONE)[0] == 1
+
+
+def test_runs_of_ci_on_this_machine_are_in_the_history() -> None:
+    if skipping.in_ci():
+        return  # they are committed by whoever works here next
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orch/ci/flaky.tsv"
+    known = (ROOT / "tests/flaky.tsv").read_text()
+    lacking = [line for line in cache.read_text().splitlines() if line not in known] if cache.exists() else []
+    assert not lacking, "`.ci/flaky record` takes them in: commit tests/flaky.tsv"
 
 
 def run_folder(results: Path, *failed: str, outcome: str = "completed") -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tests.order import spread
+from tests.order import shuffled, spread
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,16 @@ def test_every_test_is_there_once_and_modules_stay_whole() -> None:
     after = spread(tests, waits)
     assert sorted(after, key=tests.index) == tests
     assert sum(here.path != there.path for here, there in pairwise(after)) == 3
+
+
+def test_an_order_is_that_of_its_seed_and_leaves_no_test_out() -> None:
+    tests = [*module("a", 9), *module("b", 9), *module("c", 9)]
+    orders = {seed: shuffled(tests, seed) for seed in ("1", "2")}
+    assert orders["1"] == shuffled(tests, "1") != orders["2"]
+    assert orders["1"] != tests
+    for after in orders.values():
+        assert sorted(after, key=tests.index) == tests
+        assert sum(here.path != there.path for here, there in pairwise(after)) == 2
 
 
 def test_tests_of_one_kind_stay_as_they_are() -> None:
