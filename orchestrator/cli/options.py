@@ -38,6 +38,19 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
+def testbeds(parser: argparse.ArgumentParser, what: str) -> None:
+    """The testbeds by which hosts of runs are reached again, since nothing in a run's folder is connected by."""
+    parser.add_argument(
+        "--testbed",
+        type=Path,
+        metavar="FILE",
+        action="append",
+        default=[],
+        dest="testbeds",
+        help=f"the inventory, experiment or sweep file by which {what}; may be repeated",
+    )
+
+
 def experiment(parser: argparse.ArgumentParser, what: str) -> None:
     """A file to be carried out, and how it is changed and reported."""
     parser.add_argument("file", type=Path, metavar="FILE", help=what)

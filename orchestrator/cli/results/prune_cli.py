@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
 
 if TYPE_CHECKING:
+    from orchestrator.experiment.testbeds import Named
     from orchestrator.store.manifests.records import Stayed
     from orchestrator.store.retention import Policy
     from orchestrator.store.rundir import Entry
@@ -34,6 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", metavar="SIZE", help="delete the oldest captures until the rest fits into this size, such as 50gb"
     )
+    options.testbeds(parser, "hosts are reached whose captures --drop-after removes there")
     parser.add_argument("--baselines-too", action="store_true", help="prune runs of baselines, too")
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
 
@@ -42,6 +44,7 @@ def prune(arguments: argparse.Namespace) -> int:
     """Compress and delete captures; gives the exit code."""
     from orchestrator.core.fields import Duration, Size
     from orchestrator.core.units import bytes_text
+    from orchestrator.experiment import loading
     from orchestrator.store import baselines, retention, rundir
 
     policy = retention.Policy(
@@ -54,6 +57,7 @@ def prune(arguments: argparse.Namespace) -> int:
             "orch prune: no limit is given; accepted: at least one of --compress-after, --drop-after, --keep, such as "
             "--drop-after 14d (none has a default)"
         )
+    named = loading.named_testbeds(arguments.testbeds)
     held = set() if arguments.baselines_too else set(baselines.held(arguments.results))
     entries, trouble = _sound(path for path in rundir.folders(arguments.results) if path.resolve() not in held)
     freed = 0
@@ -70,14 +74,16 @@ def prune(arguments: argparse.Namespace) -> int:
         except (OrchError, OSError) as error:
             trouble += 1
             print(f"{run.name}: {error}", file=sys.stderr)
-    dropped, failed = _drop_elsewhere(entries, policy, dry=arguments.dry_run)
+    dropped, failed = _drop_elsewhere(entries, policy, named, dry=arguments.dry_run)
     freed, trouble, pruned = freed + sum(one.bytes for one in dropped), trouble + failed, len(actions) + len(dropped)
     count = f"{pruned} captures" if pruned != 1 else "1 capture"
     print(f"{count} to prune; nothing was done" if arguments.dry_run else f"{count}, {bytes_text(freed)} freed")
     return Exit.FAILED if trouble else Exit.OK
 
 
-def _drop_elsewhere(entries: Iterable[Entry], policy: Policy, *, dry: bool) -> tuple[list[Stayed], int]:
+def _drop_elsewhere(
+    entries: Iterable[Entry], policy: Policy, named: Sequence[Named], *, dry: bool
+) -> tuple[list[Stayed], int]:
     """Drop captures that hosts keep; which ones went (or would go, `dry`), and of how many hosts none could."""
     from orchestrator.core.units import bytes_text
     from orchestrator.hosts import dropping
@@ -90,7 +96,7 @@ def _drop_elsewhere(entries: Iterable[Entry], policy: Policy, *, dry: bool) -> t
             why = retention.age_text(policy)
             print(f"drop {entry.path.name}/{one.path}, {bytes_text(one.bytes)}, on {one.node}: {why}")
         if wanted and not dry:
-            wanted, troubles = dropping.drop(entry, retention.age_text(policy))
+            wanted, troubles = dropping.drop(entry, retention.age_text(policy), named)
             failed += len(troubles)
             for line in troubles:
                 print(f"{entry.path.name}: {line}", file=sys.stderr)
