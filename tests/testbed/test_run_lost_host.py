@@ -69,7 +69,7 @@ def test_a_run_that_loses_a_host_ends_with_its_summary_and_the_host_is_brought_h
     manifest, folder = manifest_of(results)
     assert "Traceback" not in said
     assert f"#1 {manifest['run']}: failed (window)" in said
-    assert f"h2 still has files of the run: `orch recover {manifest['run']}` fetches them" in said
+    assert f"h2 still has files of the run: `orch recover {manifest['run']} --testbed FILE` fetches them" in said
     assert (manifest["outcome"], manifest["valid"], folder.suffix) == ("failed", False, ".partial")
     assert manifest["failed_node"] == "h2"
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.cli import options
 from orchestrator.core.errors import ConfigError, OrchError
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from orchestrator.store.manifests.records import Stayed
     from orchestrator.store.retention import Policy
     from orchestrator.store.rundir import Entry
-
-_DAYS = re.compile(r"([0-9]+(?:\.[0-9]+)?) *d")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -42,15 +39,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def prune(arguments: argparse.Namespace) -> int:
     """Compress and delete captures; gives the exit code."""
-    from orchestrator.core.fields import Duration, Size
+    from orchestrator.core.fields import Size
     from orchestrator.core.units import bytes_text
     from orchestrator.experiment import loading
     from orchestrator.store import baselines, retention, rundir
 
     policy = retention.Policy(
-        compress_after_s=_quantity(arguments.compress_after, "--compress-after", Duration, "2d, 36h"),
-        drop_after_s=_quantity(arguments.drop_after, "--drop-after", Duration, "14d, 36h"),
-        keep_bytes=_quantity(arguments.keep, "--keep", Size, "50gb"),
+        compress_after_s=options.age(arguments.compress_after, "--compress-after", "2d, 36h"),
+        drop_after_s=options.age(arguments.drop_after, "--drop-after", "14d, 36h"),
+        keep_bytes=options.quantity(arguments.keep, "--keep", Size, "50gb"),
     )
     if policy == retention.Policy():
         raise ConfigError(
@@ -116,17 +113,3 @@ def _sound(runs: Iterable[Path]) -> tuple[list[Entry], int]:
             trouble += 1
             print(f"{path.name}: {error.message}; it is left alone", file=sys.stderr)
     return found, trouble
-
-
-def _quantity(text: str | None, option: str, kind: Any, example: str) -> float | None:
-    from pydantic import TypeAdapter, ValidationError
-
-    if text is None:
-        return None
-    days = _DAYS.fullmatch(text) if option != "--keep" else None
-    if days:
-        return float(days[1]) * 86400.0
-    try:
-        return float(TypeAdapter(kind).validate_python(text))
-    except ValidationError:
-        raise ConfigError(f"{option}: {text!r}: accepted: a number and its unit, such as {example}") from None
