@@ -349,7 +349,7 @@ def test_captures_that_stay_are_told_of_and_removed_where_that_is_asked_for(
     assert (swept.removed, swept.kept, swept.failed) == ((), (), ())
     assert (folder / "tcpdump.n1/capture.pcap").exists()
 
-    (line,) = cleaning._good(swept)  # noqa: SLF001 - what `orch clean` prints
+    (line,) = cleaning._good(swept)
     assert line.startswith(f"left captures of run {run_name} that stayed for 0.0 days: 1 file, 9 bytes, in {folder} (")
 
     assert [one.removed for one in again.sweep(soon(), keep_data=True, stayed_s=3600.0).stayed] == [False]

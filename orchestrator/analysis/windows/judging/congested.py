@@ -103,8 +103,7 @@ def _grown(counters: throughput.Kept, host: str, device: str, figure: str, span_
 
 
 def _one(counters: throughput.Kept, host: str, device: str, name: str, span_ns: tuple[int, int]) -> float:
-    grown = throughput.counter_growth(counters, node=host, port=device, counter=name, span_ns=span_ns)
-    return grown + WRAPS_AT if -WRAPS_AT < grown < 0 else grown
+    return throughput.counter_growth(counters, node=host, port=device, counter=name, span_ns=span_ns, wraps_at=WRAPS_AT)
 
 
 def judge_congestion(rows: Iterable[Congestion], *, required: bool) -> Iterator[Gate]:
@@ -118,6 +117,9 @@ def judge_congestion(rows: Iterable[Congestion], *, required: bool) -> Iterator[
         for kind, figures in (("losses", LOSSES), ("pauses", PAUSES)):
             counted = {figure: row.figures[figure] for figure in figures if not math.isnan(row.figures[figure])}
             if not counted:
+                if required:
+                    text = f"{name} ({row.device}): not known whether there were {kind}: their counters are missing"
+                    yield gate(kind, None, text, measured=math.nan, limit=0)
                 continue
             total = math.fsum(counted.values())
             counts = ", ".join(f"{figure.replace('_', ' ')} {count:.0f}" for figure, count in counted.items() if count)
