@@ -22,6 +22,7 @@ import os
 import re
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import manifests
 import pyarrow as pa
@@ -29,13 +30,15 @@ import pytest
 import yaml
 from sealed_run import make_run
 
-from orchestrator.agents import cpu_source, nic_source, sampler, snmp_source
+from orchestrator.agents import cpu_source, gpu_source, nic_source, sampler, snmp_source
 from orchestrator.analysis import reduction
 from orchestrator.analysis.launch_outputs import rows_of
 from orchestrator.analysis.traffic import throughput
+from orchestrator.analysis.windows.judging import congested
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.collectors import nic
 from orchestrator.parts.rows import LaunchOutput
+from orchestrator.parts.topology import Node, Rail, Topology
 from orchestrator.store.manifests.manifest import load
 from orchestrator.store.tabular import tables
 
@@ -292,3 +295,77 @@ def test_a_processor_that_is_put_offline_keeps_its_throttles(tmp_path):
     assert throttling.rows() == [[8]]
     (tmp_path / "devices/system/cpu/cpu1/thermal_throttle/core_throttle_count").write_text("")
     assert throttling.rows() == [[8]]
+
+
+class Links:
+    """A kernel that answers for devices by their numbers, and whose netlink socket is this."""
+
+    def __init__(self):
+        self.numbers = {"eth0": 3}
+        self.asked = 0
+
+    def if_nametoindex(self, name):
+        if name not in self.numbers:
+            raise OSError(errno.ENODEV, "No such device")
+        return self.numbers[name]
+
+    def send(self, request):
+        self.asked = struct.unpack_from("=I", request, 20)[0]
+
+    def recv(self, _):
+        if self.asked not in self.numbers.values():
+            return struct.pack("=IHHIIi", 36, nic_source.NLMSG_ERROR, 0, 0, 0, -errno.ENODEV)
+        counters = struct.pack("=23Q", *range(23))  # of a kernel that does not know the last one
+        return bytes(28) + struct.pack("=HH", 4 + len(counters), nic_source.IFLA_STATS_LINK_64) + counters
+
+
+def test_a_device_whose_driver_is_loaded_anew_is_sampled_again(monkeypatch, capfd):
+    links = Links()
+    monkeypatch.setattr(nic_source.socket, "if_nametoindex", links.if_nametoindex)
+    counters = nic_source.KernelCounters(["eth0"], 0.01)
+    counters.socket.close()
+    counters.socket = links
+    there = [*range(23), ""]
+    assert counters.rows() == [there]
+    links.numbers = {}
+    assert counters.rows() == counters.rows() == [[""] * 24]
+    links.numbers = {"eth0": 9}
+    assert counters.rows() == [there]
+    assert capfd.readouterr().err == "nic: eth0: No such device\nnic: eth0 is back\n"
+    links.numbers = {}
+    counters.rows()
+    monkeypatch.setattr(nic_source, "AWAY_S", -1.0)
+    with pytest.raises(OSError, match="no device is left of eth0"):
+        counters.rows()
+
+
+def test_a_gpu_that_does_not_answer_costs_no_other(monkeypatch, capfd):
+    def told(pointer, value):
+        pointer._obj.value = value
+        return 0
+
+    nvml = SimpleNamespace(
+        nvmlInit_v2=lambda: 0,
+        nvmlDeviceGetCount_v2=lambda count: told(count, 2),
+        nvmlDeviceGetHandleByIndex_v2=lambda index, _: 15 if index else 0,  # the second has fallen off the bus
+        nvmlDeviceGetPowerUsage=lambda _, power: told(power, 7),
+    )
+    monkeypatch.setattr(gpu_source.ctypes, "CDLL", lambda _: nvml)
+    (gpu,) = gpu_source.open_streams(["0.1", "x"])
+    assert (gpu.columns, gpu.rows()) == (["gpu0|gpu.power_mw"], [[7]])
+    assert capfd.readouterr().err == "gpu: left out GPU 1: NVML error 15\n"
+
+
+def test_losses_that_were_sampled_and_are_not_known_are_no_losses_only_as_far_as_is_known():
+    ports = {"rdma.out_of_sequence": [5.0, 5.0, 5.0], "ethtool.rx_discards_phy": [9.0, 0.0, 0.0]}
+    rows = [
+        {"node": "h1", "port": "eth0", "counter": name, "time_ns": k * SECOND, "value": value}
+        for name, values in ports.items()
+        for k, value in enumerate(values)
+    ]
+    rails = (Rail(device="eth0", address="10.0.0.1"),)
+    topology = Topology(kind="inventory", nodes=(Node(name="h1", rails=rails),), links=())
+    found = congested.found(throughput.Kept(pa.Table.from_pylist(rows)), topology, (0, 2 * SECOND))
+    (gate,) = congested.judge_congestion(found, required=True)
+    assert (gate.name, gate.passed, gate.required) == ("losses", None, True)
+    assert gate.message == "h1 (eth0): no losses; not known: discards"
