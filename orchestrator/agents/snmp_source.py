@@ -110,12 +110,17 @@ class Ports:
 def named(session: Any) -> dict[str, str]:
     """The number of each port (ifIndex) by its names, ifName and ifDescr, as text."""
     found: dict[str, str] = {}
+    names: dict[str, str] = {}  # of each number the last
     for column in NAMES:
         for oid, value in session.fetch(column):
             text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
             # A column's name is a line of CSV, of parts with | between.
             name = "".join(one if one.isprintable() and one != "|" else "_" for one in text)
-            found.setdefault(name, oid.rpartition(".")[2])
+            number = oid.rpartition(".")[2]
+            found.setdefault(name, number)
+            names[number] = name
+    for number in names.keys() - set(found.values()):  # another port has each of its names
+        found["%s#%s" % (names[number], number)] = number
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orchestrator.agents import sampler
+from orchestrator.core.errors import OrchError
 from orchestrator.core.paths import safepath
 from orchestrator.core.units import duration_text
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
@@ -113,13 +115,27 @@ def csv_tables(output: LaunchOutput) -> Iterator[tuple[str, pa.Table]]:
     that was cut short. So is what the sampler said on standard error.
     """
     for path in sorted(output.folder.glob("*.csv")):
-        data = path.read_bytes()
+        data = _content(path.name, output)
         whole = data[: data.rfind(b"\n") + 1]
         for part in _parts(whole):
             table = _table(part, path.name, output)
             if table is not None:
                 yield path.stem, table
     output.notes.extend(_said(output))
+
+
+def _content(name: str, output: LaunchOutput, most: int = -1) -> bytes:
+    """What a plain file of the output holds; nothing of what is none, such as a link or a FIFO, which is noted."""
+    try:
+        path = safepath.regular(output.folder, name)
+        if path is None:
+            output.notes.append(f"{name}: left out: it is no file")
+            return b""
+        with path.open("rb") as file:
+            return file.read(most)
+    except (OrchError, OSError) as error:
+        output.notes.append(f"{name}: left out: {error}")
+        return b""
 
 
 def _parts(whole: bytes) -> Iterator[bytes]:
@@ -222,11 +238,9 @@ def _number(text: str | None, *, whole: bool) -> float | int | None:
 
 def _said(output: LaunchOutput) -> list[str]:
     """What a sampler complained of, as notes."""
-    said = safepath.regular(output.folder, "stderr")
-    if said is None:
+    if not os.path.lexists(output.folder / "stderr"):
         return []
-    with said.open("rb") as file:
-        text = file.read(1 << 16).decode("utf-8", "replace")
+    text = _content("stderr", output, 1 << 16).decode("utf-8", "replace")
     lines = list(dict.fromkeys(line[:300] for line in text.splitlines() if line.strip()))
     more = [f"{len(lines) - MOST_NOTES} more lines in its stderr"] if len(lines) > MOST_NOTES else []
     return [*lines[:MOST_NOTES], *more]

@@ -369,3 +369,26 @@ def test_losses_that_were_sampled_and_are_not_known_are_no_losses_only_as_far_as
     (gate,) = congested.judge_congestion(found, required=True)
     assert (gate.name, gate.passed, gate.required) == ("losses", None, True)
     assert gate.message == "h1 (eth0): no losses; not known: discards"
+
+
+def test_ports_of_one_name_are_told_apart_by_their_numbers():
+    class Session:
+        def fetch(self, column):
+            return [(f"{column}.{number}", b"port") for number in (1, 2)]
+
+    assert snmp_source.named(Session()) == {"port": "1", "port#2": "2"}
+
+
+def test_what_is_no_file_is_left_out_and_holds_nobody_up(tmp_path):
+    os.mkfifo(tmp_path / "nic.csv")
+    (tmp_path / "ethtool.eth0.csv").symlink_to("/etc/passwd")
+    (tmp_path / "folder.csv").mkdir()
+    os.mkfifo(tmp_path / "stderr")
+    (tmp_path / "rdma.eth0.csv").write_text("time_ns,late_ns,eth0|rdma.x\n1,0,2\n")
+    output = LaunchOutput(
+        folder=tmp_path, node="h1", launch="x.h1", job=None, rank=None, window=None, source=None, offset_ns=0
+    )
+    assert list(rows_of("collector.nic", output)["counters"]["counter"]) == ["sampler.rdma.eth0.late_s", "rdma.x"]
+    assert [note.partition(":")[0] for note in output.notes] == [
+        "ethtool.eth0.csv", "folder.csv", "nic.csv", "stderr"
+    ]  # fmt: skip
