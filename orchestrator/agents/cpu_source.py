@@ -8,6 +8,7 @@ Arguments: seconds between samples, then the folders where procfs and sysfs are 
 from __future__ import annotations
 
 import os
+import sys
 
 THROTTLE_EVERY_S = 1.0  # two files a core, and it only matters whether it happened
 
@@ -24,22 +25,52 @@ class Load:
 
     def __init__(self, proc: str, every_s: float) -> None:
         self.every_s = every_s
-        self.stat, self.meminfo, self.vmstat = (
-            os.open(proc + "/" + f, os.O_RDONLY) for f in ("stat", "meminfo", "vmstat")
-        )
+        self.stat, self.meminfo, self.vmstat = (File(proc + "/" + name) for name in ("stat", "meminfo", "vmstat"))
 
     def rows(self) -> list[list[object]]:
-        row: list[object] = list(ticks(os.pread(self.stat, 4096, 0)))
-        row.extend(picked(os.pread(self.meminfo, 16384, 0), MEMORY))
-        row.extend(picked(os.pread(self.vmstat, 65536, 0), PAGES))
+        row: list[object] = list(ticks(self.stat.read(4096)))
+        row.extend(picked(self.meminfo.read(16384), MEMORY))
+        pages = self.vmstat.read(65536)
+        row.extend(0 if value == "" and pages else value for value in picked(pages, PAGES))  # 0: it cannot swap
         return [row]
 
 
-def ticks(stat: bytes) -> tuple[int, int, int]:
-    """Busy, stolen and all ticks in the first line of /proc/stat; guests' time is already in that of their users."""
-    user, nice, system, idle, waiting, irq, softirq, steal = (
-        int(word) for word in stat.split(b"\n", 1)[0].split()[1:9]
-    )
+class File:
+    """A file that is read again and again; one that cannot be is empty, and named once."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.told = False
+        self.fd = -1
+        try:
+            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self.tell(error.strerror)
+
+    def read(self, most: int) -> bytes:
+        if self.fd < 0:
+            return b""
+        try:
+            return os.pread(self.fd, most, 0)
+        except OSError as error:
+            self.tell(error.strerror)
+            return b""
+
+    def tell(self, why: object) -> None:
+        if not self.told:
+            self.told = True
+            print("cpu: nothing in %s: %s" % (self.path, why), file=sys.stderr, flush=True)
+
+
+def ticks(stat: bytes) -> tuple[object, object, object]:
+    """Busy, stolen and all ticks in the first line of /proc/stat, empty where they are not there.
+
+    Guests' time is already in that of their users; older kernels have fewer columns.
+    """
+    words = stat.split(b"\n", 1)[0].split()[1:9]
+    if len(words) < 4 or not all(word.isdigit() for word in words):
+        return "", "", ""
+    user, nice, system, idle, waiting, irq, softirq, steal = [int(word) for word in words] + [0] * (8 - len(words))
     busy = user + nice + system + irq + softirq
     return busy, steal, busy + steal + idle + waiting
 
@@ -49,7 +80,8 @@ def picked(text: bytes, wanted: dict[str, str]) -> list[object]:
     values: list[object] = []
     for word in wanted:
         at = (b"\n" + text).find(b"\n" + word.encode())
-        values.append(int(text[at:].split(b"\n", 1)[0].split()[1]) if at >= 0 else "")
+        words = text[at:].split(b"\n", 1)[0].split() if at >= 0 else []
+        values.append(int(words[1]) if len(words) > 1 and words[1].isdigit() else "")
     return values
 
 
@@ -60,17 +92,27 @@ class Throttling:
     every_s = THROTTLE_EVERY_S
 
     def __init__(self, sys: str) -> None:
-        self.groups: dict[str, list[int]] = {}
+        self.groups: dict[str, list[File]] = {}
+        self.counts: dict[str, int] = {}  # of each file, as it was last read: a processor that is put offline keeps its
         folder = sys + "/devices/system/cpu"
         for cpu in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
             for name in ("core", "package"):
                 path = "%s/%s/thermal_throttle/%s_throttle_count" % (folder, cpu, name)
                 if os.path.exists(path):
-                    self.groups.setdefault("|cpu.%s_throttles" % name, []).append(os.open(path, os.O_RDONLY))
+                    self.groups.setdefault("|cpu.%s_throttles" % name, []).append(File(path))
         self.columns = list(self.groups)
 
-    def rows(self) -> list[list[int]]:
-        return [[sum(int(os.pread(fd, 32, 0)) for fd in fds) for fds in self.groups.values()]]
+    def rows(self) -> list[list[object]]:
+        return [[self.total(files) for files in self.groups.values()]]
+
+    def total(self, files: list[File]) -> object:
+        """What the files count together; empty while none of them says a number."""
+        for file in files:
+            text = file.read(32).strip()
+            if text.isdigit():
+                self.counts[file.path] = int(text)
+        known = [self.counts[file.path] for file in files if file.path in self.counts]
+        return sum(known) if known else ""
 
 
 def open_streams(arguments: list[str]) -> list[object]:

@@ -7,6 +7,8 @@ left out. Numbers of fields and layouts are those of nvml.h, whose interface is 
 from __future__ import annotations
 
 import ctypes
+import math
+import sys
 
 SM_CLOCK, MEMORY_CLOCK = 1, 2
 TEMPERATURE_OF_GPU = 0
@@ -114,7 +116,7 @@ def value_of(field: Field) -> object:
     if field.status != 0:
         return ""
     if field.kind == DOUBLE:
-        return int(field.value.double)
+        return int(field.value.double) if math.isfinite(field.value.double) else ""
     return field.value.uint if field.kind == UINT else field.value.ulonglong
 
 
@@ -131,4 +133,12 @@ def open_streams(arguments: list[str]) -> list[object]:
     check(nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)), "counting GPUs")
     if not count.value:
         raise OSError("there is no GPU")
-    return [Gpu(nvml, index, float(arguments[0])) for index in range(count.value)]
+    found: list[object] = []
+    for index in range(count.value):
+        try:
+            found.append(Gpu(nvml, index, float(arguments[0])))
+        except OSError as error:  # it has fallen off the bus, or this user may not see it
+            print("gpu: left out %s" % error, file=sys.stderr, flush=True)
+    if not found:
+        raise OSError("no GPU answers")
+    return found

@@ -149,25 +149,29 @@ class Machine:
     def __init__(self, proc: str, groups: str, tasks: Tasks) -> None:
         self.every_s = tasks.every_s
         self.proc, self.tasks = proc, tasks
-        self.limits = limits(read(proc + "/self/cgroup").decode(), groups)
+        self.limits = limits(read(proc + "/self/cgroup").decode(errors="surrogateescape"), groups)
 
     def rows(self) -> list[list[object]]:
         stat = read(self.proc + "/stat")
-        user, nice, system, _, _, irq, softirq, steal = (int(word) for word in stat.split(b"\n", 1)[0].split()[1:9])
-        ticks = (user + nice + system, irq + softirq, steal, self.tasks.own_ticks)
-        shown = ["%.2f" % (TICK_S * count) for count in ticks]
-        return [[processors(stat), *shown, pressure_s(self.proc), throttled_s(self.limits)]]
+        words = stat.split(b"\n", 1)[0].split()[1:9]
+        if len(words) < 4 or not all(word.isdigit() for word in words):
+            shown = ["", "", "", ""]
+        else:  # older kernels have fewer columns
+            user, nice, system, _, _, irq, softirq, steal = [int(word) for word in words] + [0] * (8 - len(words))
+            ticks = (user + nice + system, irq + softirq, steal, self.tasks.own_ticks)
+            shown = ["%.2f" % (TICK_S * count) for count in ticks]
+        return [[processors(stat) or "", *shown, pressure_s(self.proc), throttled_s(self.limits)]]
 
 
 def processors(stat: bytes) -> int:
     """How many processors /proc/stat has a line of: those that are online."""
-    return sum(line.startswith(b"cpu") for line in stat.split(b"\n")) - 1
+    return sum(line.startswith(b"cpu") and line[3:4].isdigit() for line in stat.split(b"\n"))
 
 
 def pressure_s(proc: str) -> str:
     """The time during which some process waited for a processor (PSI); empty where the kernel does not count it."""
     for word in read(proc + "/pressure/cpu").split(b"\n", 1)[0].split():
-        if word.startswith(b"total="):
+        if word.startswith(b"total=") and word[6:].isdigit():
             return "%.6f" % (int(word[6:]) / 1e6)
     return ""
 
@@ -179,7 +183,7 @@ def limits(group: str, mounted: str) -> list[str]:
     """
     found = []
     for line in group.splitlines():
-        _, controllers, path = line.split(":", 2)
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if controllers and "cpu" not in controllers.split(","):
             continue
         at = path.rstrip("/")
@@ -198,10 +202,10 @@ def throttled_s(files: list[str]) -> str:
     held = [0.0] if files else []
     for file in files:
         for line in read(file).split(b"\n"):
-            if line.startswith(b"throttled_usec "):
-                held.append(int(line.split()[1]) / 1e6)
-            elif line.startswith(b"throttled_time "):
-                held.append(int(line.split()[1]) / 1e9)
+            name, _, count = line.partition(b" ")
+            unit = {b"throttled_usec": 1e6, b"throttled_time": 1e9}.get(name)
+            if unit and count.strip().isdigit():
+                held.append(int(count) / unit)
     return "%.6f" % max(held) if held else ""
 
 

@@ -62,6 +62,7 @@ class Queues:
         for device in devices:
             if device not in indices:
                 raise OSError("there is no network device %s" % device)
+        self.names = frozenset(devices)
         self.devices = {indices[device]: device for device in devices}
         self.changed = False
         self.labels = list(self.dump())
@@ -74,6 +75,11 @@ class Queues:
 
     def rows(self) -> list[list[object]]:
         found = self.dump()
+        if not all(label in found for label in self.labels):  # a driver that is loaded anew gives a device a new number
+            now = {index: name for index, name in socket.if_nameindex() if name in self.names}
+            if now != self.devices:
+                self.devices = now
+                found = self.dump()
         if not self.changed and list(found) != self.labels:
             self.changed = True
             print("qdisc: changed from %s to %s" % (self.labels, list(found)), file=sys.stderr, flush=True)
@@ -110,7 +116,7 @@ class Queues:
         name, values = "", (0,) * len(COUNTERS)
         for kind, at, stop in attributes(data, start + 36, end):
             if kind == TCA_KIND:
-                name = data[at:stop].rstrip(b"\0").decode()
+                name = data[at:stop].rstrip(b"\0").decode("ascii", "replace")
             elif kind == TCA_STATS2:
                 values = counters(data, at, stop)
         place = "" if parent == TC_H_ROOT else "@%x:%x" % (parent >> 16, parent & 0xFFFF)

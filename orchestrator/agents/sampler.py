@@ -8,10 +8,12 @@ Run as `python -I -S -B sampler.py SOURCE ARGUMENT...`, where SOURCE is a module
     columns   names of what stands in a row
     rows()    the rows of one sample, each as long as `columns`; an empty text is a value that could not be read
 
-and each row is written after `time_ns` (this machine's clock, nanoseconds since the epoch) and `late_ns` (how far
+Columns of one name are told apart by a number ("drops", "drops#2"), and what would break a line of CSV is replaced.
+Each row is written after `time_ns` (this machine's clock, nanoseconds since the epoch) and `late_ns` (how far
 behind its deadline the sample was taken). "sampling" on standard output says that every stream has given its first
-sample. SIGTERM or SIGINT takes a last sample, writes everything and ends with 0. A stream that fails is left out and
-named on standard error; when none is left, or a file cannot be written, the exit status is 1.
+sample. SIGTERM or SIGINT takes a last sample, writes everything and ends with 0. A stream that raises OSError is left
+out and named on standard error; when none is left, or a file cannot be written, the exit status is 1. A sample that
+cannot be made sense of (any other exception) is left out, and that is said once.
 """
 
 # ruff: noqa: PTH100, PTH120 - importing pathlib would take as long as starting the interpreter
@@ -35,6 +37,26 @@ class WriteError(Exception):
     """The disk does not take what was sampled."""
 
 
+def plain(text: str) -> str:
+    """A text as a cell or a column's name: printable, and without what separates cells."""
+    return "".join(one if one.isprintable() else "_" for one in text).replace(",", ";").replace('"', "'")
+
+
+def distinct(names: list[str]) -> list[str]:
+    """Names of which none is there twice: the second of one name gets "#2" behind it, and so on."""
+    taken: dict[str, int] = {}
+    found: list[str] = []
+    there = set(names)
+    for name in names:
+        taken[name] = taken.get(name, 0) + 1
+        new = name if taken[name] == 1 else "%s#%d" % (name, taken[name])
+        while new != name and new in there:
+            taken[name] += 1
+            new = "%s#%d" % (name, taken[name])
+        found.append(new)
+    return found
+
+
 class Recorder:
     """One stream and its file; rows wait in memory until `flush`."""
 
@@ -42,7 +64,9 @@ class Recorder:
         self.stream = stream
         self.due = now
         self.path = stream.name + ".csv"
-        self.pending: list[str] = [",".join(["time_ns", "late_ns", *(c.replace(",", ";") for c in stream.columns)])]
+        self.columns = ["time_ns", "late_ns", *distinct([plain(name) for name in stream.columns])]
+        self.pending: list[str] = [",".join(self.columns)]
+        self.odd = False  # whether it was said that a sample is left out
         try:
             self.fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -52,9 +76,22 @@ class Recorder:
         """Take a sample and set the next deadline; those that were missed are skipped."""
         late = max(0.0, now - self.due)
         stamp = "%d,%d," % (time.time_ns(), late * 1e9)
-        for row in self.stream.rows():
-            self.pending.append(stamp + ",".join(map(str, row)))
         self.due += self.stream.every_s * (1 + late // self.stream.every_s)
+        try:
+            rows = self.stream.rows()
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a kernel or a driver says that its reader does not expect
+            if not self.odd:
+                self.odd = True
+                say("%s: a sample is left out, and others like it: %s %s"
+                    % (self.stream.name, type(error).__name__, error))  # fmt: skip
+            return
+        for row in rows:
+            line = stamp + ",".join(map(str, row))
+            if line.count(",") != len(self.columns) - 1 or not line.isprintable():
+                line = stamp + ",".join(plain(str(cell)) for cell in row)
+            self.pending.append(line)
 
     def flush(self) -> None:
         data = "".join(line + "\n" for line in self.pending).encode()

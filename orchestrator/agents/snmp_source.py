@@ -60,6 +60,7 @@ class Ports:
         self.failures = failures
         self.every_s = every_s
         self.lost = 0
+        self.told = False
         numbers = chosen(asked, named(session))
         self.columns = ["%s|snmp.sysUpTime" % self.name]
         self.columns += ["%s:%s|snmp.%s" % (self.name, port, counter) for port in numbers for counter in COUNTERS]
@@ -86,21 +87,40 @@ class Ports:
             self.session.refresh()
 
     def values(self) -> dict[str, object]:
+        """What the switch says, without what is no number, such as noSuchInstance of a port that was taken out.
+
+        An error in one answer costs what was asked for there, and the first one all.
+        """
         found: dict[str, object] = {}
         for at in range(0, len(self.oids), AT_ONCE):
-            found.update(self.session.get_many(self.oids[at : at + AT_ONCE]))
+            try:
+                found.update(self.session.get_many(self.oids[at : at + AT_ONCE]))
+            except self.failures as error:
+                if not at:
+                    raise
+                if not self.told:
+                    self.told = True
+                    print("%s: no answer about some ports: %s" % (self.name, str(error) or type(error).__name__),
+                          file=sys.stderr, flush=True)  # fmt: skip
+                if isinstance(error, TimeoutError):
+                    break  # each further one would take as long
         return {oid: value for oid, value in found.items() if isinstance(value, int)}
 
 
 def named(session: Any) -> dict[str, str]:
     """The number of each port (ifIndex) by its names, ifName and ifDescr, as text."""
     found: dict[str, str] = {}
+    names: dict[str, str] = {}  # of each number the last
     for column in NAMES:
         for oid, value in session.fetch(column):
             text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
             # A column's name is a line of CSV, of parts with | between.
             name = "".join(one if one.isprintable() and one != "|" else "_" for one in text)
-            found.setdefault(name, oid.rpartition(".")[2])
+            number = oid.rpartition(".")[2]
+            found.setdefault(name, number)
+            names[number] = name
+    for number in names.keys() - set(found.values()):  # another port has each of its names
+        found["%s#%s" % (names[number], number)] = number
     return found
 
 

@@ -82,7 +82,7 @@ def parse(message: bytes) -> tuple[object, ...]:
         length, kind = struct.unpack_from("=HH", message, at)
         body = message[at + 4 : at + length]
         if kind == INET_DIAG_CONG:
-            congestion = body.rstrip(b"\0").decode()
+            congestion = body.rstrip(b"\0").decode("ascii", "replace")
         elif kind == INET_DIAG_INFO and len(body) >= 128:  # struct tcp_info up to tcpi_bytes_acked
             unacked, rtt_us, cwnd, total = (str(struct.unpack_from("=I", body, o)[0]) for o in (24, 68, 80, 100))
             acked = str(struct.unpack_from("=Q", body, 120)[0])

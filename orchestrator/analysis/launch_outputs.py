@@ -49,7 +49,9 @@ def rows_of(part: str, output: LaunchOutput) -> Mapping[str, Columns]:
     """
     try:
         found: Mapping[str, Columns] = registry.by_label(part).read(output)
-    except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # pyarrow's own are of these kinds too
+    except OrchError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a reader, ours or of another package, that did not expect what is there
         reason = str(error).partition("\n")[0][:200]
         raise StoreError(f"its output cannot be read: {reason or type(error).__name__}") from None
     return found

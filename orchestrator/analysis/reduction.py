@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -26,6 +26,7 @@ from orchestrator.core import memory
 from orchestrator.core.errors import CaptureError, OrchError
 from orchestrator.core.paths import safepath
 from orchestrator.parts import registry
+from orchestrator.parts.registry import COLLECTOR
 from orchestrator.parts.rows import LaunchOutput
 from orchestrator.parts.shared import capture_files
 from orchestrator.store.manifests.capture_points import CAPTURING, capture_point
@@ -47,6 +48,7 @@ def reduce(folder: Path, *, engine: Executor | None = None) -> Reduced:
     outputs = list(launch_outputs.located(folder, manifest))
     manifest = replace(manifest, windows=launch_outputs.settled(manifest, outputs))
     notes: list[str] = []
+    whys: dict[tuple[str, str], str] = {}
     jobs = _jobs(outputs, manifest)
     # Forked before anything else starts a thread: the compiled capture reader is shared, not loaded again.
     with nullcontext(engine) if engine else _processes() as pool:
@@ -54,9 +56,11 @@ def reduce(folder: Path, *, engine: Executor | None = None) -> Reduced:
         pending += _from_hosts(outputs, manifest)
         with TableWriter(folder / "tables", run=manifest.run) as writer:
             for part, output in outputs:
-                _add_output(writer, part, output, manifest, notes)
+                whys[output.node, output.launch] = _add_output(writer, part, output, manifest, notes)
             problems = _add_captures(writer, pending, manifest)
-    outcome = windows.measure(folder / "tables", manifest, tolerances=_tolerances(manifest), problems=problems)
+    outcome = windows.measure(
+        folder / "tables", manifest, tolerances=_tolerances(manifest), problems=problems, lost=_lost(manifest, whys)
+    )
     with TableWriter(folder / "tables", run=manifest.run) as writer:
         for name, columns in outcome.tables.items():
             writer.add(name, columns)
@@ -118,17 +122,31 @@ def _made_there(output: LaunchOutput) -> captures.Tables:
     return packed_tables.load(packed)
 
 
-def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: Manifest, notes: list[str]) -> None:
+def _add_output(writer: TableWriter, part: str, output: LaunchOutput, manifest: Manifest, notes: list[str]) -> str:
+    """Write what a part reads from a launch's output, with notes on what is odd; gives why nothing could be read."""
+    why, place = "", f"{output.node}: {output.launch}"
     try:
-        for table, columns in launch_outputs.rows_of(part, output).items():
+        found = launch_outputs.rows_of(part, output)
+        for table, columns in found.items():
             rows = {**columns}
             if {"window_name", "iteration"} <= set(columns):
                 rows["window_name"] = launch_outputs.windows_of(columns, output, manifest)
             if table == "nccl_connections":
                 rows["rail"] = launch_outputs.rails_of(columns, output, manifest)
             writer.add(table, rows, node=output.node, launch=output.launch)
+        why = "" if found else "it wrote nothing that can be read"
     except OrchError as error:
-        notes.append(f"{output.node}: {output.launch}: {error.message}")
+        why = error.message
+        notes.append(f"{place}: {why}")
+    notes += dict.fromkeys(f"{place}: {note}" for note in output.notes)
+    return why
+
+
+def _lost(manifest: Manifest, whys: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+    """Node and launch of the collectors of which nothing could be read, and why; of captures there are other gates."""
+    collectors = [one for one in manifest.launches if one.part.startswith(COLLECTOR) and one.part != CAPTURING]
+    found = {(one.node, one.name): whys.get((one.node, one.name), "nothing of it came home") for one in collectors}
+    return {place: why for place, why in found.items() if why}
 
 
 def _add_captures(

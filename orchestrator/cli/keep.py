@@ -26,9 +26,11 @@ def register(commands: Commands) -> None:
         "recover",
         "fetch what an unfinished run left on its hosts, and seal it",
         action=_recover,
-        example="orch recover",
+        example="orch recover --testbed rack.yaml",
+        more="Runs on this machine need no --testbed. Nothing in a run's folder says how its hosts are reached.",
     )
     options.results(recover)
+    options.testbeds(recover, "the hosts of the runs are reached")
     recover.add_argument("runs", metavar="RUN", nargs="*", help="unfinished runs (default: all)")
     recover.add_argument(
         "--without",
@@ -46,7 +48,11 @@ def register(commands: Commands) -> None:
 
 def _recover(arguments: argparse.Namespace) -> int:
     from orchestrator.execution import recovery
+    from orchestrator.experiment import loading
 
-    status = recovery.recover(arguments.results, arguments.runs, without=arguments.without, force=arguments.force)
+    named = loading.named_testbeds(arguments.testbeds)
+    status = recovery.recover(
+        arguments.results, arguments.runs, named=named, without=arguments.without, force=arguments.force
+    )
     site_cli.refresh(arguments.results)
     return status

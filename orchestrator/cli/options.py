@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import re
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from orchestrator.execution.observers.observing import Observer
     from orchestrator.store.listing import Filter
 
+_DAYS = re.compile(r"([0-9]+(?:\.[0-9]+)?) *d")
 RUN = "a run's id or part of it, its folder, or 'last'"
 TESTBED = "an inventory or experiment file; default: this machine"
 
@@ -36,6 +40,19 @@ def _folder(text: str) -> Path:
     if "://" in text:
         raise argparse.ArgumentTypeError(f"{text}: not a folder; ls, show, report, query, export and history read URLs")
     return Path(text)
+
+
+def testbeds(parser: argparse.ArgumentParser, what: str) -> None:
+    """The testbeds by which hosts of runs are reached again, since nothing in a run's folder is connected by."""
+    parser.add_argument(
+        "--testbed",
+        type=Path,
+        metavar="FILE",
+        action="append",
+        default=[],
+        dest="testbeds",
+        help=f"the inventory, experiment or sweep file by which {what}; may be repeated",
+    )
 
 
 def experiment(parser: argparse.ArgumentParser, what: str) -> None:
@@ -68,6 +85,27 @@ def overrides(parser: argparse.ArgumentParser) -> None:
         dest="overrides",
         help="replace one value of the experiment, such as measure.iterations=50; may be repeated",
     )
+
+
+def age(text: str | None, option: str, example: str) -> float | None:
+    """Seconds of an age that an option gives, which may be in days; None where it is left out."""
+    from orchestrator.core.fields import Duration
+
+    if text is not None and (days := _DAYS.fullmatch(text)):
+        return float(days[1]) * 86400.0
+    return quantity(text, option, Duration, example)
+
+
+def quantity(text: str | None, option: str, kind: Any, example: str) -> float | None:
+    """What an option gives with a unit, in SI units; ConfigError for what is none, None where it is left out."""
+    from pydantic import TypeAdapter, ValidationError
+
+    if text is None:
+        return None
+    try:
+        return float(TypeAdapter(kind).validate_python(text))
+    except ValidationError:
+        raise ConfigError(f"{option}: {text!r}: accepted: a number and its unit, such as {example}") from None
 
 
 def wait(parser: argparse.ArgumentParser) -> None:

@@ -58,6 +58,12 @@ def register(commands: Commands) -> None:
         action="store_true",
         help="also remove the runs' folders on the hosts and, on this machine, the container image that orch built",
     )
+    clean.add_argument(
+        "--stayed",
+        metavar="AGE",
+        help="also remove captures that have stayed on hosts for longer than this, such as 14d or 0s, whose results "
+        "are lost; `orch prune` removes the others",
+    )
     clean.add_argument("--host", metavar="HOST", help="clean only this host")
     clean.add_argument(
         "--forget",
@@ -118,7 +124,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _clean(arguments: argparse.Namespace) -> int:
     from orchestrator.hosts import cleaning
 
-    wanted = cleaning.Wanted(data=arguments.data, forget=arguments.forget, host=arguments.host)
+    stayed_s = options.age(arguments.stayed, "--stayed", "14d, 36h")
+    wanted = cleaning.Wanted(data=arguments.data, stayed_s=stayed_s, forget=arguments.forget, host=arguments.host)
     return cleaning.clean(arguments.testbed, wanted)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +23,7 @@ from orchestrator.execution.session import holder
 from orchestrator.experiment import loading, testbeds
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.plans import reductions
+from orchestrator.experiment.testbeds import Named
 from orchestrator.experiment.words import describe
 from orchestrator.parts.protocols import Testbed
 from orchestrator.remote.agent_client import SILENCE_S, AgentClient
@@ -41,11 +42,19 @@ class Home:
     left: staying.Left
 
 
-def recover(results: Path, wanted: Sequence[str], *, without: Sequence[str] = (), force: bool = False) -> int:
+def recover(
+    results: Path,
+    wanted: Sequence[str],
+    *,
+    named: Sequence[Named] = (),
+    without: Sequence[str] = (),
+    force: bool = False,
+) -> int:
     """Seal unfinished runs whose controller is gone; gives the exit status.
 
-    `without` names hosts that will not come back, and whose files are given up; once one did come back, the run that
-    is named gets its files after all. With `force` a run that was begun by another machine is taken for ended.
+    Hosts are reached by the testbeds that are `named`, and by nothing that stands in a run's folder. `without` names
+    hosts that will not come back, and whose files are given up; once one did come back, the run that is wanted gets its
+    files after all. With `force` a run that was begun by another machine is taken for ended.
     """
     failed = 0
     if wanted:
@@ -58,16 +67,17 @@ def recover(results: Path, wanted: Sequence[str], *, without: Sequence[str] = ()
         for entry in found:
             if entry.sealed and entry.manifest.given_up:
                 print(f"{entry.run}: was sealed without what {', '.join(entry.manifest.given_up)} had of it: "
-                      f"`orch recover {entry.run}` fetches it from a host that is back")  # fmt: skip
+                      f"`orch recover {entry.run} --testbed FILE` fetches it from a host that is back")  # fmt: skip
     _refuse_strangers(chosen, without)
     if not chosen and not failed:
         print("nothing to recover")
     for entry in chosen:
         try:
             if entry.sealed:
-                print(f"{entry.run}: what {', '.join(entry.manifest.given_up)} had of it is home: {complete(entry)}")
+                back = ", ".join(entry.manifest.given_up)
+                print(f"{entry.run}: what {back} had of it is home: {complete(entry, named)}")
             else:
-                print(f"{entry.run}: sealed as lost: {seal(entry, without=without)}")
+                print(f"{entry.run}: sealed as lost: {seal(entry, named, without=without)}")
         except OrchError as error:
             failed += 1
             print(f"{entry.run}: {error}")
@@ -106,22 +116,24 @@ def _refuse_strangers(chosen: Sequence[Entry], without: Sequence[str]) -> None:
         raise ConfigError(f"--without {strangers[0]}: no host of {runs}; accepted: {', '.join(hosts) or 'none'}")
 
 
-def seal(entry: Entry, *, without: Sequence[str] = ()) -> Path:
+def seal(entry: Entry, named: Sequence[Named], *, without: Sequence[str] = ()) -> Path:
     """Bring home what lies on the hosts of an unfinished run, and seal it; gives its folder. One at a time may.
 
+    Hosts are reached by the testbeds that are `named`; a run on hosts of this machine needs none.
     What hosts named in `without` have is given up, until they are back.
     """
     with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)):
         folder = RunFolder(entry.path, replace(entry.manifest, given_up=()))
-        experiment, testbed = _experiment_of(entry)
+        experiment, recorded = _experiment_of(entry), entry.manifest.topology
         hosts = entry.path / "hosts"
-        if testbed.topology.kind == "local":
-            for node in testbed.topology.nodes:
-                bring_up(safepath.under(hosts, f"{node.name}/{Path(node.folder(entry.run)).name}"), hosts / node.name)
+        if recorded.kind == "local":
+            for node in recorded.nodes:
+                home = safepath.under(hosts, node.name)
+                bring_up(safepath.under(hosts, f"{node.name}/{Path(node.folder(entry.run)).name}"), home)
         else:
-            nodes = _nodes(entry, {node.name for node in testbed.topology.nodes})
-            present = [name for name in nodes if name not in without]
-            _take(folder, _bring_all_home(testbed, folder, present, stay=reductions.stay(experiment, testbed.topology)))
+            nodes = entry.manifest.nodes
+            there = testbeds.reached(recorded, [name for name in nodes if name not in without], named)
+            _take(folder, _bring_all_home(there, folder, stay=reductions.stay(experiment, recorded)))
             if given_up := [name for name in nodes if name in without]:
                 folder.manifest = replace(folder.manifest, given_up=tuple(given_up))
                 _note(folder, f"given up: what {', '.join(given_up)} had of the run")
@@ -130,45 +142,36 @@ def seal(entry: Entry, *, without: Sequence[str] = ()) -> Path:
         return _sealed(folder, experiment)
 
 
-def complete(entry: Entry) -> Path:
+def complete(entry: Entry, named: Sequence[Named]) -> Path:
     """Bring home what hosts have of a sealed run that was given up, and seal it again with that; gives its folder.
 
     Nothing of the run is touched while one of the hosts cannot be reached.
     """
     back = entry.manifest.given_up
     with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)), ExitStack() as closing:
-        experiment, testbed = _experiment_of(entry)
+        experiment, recorded = _experiment_of(entry), entry.manifest.topology
+        there = testbeds.reached(recorded, [name for name in entry.manifest.nodes if name in back], named)
         clients = []
-        for name in _nodes(entry, {node.name for node in testbed.topology.nodes}):
-            if name in back:
-                clients.append(_reached(testbed, name, entry.run))
-                closing.callback(clients[-1].close, Deadline.after(FETCH_S))
+        for name, testbed in there.items():
+            clients.append(_reached(testbed, name, entry.run))
+            closing.callback(clients[-1].close, Deadline.after(FETCH_S))
         folder = RunFolder(entry.path, replace(entry.manifest, given_up=()))
         folder.reopen()
-        stay = reductions.stay(experiment, testbed.topology)
+        stay = reductions.stay(experiment, recorded)
         for client in clients:
             _take(folder, {client.node.name: _bring_home(client, folder, stay=stay)})
         _note(folder, f"fetched later: what {', '.join(back)} had of the run")
         return _sealed(folder, experiment)
 
 
-def _experiment_of(entry: Entry) -> tuple[Experiment, Testbed]:
+def _experiment_of(entry: Entry) -> Experiment:
+    """What the run was to do, from a folder that is the caller's own; it says nothing of how hosts are reached."""
+    rundir.refuse_anothers(entry)
     for name in ("hosts", "tables", "experiment.yaml"):  # no link: the folder may be somebody else's
         safepath.under(entry.path, name)
     for path in (entry.path / "tables").glob("*"):
         safepath.under(entry.path, path.relative_to(entry.path).as_posix())
-    experiment = loading.sealed(entry.path / "experiment.yaml")
-    return experiment, testbeds.place(experiment.testbed).made(entry.run)
-
-
-def _nodes(entry: Entry, known: Set[str]) -> list[str]:
-    names = entry.manifest.nodes
-    if unknown := set(names) - known:
-        raise StoreError(
-            f"{entry.run}: its manifest names the host {min(unknown)!r}, its experiment.yaml does not",
-            hint="it is damaged: restore both from a copy",
-        )
-    return names
+    return loading.sealed(entry.path / "experiment.yaml")
 
 
 def _note(folder: RunFolder, note: str) -> None:
@@ -184,16 +187,16 @@ def _take(folder: RunFolder, home: Mapping[str, Home]) -> None:
     folder.manifest = replace(folder.manifest, stayed=(*others, *stayed))
 
 
-def _bring_all_home(testbed: Testbed, folder: RunFolder, names: Sequence[str], *, stay: bool) -> dict[str, Home]:
+def _bring_all_home(there: Mapping[str, Testbed], folder: RunFolder, *, stay: bool) -> dict[str, Home]:
     def fetch(name: str) -> Home:
-        client = _reached(testbed, name, folder.manifest.run)
+        client = _reached(there[name], name, folder.manifest.run)
         try:
             return _bring_home(client, folder, stay=stay)
         finally:
             client.close(Deadline.after(FETCH_S))
 
     try:
-        return fanout.each(names, fetch, deadline=Deadline.after(FETCH_S), what="recovering")
+        return fanout.each(list(there), fetch, deadline=Deadline.after(FETCH_S), what="recovering")
     except OrchError as error:
         if error.node is not None:
             error.hint = f"{error.hint or ''}; once it will not come back: --without {error.node}".lstrip("; ")

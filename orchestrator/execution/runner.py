@@ -202,7 +202,8 @@ class _Execution:
         run = self._run
         name, away = run.manifest.run, ", ".join(sorted(run.session.away))
         if away:
-            reason = f"{away} still has files of the run: `orch recover {name}` fetches them, `--without` gives them up"
+            fetches = f"`orch recover {name} --testbed FILE` fetches them"
+            reason = f"{away} still has files of the run: {fetches}, `--without` gives them up"
         else:
             reason = f"not all files could be moved into the run's folder: `orch recover {name}` tries again"
         self._record_end(error)
@@ -228,8 +229,8 @@ class _Execution:
         lost = sorted(run.session.away)
         if not run.plan.stay or not lost or not set(lost) <= set(run.watch.lost):
             return False
-        run.watch.notes.append(f"sealed without what {', '.join(lost)} has of it: `orch recover {run.manifest.run}`"
-                               " fetches that from a host that is back")  # fmt: skip
+        run.watch.notes.append(f"sealed without what {', '.join(lost)} has of it: `orch recover {run.manifest.run}"
+                               " --testbed FILE` fetches that from a host that is back")  # fmt: skip
         run.folder.manifest = replace(run.manifest, given_up=tuple(lost))
         return True
 

@@ -11,13 +11,13 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.core.errors import ConfigError
 from orchestrator.core.paths import lookup
+from orchestrator.experiment import testbeds
 from orchestrator.experiment.experiment import Experiment
 from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.yamlfiles import documents, filevars, includes, nodesets
 from orchestrator.experiment.yamlfiles.documents import Document, Keys
 from orchestrator.experiment.yamlfiles.mistakes import explained
 from orchestrator.testbed.inventory import Inventory
-from orchestrator.testbed.slurm import job as slurm_job
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -79,13 +79,10 @@ def with_allocation(experiment: Experiment) -> Experiment:
 
     Outside of one it keeps what was learned before. TestbedError where the hosts cannot be asked.
     """
-    spec = experiment.testbed.slurm
-    if spec is None or not (slurm_job.id_here() or spec.allocation is None):
+    if (spec := experiment.testbed.slurm) is None:
         return experiment
-    from orchestrator.testbed.slurm import survey
-
-    learned = spec.model_copy(update={"allocation": survey.learn(spec)})
-    return experiment.model_copy(update={"testbed": experiment.testbed.model_copy(update={"slurm": learned})})
+    testbed = experiment.testbed.model_copy(update={"slurm": testbeds.learned(spec)})
+    return experiment.model_copy(update={"testbed": testbed})
 
 
 def named_by(document: Document, at: Keys, folders: Sequence[Path]) -> Path:

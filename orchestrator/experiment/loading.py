@@ -10,18 +10,24 @@ import yaml
 
 from orchestrator.core.errors import ConfigError
 from orchestrator.experiment import config, fitting, resolved
-from orchestrator.experiment.experiment import Experiment, on_this_machine
+from orchestrator.experiment.experiment import Experiment, TestbedChoice, on_this_machine
+from orchestrator.experiment.experiment import model as experiment_model
 from orchestrator.experiment.series import sweepfile
+from orchestrator.experiment.testbeds import Named
 from orchestrator.experiment.yamlfiles import documents, filevars, includes, renamed
 from orchestrator.experiment.yamlfiles.documents import Document
 from orchestrator.testbed.inventory import Inventory
 
 
 def sealed(path: Path) -> Experiment:
-    """The experiment of a sealed run, whichever names its keys had when it was written."""
+    """The experiment of a sealed run, whichever names its keys had when it was written.
+
+    The folder may be somebody else's: it is data about the run. No file that it names is opened, and no host of it is
+    reached (`testbeds.reached`).
+    """
     document = documents.load(path, needs=config.EXPERIMENT_NEEDS)
     document = replace(document, data=renamed.current(document.data))
-    experiment, _ = config.experiment_of(document, [])
+    experiment: Experiment = config.validate(document, experiment_model())
     return fitting.fitted(experiment, document.place)
 
 
@@ -41,8 +47,25 @@ def resolved_text(experiment: Experiment) -> str:
 
 def inventory_or_experiment(path: Path) -> Inventory | Experiment:
     """What a file is that may be either: an experiment has a `testbed`."""
+    found = _inventory_or_experiment(path)
+    return found if isinstance(found, Inventory) else config.with_allocation(found)
+
+
+def named_testbeds(files: Sequence[Path]) -> list[Named]:
+    """The testbeds that a caller names by inventories, experiments (whose Slurm is not asked yet) and sweeps."""
+    return [Named(choice, str(path)) for path in files for choice in _testbeds_of(path)]
+
+
+def _testbeds_of(path: Path) -> Sequence[TestbedChoice]:
+    if sweepfile.is_sweep(path):
+        return sweepfile.load(path).testbeds
+    found = _inventory_or_experiment(path)
+    return [TestbedChoice(inventory=found) if isinstance(found, Inventory) else found.testbed]
+
+
+def _inventory_or_experiment(path: Path) -> Inventory | Experiment:
     needs = f"{config.INVENTORY_NEEDS} (an inventory), or {config.EXPERIMENT_NEEDS} (an experiment)"
     document = includes.load(path, needs=needs)
     if "testbed" in document.data:
-        return config.with_allocation(config.experiment_of(document, document.folders)[0])
+        return config.experiment_of(document, document.folders)[0]
     return config.validate(config.spelled_out(filevars.filled(document)[0]), Inventory)

@@ -1,15 +1,19 @@
-"""Which testbed an experiment names: hosts of this machine, of an inventory, or of an allocation. Nobody else asks."""
+"""Which testbed an experiment names, and by which one the hosts of a run are reached again. Nobody else asks.
+
+A run's folder may be somebody else's, so its hosts are reached only by a testbed that the caller names: no host, key,
+program or SSH option is taken from the folder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from orchestrator.core.errors import TestbedError
+from orchestrator.core.errors import StoreError, TestbedError
 from orchestrator.experiment.experiment import TestbedChoice
 from orchestrator.parts.protocols import Testbed
-from orchestrator.parts.topology import Topology
+from orchestrator.parts.topology import Node, Topology
 from orchestrator.testbed import inventory
 from orchestrator.testbed.inventory import InventoryTestbed
 from orchestrator.testbed.local import netns
@@ -18,9 +22,11 @@ from orchestrator.testbed.local.local_testbed import NAMESPACES, LocalTestbed
 from orchestrator.testbed.local.netns import NetnsTestbed
 from orchestrator.testbed.slurm import job
 from orchestrator.testbed.slurm import spec as slurm
+from orchestrator.testbed.slurm.spec import Allocation, SlurmSpec
 from orchestrator.testbed.slurm.testbed import SlurmTestbed
 
 LOCAL_RETRY_S = 1.0
+NAMED = "the inventory, experiment or sweep file by which it ran"
 REMOTE_RETRY_S = 10.0  # each try starts an agent on every host
 
 
@@ -59,6 +65,102 @@ def _allocated(spec: slurm.SlurmSpec) -> Place:
         topology=slurm.topology(spec, allocation), made=lambda _run: SlurmTestbed(spec, allocation),
         retry_s=REMOTE_RETRY_S,
     )  # fmt: skip
+
+
+def learned(spec: SlurmSpec) -> SlurmSpec:
+    """Hosts of Slurm with what those of the allocation that this process is in say of themselves.
+
+    Outside of one they keep what was learned before. TestbedError where they cannot be asked.
+    """
+    if not (job.id_here() or spec.allocation is None):
+        return spec
+    from orchestrator.testbed.slurm import survey
+
+    return spec.model_copy(update={"allocation": survey.learn(spec)})
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A testbed that whoever calls has named; `file` is where it stands."""
+
+    choice: TestbedChoice
+    file: str
+
+    def lacks(self, host: Node) -> str:
+        """Why a host that a run recorded cannot be reached by this testbed; empty where it can.
+
+        The names of two racks may be the same, so addresses in the data plane have to be, too; in Slurm a node has
+        one name. Another `work` would look for the run's folder where it is not.
+        """
+        if self.choice.slurm is not None:
+            known = {one.node for one in _allocation(self.choice.slurm).hosts.values()}
+            return self._works(host, self.choice.slurm.work) if host.of_slurm in known else self._hint(host)
+        if self.choice.inventory is None:
+            return f"{self.file}: its hosts are on this machine, and end with their runs"
+        mine = {one.name: one for one in inventory.topology(self.choice.inventory).nodes}.get(host.name)
+        if mine is None:
+            return f"{self.file}: names no host {host.name}"
+        if mine.addresses != host.addresses:
+            own, theirs = (", ".join(one.addresses) or "none" for one in (mine, host))
+            return f"{self.file}: its {host.name} is another host, of address {own}, not {theirs}"
+        return self._works(host, mine.work)
+
+    def _works(self, host: Node, work: str) -> str:
+        same = work.rstrip("/") == host.work.rstrip("/")
+        return "" if same else f"{self.file}: its `work` for {host.name} is {work}, and in the run it was {host.work}"
+
+    def _hint(self, host: Node) -> str:
+        return f"{self.file}: {host.of_slurm} is not in the allocation (salloc --nodelist={host.of_slurm})"
+
+    def made(self, recorded: Topology) -> Testbed:
+        """The testbed, in which hosts are called as the run called them."""
+        if self.choice.inventory is not None:
+            return InventoryTestbed(self.choice.inventory)
+        if self.choice.slurm is None:
+            raise AssertionError("it has no host of any run")
+        allocation = _allocation(self.choice.slurm)
+        known = {one.node: one for one in allocation.hosts.values()}
+        hosts = {node.name: known[node.of_slurm] for node in recorded.nodes if node.of_slurm in known}
+        return SlurmTestbed(self.choice.slurm, allocation.model_copy(update={"hosts": hosts}))
+
+
+def _allocation(spec: SlurmSpec) -> Allocation:
+    allocation = learned(spec).allocation
+    if allocation is None:
+        raise AssertionError("what is learned is an allocation")
+    return allocation
+
+
+def reached(recorded: Topology, hosts: Iterable[str], named: Sequence[Named]) -> dict[str, Testbed]:
+    """The testbed by which each of these hosts of a run is reached again: the first of those named that has it.
+
+    `recorded` is what the run's manifest says of its hosts; they are held against it, and reached by nothing of it.
+    TestbedError where a host is in none of those named, StoreError where the manifest does not describe it.
+    """
+    known = {node.name: node for node in recorded.nodes}
+    made: dict[int, Testbed] = {}
+    found: dict[str, Testbed] = {}
+    for name in hosts:
+        if name not in known:
+            raise StoreError(
+                f"its manifest has processes or files on {name}, and does not say what {name} is",
+                hint="it is damaged: restore it from a copy",
+            )
+        if not named:
+            raise TestbedError(
+                "its hosts are reached only by a testbed that you name, not by what lies in its folder",
+                node=name,
+                hint=f"--testbed FILE, {NAMED}",
+            )
+        reasons = [one.lacks(known[name]) for one in named]
+        if "" not in reasons:
+            hint = f"--testbed FILE, {NAMED}; may be repeated"
+            raise TestbedError("; ".join(dict.fromkeys(reasons)), node=name, hint=hint)
+        place = reasons.index("")
+        if place not in made:
+            made[place] = named[place].made(recorded)
+        found[name] = made[place]
+    return found
 
 
 def local_spec(local: LocalTestbed) -> netns.LocalSpec:

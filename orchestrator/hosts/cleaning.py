@@ -11,6 +11,7 @@ from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
+from orchestrator.core.units import bytes_text
 from orchestrator.execution.session import holder, opening_s
 from orchestrator.experiment import loading, testbeds
 from orchestrator.experiment.experiment import Experiment
@@ -30,9 +31,13 @@ CLEAN = "clean"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be cleaned: with `data` folders too; of the run `forget` what cannot be taken back is given up."""
+    """What is to be cleaned: with `data` folders too; of the run `forget` what cannot be taken back is given up.
+
+    Captures that stay are removed once they have stayed for `stayed_s` seconds; None leaves all.
+    """
 
     data: bool = False
+    stayed_s: float | None = None
     forget: str = ""
     host: str | None = None  # only this one
 
@@ -84,7 +89,7 @@ def _sweep(node: Node, channel: Channel, wanted: Wanted) -> Swept:
     client = AgentClient(node, channel, run=run, holder=holder(run), on_event=lambda _: None)
     try:
         client.hello(deadline)
-        swept = client.sweep(deadline, keep_data=not wanted.data, forget=wanted.forget)
+        swept = client.sweep(deadline, keep_data=not wanted.data, forget=wanted.forget, stayed_s=wanted.stayed_s)
         client.remove(deadline)
     finally:
         client.close(deadline)
@@ -121,6 +126,12 @@ def _good(swept: Swept) -> Iterator[str]:
     yield from (f"forgot {change}" for change in swept.forgotten)
     yield from (f"removed {folder}" for folder in swept.removed)
     yield from (f"kept {folder} (--data removes it)" for folder in swept.kept)
+    for one in swept.stayed:
+        files = f"{one.files} files" if one.files != 1 else "1 file"
+        days = f"{one.age_s / 86400:.1f} days"
+        what = f"captures of run {one.run} that stayed for {days}: {files}, {bytes_text(one.bytes)}, in {one.folder}"
+        others = "(`orch prune --drop-after` removes them; --stayed AGE does where their results are lost)"
+        yield f"removed {what}" if one.removed else f"left {what} {others}"
     yield from (f"left run {run} alone: it is still running" for run in swept.alive if not run.startswith("clean-"))
 
 

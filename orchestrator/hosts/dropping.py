@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import groupby
 
 from orchestrator.core import fanout
 from orchestrator.core.deadline import Deadline
-from orchestrator.core.errors import OrchError, StoreError
+from orchestrator.core.errors import OrchError, StoreError, TestbedError
 from orchestrator.execution.session import holder
-from orchestrator.experiment import loading, testbeds
-from orchestrator.parts.protocols import Testbed
+from orchestrator.experiment import testbeds
+from orchestrator.experiment.testbeds import Named
 from orchestrator.remote.agent_client import AgentClient
-from orchestrator.store import retention
+from orchestrator.store import retention, rundir
 from orchestrator.store.manifests.records import Stayed
 from orchestrator.store.rundir import Entry
 
 REACH_S = 60.0
 
 
-def drop(entry: Entry, why: str) -> tuple[list[Stayed], list[str]]:
+def drop(entry: Entry, why: str, named: Sequence[Named]) -> tuple[list[Stayed], list[str]]:
     """Remove the captures of a run from the hosts that keep them; which ones went, and what could not be removed.
 
-    Hosts are asked first and the manifest is written after: whoever is interrupted in between asks again.
+    Hosts are reached by the testbeds that are `named`, and by nothing that stands in the run's folder. They are asked
+    first and the manifest is written after: whoever is interrupted in between asks again.
     """
     kept = [one for one in entry.manifest.stayed if one.node not in entry.manifest.given_up]
     by_node = {node: tuple(some) for node, some in groupby(sorted(kept, key=_node), key=_node)}
     try:
-        experiment = loading.sealed(entry.path / "experiment.yaml")
-        testbed = testbeds.place(experiment.testbed).made(entry.run)
-    except OrchError as error:
-        return [], [f"{node}: {_sizes(some)}: {error.message}" for node, some in by_node.items()]
+        rundir.refuse_anothers(entry)
+    except StoreError as error:
+        return [], [f"{node}: {_sizes(some)} stay: {error.message}" for node, some in by_node.items()]
 
     def remove(node: str) -> OrchError | None:
         try:
-            _remove(testbed, entry.run, node)
+            _remove(entry, node, {one.folder for one in by_node[node]}, named)
         except OrchError as error:
             return error  # told beside what became of the others
         return None
 
-    try:
-        errors = fanout.each(list(by_node), remove, deadline=Deadline.after(2 * REACH_S), what="dropping captures")
-    finally:
-        testbed.close()
+    errors = fanout.each(list(by_node), remove, deadline=Deadline.after(2 * REACH_S), what="dropping captures")
     removed = [one for one in kept if errors[one.node] is None]
     retention.record_dropped(entry.path, removed, why)
     failed = [
         f"{node}: {_sizes(by_node[node])} could not be removed: {error.message}"
+        + (f"; {error.hint}" if isinstance(error, TestbedError) and error.hint else "")
         for node, error in errors.items()
         if error is not None
     ]
@@ -61,14 +59,22 @@ def _sizes(some: Collection[Stayed]) -> str:
     return f"{len(some)} captures" if len(some) != 1 else "1 capture"
 
 
-def _remove(testbed: Testbed, run: str, node: str) -> None:
+def _remove(entry: Entry, node: str, folders: Collection[str], named: Sequence[Named]) -> None:
+    """Remove a run's folder from a host; StoreError where it keeps runs in another than its captures lie in."""
     deadline = Deadline.after(REACH_S)
-    place = next((one for one in testbed.topology.nodes if one.name == node), None)
-    if place is None:  # the folder may be somebody else's, or damaged
-        raise StoreError("its manifest names this host, its experiment.yaml does not")
-    client = AgentClient(place, testbed.connect(node, deadline), run=run, holder=holder(run), on_event=lambda _: None)
+    recorded = entry.manifest.topology
+    testbed = testbeds.reached(recorded, [node], named)[node]
     try:
-        client.hello(deadline)
-        client.remove(deadline)
+        channel = testbed.connect(node, deadline)
+        client = AgentClient(
+            testbed.topology.node(node), channel, run=entry.run, holder=holder(entry.run), on_event=lambda _: None
+        )
+        try:
+            client.hello(deadline)
+            client.remove(deadline)
+        finally:
+            client.close(deadline)
     finally:
-        client.close(deadline)
+        testbed.close()
+    if strange := [folder for folder in folders if folder != client.folder]:
+        raise StoreError(f"they lie in {strange[0]}, and it keeps this run in {client.folder}")

@@ -18,6 +18,7 @@ from orchestrator.parts.protocols import Collector, Condition, Part, Traffic, Wo
 
 Kind = Literal["workload", "traffic", "collector", "condition"]
 
+COLLECTOR = "collector."  # how the label of a collector begins (`by_label`)
 FOLDERS: Mapping[Kind, str] = MappingProxyType(
     {
         "workload": "workloads",

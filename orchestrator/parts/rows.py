@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ TABLES: Mapping[str, Mapping[str, ColumnType]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOutput:
-    """What one launch wrote: the folder of its files, and which launch it was."""
+    """What one launch wrote: the folder of its files, and which launch it was; `notes` are what its reader tells."""
 
     folder: Path
     node: str
@@ -36,3 +36,4 @@ class LaunchOutput:
     window: str | None  # of a traffic launch
     source: str | None  # of a traffic launch
     offset_ns: int  # controller's clock minus the node's: add it to what the node stamped
+    notes: list[str] = field(default_factory=list)

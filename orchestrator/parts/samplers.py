@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from orchestrator.agents import sampler
+from orchestrator.core.errors import OrchError
+from orchestrator.core.paths import safepath
 from orchestrator.core.units import duration_text
 from orchestrator.parts.launch import Launch, Line, Requirement, Stop
 from orchestrator.parts.protocols import Problem
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 AGENTS = Path(__file__).parents[1] / "agents"
 TEXTS = ("src", "dst", "congestion", "process")  # columns that hold no numbers
 SHORTEST_S, LONGEST_S = 0.001, 10.0
+MOST_NOTES = 5  # of each kind on one file
 
 
 def ports(topology: Topology, hosts: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
@@ -103,23 +108,168 @@ def device_requirements(chosen: Mapping[str, Sequence[str]], needed_by: str) -> 
 
 
 def csv_tables(output: LaunchOutput) -> Iterator[tuple[str, pa.Table]]:
-    """Stem and content of each CSV file of a sampler; a last line that was cut short is left out."""
-    from pyarrow import csv, float64, int64, string
+    """Stem and content of each CSV file of a sampler; of a sampler that began anew, each part with its own header.
 
+    What is odd costs no more than itself, and is told in the output's notes: columns of one name are told apart by a
+    number, a cell that is no number is empty, a line of another length than its header is left out, as is a last one
+    that was cut short. So is what the sampler said on standard error.
+    """
     for path in sorted(output.folder.glob("*.csv")):
-        data = path.read_bytes()
+        data = _content(path.name, output)
         whole = data[: data.rfind(b"\n") + 1]
-        if whole.count(b"\n") < 2:
+        for part in _parts(whole):
+            table = _table(part, path.name, output)
+            if table is not None:
+                yield path.stem, table
+    output.notes.extend(_said(output))
+
+
+def _content(name: str, output: LaunchOutput, most: int = -1) -> bytes:
+    """What a plain file of the output holds; nothing of what is none, such as a link or a FIFO, which is noted."""
+    try:
+        path = safepath.regular(output.folder, name)
+        if path is None:
+            output.notes.append(f"{name}: left out: it is no file")
+            return b""
+        with path.open("rb") as file:
+            return file.read(most)
+    except (OrchError, OSError) as error:
+        output.notes.append(f"{name}: left out: {error}")
+        return b""
+
+
+def _parts(whole: bytes) -> Iterator[bytes]:
+    """What a sampler's file holds from each of its headers on."""
+    starts = [0]
+    while (at := whole.find(b"\ntime_ns,", starts[-1])) >= 0:
+        starts.append(at + 1)
+    for begin, end in zip(starts, [*starts[1:], len(whole)], strict=True):
+        yield whole[begin:end]
+
+
+def _table(part: bytes, file: str, output: LaunchOutput) -> pa.Table | None:
+    """One header and its rows; None where there are no rows, and where the first line is no header."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    header, _, body = part.partition(b"\n")
+    names = sampler.distinct(header.decode("utf-8", "replace").rstrip("\r").split(","))
+    if names[0] != "time_ns":
+        if header:
+            output.notes.append(f"{file}: left out: it does not begin with a line of columns")
+        return None
+    strange: list[int] = []
+
+    def skip(row: Any) -> str:
+        strange.append(row.actual_columns)
+        return "skip"
+
+    def parsed(text: bytes, types: Mapping[str, pa.DataType], **more: Any) -> pa.Table:
+        strange.clear()
+        return csv.read_csv(
+            io.BytesIO(text),
+            read_options=csv.ReadOptions(column_names=names),
+            parse_options=csv.ParseOptions(quote_char=False, invalid_row_handler=skip),
+            convert_options=csv.ConvertOptions(column_types=types, null_values=[""], **more),
+        )
+
+    if not body.strip():
+        return pa.table({name: pa.array([], _type_of(name)) for name in names})
+    try:
+        table = parsed(body, {name: _type_of(name) for name in names}, strings_can_be_null=False)
+    except pa.ArrowInvalid:
+        try:
+            text = body.decode("utf-8", "replace").encode()
+            table = _numbers(parsed(text, dict.fromkeys(names, pa.string()), strings_can_be_null=True), file, output)
+        except pa.ArrowInvalid as error:  # no line of it is as long as its header
+            output.notes.append(f"{file}: left out: {str(error).partition(chr(10))[0][:200]}")
+            return None
+    if strange:
+        lines = f"{len(strange)} lines have" if len(strange) != 1 else "1 line has"
+        output.notes.append(f"{file}: left out: {lines} not {len(names)} cells, such as one of {strange[0]}")
+    return table
+
+
+def _type_of(name: str) -> pa.DataType:
+    from pyarrow import float64, int64, string
+
+    return int64() if name == "time_ns" else string() if name in TEXTS else float64()
+
+
+def _numbers(table: pa.Table, file: str, output: LaunchOutput) -> pa.Table:
+    """A table of texts as one of numbers: what is none is empty, and a row without an instant is left out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    made, odd = {}, {}
+    for name in table.column_names:
+        texts = table.column(name)
+        kind = _type_of(name)
+        if name in TEXTS:
+            made[name] = pc.fill_null(texts, "")
             continue
-        names = whole.split(b"\n", 1)[0].decode().split(",")
-        types = {name: string() if name in TEXTS else float64() for name in names} | {"time_ns": int64()}
-        options = csv.ConvertOptions(column_types=types, strings_can_be_null=False, null_values=[""])
-        yield path.stem, csv.read_csv(io.BytesIO(whole), convert_options=options)
+        try:
+            made[name] = texts.cast(kind)
+        except pa.ArrowInvalid:
+            cells = texts.to_pylist()
+            values = [_number(cell, whole=name == "time_ns") for cell in cells]
+            odd[name] = [cell for cell, value in zip(cells, values, strict=True) if value is None and cell is not None]
+            made[name] = pa.chunked_array([pa.array(values, kind)])
+    for name, cells in list(odd.items())[:MOST_NOTES]:
+        what = "cells are" if len(cells) != 1 else "cell is"
+        output.notes.append(
+            f"{file}: {len(cells)} of {len(table)} {what} no number in {name[:80]}, such as {cells[0][:40]!r}"
+        )
+    if len(odd) > MOST_NOTES:
+        output.notes.append(f"{file}: the same in {len(odd) - MOST_NOTES} more columns")
+    whole = pa.table(made)
+    return whole.filter(pc.is_valid(whole.column("time_ns")))
+
+
+def _number(text: str | None, *, whole: bool) -> float | int | None:
+    try:
+        if whole:
+            value = int(text or "")
+            return value if abs(value) < 1 << 63 else None
+        return float(text or "")
+    except ValueError:
+        return None
+
+
+def _said(output: LaunchOutput) -> list[str]:
+    """What a sampler complained of, as notes."""
+    if not os.path.lexists(output.folder / "stderr"):
+        return []
+    text = _content("stderr", output, 1 << 16).decode("utf-8", "replace")
+    lines = list(dict.fromkeys(line[:300] for line in text.splitlines() if line.strip()))
+    more = [f"{len(lines) - MOST_NOTES} more lines in its stderr"] if len(lines) > MOST_NOTES else []
+    return [*lines[:MOST_NOTES], *more]
 
 
 def floats(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """A column as float64, NaN where a value is missing."""
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+    """A column as float64, NaN where a value is missing or is not finite."""
+    values = np.array(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+    values[~np.isfinite(values)] = np.nan
+    return values
+
+
+def numbers(table: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A column as float64; all NaN where the table has none of this name."""
+    return floats(table.column(name)) if name in table.column_names else np.full(len(table), np.nan)
+
+
+def texts(table: pa.Table, name: str) -> np.ndarray[Any, Any]:
+    """A column of texts; all empty where the table has none of this name."""
+    there = name in table.column_names
+    return np.asarray(table.column(name).to_numpy(zero_copy_only=False)) if there else np.full(len(table), "", object)
+
+
+def wholes(values: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
+    """Whole numbers; a list with None for those that are missing, where some are."""
+    known = np.isfinite(values) & (np.abs(values) < 2.0**63)
+    if known.all():
+        return values.astype(np.int64)
+    return [int(value) if there else None for value, there in zip(values, known, strict=True)]
 
 
 def counters(output: LaunchOutput) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
@@ -131,17 +281,21 @@ def counters(output: LaunchOutput) -> Iterator[tuple[str, np.ndarray[Any, Any], 
 def series(
     stem: str, table: pa.Table, output: LaunchOutput
 ) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Column, instants and values of every counter in one file of a sampler.
+    """Column, instants and values of every counter in one file of a sampler; none where the file has no rows.
 
     Instants are int64 nanoseconds in the controller's time base, values float64 without gaps. How late samples were
     comes as the counter "sampler.FILE.late_s" of the node as a whole.
     """
+    if not len(table):
+        return
     instants = table.column("time_ns").to_numpy() + output.offset_ns
-    yield f"|sampler.{stem}.late_s", instants, floats(table.column("late_ns")) / 1e9
-    for name in table.column_names[2:]:
-        values = floats(table.column(name))
-        there = ~np.isnan(values)
-        yield name, instants[there], values[there]
+    late_s = numbers(table, "late_ns") / 1e9
+    yield f"|sampler.{stem}.late_s", instants[~np.isnan(late_s)], late_s[~np.isnan(late_s)]
+    for name in table.column_names:
+        if name not in ("time_ns", "late_ns", *TEXTS):
+            values = floats(table.column(name))
+            there = ~np.isnan(values)
+            yield name if "|" in name else f"|{name}", instants[there], values[there]
 
 
 def turning_points(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -248,12 +248,18 @@ class AgentClient:
         found = self._connection.ask("list_processes", deadline).fields.each("processes")
         return [RemoteProcess(one.integer("pid", least=1), one.texts("argv"), name=one.text("name")) for one in found]
 
-    def sweep(self, deadline: Deadline, *, keep_data: bool, work: str | None = None, forget: str = "") -> Swept:
+    def sweep(
+        self, deadline: Deadline, *, keep_data: bool, work: str | None = None, forget: str = "",
+        stayed_s: float | None = None,
+    ) -> Swept:  # fmt: skip
         """Put down what runs whose agents died left on the node: processes, changes and, unless kept, folders.
 
-        What cannot be taken back of the run `forget` is not tried again.
+        What cannot be taken back of the run `forget` is not tried again. Captures that have stayed for `stayed_s`
+        seconds are removed; without a number none are.
         """
-        values: requests.Sweep = {"work": work or self.node.work, "keep_data": keep_data, "forget": forget}
+        values: requests.Sweep = {
+            "work": work or self.node.work, "keep_data": keep_data, "forget": forget, "stayed_s": stayed_s
+        }  # fmt: skip
         return Swept.read(self._connection.ask("sweep", deadline, values).fields)
 
     def remove(self, deadline: Deadline, *, keep: Sequence[str] = ()) -> None:

@@ -196,6 +196,18 @@ class RemoteProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class StayedThere:
+    """Captures of a run that stay in a folder of a node, for how many seconds so far; `removed` tells of their end."""
+
+    folder: str
+    run: str
+    files: int
+    bytes: int
+    age_s: float
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     """What a sweep found and did: folders are absolute, `undone` and `already` are keys of changes.
 
@@ -210,6 +222,7 @@ class Swept:
     forgotten: tuple[str, ...]
     removed: tuple[str, ...]
     kept: tuple[str, ...]
+    stayed: tuple[StayedThere, ...]
     alive: tuple[str, ...]
 
     @classmethod
@@ -231,5 +244,16 @@ class Swept:
             forgotten=tuple(f"{change.text('id')}: {change.text('what')}" for change in reply.each("forgotten")),
             removed=reply.texts("removed"),
             kept=reply.texts("kept"),
+            stayed=tuple(
+                StayedThere(
+                    folder=one.text("folder"),
+                    run=one.text("run"),
+                    files=one.integer("files", least=0),
+                    bytes=one.integer("bytes", least=0),
+                    age_s=one.number("age_s"),
+                    removed=one.flag("removed"),
+                )
+                for one in reply.each("stayed")
+            ),
             alive=reply.texts("alive"),
         )

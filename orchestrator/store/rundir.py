@@ -208,6 +208,17 @@ def entry_at(folder: Path) -> Entry | None:
         return None
 
 
+def refuse_anothers(entry: Listed) -> None:
+    """StoreError for a run whose folder or manifest belongs to another user, who says what stands in it."""
+    for path in (entry.path, entry.path / MANIFEST):
+        owner = path.lstat().st_uid
+        if owner != os.geteuid():
+            raise StoreError(
+                f"its folder belongs to user {owner}, and you are user {os.geteuid()}",
+                hint="let that user do it; or copy it (cp -r) and go on with the copy, if you trust what stands in it",
+            )
+
+
 def find(results: Path, wanted: str) -> Entry:
     """The run with this id, a unique beginning or end of it, or this folder; "last" is the one that began last.
 

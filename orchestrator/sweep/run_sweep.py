@@ -19,6 +19,7 @@ from orchestrator.execution.observers.progress import Progress
 from orchestrator.execution.session import holder
 from orchestrator.experiment.plans import beforehand, plan
 from orchestrator.experiment.series.sweepfile import Definition
+from orchestrator.experiment.testbeds import Named
 from orchestrator.store import rundir, sweeps
 from orchestrator.store.manifests.records import Manifest, OfSweep
 from orchestrator.store.sweeps import Key, Sweep
@@ -84,14 +85,14 @@ class _Sweeping:
 
     def recover(self) -> None:
         """Seal what an earlier controller left: its windows may count, and its hosts are tidied up."""
-        for entry in sweeps.runs(self.results, self.sweep):
-            if entry.sealed:
-                continue
+        unsealed = [entry for entry in sweeps.runs(self.results, self.sweep) if not entry.sealed]
+        named = [Named(choice, "this sweep") for choice in self.definition.testbeds]
+        for entry in unsealed:
             if entry.alive:
                 self.progress.say(f"  left alone: {entry.run} of this sweep goes on elsewhere")
                 continue
             try:
-                recovery.seal(rundir.find(self.results, str(entry.path)))
+                recovery.seal(rundir.opened(entry.path), named)
                 self.progress.say(f"  sealed {entry.run}, which was cut off")
             except OrchError as error:
                 self.progress.say(f"  {entry.run} was cut off and cannot be sealed: {error.message}")

@@ -67,7 +67,8 @@ def recovered_elsewhere(scene: Scene) -> None:
     run.process.kill()
     run.process.wait()
     scene.ours_are_gone()
-    orch = [sys.executable, "-m", "orchestrator.cli.main", "recover", "--results", str(run.results), run.id]
+    named = ["--testbed", str(scene.inventory())]
+    orch = [sys.executable, "-m", "orchestrator.cli.main", "recover", "--results", str(run.results), *named, run.id]
     away = ["unshare", "--uts", "--pid", "--fork", "--mount-proc", "sh", "-c", 'hostname elsewhere; exec "$@"', "-"]
     refused = scene.start(argv=[*away, *orch], name="refused")
     scene.held(STATUS, checks.status(refused.wait(60), {1}, seconds=0, within_s=60))

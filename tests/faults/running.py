@@ -130,7 +130,8 @@ class Controller:
     def must_be_recoverable(self, *options: object, iterations: int = 0) -> None:
         """`orch recover` has to bring its data home, and to say so."""
         assert self.id
-        status, told = self.scene.command("recover", "--results", self.results, *options, name="recover")
+        named = ("--testbed", self.scene.path("testbed.yaml"))
+        status, told = self.scene.command("recover", "--results", self.results, *named, *options, name="recover")
         self.scene.held(STATUS, checks.status(status, {0}, seconds=0, within_s=WINDOW_WITHIN_S))
         self.scene.held(LINE, checks.line(told, "sealed as lost", begins=self.id))
         self.scene.held(DATA, checks.data(self.results, "lost", iterations=iterations))

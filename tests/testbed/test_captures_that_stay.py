@@ -107,13 +107,14 @@ def test_tables_are_those_of_captures_that_come_home(up, tmp_path):
     status, out, _ = orch("export", "zip", run["run"], "--results", results, "-o", tmp_path / "run.zip")
     assert (status, len(re.findall("they are not in it", out))) == (0, 3), out
     status, out, _ = orch("clean", write(tmp_path, up.inventory(), "rack.yaml"), "--data")
-    assert (status, out.count("nothing to clean")) == (0, 3), out
+    named = ("--testbed", tmp_path / "rack.yaml")
+    assert (status, len(re.findall(f"left captures of run {run['run']} that stayed for", out))) == (0, 3), out
     assert all(there(up, one).is_file() for one in manifest["stayed"])
     with up.cut("h3"):
-        status, out, err = orch("prune", "--results", results, "--drop-after", "1ms")
+        status, out, err = orch("prune", "--results", results, "--drop-after", "1ms", *named)
     assert (status, "h3: 1 capture could not be removed" in err) == (1, True), err
     assert "h3" in {one["node"] for one in manifest_of(folder)["stayed"]}  # a busy host may have been too slow
-    status, out, _ = orch("prune", "--results", results, "--drop-after", "1ms")
+    status, out, _ = orch("prune", "--results", results, "--drop-after", "1ms", *named)
     assert (status, out.count("drop ") >= 1) == (0, True), out
     assert manifest_of(folder)["stayed"] == []
     assert len(manifest_of(folder)["pruned"]) == 3
@@ -162,7 +163,8 @@ def test_what_reads_captures_as_they_close_ends_with_its_run(up, tmp_path, ends,
     _, err = run.communicate(timeout=240)
     assert run.returncode == status, err
     if ends == "the controller":
-        recovered, out, err = orch("recover", "--results", results)
+        named = ("--testbed", write(tmp_path, up.inventory(), "rack.yaml"))
+        recovered, out, err = orch("recover", "--results", results, *named)
         assert recovered == 0, out + err
     assert [readers(up, host) for host in up.names] == [[], [], []]
     (folder,) = results.glob("small/*")
@@ -185,7 +187,7 @@ def test_a_host_that_is_lost_while_it_reduces_is_named_and_the_rest_is_sealed(up
     flows = pq.read_table(folder / "tables/capture_flows.parquet").to_pylist()
     assert {row["node"] for row in flows} == {"h1", "h2"}
     assert any("`orch recover" in note for note in manifest["notes"])
-    status, out, err = orch("recover", "--results", tmp_path / "results", manifest["run"])
+    status, out, err = orch("recover", "--results", tmp_path / "results", manifest["run"], "--testbed", path)
     assert status == 0, out + err
     manifest = manifest_of(folder)
     assert {one["node"] for one in manifest["stayed"] if one["sha256"]} == {"h1", "h2", "h3"}

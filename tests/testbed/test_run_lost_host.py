@@ -20,6 +20,7 @@ class Rack:
         self.config = folder / "ssh_config"
         self.inventory = {**inventory, "defaults": {**inventory["defaults"], "config": str(self.config)}}
         self.work, self.on = inventory["defaults"]["work"], on
+        self.file = write(folder, self.inventory, "rack.yaml")
         self.reconnect()
 
     def reconnect(self):
@@ -64,22 +65,25 @@ def lost(hosts, tmp_path):
 
 def test_a_run_that_loses_a_host_ends_with_its_summary_and_the_host_is_brought_home_when_it_is_back(lost):
     rack, results, said, before = lost
+    named = ("--testbed", rack.file)
     manifest, folder = manifest_of(results)
     assert "Traceback" not in said
     assert f"#1 {manifest['run']}: failed (window)" in said
-    assert f"h2 still has files of the run: `orch recover {manifest['run']}` fetches them" in said
+    assert f"h2 still has files of the run: `orch recover {manifest['run']} --testbed FILE` fetches them" in said
     assert (manifest["outcome"], manifest["valid"], folder.suffix) == ("failed", False, ".partial")
     assert manifest["failed_node"] == "h2"
 
-    status, out, err = orch("recover", "--results", results, "--without", "h7")
+    status, out, _ = orch("recover", "--results", results)
+    assert (status, "--testbed FILE, the inventory, experiment or sweep file" in out) == (1, True), out
+    status, out, err = orch("recover", *named, "--results", results, "--without", "h7")
     assert (status, out) == (2, "")
     assert f"--without h7: no host of {manifest['run']}; accepted: h1, h2, h3" in err
-    status, out, _ = orch("recover", "--results", results)
+    status, out, _ = orch("recover", *named, "--results", results)
     assert status == 1
     assert "once it will not come back: --without h2" in out
 
     rack.reconnect()
-    status, out, err = orch("recover", "--results", results)
+    status, out, err = orch("recover", *named, "--results", results)
     assert status == 0, out + err
     manifest, folder = manifest_of(results)
     assert (manifest["outcome"], folder.name) == ("lost", manifest["run"])
@@ -90,23 +94,24 @@ def test_a_run_that_loses_a_host_ends_with_its_summary_and_the_host_is_brought_h
 
 def test_a_host_that_was_given_up_brings_its_files_when_it_is_back_after_all(lost):
     rack, results, _, before = lost
-    assert orch("recover", "--results", results, "--without", "h2")[0] == 0
+    named = ("--testbed", rack.file)
+    assert orch("recover", *named, "--results", results, "--without", "h2")[0] == 0
     manifest, folder = manifest_of(results)
     run = manifest["run"]
     assert (manifest["given_up"], folder.name) == (["h2"], run)
     assert not (folder / "hosts/h2/training-rank1").exists()
 
-    status, out, _ = orch("recover", "--results", results)
-    assert (status, f"`orch recover {run}` fetches it from a host that is back" in out) == (0, True)
-    status, out, _ = orch("recover", "--results", results, run)
+    status, out, _ = orch("recover", *named, "--results", results)
+    assert (status, f"`orch recover {run} --testbed FILE` fetches it from a host that is back" in out) == (0, True)
+    status, out, _ = orch("recover", *named, "--results", results, run)
     assert (status, manifest_of(results)) == (1, (manifest, folder)), out
     assert run + ".h2" in rack.on("h2", "ls", rack.work)
 
     rack.reconnect()
-    status, out, err = orch("recover", "--results", results, run)
+    status, out, err = orch("recover", *named, "--results", results, run)
     assert status == 0, out + err
     manifest, folder = manifest_of(results)
     assert manifest["given_up"] == []
     assert "hosts/h2/training-rank1/stdout" in {artifact["path"] for artifact in manifest["artifacts"]}
     assert (rack.rate(), rack.left()) == (before, "")
-    assert "needs no recovery" in orch("recover", "--results", results, run)[2]
+    assert "needs no recovery" in orch("recover", *named, "--results", results, run)[2]

@@ -171,7 +171,10 @@ def test_what_a_cancelled_run_left_is_fetched_in_the_next_allocation(slurm, noth
     (left,) = results.glob("*/*.partial")
     work = slurm.folder / "work-later"
     assert list(work.iterdir())
-    status, said = slurm.done(*slurm.allocated("recover", left.name.removesuffix(".partial"), "--results", results))
+    recover = ("recover", left.name.removesuffix(".partial"), "--results", results)
+    status, said = slurm.done(*slurm.allocated(*recover))
+    assert (status, "--testbed FILE" in said) == (1, True), said
+    status, said = slurm.done(*slurm.allocated(*recover, "--testbed", path))
     assert status == 0, said
     manifest, folder = manifest_of(results)
     assert manifest["outcome"] == "lost"

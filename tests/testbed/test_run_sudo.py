@@ -111,7 +111,8 @@ def test_the_user_reads_as_they_close_what_root_captures(hosts, tmp_path, way):
         measure={"warmup": 2, "iterations": 200, "at_most": "60s"},
     )
     experiment["testbed"]["inventory"]["defaults"]["python"] = sys.executable  # with numpy
-    summary, results = measured(write(tmp_path, experiment), tmp_path / "r", "--no-report")
+    path = write(tmp_path, experiment)
+    summary, results = measured(path, tmp_path / "r", "--no-report")
     (run,) = summary["runs"]
     folder = results / "own" / run["run"]
     manifest = json.loads((folder / "manifest.json").read_bytes())
@@ -123,7 +124,7 @@ def test_the_user_reads_as_they_close_what_root_captures(hosts, tmp_path, way):
         assert instants[0] < manifest["windows"][0]["end_ns"]
     assert pq.read_table(folder / "tables/capture_flows.parquet").num_rows
     nothing_is_left(run["run"], 60)
-    status, out, err = orch("prune", "--results", results, "--drop-after", "1ms")
+    status, out, err = orch("prune", "--results", results, "--drop-after", "1ms", "--testbed", path)
     assert status == 0, out + err
     assert json.loads((folder / "manifest.json").read_bytes())["stayed"] == []
 

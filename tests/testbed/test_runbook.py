@@ -85,6 +85,10 @@ def test_a_first_cluster_as_its_page_says(tmp_path):
             (run,) = last_json(out)["runs"]
             assert run["windows"][0]["valid"]
             nothing_is_left(run["run"])
-        for command, options in (("orch ls", results), ("orch recover", results), ("orch clean rack.yaml", ())):
+        for command, options in (
+            ("orch ls", results),
+            ("orch recover --testbed rack.yaml", results),
+            ("orch clean rack.yaml", ()),
+        ):
             status, out, err = orch_as_written(command, folder, *options)
             assert status == 0, command + out + err

@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator.core.deadline import Deadline
 from orchestrator.core.errors import AgentError, DeadlineExceeded, LockedError, OrchError, TransportError
+from orchestrator.hosts import cleaning
 from orchestrator.parts.launch import Launch, Line
 from orchestrator.remote.answers import AgentLost
 from orchestrator.remote.reconnecting import come_back
@@ -324,3 +325,50 @@ def test_closing_waits_for_nothing_and_is_final(connect_agent):
     assert gone(client.channel.pid)
     assert not any(isinstance(event, AgentLost) for event in client.events)
     client.close(soon())
+
+
+@pytest.mark.parametrize("swept_with_data", [True, False])
+def test_captures_that_stay_are_told_of_and_removed_where_that_is_asked_for(
+    connect_agent, tmp_path, run_name, swept_with_data
+):
+    """Whoever loses the results knows of them from the hosts alone."""
+    work = tmp_path / "work"
+    client = connect_agent()
+    folder = work / f"{run_name}.n1"
+    (folder / "tcpdump.n1").mkdir()
+    (folder / "tcpdump.n1/capture.pcap").write_bytes(b"123456789")
+    (folder / "tcpdump.n1/stderr").write_text("x")
+    client.remove(soon(), keep=["tcpdump.n1/capture.pcap"])
+    client.close(soon())
+
+    again = connect_agent(hello=False, run="sweep")
+    swept = again.sweep(soon(), keep_data=not swept_with_data)
+    (one,) = swept.stayed
+    assert (one.folder, one.run, one.files, one.bytes, one.removed) == (str(folder), run_name, 1, 9, False)
+    assert 0.0 <= one.age_s < 3600.0
+    assert (swept.removed, swept.kept, swept.failed) == ((), (), ())
+    assert (folder / "tcpdump.n1/capture.pcap").exists()
+
+    (line,) = cleaning._good(swept)
+    assert line.startswith(f"left captures of run {run_name} that stayed for 0.0 days: 1 file, 9 bytes, in {folder} (")
+
+    assert [one.removed for one in again.sweep(soon(), keep_data=True, stayed_s=3600.0).stayed] == [False]
+    assert [one.removed for one in again.sweep(soon(), keep_data=True, stayed_s=0.0).stayed] == [True]
+    assert not folder.exists()
+    assert again.sweep(soon(), keep_data=True).stayed == ()
+
+
+def test_what_stays_is_not_lost_with_the_agent_that_was_to_remove_it(connect_agent, tmp_path, run_name):
+    client = connect_agent()
+    capture = tmp_path / "work" / f"{run_name}.n1" / "capture.pcap"
+    capture.write_bytes(b"1")
+    client.remove(soon(), keep=["capture.pcap"])
+    client.close(soon())
+    client = connect_agent()
+    assert [file.path for file in client.files(soon())] == ["capture.pcap"], "the marker is no file of the run"
+    other = connect_agent(hello=False, run="sweep")
+    assert other.sweep(soon(), keep_data=False, stayed_s=0.0).stayed == (), "somebody works in it"
+    os.kill(client.channel.pid, signal.SIGKILL)
+    soon().poll(lambda: gone(client.channel.pid), every_s=0.01, waiting_for="the agent to die")
+    swept = other.sweep(soon(), keep_data=False)
+    assert ([one.run for one in swept.stayed], swept.removed, capture.exists()) == ([run_name], (), True)

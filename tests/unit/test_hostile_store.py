@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import zipfile
 from pathlib import Path
 
 import manifests
 import pytest
+import yaml
 from sealed_run import make_run
 
 from orchestrator.cli.main import main
 from orchestrator.core.errors import OrchError
 from orchestrator.execution import recovery
-from orchestrator.store import index, rundir
+from orchestrator.execution.observers.progress import Progress
+from orchestrator.experiment import loading
+from orchestrator.experiment.series import sweepfile
+from orchestrator.hosts import dropping
+from orchestrator.store import index, rundir, sweeps
 from orchestrator.store.here import Here
 from orchestrator.store.queries import query
+from orchestrator.sweep import run_sweep
+from orchestrator.sweep.ledger import Ledger
 
 DAY_NS = 86_400_000_000_000
 CAPTURE = "hosts/h1/tcpdump/capture.pcap"
@@ -155,7 +163,8 @@ measure: {iterations: 5}
 
 @pytest.mark.parametrize("link", ["hosts", "tables", "experiment.yaml", "tables/windows.parquet", "hosts/h1/r1.h1"])
 def test_recovery_follows_no_link_of_the_folder(tmp_path, precious, link):
-    folder = manifests.begun(tmp_path / "results")
+    nodes = [{"name": name} for name in ("h1", "h2")]
+    folder = manifests.begun(tmp_path / "results", topology={"kind": "local", "nodes": nodes, "links": []})
     (folder.path / "experiment.yaml").write_text(RECOVERED)
     (folder.path / "hosts/h1").mkdir()
     if link in ("hosts", "tables"):
@@ -163,7 +172,151 @@ def test_recovery_follows_no_link_of_the_folder(tmp_path, precious, link):
     (folder.path / link).unlink(missing_ok=True)
     (folder.path / link).symlink_to(precious if "." in link else precious.parent)
     with pytest.raises(OrchError, match="symbolic link"):
-        recovery.seal(rundir.entry_at(folder.path))
+        recovery.seal(rundir.entry_at(folder.path), [])
     assert [path.name for path in precious.parent.iterdir()] == ["mine.pcap"]
     assert precious.read_bytes() == b"mine"
     assert folder.path.exists()
+
+
+# Nothing in a run's folder says how its hosts are reached.
+
+HOST = {"name": "h1", "rails": [{"device": "eth0", "address": "198.18.0.1", "prefix": 24}]}
+ON_A_RACK = {
+    "topology": {"kind": "inventory", "nodes": [HOST], "links": [{"host": "h1", "device": "eth0", "rate": 1e9}]},
+    "launches": [manifests.launch(node="h1")],
+}
+RACK = """\
+link: 1gbit
+defaults: {{config: "{config}"{more}}}
+hosts:
+  h1: {{ssh: h1, data: {{address: {address}/24, device: eth0}}}}
+"""
+OF_A_RACK = """\
+name: e
+testbed: {inventory: %s}
+workload: {ddp: {model: resnet50, compute: emulated, hosts: [h1, h1]}}
+measure: {at_most: 5s}
+"""
+
+
+def marking(folder: Path, name: str) -> Path:
+    """An SSH configuration whose ProxyCommand leaves a file of this name in its folder, and leads nowhere."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / f"{name}.config"
+    config.write_text(f"Host *\n  ProxyCommand /usr/bin/touch {folder / name}\n")
+    return config
+
+
+def rack(folder: Path, name: str = "named", *, address: str = "198.18.0.1", more: str = "") -> Path:
+    """An inventory of one host, by whose way there its name appears beside it."""
+    path = folder / f"{name}.yaml"
+    path.write_text(RACK.format(config=marking(folder, name), address=address, more=more))
+    return path
+
+
+def planted(results: Path, *, unsealed: bool = True, **more: object) -> Path:
+    """A run on a rack whose folder brings an inventory of its own, with a program, a key and a jump host of its own."""
+    gone = {"controller": {"host": rundir.controller().host, "boot": "another", "pid": 1, "start": 1}}
+    folder = manifests.begun(results, **{**ON_A_RACK, **(gone if unsealed else {}), **more})
+    tools = folder.path / "tools"
+    program = tools / "python"
+    tools.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {tools}/ran\n")
+    program.chmod(0o755)
+    reach = f", python: {program}, sudo: {program}, key: {program}"
+    text = rack(tools, "planted", more=reach).read_text()
+    data = json.dumps(yaml.safe_load(text))
+    (folder.path / "experiment.yaml").write_text(OF_A_RACK % data)
+    return folder.path if unsealed else folder.seal()
+
+
+def nothing_ran(run: Path) -> bool:
+    return not (run / "tools/planted").exists() and not (run / "tools/ran").exists()
+
+
+STAYED = {"path": "hosts/h1/tcpdump.h1/capture.pcap", "bytes": 9, "sha256": "", "node": "h1", "folder": "/w/r1.h1"}
+OLD = {"outcome": "completed", "unsealed": False, "ended_ns": 10**18, "began_ns": 10**18}
+COMMANDS = {
+    "recover": ((), {}),
+    "recover r1": (("r1",), {"given_up": ["h1"], **OLD}),
+    "prune": (("--drop-after", "1d"), {"stayed": [STAYED], **OLD}),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_hosts_are_reached_by_what_the_caller_names_and_by_nothing_in_a_runs_folder(tmp_path, command, capsys):
+    options, more = COMMANDS[command]
+    run = planted(tmp_path / "results", **more)
+    argv = [command.split()[0], *options, "--results", str(tmp_path / "results")]
+    assert main(argv) == 1
+    said = "".join(capsys.readouterr())
+    assert "--testbed FILE, the inventory, experiment or sweep file by which it ran" in said
+    assert nothing_ran(run), said
+
+    for wrong, told in (("other.yaml", "its h1 is another host, of address 198.18.0.9"), ("w.yaml", "its `work`")):
+        more = ", work: /var/tmp/elsewhere" if wrong == "w.yaml" else ""
+        address = "198.18.0.1" if more else "198.18.0.9"
+        path = rack(tmp_path, wrong.removesuffix(".yaml"), address=address, more=more)
+        assert main([*argv, "--testbed", str(path)]) == 1
+        assert told in "".join(capsys.readouterr())
+
+    named = rack(tmp_path)
+    assert main([*argv, "--testbed", str(named)]) == 1
+    said = "".join(capsys.readouterr())
+    assert (tmp_path / "named").exists(), said
+    assert nothing_ran(run), said
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("own", ["an inventory", "an experiment", "a sweep"])
+def test_a_testbed_is_named_by_each_kind_of_file(tmp_path, own, capsys):
+    path = rack(tmp_path)
+    if own != "an inventory":
+        path = tmp_path / "own.yaml"
+        path.write_text(OF_A_RACK % "named.yaml")
+    if own == "a sweep":
+        path = tmp_path / "s.yaml"
+        path.write_text("name: s\nexperiment: own.yaml\naxes: {workload.ddp.batch: [1, 2]}\n")
+    planted(tmp_path / "results")
+    assert main(["recover", "--results", str(tmp_path / "results"), "--testbed", str(path)]) == 1
+    assert (tmp_path / "named").exists(), capsys.readouterr()
+
+
+def test_a_sweep_recovers_its_runs_by_its_own_testbed(tmp_path, capsys):
+    rack(tmp_path)
+    (tmp_path / "own.yaml").write_text(OF_A_RACK % "named.yaml")
+    (tmp_path / "s.yaml").write_text("name: s\nexperiment: own.yaml\naxes: {workload.ddp.batch: [1, 2]}\n")
+    definition, results = sweepfile.load(tmp_path / "s.yaml"), tmp_path / "results"
+    sweep = run_sweep.taken_up(definition, results, new=True)
+    run = planted(results, sweep={"id": sweep.id, "name": "s", "points": {}})
+    assert [entry.path for entry in sweeps.runs(results, sweep)] == [run]
+    ledger = Ledger(attempts=1, quarantine=0)
+    run_sweep._Sweeping(definition, sweep, ledger, (), results, 0.0, Progress(), [], None, None, False, ()).recover()
+    said = "".join(capsys.readouterr())
+    assert (tmp_path / "named").exists(), said
+    assert nothing_ran(run), said
+
+
+def test_nobody_recovers_or_drops_by_a_folder_of_another_user(tmp_path, monkeypatch):
+    run = planted(tmp_path / "a")
+    old = planted(tmp_path / "b", stayed=[STAYED], **OLD)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(OrchError, match=f"its folder belongs to user {os.getuid()}, and you are user"):
+        recovery.seal(rundir.opened(run), [])
+    gone, failed = dropping.drop(rundir.opened(old), "old", [])
+    assert (gone, len(failed), "its folder belongs to user" in failed[0]) == ([], 1, True), failed
+
+
+@pytest.mark.parametrize("command", [("show", "r1"), ("ls",), ("report", "r1"), ("clean",)])
+def test_looking_at_a_run_reaches_for_no_host(tmp_path, command, capsys):
+    run = planted(tmp_path / "results", unsealed=False, outcome="completed")
+    results = () if command == ("clean",) else ("--results", str(tmp_path / "results"))
+    main([*command, *results])
+    assert nothing_ran(run), capsys.readouterr()
+
+
+def test_a_sealed_experiment_opens_no_file_that_it_names(tmp_path):
+    (tmp_path / "secret.yaml").write_text(RACK.format(config="x", address="198.18.0.1", more=""))
+    (tmp_path / "experiment.yaml").write_text(OF_A_RACK % (tmp_path / "secret.yaml"))
+    with pytest.raises(OrchError, match=r"testbed\.inventory"):
+        loading.sealed(tmp_path / "experiment.yaml")

@@ -47,6 +47,13 @@ def test_what_is_started_every_night_are_commands_there_are(argv):
     assert build_parser().parse_args(argv).action
 
 
+def test_what_is_pruned_on_hosts_is_reached_by_the_sweeps_own_testbed():
+    """Nothing in a run's folder says how its hosts are reached."""
+    for argv in commands():
+        if argv[0] == "prune":
+            assert build_parser().parse_args(argv).testbeds == [Path("playbooks/sweeps/nightly.yaml")]
+
+
 def test_every_night_measures_anew_and_is_judged():
     sweeps = [argv for argv in commands() if argv[0] == "sweep"]
     assert len(sweeps) == 2

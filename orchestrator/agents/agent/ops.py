@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, List, Optional, Sequence, Tuple
 
 from .checks import check
 from .container.containers import Containers
@@ -227,10 +227,10 @@ class Agent:
     def ping(self) -> Clocks:
         return {"wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
 
-    def sweep(self, *, work: str, keep_data: bool, forget: str = "") -> Steps[Swept]:
+    def sweep(self, *, work: str, keep_data: bool, forget: str = "", stayed_s: Optional[float] = None) -> Steps[Swept]:
         place = self.run_folder.place(work)
         report = yield from Sweep(
-            self.run_folder, self.commands, work=place, keep_data=keep_data, forget=forget
+            self.run_folder, self.commands, work=place, keep_data=keep_data, forget=forget, stayed_s=stayed_s
         ).carry_out()
         journal = self.changes.journal
         if journal is not None:
@@ -246,5 +246,6 @@ class Agent:
         if alive or journal.pending:
             left = ["process %d" % pid for pid in alive] + list(journal.pending)
             raise Refusal("busy", "the run's folder stays, for what is left of the run: %s" % ", ".join(left))
-        self.run_folder.leave(frozenset(keep))
+        about = {key: value for key, value in said_in(self.marker).items() if key not in ("pid", "proof")}
+        self.run_folder.leave(frozenset(keep), json.dumps(dict(about, since=time.time())).encode() + b"\n")
         return {}

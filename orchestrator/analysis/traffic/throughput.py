@@ -178,20 +178,44 @@ def sent_bytes(
 
 
 def counter_growth(
-    counters: Any, *, node: str, port: str, counter: str, span_ns: tuple[int, int], outside_s: float = 1.0
-) -> float:
+    counters: Any, *, node: str, port: str, counter: str, span_ns: tuple[int, int], outside_s: float = 1.0,
+    wraps_at: float | None = None,
+) -> float:  # fmt: skip
     """By how much a counter grew in a span, between samples by interpolation; NaN when the samples do not reach it.
 
-    The samples must begin and end no more than `outside_s` inside the span.
+    The samples must begin and end no more than `outside_s` inside the span. A counter that falls from its upper half
+    into its lower one has rolled over where it does at `wraps_at`. Of any other that falls to less than half it is not
+    known by how much it grew: its driver was loaded anew, or somebody reset it. A smaller step back is taken as it is,
+    since the kernel adds up counts of its processors one after the other.
     """
     time_ns, value = samples(counters, node=node, port=port, counter=counter)
     begin_ns, end_ns = span_ns
     slack = outside_s * 1e9
     if len(time_ns) < 2 or time_ns[0] > begin_ns + slack or time_ns[-1] < end_ns - slack:
         return math.nan
+    value = _unrolled(time_ns, value, span_ns, wraps_at)
     # Relative to the span, since a float64 resolves the epoch only to 256 ns.
     at = np.interp([0.0, float(end_ns - begin_ns)], (time_ns - begin_ns).astype(np.float64), value)
-    return float(at[1] - at[0])
+    grown = float(at[1] - at[0])
+    return grown if grown >= 0 else math.nan
+
+
+def _unrolled(time_ns: Ints, value: Floats, span_ns: tuple[int, int], wraps_at: float | None) -> Floats:
+    """The values of a counter as if it never rolled over; NaN throughout where it began anew around the span."""
+    steps = np.diff(value)
+    back = np.flatnonzero(steps < 0)
+    if not len(back):
+        return value
+    half = math.inf if wraps_at is None else wraps_at / 2
+    rolled = back[(value[back] >= half) & (value[back + 1] < half)]
+    first = int(np.searchsorted(time_ns, span_ns[0], side="right")) - 1
+    last = int(np.searchsorted(time_ns, span_ns[1], side="left"))
+    anew = np.setdiff1d(back[value[back + 1] < value[back] / 2], rolled)
+    if np.any((anew >= max(0, first)) & (anew < last)):
+        return np.full(len(value), np.nan)
+    added = np.zeros(len(value))
+    added[rolled + 1] = 0.0 if wraps_at is None else wraps_at
+    return np.asarray(value + np.cumsum(added))
 
 
 def samples(counters: Any, *, node: str, port: str | None, counter: str) -> tuple[Ints, Floats]:

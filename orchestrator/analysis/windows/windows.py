@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,15 @@ from orchestrator.analysis.windows.judging.load_gates import Load
 from orchestrator.analysis.windows.ranks import recorded, variation
 from orchestrator.analysis.windows.readings import generated, hostevents, portcounts, serving
 from orchestrator.analysis.windows.readings.arrivals import Arrivals
+from orchestrator.parts.collectors import cpu, nic, processor
+from orchestrator.parts.registry import COLLECTOR
 from orchestrator.parts.rows import TABLES, Columns, Row
 from orchestrator.store.manifests import window_records
 from orchestrator.store.manifests.records import Manifest
 from orchestrator.store.manifests.window_records import Training, Window
 from orchestrator.store.tabular import tables
+
+NOTHING: Mapping[tuple[str, str], str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +80,13 @@ class _Tables:
 
 
 def measure(
-    folder: Path, manifest: Manifest, *, tolerances: Mapping[str, Tolerances], problems: Sequence[str] = ()
-) -> Outcome:
+    folder: Path, manifest: Manifest, *, tolerances: Mapping[str, Tolerances], problems: Sequence[str] = (),
+    lost: Mapping[tuple[str, str], str] = NOTHING,
+) -> Outcome:  # fmt: skip
     """Judge every window of a run whose other tables lie in `folder`; `tolerances` by window.
 
-    What the manifest says of a window's verdict is not looked at. `problems` are those of reading captures, and count
-    against every window.
+    What the manifest says of a window's verdict is not looked at. `problems` are those of reading captures, and `lost`
+    says why a collector (node, launch) brought nothing; both count against every window.
     """
     import pyarrow.compute as pc
 
@@ -132,7 +138,7 @@ def measure(
         more["switch_ports"] += [{"window_name": window.name, **one.row} for one in ports]
         evidence = _evidence(
             data, manifest, window, loads=loads, courses=courses, made=made, jobs=jobs, drifts=drifts, served=served,
-            carried=carried, congestion=congestion, switch_ports=ports, problems=problems,
+            carried=carried, congestion=congestion, switch_ports=ports, problems=problems, lost=lost,
         )  # fmt: skip
         judged = gates.judge(evidence, tolerances[window.name])
         measured.append(
@@ -237,7 +243,7 @@ def _evidence(
     courses: tuple[course.Course, ...], made: tuple[gates.Generated, ...], jobs: tuple[gates.Job, ...],
     drifts: Mapping[str, Drift], served: serving.Served, carried: tuple[railbytes.Carried, ...],
     congestion: tuple[congested.Congestion, ...], switch_ports: tuple[switchports.SwitchPort, ...],
-    problems: Sequence[str],
+    problems: Sequence[str], lost: Mapping[tuple[str, str], str],
 ) -> Evidence:  # fmt: skip
     span = window.span_ns
     return Evidence(
@@ -246,19 +252,25 @@ def _evidence(
         courses=courses,
         generated=made,
         captures=capture_gates.captures(data.planned, manifest, window),
-        port_bytes=portcounts.ports(data.packets, data.counters, data.planned, span),
+        port_bytes=portcounts.ports(
+            data.packets, data.counters, data.planned, span, counting=_nodes_of(manifest, nic.NAME)
+        ),
         jobs=jobs,
         drifts=tuple(steadiness.found(window, job, trend) for job, trend in drifts.items()),
         shared_hosts=tuple(trust.shared_hosts(manifest.jobs)),
         clocks=clock_gates.known(manifest),
         one_way=tuple(clock_gates.OneWay(**{key: row[key] for key in TABLES["one_way"]}) for row in data.one_way),
         swapped_pages=tuple(hostevents.swapped_pages(data.counters, manifest, span)),
+        counting_swap=_nodes_of(manifest, cpu.NAME),
         throttles=tuple(hostevents.throttles(data.counters, manifest, span)),
         free_disk_bytes=tuple((node, float(free)) for node, free in manifest.free_disk_bytes.items()),
         failed_collectors=tuple(
             (f"{launch.name} on {launch.node}", launch.failed, launch.required)
             for launch in manifest.launches
             if launch.role == "collector" and launch.failed
+        ),
+        lost_evidence=tuple(
+            (f"{launch} on {node}", why, (node, launch) in _asked(manifest)) for (node, launch), why in lost.items()
         ),
         problems=tuple(problems),
         hits=tuple(
@@ -278,3 +290,14 @@ def _evidence(
         waiting=served.waiting,
         processors=served.processors,
     )  # fmt: skip
+
+
+def _nodes_of(manifest: Manifest, collector: str) -> frozenset[str]:
+    """The nodes on which a collector was to run."""
+    return frozenset(one.node for one in manifest.launches if one.part == COLLECTOR + collector)
+
+
+def _asked(manifest: Manifest) -> frozenset[tuple[str, str]]:
+    """Node and launch of the collectors that an experiment asks for; every run has that of processors besides."""
+    usual = COLLECTOR + processor.NAME
+    return frozenset((one.node, one.name) for one in manifest.launches if one.role == "collector" and one.part != usual)

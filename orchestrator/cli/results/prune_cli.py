@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.cli import options
 from orchestrator.core.errors import ConfigError, OrchError
 from orchestrator.core.exitcodes import Exit
 
 if TYPE_CHECKING:
+    from orchestrator.experiment.testbeds import Named
     from orchestrator.store.manifests.records import Stayed
     from orchestrator.store.retention import Policy
     from orchestrator.store.rundir import Entry
-
-_DAYS = re.compile(r"([0-9]+(?:\.[0-9]+)?) *d")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,26 +32,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", metavar="SIZE", help="delete the oldest captures until the rest fits into this size, such as 50gb"
     )
+    options.testbeds(parser, "hosts are reached whose captures --drop-after removes there")
     parser.add_argument("--baselines-too", action="store_true", help="prune runs of baselines, too")
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
 
 
 def prune(arguments: argparse.Namespace) -> int:
     """Compress and delete captures; gives the exit code."""
-    from orchestrator.core.fields import Duration, Size
+    from orchestrator.core.fields import Size
     from orchestrator.core.units import bytes_text
+    from orchestrator.experiment import loading
     from orchestrator.store import baselines, retention, rundir
 
     policy = retention.Policy(
-        compress_after_s=_quantity(arguments.compress_after, "--compress-after", Duration, "2d, 36h"),
-        drop_after_s=_quantity(arguments.drop_after, "--drop-after", Duration, "14d, 36h"),
-        keep_bytes=_quantity(arguments.keep, "--keep", Size, "50gb"),
+        compress_after_s=options.age(arguments.compress_after, "--compress-after", "2d, 36h"),
+        drop_after_s=options.age(arguments.drop_after, "--drop-after", "14d, 36h"),
+        keep_bytes=options.quantity(arguments.keep, "--keep", Size, "50gb"),
     )
     if policy == retention.Policy():
         raise ConfigError(
             "orch prune: no limit is given; accepted: at least one of --compress-after, --drop-after, --keep, such as "
             "--drop-after 14d (none has a default)"
         )
+    named = loading.named_testbeds(arguments.testbeds)
     held = set() if arguments.baselines_too else set(baselines.held(arguments.results))
     entries, trouble = _sound(path for path in rundir.folders(arguments.results) if path.resolve() not in held)
     freed = 0
@@ -70,14 +71,16 @@ def prune(arguments: argparse.Namespace) -> int:
         except (OrchError, OSError) as error:
             trouble += 1
             print(f"{run.name}: {error}", file=sys.stderr)
-    dropped, failed = _drop_elsewhere(entries, policy, dry=arguments.dry_run)
+    dropped, failed = _drop_elsewhere(entries, policy, named, dry=arguments.dry_run)
     freed, trouble, pruned = freed + sum(one.bytes for one in dropped), trouble + failed, len(actions) + len(dropped)
     count = f"{pruned} captures" if pruned != 1 else "1 capture"
     print(f"{count} to prune; nothing was done" if arguments.dry_run else f"{count}, {bytes_text(freed)} freed")
     return Exit.FAILED if trouble else Exit.OK
 
 
-def _drop_elsewhere(entries: Iterable[Entry], policy: Policy, *, dry: bool) -> tuple[list[Stayed], int]:
+def _drop_elsewhere(
+    entries: Iterable[Entry], policy: Policy, named: Sequence[Named], *, dry: bool
+) -> tuple[list[Stayed], int]:
     """Drop captures that hosts keep; which ones went (or would go, `dry`), and of how many hosts none could."""
     from orchestrator.core.units import bytes_text
     from orchestrator.hosts import dropping
@@ -90,7 +93,7 @@ def _drop_elsewhere(entries: Iterable[Entry], policy: Policy, *, dry: bool) -> t
             why = retention.age_text(policy)
             print(f"drop {entry.path.name}/{one.path}, {bytes_text(one.bytes)}, on {one.node}: {why}")
         if wanted and not dry:
-            wanted, troubles = dropping.drop(entry, retention.age_text(policy))
+            wanted, troubles = dropping.drop(entry, retention.age_text(policy), named)
             failed += len(troubles)
             for line in troubles:
                 print(f"{entry.path.name}: {line}", file=sys.stderr)
@@ -110,17 +113,3 @@ def _sound(runs: Iterable[Path]) -> tuple[list[Entry], int]:
             trouble += 1
             print(f"{path.name}: {error.message}; it is left alone", file=sys.stderr)
     return found, trouble
-
-
-def _quantity(text: str | None, option: str, kind: Any, example: str) -> float | None:
-    from pydantic import TypeAdapter, ValidationError
-
-    if text is None:
-        return None
-    days = _DAYS.fullmatch(text) if option != "--keep" else None
-    if days:
-        return float(days[1]) * 86400.0
-    try:
-        return float(TypeAdapter(kind).validate_python(text))
-    except ValidationError:
-        raise ConfigError(f"{option}: {text!r}: accepted: a number and its unit, such as {example}") from None

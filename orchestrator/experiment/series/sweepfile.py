@@ -18,7 +18,7 @@ from orchestrator.core.fields import Model
 from orchestrator.core.opendata import AxisValues, YamlMapping, YamlValue
 from orchestrator.core.units import Mistake
 from orchestrator.experiment import config, fitting
-from orchestrator.experiment.experiment import Experiment, Name, on_this_machine
+from orchestrator.experiment.experiment import Experiment, Name, TestbedChoice, on_this_machine
 from orchestrator.experiment.resolved import resolved_data
 from orchestrator.experiment.series import matrix, sweepbase
 from orchestrator.experiment.series.axis import Axis
@@ -118,6 +118,15 @@ class Definition:
     def axes(self) -> tuple[str, ...]:
         """Key paths, and names of variables, in the order of the file."""
         return self.file.paths
+
+    @property
+    def testbeds(self) -> tuple[TestbedChoice, ...]:
+        """Where its points are measured, each testbed once."""
+        found: list[TestbedChoice] = []
+        for point in self.points:
+            if point.experiment.testbed not in found:
+                found.append(point.experiment.testbed)
+        return tuple(found)
 
     def curve(self, point: Point) -> tuple[tuple[str, Any], ...]:
         """What the points of one curve share: all values but the loads, and what goes hand in hand with them."""

@@ -58,17 +58,17 @@ def read(output: LaunchOutput) -> Mapping[str, Columns]:
 
 def _in_units(output: LaunchOutput) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     """Ticks as shares of the time since the sample before, KiB as bytes, the rest as it is."""
-    ticks: dict[str, np.ndarray[Any, Any]] = {}
-    for name, instants, values in samplers.counters(output):
-        if name.endswith("_ticks"):
-            ticks[name] = values
-            if name == "|cpu.total_ticks":
-                passed = np.diff(values)
-                some = passed > 0
-                for kind in ("busy", "steal"):
-                    share = np.diff(ticks[f"|cpu.{kind}_ticks"])[some] / passed[some]
-                    yield f"|cpu.{kind}_share", instants[1:][some], share
-        elif name.endswith("_kib"):
-            yield name.removesuffix("_kib") + "_bytes", instants, values * 1024
-        else:
-            yield name, instants, values
+    for stem, table in samplers.csv_tables(output):
+        for kind in ("busy", "steal"):
+            part, whole = (samplers.numbers(table, f"|cpu.{name}_ticks") for name in (kind, "total"))
+            known = ~(np.isnan(part) | np.isnan(whole))
+            instants = table.column("time_ns").to_numpy()[known] + output.offset_ns
+            passed, spent = np.diff(whole[known]), np.diff(part[known])
+            some = (passed > 0) & (spent >= 0)  # a counter that goes backwards tells nothing of that time
+            if some.any():
+                yield f"|cpu.{kind}_share", instants[1:][some], spent[some] / passed[some]
+        for name, instants, values in samplers.series(stem, table, output):
+            if name.endswith("_kib"):
+                yield name.removesuffix("_kib") + "_bytes", instants, values * 1024
+            elif not name.endswith("_ticks"):
+                yield name, instants, values

@@ -55,17 +55,23 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
     """Rows of `counters`, with port "", and of `tasks`: one a launch and sample."""
-    found: dict[str, Columns] = {}
+    import pyarrow as pa
+
+    tasks: list[pa.Table] = []
     series: list[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
     for stem, table in samplers.csv_tables(output):
         if stem == "tasks":
-            found["tasks"] = {
-                "time_ns": table.column("time_ns").to_numpy() + output.offset_ns,
-                "process": table.column("process").to_numpy(zero_copy_only=False),
-                "threads": table.column("threads").to_numpy(zero_copy_only=False).astype(np.int64),
-                "run_s": samplers.floats(table.column("run_ns")) / 1e9,
-                "wait_s": samplers.floats(table.column("wait_ns")) / 1e9,
-            }
+            tasks += [table] if len(table) else []
         else:
             series += samplers.series(stem, table, output)
+    found: dict[str, Columns] = {}
+    if tasks:
+        table = pa.concat_tables(tasks, promote_options="default")
+        found["tasks"] = {
+            "time_ns": table.column("time_ns").to_numpy() + output.offset_ns,
+            "process": samplers.texts(table, "process"),
+            "threads": samplers.wholes(samplers.numbers(table, "threads")),
+            "run_s": samplers.numbers(table, "run_ns") / 1e9,
+            "wait_s": samplers.numbers(table, "wait_ns") / 1e9,
+        }
     return {**found, **samplers.counter_rows(iter(series))}

@@ -47,12 +47,16 @@ def launches(config: Config, topology: Topology) -> list[Launch]:
 
 
 def read(output: LaunchOutput) -> Mapping[str, Columns]:
-    """Rows of `sockets`: one a connection and sample, `src` being the node's end."""
-    for _, table in samplers.csv_tables(output):
-        known = ~np.isnan(samplers.floats(table.column("rtt_us")))  # a kernel before 4.1 tells too little
-        texts = {name: table.column(name).to_numpy(zero_copy_only=False)[known] for name in TEXTS}
-        whole = {name: samplers.floats(table.column(name))[known].astype(np.int64) for name in WHOLE}
-        instants = (table.column("time_ns").to_numpy() + output.offset_ns)[known]
-        rtt_s = samplers.floats(table.column("rtt_us"))[known] / 1e6
-        return {"sockets": {"time_ns": instants, **texts, "rtt_s": rtt_s, **whole}}
-    return {}
+    """Rows of `sockets`: one a connection and sample, `src` being the node's end; none where there is no connection."""
+    import pyarrow as pa
+
+    found = [table for _, table in samplers.csv_tables(output)]
+    if not found:
+        return {}
+    table = pa.concat_tables(found, promote_options="default")
+    rtt_s = samplers.numbers(table, "rtt_us") / 1e6
+    known = ~np.isnan(rtt_s)  # a kernel before 4.1 tells too little
+    texts = {name: samplers.texts(table, name)[known] for name in TEXTS}
+    whole = {name: samplers.wholes(samplers.numbers(table, name)[known]) for name in WHOLE}
+    instants = (table.column("time_ns").to_numpy() + output.offset_ns)[known]
+    return {"sockets": {"time_ns": instants, **texts, "rtt_s": rtt_s[known], **whole}}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional
 
 from ..frames import Wire
 from ..steps import Refusal, Steps
-from .run_folder import CONTAINERS, MARKER, RunFolder
+from .run_folder import CONTAINERS, MARKER, STAYED, RunFolder
 
 if TYPE_CHECKING:
     from ..messages.answers import Disk, Fetched, File, Listing, Nothing, Texts
@@ -78,7 +78,11 @@ class Files:
     def listing(self) -> Listing:
         files: List[File] = []
         for path, status in self.run_folder.folder.files():
-            if path != MARKER and not path.startswith(CONTAINERS + "/") and self.run_folder.whose.take(status):
+            if (
+                path not in (MARKER, STAYED)
+                and not path.startswith(CONTAINERS + "/")
+                and self.run_folder.whose.take(status)
+            ):
                 files.append({"path": path, "bytes": status.st_size})
             if len(files) > MOST_FILES:
                 raise Refusal("too-many", "more than %d files in %s" % (MOST_FILES, self.run_folder.folder.path))

@@ -11,6 +11,7 @@ from ..whose import Whose
 from .folders import Folder, drop, reach
 
 MARKER = ".orch-run.json"  # lies in every run's folder: who made it; the living agent holds a lock on it
+STAYED = ".orch-stayed.json"  # lies in a run's folder that is left with captures in it: of which run, and since when
 JOURNAL = "undo.jsonl"
 CONTAINERS = ".containers"  # in the run's folder: ids and first processes of the containers that there are
 TRIES = 5  # at a work folder that another agent removes, empty, each time it was made
@@ -59,16 +60,21 @@ class RunFolder:
             return folder
         raise AssertionError
 
-    def leave(self, keep: FrozenSet[str] = frozenset()) -> None:
+    def leave(self, keep: FrozenSet[str] = frozenset(), about: bytes = b"") -> None:
         """Remove the run's folder, and the work folder if nothing else is in it.
 
-        Files to `keep`, by their paths in the run's folder, stay in it; it is then nobody's to sweep, for lack of a
-        marker.
+        Files to `keep`, by their paths in the run's folder, stay in it, with another marker that says what they are
+        `about`: sweeps tell of them, and remove them only where they are asked for.
         """
         if self.work is None:
             raise Refusal("bad-request", "no hello was said")
-        self.folder.clear(keep)
-        if keep and self.folder.names():
+        if keep:
+            with open(self.folder.replace(STAYED, 0o600, self.agents), "wb") as file:
+                file.write(about)
+                file.flush()
+                os.fsync(file.fileno())
+        self.folder.clear(keep | {STAYED} if keep else keep)
+        if keep and self.folder.names() != [STAYED]:
             return
         self.work.remove(self.name)
         drop(self.work.path, self.whose)

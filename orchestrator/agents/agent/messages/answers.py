@@ -184,6 +184,17 @@ class Stray(TypedDict):
     run: str
 
 
+class StayedFolder(TypedDict):
+    """A folder of a run that was left with captures in it; they stay for `age_s` seconds, and may be removed now."""
+
+    folder: str
+    run: str
+    files: int
+    bytes: int
+    age_s: float
+    removed: bool
+
+
 class SweptFolders(TypedDict):
     """What was done to folders of dead agents, and to their changes."""
 
@@ -193,6 +204,7 @@ class SweptFolders(TypedDict):
     forgotten: List[ForgottenChange]
     removed: List[str]
     kept: List[str]
+    stayed: List[StayedFolder]
 
 
 class Swept(SweptFolders):

@@ -199,11 +199,12 @@ class DiskOf(TypedDict):
 
 
 class Sweep(TypedDict):
-    """`sweep`: put down what dead agents left."""
+    """`sweep`: put down what dead agents left, and captures that stay for longer than so many seconds, if any."""
 
     work: str
     keep_data: bool
     forget: str
+    stayed_s: Optional[float]
 
 
 class Remove(TypedDict):

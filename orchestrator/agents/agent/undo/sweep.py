@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
+import time
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from ..disk.folders import Folder, drop, reach
-from ..disk.run_folder import MARKER, RunFolder
+from ..disk.run_folder import MARKER, STAYED, RunFolder
 from ..processes.children import ladder
 from ..processes.commands import Commands
 from ..processes.proc import command_line, descendants, elsewhere, process_table, tags
@@ -37,19 +39,24 @@ class Left:
 class Sweep:
     """One sweep of a work folder: whose agents live, what it holds meanwhile, and what it has done.
 
-    What a journal of the run `forget` still says once that was tried is forgotten.
+    What a journal of the run `forget` still says once that was tried is forgotten. Captures that stay are removed where
+    they have stayed for longer than `stayed_s` seconds, and otherwise told; None removes none.
     """
 
-    def __init__(self, run_folder: RunFolder, commands: Commands, *, work: str, keep_data: bool, forget: str) -> None:
+    def __init__(
+        self, run_folder: RunFolder, commands: Commands, *, work: str, keep_data: bool, forget: str,
+        stayed_s: Optional[float] = None,
+    ) -> None:  # fmt: skip
         self.run_folder = run_folder
         self.commands = commands
         self.work = work
         self.keep_data = keep_data
         self.forget = forget
+        self.stayed_s = stayed_s
         self.alive: List[Tuple[str, str]] = []
         self.left: List[Left] = []
         self.report: SweptFolders = {
-            "undone": [], "already": [], "failed": [], "forgotten": [], "removed": [], "kept": []
+            "undone": [], "already": [], "failed": [], "forgotten": [], "removed": [], "kept": [], "stayed": []
         }  # fmt: skip
 
     def carry_out(self) -> Steps[Swept]:
@@ -64,6 +71,8 @@ class Sweep:
                 with work:
                     for one in self.left:
                         yield from self.sweep_folder(work, one)
+                    for name in work.names():
+                        self.sweep_stayed(work, name)
                 drop(work.path, self.run_folder.whose)
         finally:
             for one in self.left:
@@ -132,12 +141,44 @@ class Sweep:
         path = left.folder.path
         try:
             safe = yield from self.sweep_journal(left, Journal(left.folder, self.run_folder.agents, left.about))
+            if safe and STAYED in left.folder.names():  # its agent was leaving it, or died as it dropped its captures
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(MARKER, dir_fd=left.folder.fd)
+                return
             if safe and not self.keep_data:
                 work.remove(left.name)
         except (OSError, Refusal) as error:
             self.report["failed"].append({"id": path, "argv": [], "status": None, "tail": str(error)})
             return
         self.report["kept" if self.keep_data or not safe else "removed"].append(path)
+
+    def sweep_stayed(self, work: Folder, name: str) -> None:
+        """Tell of the captures that stay in a folder; remove them where that is asked for, and they are old enough."""
+        path = work.path_of(name)
+        try:
+            with work.enter(name) as folder:
+                if not self.run_folder.whose.mine(folder.status()) or MARKER in folder.names():
+                    return
+                with open(folder.open(STAYED, os.O_RDONLY, self.run_folder.whose), "rb") as file:
+                    about = about_of(file.read(1 << 16))
+                if elsewhere(about):
+                    return
+                sizes = [status.st_size for one, status in folder.files() if one != STAYED]
+        except (OSError, Refusal):
+            return  # no folder, not ours, or without captures that stay
+        since = about.get("since")
+        age_s = max(0.0, time.time() - since) if isinstance(since, (int, float)) else 0.0
+        removed = self.stayed_s is not None and age_s >= self.stayed_s
+        if removed:
+            try:
+                work.remove(name)
+            except (OSError, Refusal) as error:
+                self.report["failed"].append({"id": path, "argv": [], "status": None, "tail": str(error)})
+                return
+        self.report["stayed"].append(
+            {"folder": path, "run": str(about.get("run", "")), "files": len(sizes), "bytes": sum(sizes),
+             "age_s": age_s, "removed": removed}
+        )  # fmt: skip
 
     def sweep_journal(self, left: Left, journal: Journal) -> Steps[bool]:
         """Take back what a journal holds; whether nothing of it is left to be done."""

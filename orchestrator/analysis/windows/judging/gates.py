@@ -101,9 +101,11 @@ class Evidence:
     clocks: tuple[Clock, ...] = ()
     one_way: tuple[OneWay, ...] = ()
     swapped_pages: tuple[tuple[str, float], ...] = ()  # of each node, in the window; NaN: not sampled
+    counting_swap: frozenset[str] = frozenset()  # nodes on which a collector was to count those pages
     throttles: tuple[tuple[str, float], ...] = ()  # of each node, in the window; NaN: it does not count them
     free_disk_bytes: tuple[tuple[str, float], ...] = ()  # of each node, the least seen
     failed_collectors: tuple[tuple[str, str, bool], ...] = ()  # launch, why, whether it was required
+    lost_evidence: tuple[tuple[str, str, bool], ...] = ()  # launch that brought nothing, why, whether asked for
     problems: tuple[str, ...] = ()  # of reading captures
     hits: tuple[Hits, ...] = ()
     held: tuple[Held, ...] = ()
@@ -213,8 +215,10 @@ def _port_bytes(ports: Iterable[PortBytes], tolerances: Tolerances) -> Iterator[
 def _hosts(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
     for node, pages in evidence.swapped_pages:
         if math.isnan(pages):
-            text = f"{node}: not known whether it swapped (the collector `cpu` counts it)"
-            yield gate("swap", None, text, measured=pages, limit=0, required=False)
+            asked = node in evidence.counting_swap
+            why = "the collector `cpu` did not say it" if asked else "the collector `cpu` counts it"
+            text = f"{node}: not known whether it swapped ({why})"
+            yield gate("swap", None, text, measured=pages, limit=0, required=asked)
         else:
             text = f"{node}: swapped {pages:.0f} pages in the window" if pages > 0 else f"{node}: did not swap"
             yield gate("swap", pages <= 0, text, measured=pages, limit=0)
@@ -234,5 +238,9 @@ def _hosts(evidence: Evidence, tolerances: Tolerances) -> Iterator[Gate]:
 def _collectors(evidence: Evidence) -> Iterator[Gate]:
     for launch, why, required in evidence.failed_collectors:
         yield gate("collector", False, f"{launch} failed: {why}", measured=math.nan, limit=None, required=required)
+    failed = {launch for launch, _, _ in evidence.failed_collectors}
+    for launch, why, asked in evidence.lost_evidence:
+        text = f"{launch} brought nothing{'' if launch in failed else f': {why}'}"
+        yield gate("collector", None, text, measured=math.nan, limit=None, required=asked)
     for problem in evidence.problems:
         yield gate("capture-file", False, problem, measured=math.nan, limit=None)

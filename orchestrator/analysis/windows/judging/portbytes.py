@@ -41,6 +41,7 @@ class PortBytes:
     frames: float = 0.0
     wire: float = 0.0
     counted_packets: float = 0.0
+    counting: bool = False  # whether the counters were to be sampled
 
     @property
     def joined(self) -> bool:
@@ -57,7 +58,10 @@ class PortBytes:
 
 
 def judge(ports: Iterable[PortBytes], limit: float, *, floor: float) -> Iterator[Gate]:
-    """A gate for each direction of a port; one with fewer bytes than `floor` is too quiet to compare."""
+    """A gate for each direction of a port; one with fewer bytes than `floor` is too quiet to compare.
+
+    Counters that were to be sampled, and of which nothing is known over the window, are a required gate's input lost.
+    """
     for port in ports:
         name = f"{port.node}:{port.port} {port.direction}"
         if math.isnan(port.captured):
@@ -65,7 +69,8 @@ def judge(ports: Iterable[PortBytes], limit: float, *, floor: float) -> Iterator
             yield gate("capture-nic", None, text, measured=math.nan, limit=limit, required=False)
         elif math.isnan(port.counted):
             text = f"{name}: no interface counters to hold the capture against"
-            yield gate("capture-nic", None, text, measured=math.nan, limit=limit, required=False)
+            text += ", which were to be sampled" if port.counting else ""
+            yield gate("capture-nic", None, text, measured=math.nan, limit=limit, required=port.counting)
         elif max(port.counted, port.captured) >= floor:
             expected = port.expected
             off = expected / port.counted - 1 if port.counted > 0 else math.inf

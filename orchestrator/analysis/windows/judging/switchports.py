@@ -63,13 +63,14 @@ def _port(counters: throughput.Kept, node: str, label: str, span_ns: tuple[int, 
     switch, _, port = label.partition(":")
     known = not _restarted(counters, node, switch, span_ns)
     grown = {
-        name: throughput.counter_growth(counters, node=node, port=label, counter=counter, span_ns=span_ns)
+        name: throughput.counter_growth(
+            counters, node=node, port=label, counter=counter, span_ns=span_ns, wraps_at=_WRAPS_AT if rolls else None
+        )
         if known
         else math.nan
-        for name, (counter, _) in FIGURES.items()
+        for name, (counter, rolls) in FIGURES.items()
     }
-    rolled = {name: _WRAPS_AT if FIGURES[name][1] and value < 0 else 0 for name, value in grown.items()}
-    return SwitchPort(switch=switch, port=port, figures={name: value + rolled[name] for name, value in grown.items()})
+    return SwitchPort(switch=switch, port=port, figures=grown)
 
 
 def _restarted(counters: throughput.Kept, node: str, switch: str, span_ns: tuple[int, int]) -> bool:
@@ -89,7 +90,7 @@ def judge_switches(ports: Iterable[SwitchPort], *, required: bool) -> Iterator[G
         }
         if not known:
             text = f"{switch}: not known what its ports lost"
-            yield gate("switch", None, text, measured=math.nan, limit=0, required=False)
+            yield gate("switch", None, text, measured=math.nan, limit=0, required=required)
             continue
         losses = [f"{port}: {lost}" for port, counted in known.items() if (lost := _listed(counted))]
         total = math.fsum(count for counted in known.values() for count in counted.values() if count > 0)

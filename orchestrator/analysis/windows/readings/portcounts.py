@@ -8,7 +8,8 @@ silent between its bursts, and of one that is not the two bins at the ends are l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,10 +25,15 @@ AROUND_S = 1.0  # of the window, in which a quiet sample is looked for
 
 
 def ports(
-    packets: throughput.Kept, counters: throughput.Kept, planned: Iterable[trust.Planned], span_ns: tuple[int, int]
-) -> tuple[PortBytes, ...]:
-    """Both directions of every port that was to be captured; `packets` and `counters` are the run's tables."""
-    return tuple(_port(packets, counters, one, direction, span_ns) for one in planned for direction in BYTES)
+    packets: throughput.Kept, counters: throughput.Kept, planned: Iterable[trust.Planned], span_ns: tuple[int, int],
+    *, counting: Collection[str] = (),
+) -> tuple[PortBytes, ...]:  # fmt: skip
+    """Both directions of every port that was to be captured; `packets` and `counters` are the run's tables.
+
+    `counting` are the nodes whose devices' counters were to be sampled.
+    """
+    found = (_port(packets, counters, one, direction, span_ns) for one in planned for direction in BYTES)
+    return tuple(replace(one, counting=one.node in counting) for one in found)
 
 
 def _port(
