@@ -23,7 +23,7 @@ from typing import Literal, TypeVar
 from orchestrator.core.errors import StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.core.units import duration_text, size_text
-from orchestrator.store import rundir
+from orchestrator.store import atomic, rundir
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Artifact, Manifest, Pruned, Stayed
 from orchestrator.store.rundir import Entry
@@ -134,6 +134,7 @@ def carry_out(run: Path, actions: Sequence[Action]) -> int:
     with _alone(run):
         manifest = rundir.opened(run).manifest
         _refuse_made_up(manifest)
+        atomic.clear(run)
         freed = 0
         for path in leftovers(run, manifest):
             freed += path.stat().st_size

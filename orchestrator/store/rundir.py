@@ -16,6 +16,7 @@ from pathlib import Path
 from orchestrator.core.errors import StoreError
 from orchestrator.core.machines import machine
 from orchestrator.core.paths import safepath
+from orchestrator.store import atomic
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Artifact, Controller, Manifest, Outcome, Summary
 from orchestrator.store.stamps import MANIFEST
@@ -89,6 +90,8 @@ class RunFolder:
 
     def hash_files(self) -> None:
         """Record path, size and SHA-256 of every file in the manifest."""
+        for folder, *_ in os.walk(self.path):
+            atomic.clear(Path(folder))
         self.manifest = replace(self.manifest, artifacts=_hashed(self.path))
 
     def seal(self) -> Path:

@@ -171,6 +171,7 @@ def _commit(results: Path, after: Catalogue) -> None:
 def _clean(results: Path, named: Iterable[str]) -> None:
     """Remove compacted files that the catalogue does not name, and what an interrupted call left unfinished."""
     folder, kept = results / FOLDER, set(named)
+    atomic.clear(folder)
     for path in folder.glob("*/*"):
         name = path.relative_to(folder).as_posix()
         unfinished = path.name.startswith(".") and path.name.endswith(".new")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.core.errors import StoreError
+from orchestrator.store import atomic
 
 _MOST_SHOWN = 200  # characters of what a file system's library says
 
@@ -103,9 +103,8 @@ class Bucket:
         if "file" not in _protocols(self.system):
             yield path
             return
-        new = f"{path}.{os.getpid()}.new"
-        yield new
-        Path(new).replace(path)
+        with atomic.beside(Path(path)) as new:
+            yield str(new)
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"

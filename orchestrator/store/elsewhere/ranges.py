@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, TypedDict
 
 from fsspec import AbstractFileSystem
 
-from orchestrator.core.paths import safepath
+from orchestrator.store import atomic
 from orchestrator.store.elsewhere.buckets import Bucket
 
 PROTOCOL = "orchstore"
@@ -73,10 +72,7 @@ def _neighbours(blocks: Iterable[tuple[str, int]]) -> Iterator[tuple[str, range]
 def put(path: Path, content: bytes) -> None:
     """Write a file of the cache, whole or not at all, also when another `orch` does the same."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}.{id(content)}.new")
-    with safepath.fresh(new) as file:
-        file.write(content)
-    new.replace(path)
+    atomic.write(path, content, durable=False)
 
 
 class FileInfo(TypedDict):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.core.units import bytes_text
-from orchestrator.store import rundir
+from orchestrator.store import atomic, rundir
 from orchestrator.store.compact import catalogue
 from orchestrator.store.compact.catalogue import FOLDER, RUN_FOLDER, Catalogue
 from orchestrator.store.compact.sources import Sources
@@ -209,18 +209,14 @@ class Elsewhere:
         key = f"{run.parent.name}/{run.name}/{one.path}"
         path = safepath.under(run, one.path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        new, digest = path.with_name(f".{path.name}.{os.getpid()}.new"), hashlib.sha256()
-        try:
-            with safepath.fresh(new) as file:
-                for start in range(0, one.bytes, CHUNK):
-                    (part,) = self.bucket.ranges([(key, start, min(start + CHUNK, one.bytes))])
-                    digest.update(part)
-                    file.write(part)
+        digest = hashlib.sha256()
+        with atomic.replacing(path, durable=False) as file:
+            for start in range(0, one.bytes, CHUNK):
+                (part,) = self.bucket.ranges([(key, start, min(start + CHUNK, one.bytes))])
+                digest.update(part)
+                file.write(part)
             if digest.hexdigest() != one.sha256:
                 raise StoreError(f"{self.root}/{key}: is not what was sealed")
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
 
 
 def _is_figure(path: str) -> bool:

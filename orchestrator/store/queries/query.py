@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.parts.schema.column import Column, Table
-from orchestrator.store import stores
+from orchestrator.store import atomic, stores
 from orchestrator.store.picked import Picked
 from orchestrator.store.queries import selects
 from orchestrator.store.stores import Store
@@ -204,13 +204,14 @@ def export(store: Store, picked: Picked, name: str, output: Path) -> int:
 def _written(store: Store, picked: Picked, name: str, output: Path) -> int:
     import duckdb
 
-    kind, new = output.suffix.removeprefix("."), output.with_name(f".{output.name}.new")
+    kind = output.suffix.removeprefix(".")
+    options = {"csv": "format csv, header", "parquet": "format parquet, compression zstd", "json": "format json"}
     with opened(store, picked, [name]) as connection:
-        options = {"csv": "format csv, header", "parquet": "format parquet, compression zstd", "json": "format json"}
         try:
-            connection.execute(f"copy {name} to '{str(new).replace(chr(39), chr(39) * 2)}' ({options[kind]})")
-            ((rows,),) = connection.execute(f"select count(*) from {name}").fetchall()  # noqa: S608 - of our own names
-            new.replace(output)
+            with atomic.beside(output) as new:
+                connection.execute(f"copy {name} to {selects.quoted(str(new))} ({options[kind]})")
+                sql = f"select count(*) from {name}"  # noqa: S608 - of our own names
+                ((rows,),) = connection.execute(sql).fetchall()
         except (duckdb.Error, OSError) as error:
             raise StoreError(f"{output}: cannot be written: {error}") from None
     return int(rows)
@@ -223,13 +224,14 @@ def zipped(store: Store, entry: Listed, output: Path) -> int:
     if not entry.sealed:
         raise StoreError(f"{entry.run} is not sealed", hint="orch recover")
     folder = store.brought(entry, want=lambda _: True)
-    new = output.with_name(f".{output.name}.new")
     files = sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode))  # no link is followed
     try:
-        with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+        with (
+            atomic.replacing(output, durable=False) as new,
+            zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive,
+        ):
             for file in files:
                 archive.write(file, f"{entry.run}/{file.relative_to(folder)}")
-        new.replace(output)
     except OSError as error:
         raise StoreError(f"{output}: cannot be written: {error.strerror}") from None
     return len(files)
