@@ -6,8 +6,9 @@ import json
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,12 +37,11 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 
     OSError where that cannot be done; `path` is then as it was.
     """
-    with beside(path) as new:
-        with safepath.fresh(new) as file:
-            yield file
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
+    with beside(path) as new, safepath.fresh(new) as file:
+        yield file
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
 
 
 def write(path: Path, content: bytes, *, durable: bool = True) -> None:
@@ -55,8 +55,12 @@ def write_json(path: Path, data: Any) -> None:
     write(path, json.dumps(data, indent=1).encode() + b"\n")
 
 
-def clear(folder: Path) -> None:
-    """Remove what writers that were killed left unfinished in a folder; for whoever alone writes there."""
+def clear(folder: Path, *, older_s: float = 0.0) -> None:
+    """Remove what writers that were killed left unfinished in a folder.
+
+    Where others may be writing meanwhile, only what is older than so many seconds.
+    """
     for path in folder.glob(".*.new"):
-        if _NEW.fullmatch(path.name):
-            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            if _NEW.fullmatch(path.name) and time.time() - path.lstat().st_mtime >= older_s:
+                path.unlink()

@@ -26,6 +26,7 @@ from orchestrator.store.rundir import Listed
 from orchestrator.store.stamps import MANIFEST, Stamp, manifest_stamps, stamp_of
 
 _FILE = ".parquet"
+_LEFT_S = 86_400.0  # what is that old beside the run folders is nobody's any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +173,7 @@ def _clean(results: Path, named: Iterable[str]) -> None:
     """Remove compacted files that the catalogue does not name, and what an interrupted call left unfinished."""
     folder, kept = results / FOLDER, set(named)
     atomic.clear(folder)
+    atomic.clear(results, older_s=_LEFT_S)
     for path in folder.glob("*/*"):
         name = path.relative_to(folder).as_posix()
         unfinished = path.name.startswith(".") and path.name.endswith(".new")

@@ -13,11 +13,19 @@ from orchestrator.store.stamps import MANIFEST, Stamp, stamp_of
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Files of which every row counts, files of which the rows of some run folders do, and folders of other runs."""
+    """Files of which every row counts, files of which the rows of some run folders do, and folders of other runs.
 
+    `root` is the folder in which these folders are.
+    """
+
+    root: str
     whole: list[str] = field(default_factory=list)
     partly: dict[str, list[str]] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
+
+    @property
+    def compacted(self) -> list[str]:
+        return [*self.whole, *self.partly]
 
 
 def of_table(results: Path, known: Catalogue, table: str, folders: Iterable[str]) -> Sources:
@@ -33,7 +41,7 @@ def of_manifests(results: Path, known: Catalogue, table: str, folders: Iterable[
 def _sources(results: Path, known: Catalogue, table: str, folders: Iterable[str], origin: str) -> Sources:
     files = [file for file in known.tables.get(table, ()) if catalogue.intact(results, file)]
     held = _held(known, files)
-    found = Sources()
+    found = Sources(str(results))
     kept: dict[str, list[str]] = {file.name: [] for file in files}
     for folder in folders:
         stamp = stamp_of(f"{results}/{folder}/{origin}")

@@ -163,7 +163,7 @@ class Elsewhere:
         return rundir.opened(path.parent)
 
     def sources(self, table: str, folders: Sequence[str]) -> Sources:
-        wanted, found = set(folders), Sources()
+        wanted, found = set(folders), Sources(str(self.cache / "runs"))
         for place, one in enumerate(self.known):
             for file in one.tables.get(table, ()):
                 mine = [one.runs[run].folder for run in file.runs]
