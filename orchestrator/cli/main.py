@@ -71,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
+    console.forget_notes()
     parser = build_parser()
     arguments = parser.parse_args(argv)
     if arguments.version:

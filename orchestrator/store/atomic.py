@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ def beside(path: Path) -> Iterator[Path]:
 
     What was written there is removed when it goes wrong. It is the caller's to flush it to the disk.
     """
-    new = path.with_name(f".{path.name[:200]}.{os.getpid()}.{secrets.token_hex(6)}.new")
+    new = path.with_name(f".{path.name[:200]}.{os.getpid()}.{os.urandom(6).hex()}.new")
     try:
         yield new
         new.replace(path)

@@ -19,8 +19,8 @@ from orchestrator.store import atomic
 from orchestrator.store.manifests import coding
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Summary
-from orchestrator.store.rundir import PARTIAL, Listed
-from orchestrator.store.stamps import MANIFEST, Stamp, manifest_stamps
+from orchestrator.store.rundir import Listed
+from orchestrator.store.stamps import MANIFEST, PARTIAL, Stamp, manifest_stamps
 
 FILE = ".index.json"
 FORMAT = 3
@@ -90,4 +90,4 @@ def _read(results: Path) -> Mapping[str, Kept]:
 def _write(results: Path, runs: Mapping[str, Kept]) -> None:
     """Best effort: a store that may only be read is listed too."""
     with contextlib.suppress(OSError):
-        atomic.write(results / FILE, coding.encoded(_Index(format=FORMAT, runs=runs)), durable=False)
+        atomic.write(results / FILE, coding.sealed(_Index(format=FORMAT, runs=runs)), durable=False)

@@ -19,9 +19,8 @@ from orchestrator.core.paths import safepath
 from orchestrator.store import atomic
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Artifact, Controller, Manifest, Outcome, Summary
-from orchestrator.store.stamps import MANIFEST
+from orchestrator.store.stamps import MANIFEST, PARTIAL
 
-PARTIAL = ".partial"
 PID_NAMESPACE = Path("/proc/self/ns/pid")
 SYNCED_BYTES = 16 << 20  # larger files (captures) are flushed by the kernel in its time; their hashes tell of a loss
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MANIFEST = "manifest.json"
+PARTIAL = ".partial"  # the end of the name of a run folder that is not sealed
+DAMAGED = "it is damaged: restore it from a copy; other runs can be read all the same"
 
 Stamp = tuple[int, int, int]  # of a file: when it was changed (ns), its bytes and its inode
 

@@ -104,7 +104,7 @@ def named(store: Store, runs: Iterable[str]) -> list[Listed]:
 
 
 def _is_meant(entry: Listed, wanted: str) -> bool:
-    from orchestrator.store.rundir import PARTIAL
+    from orchestrator.store.stamps import PARTIAL
 
     folder = Path(wanted).name.removesuffix(PARTIAL)
     return bool(folder) and (entry.run.startswith(folder) or entry.run.endswith(folder))

@@ -33,6 +33,7 @@ def register(group: Group) -> None:
     options.results(push)
     push.add_argument("url", metavar="URL", help="where to, such as s3://bucket/results")
     push.add_argument("--without-captures", action="store_true", help="leave packet captures here")
+    push.add_argument("--verify", action="store_true", help="read all that lies there, and send again what is damaged")
     push.set_defaults(action=_push)
 
 
@@ -43,7 +44,7 @@ def _push(arguments: argparse.Namespace) -> int:
 
     code = tell(compacting.compact(arguments.results, tell=_progress), arguments.results)
     captures = not arguments.without_captures
-    done = pushing.push(arguments.results, arguments.url, captures=captures, tell=_progress)
+    done = pushing.push(arguments.results, arguments.url, captures=captures, verify=arguments.verify, tell=_progress)
     for problem in done.problems:
         print(f"orch: {problem}", file=sys.stderr)
     print(f"{arguments.url}: {done.runs} runs and {done.files} compacted files sent, {bytes_text(done.bytes)}")

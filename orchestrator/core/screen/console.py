@@ -21,6 +21,21 @@ def tell(text: str, *, stream: TextIO | None = None) -> None:
         _drop(out)
 
 
+_NOTED: set[str] = set()
+
+
+def note(text: str, *, hint: str | None = None) -> None:
+    """Tell on standard error, once a command, what its user should know although the command goes on."""
+    if text not in _NOTED:
+        _NOTED.add(text)
+        tell(f"orch: {text}" + (f"\n  remedy: {hint}" if hint else ""), stream=sys.stderr)
+
+
+def forget_notes() -> None:
+    """A new command begins."""
+    _NOTED.clear()
+
+
 def let_go() -> bool:
     """Write what waits in the standard streams; whether all that went to standard output could be written."""
     whole = True

@@ -11,12 +11,14 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from orchestrator.core.errors import StoreError
-from orchestrator.store import atomic, index, rundir
+from orchestrator.core.errors import StoreError, UnsafePath
+from orchestrator.core.paths import safepath
+from orchestrator.store import atomic, index, rundir, verified
 from orchestrator.store.compact import catalogue, targets
 from orchestrator.store.compact.building import Builder
 from orchestrator.store.compact.catalogue import FOLDER, Catalogue, File, Run
@@ -45,7 +47,7 @@ def compact(results: Path, *, tell: Callable[[str], None] = lambda _: None) -> C
     if not results.is_dir():
         raise StoreError(f"{results}: no such folder", hint="--results DIR")
     with alone(results):
-        before = catalogue.read(results)
+        before = _whole(results, catalogue.read(results))
         # First: a manifest that changes while it is read is read again by the next call, since it has another stamp.
         stamps = {
             folder: stamp for folder, _ in manifest_stamps(results) if (stamp := stamp_of(results / folder / MANIFEST))
@@ -53,7 +55,7 @@ def compact(results: Path, *, tell: Callable[[str], None] = lambda _: None) -> C
         listing = index.listing(results)
         briefs = {folder: one for one in listing.entries if one.sealed and (folder := _folder(one.path)) in stamps}
         found = _found(results, briefs, stamps)
-        builder = Builder(results, briefs, _earlier(results, before, found))
+        builder = Builder(results, briefs, _earlier(before, found))
         known = {(file.made_of, table): file for table, files in builder.earlier.items() for file, _ in files}
         tables: dict[str, list[File]] = {}
         problems, written = list(listing.problems), []
@@ -138,15 +140,34 @@ def _targets(briefs: Mapping[str, Listed], found: Mapping[str, Mapping[str, Stam
 
 
 def _earlier(
-    results: Path, before: Catalogue, found: Mapping[str, Mapping[str, Stamp]]
+    before: Catalogue, found: Mapping[str, Mapping[str, Stamp]]
 ) -> dict[str, tuple[tuple[File, frozenset[str]], ...]]:
     """The files that there are, by table, with the folders whose rows in them still hold."""
     return {
-        table: tuple(
-            (file, _true(before, file, found.get(table, {}))) for file in files if catalogue.intact(results, file)
-        )
+        table: tuple((file, _true(before, file, found.get(table, {}))) for file in files)
         for table, files in before.tables.items()
     }
+
+
+def _whole(results: Path, before: Catalogue) -> Catalogue:
+    """A catalogue with those of its files that are as they were written, each read anew whoever read it before."""
+    files = [file for of_table in before.tables.values() for file in of_table]
+    with ThreadPoolExecutor(verified.READERS) as pool:
+        found = dict(
+            zip((file.name for file in files), pool.map(lambda file: _read(results, file), files), strict=True)
+        )
+    tables = {table: tuple(filter(None, (found[one.name] for one in files))) for table, files in before.tables.items()}
+    return replace(before, tables=tables)
+
+
+def _read(results: Path, file: File) -> File | None:
+    """A file with the digests of its blocks; None for one that is not as it was written."""
+    try:
+        path = safepath.regular(results / FOLDER, file.name)
+        digest, blocks = catalogue.digested(path) if path else ("", "")
+    except (UnsafePath, OSError):
+        return None
+    return replace(file, blocks=blocks) if digest.startswith(file.digest) else None
 
 
 def _true(before: Catalogue, file: File, now: Mapping[str, Stamp]) -> frozenset[str]:
@@ -165,7 +186,7 @@ def _runs(results: Path, before: Catalogue, briefs: Iterable[str], now: Mapping[
 
 def _commit(results: Path, after: Catalogue) -> None:
     """Put the new catalogue in place, and remove what it does not name."""
-    atomic.write(results / FOLDER / catalogue.FILE, coding.encoded(after) + b"\n")
+    atomic.write(results / FOLDER / catalogue.FILE, coding.sealed(after))
     _clean(results, after.names())
 
 

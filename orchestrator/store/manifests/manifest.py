@@ -19,6 +19,7 @@ from orchestrator.core.opendata import JsonObject
 from orchestrator.store import atomic
 from orchestrator.store.manifests import coding
 from orchestrator.store.manifests.records import FORMAT, Manifest, Summary
+from orchestrator.store.stamps import DAMAGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def brief(data: bytes) -> Summary:
 
 def save(path: Path, manifest: Manifest) -> None:
     """Write a manifest in place of what is there, whole or not at all; OSError where that cannot be done."""
-    atomic.write(path, text(manifest))
+    atomic.write(path, coding.sealed(manifest, indent=1))
 
 
 def text(manifest: Manifest) -> bytes:
@@ -97,6 +98,7 @@ def decoded_as_now(data: bytes, kind: type[T], newest: int, changed: Sequence[Re
     version = _format(data)
     if version == newest or not isinstance(version, int):
         return coding.decoded(data, kind)
+    coding.check(data)
     coding.learned(kind)
     found = msgspec.json.decode(data)
     for change in changed:
@@ -119,11 +121,8 @@ def _checked(path: Path, kind: type[S]) -> S:
     try:
         found = decoded_as_now(data, kind, FORMAT, CHANGED)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path}: {_explained(error)}", hint=_DAMAGED) from None
+        raise StoreError(f"{path}: {_explained(error)}", hint=DAMAGED) from None
     return found
-
-
-_DAMAGED = "it is damaged: restore it from a copy; other runs can be read all the same"
 
 
 class _Version(msgspec.Struct):
@@ -132,7 +131,7 @@ class _Version(msgspec.Struct):
 
 def _format(data: bytes) -> object:
     try:
-        return coding.decoded(data, _Version).format
+        return coding.learned(_Version).decode(data).format
     except (ValueError, RecursionError):
         return FORMAT
 

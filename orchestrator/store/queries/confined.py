@@ -24,13 +24,13 @@ _ACCEPTED = "accepted: one select, show tables, describe TABLE, summarize TABLE 
 _HINT = "`orch query --unrestricted` carries out any SQL, with all that you may do yourself"
 
 
-def check(sql: str) -> None:
+def check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     """ConfigError for SQL that is no single statement, or one that may do more than read; DuckDB tells what is none."""
     import duckdb
 
     try:
         sql.encode()
-        kinds = [one.type.name for one in duckdb.extract_statements(sql)]
+        kinds = [one.type.name for one in connection.extract_statements(sql)]
     except UnicodeEncodeError:
         raise ConfigError("the query is not text in UTF-8") from None
     except duckdb.Error:

@@ -143,14 +143,13 @@ def _answered(
     *,
     unrestricted: bool,
 ) -> T:
-    if not unrestricted:
-        confined.check(sql)
     mentioned = set(re.findall(r"[a-z_]+", sql.lower()))
 
     def ask(store: Store) -> T:
         connection, files = _opened(store, picked, mentioned)
         with connection:
             if not unrestricted:
+                confined.check(connection, sql)
                 confined.confine(connection, files)
             return _taken(connection, sql, take, mentioned)
 
