@@ -75,9 +75,8 @@ class Here:
 
     def _compacted_manifests(self) -> dict[str, Stamp]:
         """The stamp of each manifest when the store was compacted, by run folder."""
-        runs = self._catalogue.runs
         files = catalogue.usable(self.results, self._catalogue.tables.get(BRIEFS, ()), verified.of(self.results))
-        return {runs[place].folder: stamp for file in files for place, stamp in file.stamped().items()}
+        return dict(catalogue.stamps_of_manifests(self._catalogue, files))
 
     def _briefs(self, folders: Collection[str]) -> list[Listed]:
         """Those of these runs whose manifest can be read."""

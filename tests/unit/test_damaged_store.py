@@ -349,3 +349,57 @@ def test_what_is_damaged_there_is_sent_again_where_all_is_verified(results, plac
     assert (run / "experiment.yaml").read_bytes() != whole
     sent(results, place, "--verify")
     assert (run / "experiment.yaml").read_bytes() == whole
+
+
+SPOILT = {
+    "nightly/{run}/experiment.yaml": "is damaged", "nightly/{run}/tables/iterations.parquet": "is damaged",
+    "nightly/{run}/manifest.json": "its digest is another", "compacted/iterations/{file}": "is damaged",
+    "compacted/catalogue.json": "its digest is another", "baselines/main.json": "its digest is another",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_a_whole_store_is_verified_by_one_command(results, spoilt):
+    run = min(results.glob("nightly/*"))
+    baselines.save(results, "main", of=("nightly",), runs=[f"nightly/{run.name}"])
+    assert "6 runs, 27 files" in ask(results, "store", "verify")[0]
+    assert "1 runs, 2 files" in ask(results, "store", "verify", run.name)[0]
+    file = min((results / FOLDER / "iterations").iterdir()).name
+    path = results / spoilt.format(run=run.name, file=file)
+    keeping_times(flip)(path)
+    out, err = ask(results, "store", "verify", status=1)
+    assert path.name in err
+    assert SPOILT[spoilt] in err
+    assert "problems" in out
+    if "nightly" in spoilt:
+        assert "remedy" in ask(results, "store", "verify", run.name, status=1)[1]
+    path.unlink()
+    if "catalogue" not in spoilt and "baselines" not in spoilt and "manifest" not in spoilt:
+        assert f"{path.name}: is gone" in ask(results, "store", "verify", status=1)[1]
+
+
+@pytest.mark.parametrize("spoilt", [*list(SPOILT)[:4], "compacted/catalogue-{store}.json"])
+def test_a_whole_store_elsewhere_is_verified_by_one_command(results, place, spoilt):
+    there = bucket_of(place)
+    run = min(there.glob("nightly/*"))
+    assert "6 runs, 27 files" in ask(place, "store", "verify")[0]
+    assert "1 runs, 2 files" in ask(place, "store", "verify", run.name)[0]
+    file = min((there / FOLDER / "iterations").iterdir()).name
+    path = there / spoilt.format(run=run.name, file=file, store=catalogue.read(results).store)
+    keeping_times(flip)(path)
+    _, err = ask(place, "store", "verify", status=1)
+    assert path.name in err
+    assert f"store push {place}" in err or "store push URL" in err
+
+
+def test_a_manifest_without_a_digest_of_its_own_is_held_against_the_catalogue(results):
+    run = min(results.glob("nightly/*"))
+    path = run / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text())))
+    compacting.compact(results)
+    keeping_times(lambda path: path.write_text(path.read_text().replace('"completed"', '"completee"')))(path)
+    about = path.read_text()
+    keeping_times(lambda path: path.write_text(about.replace("completee", "completed").replace("sealed", "sealen")))(
+        path
+    )
+    assert f"{path}: is damaged" in ask(results, "store", "verify", status=1)[1]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,6 +146,13 @@ def read(results: Path) -> Catalogue:
     except (OSError, ValueError, RecursionError) as error:
         console.note(f"{path}: is left out, and the run folders answer: {error}", hint=MEND)
     return Catalogue(store=os.urandom(8).hex())
+
+
+def stamps_of_manifests(known: Catalogue, files: Iterable[File] | None = None) -> Iterator[tuple[str, Stamp]]:
+    """The stamp of each manifest when the store was compacted, by run folder, of `briefs` or some files of it."""
+    for file in known.tables.get("briefs", ()) if files is None else files:
+        for place, stamp in file.stamped().items():
+            yield known.runs[place].folder, stamp
 
 
 def usable(results: Path, files: Iterable[File], known: Verified) -> list[File]:

@@ -73,6 +73,11 @@ def load(path: Path) -> Manifest:
     return _checked(path, Manifest)
 
 
+def decoded(data: bytes, place: str) -> Manifest:
+    """The same from what a file at a `place` has."""
+    return _decoded(data, place, Manifest)
+
+
 def summary(path: Path) -> Summary:
     """The same, as far as listings need it: quicker, and what else the file says is not looked at."""
     return _checked(path, Summary)
@@ -112,16 +117,20 @@ def _checked(path: Path, kind: type[S]) -> S:
         data = path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}", hint="orch ls") from None
+    return _decoded(data, str(path), kind)
+
+
+def _decoded(data: bytes, place: str, kind: type[S]) -> S:
     version = _format(data)
     if type(version) is not int or version > FORMAT:
         raise StoreError(
-            f"{path}: is of format {str(version)[:20]}, and this orch reads formats up to {FORMAT}",
+            f"{place}: is of format {str(version)[:20]}, and this orch reads formats up to {FORMAT}",
             hint="use the version of orch that made it, or a later one",
         )
     try:
         found = decoded_as_now(data, kind, FORMAT, CHANGED)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path}: {_explained(error)}", hint=DAMAGED) from None
+        raise StoreError(f"{place}: {_explained(error)}", hint=DAMAGED) from None
     return found
 
 
