@@ -8,7 +8,6 @@ folders, and the next call takes the files that were finished.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from orchestrator.core.errors import StoreError, UnsafePath
 from orchestrator.core.paths import safepath
-from orchestrator.store import atomic, index, rundir, verified
+from orchestrator.store import atomic, index, locked, rundir, verified
 from orchestrator.store.compact import catalogue, targets
 from orchestrator.store.compact.building import Builder
 from orchestrator.store.compact.catalogue import FOLDER, Catalogue, File, Run
@@ -81,16 +80,12 @@ def alone(results: Path) -> Iterator[None]:
     folder = results / FOLDER
     try:
         folder.mkdir(exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be written: {error.strerror}") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if folder.is_symlink():
+        raise StoreError(f"{folder}: is a symbolic link", hint="remove it")
+    with locked.held(folder, f"{results}: another process compacts or pushes it"):
         yield
-    except BlockingIOError:
-        raise StoreError(f"{results}: another process compacts or pushes it", hint="wait until it is done") from None
-    finally:
-        os.close(descriptor)
 
 
 def _folder(path: Path) -> str:
