@@ -154,20 +154,21 @@ class Store:
         """The run of this id, a unique beginning or end of it, or "last"; StoreError where there is none."""
         return MeasuredRun(wanted, store=self._store)
 
-    def query(self, sql: str, *, runs: Sequence[MeasuredRun] | None = None) -> pa.Table:
+    def query(self, sql: str, *, runs: Sequence[MeasuredRun] | None = None, unrestricted: bool = False) -> pa.Table:
         """What a query over the tables of all runs, or of these, gives; `orch tables` lists tables and views.
 
-        ConfigError with the database's words where it takes no such query.
+        It is one statement that reads these tables and nothing else, unless it is `unrestricted`: then it may do what
+        the program may. ConfigError with the database's words where it takes no such query.
         """
-        if runs is None:
-            return query.table(self._store, self._store.every(), sql)
-        chosen = {run.id for run in runs}
-        entries = [one for one in self._store.listing().entries if one.run in chosen]
-        return query.table(self._store, of_entries(entries), sql)
+        picked = self._store.every()
+        if runs is not None:
+            chosen = {run.id for run in runs}
+            picked = of_entries([one for one in self._store.listing().entries if one.run in chosen])
+        return query.table(self._store, picked, sql, unrestricted=unrestricted)
 
-    def frame(self, sql: str, *, runs: Sequence[MeasuredRun] | None = None) -> pd.DataFrame:
+    def frame(self, sql: str, *, runs: Sequence[MeasuredRun] | None = None, unrestricted: bool = False) -> pd.DataFrame:
         """The same as a DataFrame of pandas, which has to be installed."""
-        found: pd.DataFrame = self.query(sql, runs=runs).to_pandas()
+        found: pd.DataFrame = self.query(sql, runs=runs, unrestricted=unrestricted).to_pandas()
         return found
 
     def compare(

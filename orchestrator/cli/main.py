@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import errno
 import gc
+import io
 import sys
 from collections.abc import Sequence
 
 from orchestrator.cli import keep, look, measure, prepare
 from orchestrator.cli.commands import Commands
 from orchestrator.cli.results import compare_cli
-from orchestrator.core.errors import ConfigError, OrchError
+from orchestrator.core.errors import ConfigError, OrchError, shortened
 from orchestrator.core.exitcodes import MEANINGS, Exit
 from orchestrator.core.screen import console, terminal
 
@@ -63,6 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `orch` command; gives the exit code."""
     if argv is None:  # this process is the command
         gc.set_threshold(_COLLECTED_AFTER)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # of a terminal that knows fewer letters
     with terminal.guarded():
         status = _main(argv)
     if argv is None:
@@ -71,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
+    console.forget_notes()
     parser = build_parser()
     arguments = parser.parse_args(argv)
     if arguments.version:
@@ -103,6 +108,9 @@ def _carried_out(arguments: argparse.Namespace) -> int:
         text = str(error) if isinstance(error, ConfigError) else f"orch: {error}"
         console.tell(text, stream=sys.stderr)
         return error.exit_code
+    except UnicodeEncodeError as error:  # a name from a file system or an argument, which none of ours has
+        console.tell(f"orch: {shortened(repr(error.object))} is not text in UTF-8: rename it", stream=sys.stderr)
+        return Exit.MISTAKE
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConfigError
 
+from orchestrator.core.paths import safepath
+
 if TYPE_CHECKING:
     from orchestrator.execution.observers.observing import Observer
     from orchestrator.store.listing import Filter
@@ -22,7 +24,7 @@ TESTBED = "an inventory or experiment file; default: this machine"
 def results(parser: argparse.ArgumentParser) -> None:
     """Where results are written, or changed: a folder."""
     parser.add_argument(
-        "--results", type=_folder, default=Path("results"), metavar="DIR", help="the results folder (results)"
+        "--results", type=_folder, default="results", metavar="DIR", help="the results folder (results)"
     )
 
 
@@ -30,6 +32,7 @@ def results_to_read(parser: argparse.ArgumentParser) -> None:
     """Where results are read: a folder, or the URL of a store elsewhere; a text in any case."""
     parser.add_argument(
         "--results",
+        type=_readable,
         default="results",
         metavar="DIR",
         help="the results folder (results), or a URL such as s3://bucket/results",
@@ -39,7 +42,18 @@ def results_to_read(parser: argparse.ArgumentParser) -> None:
 def _folder(text: str) -> Path:
     if "://" in text:
         raise argparse.ArgumentTypeError(f"{text}: not a folder; ls, show, report, query, export and history read URLs")
-    return Path(text)
+    return Path(_readable(text))
+
+
+def _readable(text: str) -> str:
+    """A path or URL as it is given, if it is text: argparse says otherwise which option is meant."""
+    if not safepath.is_text(text):
+        raise argparse.ArgumentTypeError(f"{text}: the path to it is not text in UTF-8; rename it")
+    return text
+
+
+def _file(text: str) -> Path:
+    return Path(_readable(text))
 
 
 def testbeds(parser: argparse.ArgumentParser, what: str) -> None:
@@ -57,7 +71,7 @@ def testbeds(parser: argparse.ArgumentParser, what: str) -> None:
 
 def experiment(parser: argparse.ArgumentParser, what: str) -> None:
     """A file to be carried out, and how it is changed and reported."""
-    parser.add_argument("file", type=Path, metavar="FILE", help=what)
+    parser.add_argument("file", type=_file, metavar="FILE", help=what)
     local(parser)
     overrides(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output, last")

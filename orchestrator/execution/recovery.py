@@ -30,6 +30,7 @@ from orchestrator.remote.agent_client import SILENCE_S, AgentClient
 from orchestrator.remote.reconnecting import ENDING_S, come_back
 from orchestrator.store import rundir
 from orchestrator.store.rundir import Entry, RunFolder
+from orchestrator.store.stamps import PARTIAL
 
 REACH_S = 60.0
 
@@ -91,9 +92,9 @@ def _readable(results: Path) -> tuple[list[Entry], int]:
         try:
             found.append(rundir.opened(folder))
         except StoreError as error:
-            if folder.name.endswith(rundir.PARTIAL):
+            if folder.name.endswith(PARTIAL):
                 unreadable += 1
-                print(f"{folder.name.removesuffix(rundir.PARTIAL)}: {error}")
+                print(f"{folder.name.removesuffix(PARTIAL)}: {error}")
     return found, unreadable
 
 

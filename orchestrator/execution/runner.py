@@ -31,7 +31,8 @@ from orchestrator.experiment.plans.plan import RunPlan
 from orchestrator.parts import secret_env
 from orchestrator.parts.protocols import Testbed
 from orchestrator.store.manifests.records import Manifest, OfSweep
-from orchestrator.store.rundir import PARTIAL, RunFolder, new_run_id, unwritable
+from orchestrator.store.rundir import RunFolder, new_run_id, unwritable
+from orchestrator.store.stamps import PARTIAL
 
 # Phases whose length the experiment decides; the rest is our own overhead.
 NOT_OVERHEAD = frozenset({"ranks", "preflight", "warm-up", "window", "drain"})

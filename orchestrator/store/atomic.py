@@ -4,22 +4,62 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from orchestrator.core.paths import safepath
 
+_NEW = re.compile(r"\..+\.[0-9]+\.[0-9a-f]{12}\.new")
 
-def write(path: Path, content: bytes) -> None:
-    """Put a file in place of what is there, once it is on the disk; OSError where that cannot be done."""
-    temporary = path.with_name(f".{path.name}.new")
-    with safepath.fresh(temporary) as file:
-        file.write(content)
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """Where to write what replaces `path` once all went well: a name that no other process or thread has.
+
+    What was written there is removed when it goes wrong. It is the caller's to flush it to the disk.
+    """
+    new = path.with_name(f".{path.name[:200]}.{os.getpid()}.{os.urandom(6).hex()}.new")
+    try:
+        yield new
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path` when all went well, on the disk by then if it is to be `durable`.
+
+    OSError where that cannot be done; `path` is then as it was.
+    """
+    with beside(path) as new, safepath.fresh(new) as file:
+        yield file
         file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+        if durable:
+            os.fsync(file.fileno())
+
+
+def write(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Put a file in place of what is there, once it is on the disk; OSError where that cannot be done."""
+    with replacing(path, durable=durable) as file:
+        file.write(content)
 
 
 def write_json(path: Path, data: Any) -> None:
     """The same with data as JSON that people can read too."""
     write(path, json.dumps(data, indent=1).encode() + b"\n")
+
+
+def clear(folder: Path, *, older_s: float = 0.0) -> None:
+    """Remove what writers that were killed left unfinished in a folder.
+
+    Where others may be writing meanwhile, only what is older than so many seconds.
+    """
+    for path in folder.glob(".*.new"):
+        with suppress(OSError):
+            if _NEW.fullmatch(path.name) and time.time() - path.lstat().st_mtime >= older_s:
+                path.unlink()

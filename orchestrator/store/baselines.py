@@ -41,7 +41,7 @@ def save(results: Path, name: str, *, of: Sequence[str], runs: Sequence[str]) ->
     path = _file(results, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     made = Baseline(name=name, set_ns=time.time_ns(), of=tuple(of), runs=tuple(runs))
-    atomic.write(path, coding.encoded(made, indent=1) + b"\n")
+    atomic.write(path, coding.sealed(made, indent=1))
     return path
 
 

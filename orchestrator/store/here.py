@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import StoreError
+from orchestrator.core.screen import console
+from orchestrator.store import verified
 from orchestrator.store.compact import catalogue, sources
 from orchestrator.store.compact.catalogue import Catalogue
 from orchestrator.store.compact.sources import Sources
@@ -74,14 +75,15 @@ class Here:
 
     def _compacted_manifests(self) -> dict[str, Stamp]:
         """The stamp of each manifest when the store was compacted, by run folder."""
-        runs = self._catalogue.runs
-        files = [file for file in self._catalogue.tables.get(BRIEFS, ()) if catalogue.intact(self.results, file)]
-        return {runs[place].folder: stamp for file in files for place, stamp in file.stamped().items()}
+        files = catalogue.usable(self.results, self._catalogue.tables.get(BRIEFS, ()), verified.of(self.results))
+        return dict(catalogue.stamps_of_manifests(self._catalogue, files))
 
     def _briefs(self, folders: Collection[str]) -> list[Listed]:
         """Those of these runs whose manifest can be read."""
         if len(folders) > _FEW:
             wanted = set(folders)
+            for problem in self.listing().problems:
+                console.note(f"left out: {problem}")
             return [entry for entry in self.listing().entries if folder_of(entry) in wanted]
         return list(self._read(folders)) if folders else []
 
@@ -91,8 +93,10 @@ class Here:
 
         for folder in folders:
             path = self.results / folder
-            with suppress(StoreError):
+            try:
                 yield Listed(path, manifests.summary(path / MANIFEST))
+            except StoreError as error:
+                console.note(f"left out: {error.message}", hint=error.hint)
 
     def find(self, wanted: str) -> Entry:
         from orchestrator.store import rundir

@@ -9,20 +9,18 @@ again.
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.core.errors import StoreError
+from orchestrator.store import atomic
 from orchestrator.store.manifests import coding
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Summary
-from orchestrator.store.rundir import PARTIAL, Listed
-from orchestrator.store.stamps import MANIFEST, Stamp, manifest_stamps
+from orchestrator.store.rundir import Listed
+from orchestrator.store.stamps import MANIFEST, PARTIAL, Stamp, manifest_stamps
 
 FILE = ".index.json"
 FORMAT = 3
@@ -91,10 +89,5 @@ def _read(results: Path) -> Mapping[str, Kept]:
 
 def _write(results: Path, runs: Mapping[str, Kept]) -> None:
     """Best effort: a store that may only be read is listed too."""
-    new = results / f"{FILE}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}"
-    try:
-        new.write_bytes(coding.encoded(_Index(format=FORMAT, runs=runs)))
-        new.replace(results / FILE)
-    except OSError:
-        with contextlib.suppress(OSError):
-            new.unlink()
+    with contextlib.suppress(OSError):
+        atomic.write(results / FILE, coding.sealed(_Index(format=FORMAT, runs=runs)), durable=False)

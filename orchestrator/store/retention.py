@@ -7,15 +7,13 @@ between leaves a file that the manifest already tells as gone, and the next prun
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import gzip
 import hashlib
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal, TypeVar
@@ -23,7 +21,7 @@ from typing import Literal, TypeVar
 from orchestrator.core.errors import StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.core.units import duration_text, size_text
-from orchestrator.store import rundir
+from orchestrator.store import atomic, locked, rundir
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Artifact, Manifest, Pruned, Stayed
 from orchestrator.store.rundir import Entry
@@ -114,7 +112,7 @@ def record_dropped(run: Path, gone: Sequence[Stayed], why: str) -> None:
     """Record in a run's manifest that hosts have dropped captures; StoreError when another process prunes it."""
     if not gone:
         return
-    with _alone(run):
+    with locked.held(run, f"{run}: another process prunes it"):
         manifest = rundir.opened(run).manifest
         paths = {one.path for one in gone}
         dropped = [
@@ -131,9 +129,10 @@ def carry_out(run: Path, actions: Sequence[Action]) -> int:
     StoreError when another process prunes the run, or when a capture is not what the manifest says: then it stays, and
     what was done before stays done.
     """
-    with _alone(run):
+    with locked.held(run, f"{run}: another process prunes it"):
         manifest = rundir.opened(run).manifest
         _refuse_made_up(manifest)
+        atomic.clear(run)
         freed = 0
         for path in leftovers(run, manifest):
             freed += path.stat().st_size
@@ -204,18 +203,6 @@ def _compress(source: Path, artifact: Artifact) -> Artifact:
     return Artifact(
         path=str(Path(artifact.path).with_name(target.name)), bytes=target.stat().st_size, sha256=rundir.sha256(target)
     )
-
-
-@contextlib.contextmanager
-def _alone(run: Path) -> Iterator[None]:
-    descriptor = os.open(run, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise StoreError(f"{run}: another process prunes it") from None
-    finally:
-        os.close(descriptor)
 
 
 def _action(entry: Entry, artifact: Artifact, what: Literal["compress", "drop"], why: str) -> Action:

@@ -16,11 +16,11 @@ from pathlib import Path
 from orchestrator.core.errors import StoreError
 from orchestrator.core.machines import machine
 from orchestrator.core.paths import safepath
+from orchestrator.store import atomic, locked
 from orchestrator.store.manifests import manifest as manifests
 from orchestrator.store.manifests.records import Artifact, Controller, Manifest, Outcome, Summary
-from orchestrator.store.stamps import MANIFEST
+from orchestrator.store.stamps import MANIFEST, PARTIAL, is_named
 
-PARTIAL = ".partial"
 PID_NAMESPACE = Path("/proc/self/ns/pid")
 SYNCED_BYTES = 16 << 20  # larger files (captures) are flushed by the kernel in its time; their hashes tell of a loss
 
@@ -89,6 +89,8 @@ class RunFolder:
 
     def hash_files(self) -> None:
         """Record path, size and SHA-256 of every file in the manifest."""
+        for folder, *_ in os.walk(self.path):
+            atomic.clear(Path(folder))
         self.manifest = replace(self.manifest, artifacts=_hashed(self.path))
 
     def seal(self) -> Path:
@@ -107,6 +109,7 @@ class RunFolder:
 
 def _hashed(folder: Path) -> tuple[Artifact, ...]:
     files = sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode) and path.name != MANIFEST)
+    files = [path for path in files if path != folder / locked.FILE and is_named(str(path.relative_to(folder)))]
     return tuple(
         Artifact(path=str(path.relative_to(folder)), bytes=path.stat().st_size, sha256=digest)
         for path, digest in zip(files, _digests(files), strict=True)
@@ -187,7 +190,8 @@ class Entry(Listed):
 
 def folders(results: Path) -> list[Path]:
     """The folder of every run of the store, whether its manifest can be read or not, in order of path."""
-    return [path.parent for path in sorted(results.glob(f"*/*/{MANIFEST}"))]
+    found = (path.parent for path in sorted(results.glob(f"*/*/{MANIFEST}")))
+    return [path for path in found if is_named(f"{path.parent.name}/{path.name}")]
 
 
 def entries(results: Path) -> Iterator[Entry]:
@@ -225,7 +229,7 @@ def find(results: Path, wanted: str) -> Entry:
     StoreError where there is none, or one that cannot be read.
     """
     if wanted and safepath.is_there(Path(wanted).resolve() / MANIFEST):
-        return opened(Path(wanted).resolve())
+        return opened(Path(safepath.text(Path(wanted).resolve())))
     # Folders are called like their runs: of ten thousand manifests only those of hits are read.
     names = {path: path.name.removesuffix(PARTIAL) for path in folders(results)}
     if wanted == "last" and names:

@@ -7,7 +7,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator.core.paths import safepath
+from orchestrator.core.screen import console
+
 MANIFEST = "manifest.json"
+PARTIAL = ".partial"  # the end of the name of a run folder that is not sealed
+DAMAGED = "it is damaged: restore it from a copy; other runs can be read all the same"
 
 Stamp = tuple[int, int, int]  # of a file: when it was changed (ns), its bytes and its inode
 
@@ -27,11 +32,21 @@ def manifest_stamps(results: Path) -> Iterator[tuple[str, Stamp]]:
     for experiment in _folders(root):
         for run in _folders(f"{root}/{experiment}"):
             path = f"{experiment}/{run}"
+            if not is_named(path):
+                continue
             try:
                 about = os.stat(f"{root}/{path}/{MANIFEST}")  # noqa: PTH116 - of ten thousand a Path each would be felt
             except OSError:
                 continue
             yield path, (about.st_mtime_ns, about.st_size, about.st_ino)
+
+
+def is_named(path: str) -> bool:
+    """Whether a path is text in UTF-8; a note says what is left out since its is none."""
+    if path.isascii() or safepath.is_text(path):
+        return True
+    console.note(f"left out: {path}: its name is not text in UTF-8", hint="rename it")
+    return False
 
 
 def _folders(path: str) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from orchestrator.core.errors import ConfigError, StoreError
+from orchestrator.core.paths import safepath
 from orchestrator.store.picked import Picked, of_entries
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def opened(results: str) -> Store:
         return Elsewhere.opened(results)
     from orchestrator.store.here import Here
 
-    return Here(Path(results))
+    return Here(Path(safepath.text(results)))
 
 
 def answered(store: Store, ask: Callable[[Store], T]) -> T:
@@ -104,7 +105,7 @@ def named(store: Store, runs: Iterable[str]) -> list[Listed]:
 
 
 def _is_meant(entry: Listed, wanted: str) -> bool:
-    from orchestrator.store.rundir import PARTIAL
+    from orchestrator.store.stamps import PARTIAL
 
     folder = Path(wanted).name.removesuffix(PARTIAL)
     return bool(folder) and (entry.run.startswith(folder) or entry.run.endswith(folder))

@@ -135,7 +135,7 @@ def create(results: Path, plan: Plan) -> Sweep:
     path = results / FOLDER / plan.name / plan.id
     try:
         path.mkdir(parents=True)
-        atomic.write(path / FILE, coding.encoded(plan, indent=1) + b"\n")
+        atomic.write(path / FILE, coding.sealed(plan, indent=1))
     except OSError as error:
         raise StoreError(f"{path}: cannot be made: {error.strerror}", hint="--results DIR elsewhere") from None
     return Sweep(path, plan)

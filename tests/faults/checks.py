@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from orchestrator.store import rundir
-from orchestrator.store.stamps import MANIFEST
+from orchestrator.store.stamps import MANIFEST, PARTIAL
 
 STATUS, LINE, STATE, DATA, PROCESSES = CHECKS = ("status", "line", "state", "data", "processes")
 
@@ -71,7 +71,7 @@ def data(results: Path, outcome: str, *, iterations: int) -> str | None:
         return f"{len(found)} runs in {results}, not one"
     folder = found[0].parent
     manifest = json.loads(found[0].read_bytes())
-    if folder.name.endswith(rundir.PARTIAL):
+    if folder.name.endswith(PARTIAL):
         return f"{folder.name} is not sealed"
     if not re.fullmatch(outcome, manifest["outcome"]):
         return f"its outcome is {manifest['outcome']}, not {outcome}"

@@ -13,6 +13,7 @@ from experiments import orch
 from sealed_run import loose, make_run
 from sweep_files import leave, window
 
+from orchestrator.api.results import Store
 from orchestrator.core.errors import ConfigError
 from orchestrator.store import listing
 from orchestrator.store.tabular import tables
@@ -114,6 +115,8 @@ def test_columns_of_one_name_are_named_apart(results):
         ("select * from nothing", "remedy: tables are runs, windows, hosts, iterations"),
         ("selec 1", "syntax error"),
         ("-- nothing", "the statement gives no rows; accepted: select"),
+        ("", "the statement gives no rows; accepted: select"),
+        ("select '\udcff'", "the query is not text in UTF-8"),
     ],
 )
 def test_a_query_that_is_none_is_said_in_duckdbs_words(results, sql, told):
@@ -173,3 +176,99 @@ def test_windows_of_a_sweep_carry_their_point(tmp_path):
     assert (row["sweep"], row["sweep_point"], row["repetition"]) == ("i", "ab", 2)
     assert json.loads(row["v"]) == {"traffic.0.iperf.load": "4gbit"}
     assert len(ask(tmp_path, "ls", "--json", "--where", "iperf.load=4gbit").splitlines()) == 1
+
+
+READS = {
+    "a file of this machine's": "select * from read_text('{secret}')",
+    "a file by its name alone": "select * from '{secret}'",
+    "a file from a table's folder": "select * from read_blob('{results}/x/../../secret.csv')",
+    "names of files": "select * from glob('{folder}/*')",
+    "what a file of another kind has": "select * from sniff_csv('{secret}')",
+    "a manifest, which is no table": "select * from read_text('{results}/.index.json')",
+    "another machine's file": "select * from read_csv('http://127.0.0.1:9/x.csv')",
+    "a variable of Python's": "select * from mine",
+    "a file, by a subquery": "select (select content from read_text('{secret}'))",
+    "a file, in a pivot": "pivot (select content a from read_text('{secret}')) on a",
+    "a file, explained": "explain analyze select * from read_text('{secret}')",
+    "text as SQL": "select * from query('select 42')",
+    "text as SQL, by another spelling": "select * from /* x */ main.\"Query\" -- y\n ('select 42')",
+}
+ACTS = {
+    "a copy": "copy (select 1 a) to '{written}'",
+    "a copy, explained": "explain analyze copy (select 1 a) to '{written}'",
+    "a copy within a select": "with a as (copy (select 1 a) to '{written}') select * from a",
+    "a copy over a table's own file": "with a as (copy (select 1 a) to '{table}' (format parquet, use_tmp_file false)) "
+    "select * from all_iterations, a",
+    "a copy within a pivot": "pivot (with a as (copy (select 1 a) to '{written}') select * from a) on a",
+    "a copy as text": "select * from query('with a as (copy (select 1 a) to ''{table}'') select * from a')",
+    "a database": "attach '{written}'",
+    "an export": "export database '{written}'",
+    "several statements": "select 1; copy (select 1 a) to '{written}'",
+    "an extension": "install httpfs",
+    "an extension that is there": "load json",
+    "a setting": "set memory_limit = '1TB'",
+    "a setting, by another word": "pragma memory_limit = '1TB'",
+    "a table": "create table mine as select 1 a",
+    "a view that is replaced": "create or replace view runs as select 1 a",
+    "a call": "call pragma_version()",
+    "a prepared statement": "prepare p as select 1",
+}
+
+
+@pytest.fixture
+def places(results, tmp_path):
+    """A file that is nobody's table, a place where nothing is to be written, and a table of a run."""
+    (tmp_path / "secret.csv").write_text("password\nhunter2\n")
+    return {"secret": tmp_path / "secret.csv", "written": tmp_path / "written.csv", "folder": tmp_path,
+            "results": results, "table": min(results.glob("*/*/tables/iterations.parquet"))}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", [*READS, *ACTS])
+def test_sql_reads_the_tables_and_does_nothing_else(results, places, what):
+    mine = [1]  # noqa: F841 - what DuckDB would find by its name
+    sql = {**READS, **ACTS}[what].format(**places)
+    before = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
+    status, out, err = orch("query", sql, "--results", str(results), "--csv")
+    assert (status, out) == (2, "")
+    assert "Traceback" not in err
+    assert "hunter2" not in err
+    assert not places["written"].exists()
+    assert {path: path.read_bytes() for path in results.rglob("*") if path.is_file()} == before
+    with pytest.raises(ConfigError):
+        Store(results).query(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "with a as (select run from runs), b as (select * from a) select count(*) n from b join windows using (run)",
+        "from iterations select count(*) n",
+        "values (1)",
+        "pivot windows on valid using count(*)",
+        "pivot windows on valid in (true, false) using count(*)",
+        "summarize iterations",
+        "describe runs",
+        "show tables",
+        "explain select * from runs",
+        "explain analyze select count(*) from iterations",
+        "select 'copy; insert' as \"update\" -- delete",
+        "select count(*) n from capture_flows a, captured_flows_once b",
+        "select 1 n;",
+    ],
+)
+def test_what_reads_the_tables_in_another_way_is_answered(results, sql):
+    assert ask(results, "query", sql, "--csv").splitlines()
+
+
+def test_unrestricted_sql_does_what_its_user_may(results, places):
+    sql = f"select * from read_text('{places['secret']}')"  # noqa: S608 - a name of the test's
+    assert "hunter2" in ask(results, "query", sql, "--csv", "--unrestricted")
+    assert "hunter2" in Store(results).query(sql, unrestricted=True)["content"][0].as_py()
+    two = f"copy (select run from runs) to '{places['written']}'; select count(*) n from runs"  # noqa: S608 - likewise
+    assert ask(results, "query", two, "--csv", "--unrestricted") == "n\n4\n"
+    assert places["written"].exists()
+
+
+def test_sql_of_many_rows_may_go_to_disk_and_raises_no_bound(results):
+    sql = "select current_setting('memory_limit') a, current_setting('max_temp_directory_size') b"
+    assert rows(results, sql) == rows(results, sql, "--unrestricted")

@@ -33,6 +33,12 @@ def register(group: Group) -> None:
         help="a select over runs, windows, iterations, ... (see orch tables); also show tables, describe TABLE, "
         "summarize TABLE",
     )
+    query.add_argument(
+        "--unrestricted",
+        action="store_true",
+        help="carry out any SQL, several statements too: it may read and write all files that you may, and load "
+        "extensions (default: one statement that reads the tables and nothing else)",
+    )
     form = query.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print CSV")
     form.add_argument("--json", action="store_true", help="print one JSON object a line")
@@ -81,7 +87,8 @@ def _query(arguments: argparse.Namespace) -> int:
     from orchestrator.store.queries import query
 
     store = stores.opened(arguments.results)
-    found = query.select(store, stores.picked(store, [], options.filter_of(arguments)), arguments.sql)
+    picked = stores.picked(store, [], options.filter_of(arguments))
+    found = query.select(store, picked, arguments.sql, unrestricted=arguments.unrestricted)
     if arguments.csv:
         _print_csv(found)
     elif arguments.json:

@@ -1,4 +1,4 @@
-"""The commands `orch store compact` and `orch store push`."""
+"""The commands `orch store compact`, `push` and `verify`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,15 @@ def register(group: Group) -> None:
     options.results(push)
     push.add_argument("url", metavar="URL", help="where to, such as s3://bucket/results")
     push.add_argument("--without-captures", action="store_true", help="leave packet captures here")
+    push.add_argument("--verify", action="store_true", help="read all that lies there, and send again what is damaged")
     push.set_defaults(action=_push)
+
+    text = "read all files of a store and hold them against every digest that was recorded"
+    verify = commands.add_parser("verify", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    options.results_to_read(verify)
+    verify.add_argument("runs", metavar="RUN", nargs="*", help="only these runs (default: the whole store)")
+    verify.add_argument("--without-captures", action="store_true", help="do not read packet captures")
+    verify.set_defaults(action=_verify)
 
 
 def _push(arguments: argparse.Namespace) -> int:
@@ -43,11 +51,24 @@ def _push(arguments: argparse.Namespace) -> int:
 
     code = tell(compacting.compact(arguments.results, tell=_progress), arguments.results)
     captures = not arguments.without_captures
-    done = pushing.push(arguments.results, arguments.url, captures=captures, tell=_progress)
+    done = pushing.push(arguments.results, arguments.url, captures=captures, verify=arguments.verify, tell=_progress)
     for problem in done.problems:
         print(f"orch: {problem}", file=sys.stderr)
     print(f"{arguments.url}: {done.runs} runs and {done.files} compacted files sent, {bytes_text(done.bytes)}")
     return Exit.FAILED if done.problems else code
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from orchestrator.core.units import bytes_text
+    from orchestrator.store import verifying
+
+    captures = not arguments.without_captures
+    done = verifying.verify(arguments.results, arguments.runs, captures=captures, tell=_progress)
+    for problem in done.problems:
+        print(f"orch: {problem.text}" + (f"\n  remedy: {problem.hint}" if problem.hint else ""), file=sys.stderr)
+    what = f"{len(done.problems)} problems" if done.problems else "all is as it was recorded"
+    print(f"{arguments.results}: {done.runs} runs, {done.files} files, {bytes_text(done.bytes)} read; {what}")
+    return Exit.FAILED if done.problems else Exit.OK
 
 
 def _compact(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestrator.core.errors import UnsafePath
+from orchestrator.core.errors import ConfigError, UnsafePath
 
 MOST_SEGMENT_BYTES = 255  # what a file system takes
 MOST_BYTES = 4096
@@ -40,6 +40,24 @@ def segment(name: object) -> str:
     if "/" in checked:
         raise UnsafePath(f"the name {_shown(checked)} is refused: it is more than one name")
     return checked
+
+
+def is_text(path: str | Path) -> bool:
+    """Whether a path from the root is text in UTF-8: what reads and writes tables takes no other."""
+    try:
+        os.path.abspath(path).encode()  # noqa: PTH100 - as it is named, whatever it links to
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def text(path: str | Path) -> str:
+    """The path, if it is text in UTF-8; ConfigError otherwise."""
+    if not is_text(path):
+        raise ConfigError(
+            f"{path}: the path to it is not text in UTF-8, which tables and manifests need", hint="rename it"
+        )
+    return str(path)
 
 
 def is_there(path: Path) -> bool:

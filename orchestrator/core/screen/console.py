@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TextIO
 
+from orchestrator.core.screen import terminal
+
 
 def tell(text: str, *, stream: TextIO | None = None) -> None:
     """Print lines, to standard output unless said otherwise; what cannot be written is given up without a word.
@@ -19,6 +21,22 @@ def tell(text: str, *, stream: TextIO | None = None) -> None:
         out.flush()
     except (OSError, ValueError):  # gone, or closed
         _drop(out)
+
+
+_NOTED: set[str] = set()
+
+
+def note(text: str, *, hint: str | None = None) -> None:
+    """Tell on standard error, once a command, what its user should know although the command goes on."""
+    if text not in _NOTED:
+        _NOTED.add(text)
+        told = f"orch: {terminal.line(text)}" + (f"\n  remedy: {terminal.line(hint)}" if hint else "")
+        tell(told, stream=sys.stderr)
+
+
+def forget_notes() -> None:
+    """A new command begins."""
+    _NOTED.clear()
 
 
 def let_go() -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import OrchError, StoreError
 from orchestrator.core.paths import safepath
 from orchestrator.store import rundir
+from orchestrator.store.compact import catalogue
 from orchestrator.store.compact.catalogue import FOLDER, RUN_FOLDER, File
 from orchestrator.store.compact.targets import BRIEFS, OF_MANIFESTS, Target
 from orchestrator.store.manifests import coding
@@ -62,8 +63,11 @@ class Builder:
         path = self.results / FOLDER / name
         import pyarrow.parquet as pq
 
-        rows = pq.read_metadata(path).num_rows
-        file = File(name=name, bytes=path.stat().st_size, rows=rows, runs=(), stamps=coding.raw([]), made_of=made_of)
+        rows, (_, blocks) = pq.read_metadata(path).num_rows, catalogue.digested(path)
+        file = File(
+            name=name, bytes=path.stat().st_size, rows=rows, runs=(), stamps=coding.raw([]), made_of=made_of,
+            blocks=blocks,
+        )  # fmt: skip
         return self._told(target, file, held, new=True)
 
     def _told(self, target: Target, file: File, held: Set[str], *, new: bool) -> Built:
@@ -76,7 +80,7 @@ class Builder:
         """A file with a target's rows that no catalogue names yet, and the folders of the runs in it."""
         for path in sorted((self.results / FOLDER / target.table).glob(f"{target.partition}-*.parquet")):
             about = _about(path) if stamp_of(path) else None
-            if about is not None and about[0] == made_of:
+            if about is not None and about[0] == made_of and rundir.sha256(path).startswith(path.stem[-16:]):
                 return f"{target.table}/{path.name}", about[1]
         return None
 

@@ -3,14 +3,16 @@
 `compacted/catalogue.json` lies beside the run folders. Rows are taken from a compacted file only where the table in the
 run's folder still has the time of change, size and inode that it had when it was compacted; so the catalogue cannot be
 wrong about a run that changed or vanished, whoever changed it. In the place of a compacted file that is damaged or
-missing the run folders answer.
+missing the run folders answer: a file's name ends in the beginning of its SHA-256, and the catalogue has its own.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,15 +20,21 @@ import msgspec
 
 from orchestrator.core.errors import UnsafePath
 from orchestrator.core.paths import safepath
+from orchestrator.core.screen import console
 from orchestrator.store.manifests import coding
 from orchestrator.store.manifests.bounded import Count, Whole
 from orchestrator.store.stamps import Stamp
+from orchestrator.store.verified import Verified
 
 FOLDER = "compacted"
 FILE = "catalogue.json"
 FORMAT = 1
+MEND = "orch store compact"
 RUN_FOLDER = "run_folder"  # the column that every compacted file has in front: the run's folder from the store's
 MOST_BYTES = 1 << 28  # of a catalogue: a million runs
+
+BLOCK = 1 << 18
+BLOCK_DIGITS = 16  # hexadecimal ones, of the digest of a block
 
 Stamps = tuple[Stamp, ...]
 _NAME = re.compile(r"[a-z_]+/[0-9]{4}-[0-9]{2}(-[0-9]{2})?-[0-9a-f]{16}\.parquet")
@@ -55,6 +63,8 @@ class File:
     `runs` are places in the catalogue's. `stamps` has for each the stamp of what the rows came from, as JSON: of twenty
     tables a query needs those of one. In a bucket there are none; a file there may hold rows of `others` too, which do
     not count. `made_of` tells a file from one of the same day that would be made of other runs, or of changed ones.
+    `blocks` has a digest of each block of the file, one after the other, so that a part of it can be verified;
+    `seen` is what the file system of a bucket said of the file when it was last known to be right there.
     """
 
     name: str
@@ -64,11 +74,20 @@ class File:
     stamps: msgspec.Raw
     others: bool = False
     made_of: str = ""
+    blocks: str = ""
+    seen: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a name that is none of a compacted file (ValueError)."""
+        """Refuse a name that is none of a compacted file, and digests that are not one a block (ValueError)."""
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"{self.name!r} is not the name of a compacted file")
+        if self.blocks and len(self.blocks) != -(-self.bytes // BLOCK) * BLOCK_DIGITS:
+            raise ValueError(f"{self.name} has not one digest for each of its blocks")
+
+    @property
+    def digest(self) -> str:
+        """The beginning of the SHA-256 of its content."""
+        return self.name.rpartition("-")[2].partition(".")[0]
 
     def stamped(self) -> dict[int, Stamp]:
         """The stamp of each of its runs; none at all where they are not one each."""
@@ -80,13 +99,15 @@ class File:
 class Catalogue:
     """Everything that is compacted: files by table, and the runs in order of their folders.
 
-    `store` names the store among those that were pushed to one place, `made_ns` says when that was.
+    `store` names the store among those that were pushed to one place, `made_ns` says when that was. `lacking` are the
+    runs of which a file could not be pushed.
     """
 
     format: int = FORMAT
     store: str
     made_ns: Whole = 0
     runs: tuple[Run, ...] = ()
+    lacking: tuple[str, ...] = ()
     tables: Mapping[str, tuple[File, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -116,20 +137,54 @@ def decoded(data: bytes) -> Catalogue:
 
 
 def read(results: Path) -> Catalogue:
-    """The catalogue of a store; an empty one where there is none that can be read."""
+    """The catalogue of a store; an empty one where there is none that can be read, and a note where it is damaged."""
+    path = results / FOLDER / FILE
     try:
-        return decoded((results / FOLDER / FILE).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return Catalogue(store=os.urandom(8).hex())
+        return decoded(path.read_bytes())
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, RecursionError) as error:
+        console.note(f"{path}: is left out, and the run folders answer: {error}", hint=MEND)
+    return Catalogue(store=os.urandom(8).hex())
 
 
-def intact(results: Path, file: File) -> bool:
-    """Whether a file of the catalogue is there, a plain one of its size."""
-    try:
-        path = safepath.regular(results / FOLDER, file.name)
-    except UnsafePath:
-        return False
-    return path is not None and path.stat().st_size == file.bytes
+def stamps_of_manifests(known: Catalogue, files: Iterable[File] | None = None) -> Iterator[tuple[str, Stamp]]:
+    """The stamp of each manifest when the store was compacted, by run folder, of `briefs` or some files of it."""
+    for file in known.tables.get("briefs", ()) if files is None else files:
+        for place, stamp in file.stamped().items():
+            yield known.runs[place].folder, stamp
+
+
+def usable(results: Path, files: Iterable[File], known: Verified) -> list[File]:
+    """Those of these files that are there as they were written; a note says which are damaged.
+
+    One that is gone is no damage: it may have been replaced meanwhile.
+    """
+    there = {}
+    for file in files:
+        with suppress(UnsafePath):
+            if (path := safepath.regular(results / FOLDER, file.name)) is not None:
+                there[f"{FOLDER}/{file.name}"] = (file, path)
+    wrong = {name for name, (file, path) in there.items() if path.stat().st_size != file.bytes}
+    wrong |= set(known.damaged([name for name in there if name not in wrong], lambda name: there[name][0].digest))
+    for name in sorted(wrong):
+        console.note(f"{results / name}: is damaged, and the run folders answer in its place", hint=MEND)
+    return [file for name, (file, _) in there.items() if name not in wrong]
+
+
+def digested(path: Path) -> tuple[str, str]:
+    """The SHA-256 of a file, and the digests of its blocks (`File.blocks`); OSError where it cannot be read."""
+    whole, blocks = hashlib.sha256(), []
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(BLOCK):
+            whole.update(block)
+            blocks.append(block_digest(block))
+    return whole.hexdigest(), "".join(blocks)
+
+
+def block_digest(block: bytes) -> str:
+    """The digest of a block."""
+    return hashlib.sha256(block).hexdigest()[:BLOCK_DIGITS]
 
 
 def path_of(results: Path, file: File) -> Path:

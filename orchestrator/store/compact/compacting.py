@@ -8,15 +8,16 @@ folders, and the next call takes the files that were finished.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from orchestrator.core.errors import StoreError
-from orchestrator.store import atomic, index, rundir
+from orchestrator.core.errors import StoreError, UnsafePath
+from orchestrator.core.paths import safepath
+from orchestrator.store import atomic, index, locked, rundir, verified
 from orchestrator.store.compact import catalogue, targets
 from orchestrator.store.compact.building import Builder
 from orchestrator.store.compact.catalogue import FOLDER, Catalogue, File, Run
@@ -26,6 +27,7 @@ from orchestrator.store.rundir import Listed
 from orchestrator.store.stamps import MANIFEST, Stamp, manifest_stamps, stamp_of
 
 _FILE = ".parquet"
+_LEFT_S = 86_400.0  # what is that old beside the run folders is nobody's any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ def compact(results: Path, *, tell: Callable[[str], None] = lambda _: None) -> C
     if not results.is_dir():
         raise StoreError(f"{results}: no such folder", hint="--results DIR")
     with alone(results):
-        before = catalogue.read(results)
+        before = _whole(results, catalogue.read(results))
         # First: a manifest that changes while it is read is read again by the next call, since it has another stamp.
         stamps = {
             folder: stamp for folder, _ in manifest_stamps(results) if (stamp := stamp_of(results / folder / MANIFEST))
@@ -52,7 +54,7 @@ def compact(results: Path, *, tell: Callable[[str], None] = lambda _: None) -> C
         listing = index.listing(results)
         briefs = {folder: one for one in listing.entries if one.sealed and (folder := _folder(one.path)) in stamps}
         found = _found(results, briefs, stamps)
-        builder = Builder(results, briefs, _earlier(results, before, found))
+        builder = Builder(results, briefs, _earlier(before, found))
         known = {(file.made_of, table): file for table, files in builder.earlier.items() for file, _ in files}
         tables: dict[str, list[File]] = {}
         problems, written = list(listing.problems), []
@@ -78,16 +80,12 @@ def alone(results: Path) -> Iterator[None]:
     folder = results / FOLDER
     try:
         folder.mkdir(exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be written: {error.strerror}") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if folder.is_symlink():
+        raise StoreError(f"{folder}: is a symbolic link", hint="remove it")
+    with locked.held(folder, f"{results}: another process compacts or pushes it"):
         yield
-    except BlockingIOError:
-        raise StoreError(f"{results}: another process compacts or pushes it", hint="wait until it is done") from None
-    finally:
-        os.close(descriptor)
 
 
 def _folder(path: Path) -> str:
@@ -137,15 +135,34 @@ def _targets(briefs: Mapping[str, Listed], found: Mapping[str, Mapping[str, Stam
 
 
 def _earlier(
-    results: Path, before: Catalogue, found: Mapping[str, Mapping[str, Stamp]]
+    before: Catalogue, found: Mapping[str, Mapping[str, Stamp]]
 ) -> dict[str, tuple[tuple[File, frozenset[str]], ...]]:
     """The files that there are, by table, with the folders whose rows in them still hold."""
     return {
-        table: tuple(
-            (file, _true(before, file, found.get(table, {}))) for file in files if catalogue.intact(results, file)
-        )
+        table: tuple((file, _true(before, file, found.get(table, {}))) for file in files)
         for table, files in before.tables.items()
     }
+
+
+def _whole(results: Path, before: Catalogue) -> Catalogue:
+    """A catalogue with those of its files that are as they were written, each read anew whoever read it before."""
+    files = [file for of_table in before.tables.values() for file in of_table]
+    with ThreadPoolExecutor(verified.READERS) as pool:
+        found = dict(
+            zip((file.name for file in files), pool.map(lambda file: _read(results, file), files), strict=True)
+        )
+    tables = {table: tuple(filter(None, (found[one.name] for one in files))) for table, files in before.tables.items()}
+    return replace(before, tables=tables)
+
+
+def _read(results: Path, file: File) -> File | None:
+    """A file with the digests of its blocks; None for one that is not as it was written."""
+    try:
+        path = safepath.regular(results / FOLDER, file.name)
+        digest, blocks = catalogue.digested(path) if path else ("", "")
+    except (UnsafePath, OSError):
+        return None
+    return replace(file, blocks=blocks) if digest.startswith(file.digest) else None
 
 
 def _true(before: Catalogue, file: File, now: Mapping[str, Stamp]) -> frozenset[str]:
@@ -164,13 +181,15 @@ def _runs(results: Path, before: Catalogue, briefs: Iterable[str], now: Mapping[
 
 def _commit(results: Path, after: Catalogue) -> None:
     """Put the new catalogue in place, and remove what it does not name."""
-    atomic.write(results / FOLDER / catalogue.FILE, coding.encoded(after) + b"\n")
+    atomic.write(results / FOLDER / catalogue.FILE, coding.sealed(after))
     _clean(results, after.names())
 
 
 def _clean(results: Path, named: Iterable[str]) -> None:
     """Remove compacted files that the catalogue does not name, and what an interrupted call left unfinished."""
     folder, kept = results / FOLDER, set(named)
+    atomic.clear(folder)
+    atomic.clear(results, older_s=_LEFT_S)
     for path in folder.glob("*/*"):
         name = path.relative_to(folder).as_posix()
         unfinished = path.name.startswith(".") and path.name.endswith(".new")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from orchestrator.store import verified
 from orchestrator.store.compact import catalogue
 from orchestrator.store.compact.catalogue import Catalogue, File
 from orchestrator.store.stamps import MANIFEST, Stamp, stamp_of
@@ -13,16 +14,30 @@ from orchestrator.store.stamps import MANIFEST, Stamp, stamp_of
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Files of which every row counts, files of which the rows of some run folders do, and folders of other runs."""
+    """Files of which every row counts, files of which the rows of some run folders do, and folders of other runs.
 
+    `root` is the folder in which these folders are.
+    """
+
+    root: str
     whole: list[str] = field(default_factory=list)
     partly: dict[str, list[str]] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
 
+    @property
+    def compacted(self) -> list[str]:
+        return [*self.whole, *self.partly]
+
 
 def of_table(results: Path, known: Catalogue, table: str, folders: Iterable[str]) -> Sources:
-    """Where a table's rows of the sealed runs in these folders (from the store's) lie; nowhere for a run without it."""
-    return _sources(results, known, table, folders, f"tables/{table}.parquet")
+    """Where a table's rows of the sealed runs in these folders (from the store's) lie; nowhere for a run without it.
+
+    StoreError where one of their files is not what was sealed.
+    """
+    origin = f"tables/{table}.parquet"
+    found = _sources(results, known, table, folders, origin)
+    verified.check_tables(results, [f"{folder}/{origin}" for folder in found.folders])
+    return found
 
 
 def of_manifests(results: Path, known: Catalogue, table: str, folders: Iterable[str]) -> Sources:
@@ -31,9 +46,9 @@ def of_manifests(results: Path, known: Catalogue, table: str, folders: Iterable[
 
 
 def _sources(results: Path, known: Catalogue, table: str, folders: Iterable[str], origin: str) -> Sources:
-    files = [file for file in known.tables.get(table, ()) if catalogue.intact(results, file)]
+    files = catalogue.usable(results, known.tables.get(table, ()), verified.of(results))
     held = _held(known, files)
-    found = Sources()
+    found = Sources(str(results))
     kept: dict[str, list[str]] = {file.name: [] for file in files}
     for folder in folders:
         stamp = stamp_of(f"{results}/{folder}/{origin}")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestrator.core.errors import StoreError
+from orchestrator.store import atomic
 
+CHUNK = 1 << 24  # bytes of one request for a file of a run
 _MOST_SHOWN = 200  # characters of what a file system's library says
 
 
@@ -61,12 +63,35 @@ class Bucket:
 
     def sizes(self, folder: str) -> dict[str, int]:
         """The files below a folder with their bytes, by name."""
+        return {name: int(about.get("size") or 0) for name, about in self._found(folder).items()}
+
+    def seen(self, folder: str) -> dict[str, str]:
+        """A digest of all that the file system says of each file below a folder: with another one it was changed."""
+        return {
+            name: hashlib.sha256(repr(sorted(about.items(), key=lambda item: str(item[0]))).encode()).hexdigest()[:16]
+            for name, about in self._found(folder).items()
+        }
+
+    def _found(self, folder: str) -> dict[str, Mapping[str, Any]]:
         with self._told("read"):
             try:
                 found = self.system.find(self._path(folder), detail=True)
             except FileNotFoundError:
                 return {}
-        return {self._name(path): int(about.get("size") or 0) for path, about in found.items()}
+        return {self._name(path): about for path, about in found.items()}
+
+    def sha256(self, name: str, size: int) -> str | None:
+        """The SHA-256 of a file of this size; None where there is none, or a smaller one."""
+        digest = hashlib.sha256()
+        try:
+            for start in range(0, size, CHUNK):
+                (part,) = self.ranges([(name, start, min(start + CHUNK, size))])
+                digest.update(part)
+        except StoreError:
+            if self.sizes(name).get(name, -1) >= size:
+                raise
+            return None
+        return digest.hexdigest()
 
     def names(self, folder: str) -> list[str]:
         """The files in a folder."""
@@ -103,9 +128,8 @@ class Bucket:
         if "file" not in _protocols(self.system):
             yield path
             return
-        new = f"{path}.{os.getpid()}.new"
-        yield new
-        Path(new).replace(path)
+        with atomic.beside(Path(path)) as new:
+            yield str(new)
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"

@@ -1,14 +1,15 @@
 """Compacted files of a bucket as files that DuckDB reads: only the blocks that it asks for, each fetched once.
 
 Neighbours in a file are one request. Blocks are kept in this user's cache under the name of their file, which is made
-of its content and so never has another one. A file is never read beyond the size that its catalogue says.
+of its content and so never has another one, and verified whenever a process first reads them. A file is never read
+beyond the size that its catalogue says.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import itertools
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,27 +17,39 @@ from typing import Any, TypedDict
 
 from fsspec import AbstractFileSystem
 
-from orchestrator.core.paths import safepath
+from orchestrator.core.errors import StoreError
+from orchestrator.store import atomic
+from orchestrator.store.compact import catalogue
+from orchestrator.store.compact.catalogue import BLOCK, BLOCK_DIGITS, File
 from orchestrator.store.elsewhere.buckets import Bucket
 
 PROTOCOL = "orchstore"
-BLOCK = 1 << 18
 _AT_ONCE = 128  # blocks in one request to the file system's library
+_DIGESTS = "digests"  # the name in the cache of those that a catalogue does not give
 
 
 class Blocks:
-    """The files of a bucket's compacted folder, of these sizes, block by block; kept in a folder of the cache."""
+    """The files of a bucket's compacted folder, block by block; kept in a folder of the cache.
 
-    def __init__(self, bucket: Bucket, folder: str, sizes: Mapping[str, int], cache: Path) -> None:
-        self.sizes = sizes
+    Every block has the digest that its catalogue gives, here and there: one that was damaged in the cache is fetched
+    again. A file without such digests is fetched whole, and has that of its name. A file of the bucket that is
+    damaged gets into `damaged`.
+    """
+
+    def __init__(self, bucket: Bucket, folder: str, files: Mapping[str, File], cache: Path) -> None:
+        self.sizes = {name: file.bytes for name, file in files.items()}
+        self.damaged: set[str] = set()
+        self._files = files
+        self._digests = {name: file.blocks for name, file in files.items() if file.blocks}
+        self._right: set[tuple[str, int]] = set()
         self._bucket = bucket
         self._folder = folder
         self._cache = cache
 
     def read(self, name: str, start: int, end: int) -> bytes:
-        """Bytes of a file, from `start` to before `end`."""
+        """Bytes of a file, from `start` to before `end`; StoreError where they are damaged there."""
         numbers = range(start // BLOCK, -(-end // BLOCK))
-        self._fetch([(name, number) for number in numbers if not self._kept(name, number).exists()])
+        self._fetch([(name, number) for number in numbers if not self._is_there(name, number)])
         found = b"".join(self._kept(name, number).read_bytes() for number in numbers)
         offset = numbers.start * BLOCK
         return found[start - offset : end - offset]
@@ -44,7 +57,48 @@ class Blocks:
     def tails(self, names: Iterable[str]) -> None:
         """Fetch the last block of files side by side: what is in a Parquet file stands at its end."""
         last = [(name, (self.sizes[name] - 1) // BLOCK) for name in names if self.sizes[name]]
-        self._fetch([block for block in last if not self._kept(*block).exists()])
+        self._fetch([block for block in last if not self._is_there(*block)])
+
+    def _is_there(self, name: str, number: int) -> bool:
+        """Whether the cache has a block as it should be; read once by each process."""
+        if (name, number) not in self._right:
+            try:
+                content = self._kept(name, number).read_bytes()
+            except OSError:
+                return False
+            if catalogue.block_digest(content) != self._digest(name, number):
+                return False
+            self._right.add((name, number))
+        return True
+
+    def _digest(self, name: str, number: int) -> str:
+        if name not in self._digests:
+            self._digests[name] = self._remembered(name) or self._learned(name)
+        return self._digests[name][number * BLOCK_DIGITS : (number + 1) * BLOCK_DIGITS]
+
+    def _remembered(self, name: str) -> str | None:
+        try:
+            digests, _, own = (self._cache / name / _DIGESTS).read_text("ascii").partition(" ")
+        except (OSError, ValueError):
+            return None
+        return digests if catalogue.block_digest(digests.encode()) == own else None
+
+    def _learned(self, name: str) -> str:
+        """The digests of a file's blocks, all of which are fetched: they are right if the name's digest is theirs."""
+        whole, digests = hashlib.sha256(), []
+        for first in range(0, -(-self.sizes[name] // BLOCK), _AT_ONCE):
+            start, end = first * BLOCK, min((first + _AT_ONCE) * BLOCK, self.sizes[name])
+            (content,) = self._bucket.ranges([(f"{self._folder}/{name}", start, end)])
+            whole.update(content)
+            for place in range(0, len(content), BLOCK):
+                block = content[place : place + BLOCK]
+                digests.append(catalogue.block_digest(block))
+                put(self._kept(name, first + place // BLOCK), block)
+        if not whole.hexdigest().startswith(self._files[name].digest):
+            raise self._trouble(name)
+        found = "".join(digests)
+        put(self._cache / name / _DIGESTS, f"{found} {catalogue.block_digest(found.encode())}".encode())
+        return found
 
     def _fetch(self, blocks: Sequence[tuple[str, int]]) -> None:
         for first in range(0, len(blocks), _AT_ONCE):
@@ -53,12 +107,36 @@ class Blocks:
                 (f"{self._folder}/{name}", numbers.start * BLOCK, min(numbers.stop * BLOCK, self.sizes[name]))
                 for name, numbers in runs
             ]
-            for (name, numbers), content in zip(runs, self._bucket.ranges(wanted), strict=True):
+            for (name, numbers), content in zip(runs, self._found(wanted, runs), strict=True):
                 for place, number in enumerate(numbers):
-                    put(self._kept(name, number), content[place * BLOCK : (place + 1) * BLOCK])
+                    block = content[place * BLOCK : (place + 1) * BLOCK]
+                    if catalogue.block_digest(block) != self._digest(name, number):
+                        raise self._trouble(name)
+                    put(self._kept(name, number), block)
+                    self._right.add((name, number))
+
+    def _found(self, wanted: Sequence[tuple[str, int, int]], runs: Sequence[tuple[str, range]]) -> list[bytes]:
+        try:
+            return self._bucket.ranges(wanted)
+        except StoreError:
+            self.damaged |= {name for name, _ in runs if self._is_short(name)}
+            raise
+
+    def _is_short(self, name: str) -> bool:
+        """Whether a file has another size than its catalogue says, or is gone."""
+        return self._bucket.sizes(f"{self._folder}/{name}").get(f"{self._folder}/{name}") != self.sizes[name]
+
+    def _trouble(self, name: str) -> StoreError:
+        self.damaged.add(name)
+        return StoreError(f"{self._bucket.url}/{self._folder}/{name}: is damaged", hint=mend(self._bucket.url))
 
     def _kept(self, name: str, number: int) -> Path:
         return self._cache / name / str(number)
+
+
+def mend(url: str) -> str:
+    """What sends a damaged file of a bucket again."""
+    return f"where the runs lie: orch store push {url}"
 
 
 def _neighbours(blocks: Iterable[tuple[str, int]]) -> Iterator[tuple[str, range]]:
@@ -73,10 +151,7 @@ def _neighbours(blocks: Iterable[tuple[str, int]]) -> Iterator[tuple[str, range]
 def put(path: Path, content: bytes) -> None:
     """Write a file of the cache, whole or not at all, also when another `orch` does the same."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}.{id(content)}.new")
-    with safepath.fresh(new) as file:
-        file.write(content)
-    new.replace(path)
+    atomic.write(path, content, durable=False)
 
 
 class FileInfo(TypedDict):

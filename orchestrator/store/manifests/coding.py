@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import re
 import threading
 from collections.abc import Hashable
 from typing import Any, TypeVar, cast
 
 import msgspec
 
+# As it was written and in no other form: a file that another program wrote anew has a digest that says nothing.
+_SEAL = re.compile(rb'\{(?:\n +"digest": |"digest":)"([0-9a-f]{64})",')
 _LEARNING = threading.Lock()
 
 T = TypeVar("T")
@@ -20,14 +24,32 @@ def encoded(value: object, *, indent: int = 0) -> bytes:
     return msgspec.json.format(plain, indent=indent) if indent else plain
 
 
+def sealed(value: object, *, indent: int = 0) -> bytes:
+    """The same, an object and a line end, with the SHA-256 of all that follows as its first field, `digest`.
+
+    Whatever reads it by `decoded` is told when anything of it is not as it was written.
+    """
+    rest = encoded(value, indent=indent)[1:] + b"\n"
+    before, after = (b"\n" + b" " * indent, b" ") if indent else (b"", b"")
+    return b'{%b"digest":%b"%b",%b' % (before, after, hashlib.sha256(rest).hexdigest().encode(), rest)
+
+
 def raw(value: object) -> msgspec.Raw:
     """The same as a part of other records that is read only where it is needed."""
     return msgspec.Raw(encoded(value))
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
-    """Records from JSON; ValueError, with the field, where they are none."""
+    """Records from JSON; ValueError, with the field, where they are none, or are not as `sealed` wrote them."""
+    check(data)
     return learned(kind).decode(data)
+
+
+def check(data: bytes) -> None:
+    """ValueError for JSON that is not as `sealed` wrote it; other JSON has nothing that could be checked."""
+    seal = _SEAL.match(data)
+    if seal and hashlib.sha256(memoryview(data)[seal.end() :]).hexdigest().encode() != seal[1]:
+        raise ValueError("it was changed since it was written: its digest is another")
 
 
 def learned(kind: type[T]) -> msgspec.json.Decoder[T]:

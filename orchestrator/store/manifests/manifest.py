@@ -19,6 +19,7 @@ from orchestrator.core.opendata import JsonObject
 from orchestrator.store import atomic
 from orchestrator.store.manifests import coding
 from orchestrator.store.manifests.records import FORMAT, Manifest, Summary
+from orchestrator.store.stamps import DAMAGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,11 @@ def load(path: Path) -> Manifest:
     return _checked(path, Manifest)
 
 
+def decoded(data: bytes, place: str) -> Manifest:
+    """The same from what a file at a `place` has."""
+    return _decoded(data, place, Manifest)
+
+
 def summary(path: Path) -> Summary:
     """The same, as far as listings need it: quicker, and what else the file says is not looked at."""
     return _checked(path, Summary)
@@ -84,7 +90,7 @@ def brief(data: bytes) -> Summary:
 
 def save(path: Path, manifest: Manifest) -> None:
     """Write a manifest in place of what is there, whole or not at all; OSError where that cannot be done."""
-    atomic.write(path, text(manifest))
+    atomic.write(path, coding.sealed(manifest, indent=1))
 
 
 def text(manifest: Manifest) -> bytes:
@@ -97,6 +103,7 @@ def decoded_as_now(data: bytes, kind: type[T], newest: int, changed: Sequence[Re
     version = _format(data)
     if version == newest or not isinstance(version, int):
         return coding.decoded(data, kind)
+    coding.check(data)
     coding.learned(kind)
     found = msgspec.json.decode(data)
     for change in changed:
@@ -110,20 +117,21 @@ def _checked(path: Path, kind: type[S]) -> S:
         data = path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}", hint="orch ls") from None
+    return _decoded(data, str(path), kind)
+
+
+def _decoded(data: bytes, place: str, kind: type[S]) -> S:
     version = _format(data)
     if type(version) is not int or version > FORMAT:
         raise StoreError(
-            f"{path}: is of format {str(version)[:20]}, and this orch reads formats up to {FORMAT}",
+            f"{place}: is of format {str(version)[:20]}, and this orch reads formats up to {FORMAT}",
             hint="use the version of orch that made it, or a later one",
         )
     try:
         found = decoded_as_now(data, kind, FORMAT, CHANGED)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path}: {_explained(error)}", hint=_DAMAGED) from None
+        raise StoreError(f"{place}: {_explained(error)}", hint=DAMAGED) from None
     return found
-
-
-_DAMAGED = "it is damaged: restore it from a copy; other runs can be read all the same"
 
 
 class _Version(msgspec.Struct):
@@ -132,7 +140,7 @@ class _Version(msgspec.Struct):
 
 def _format(data: bytes) -> object:
     try:
-        return coding.decoded(data, _Version).format
+        return coding.learned(_Version).decode(data).format
     except (ValueError, RecursionError):
         return FORMAT
 

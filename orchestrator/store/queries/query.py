@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.core.errors import ConfigError, StoreError
 from orchestrator.parts.schema.column import Column, Table
-from orchestrator.store import stores
+from orchestrator.store import atomic, stores
+from orchestrator.store.compact.sources import Sources
 from orchestrator.store.picked import Picked
-from orchestrator.store.queries import selects
+from orchestrator.store.queries import confined, selects
 from orchestrator.store.stores import Store
 from orchestrator.store.tabular import manifest_tables, views
 
@@ -44,6 +45,14 @@ class Answer:
 def opened(store: Store, picked: Picked, mentioned: Iterable[str]) -> duckdb.DuckDBPyConnection:
     """A connection with the tables and views that are mentioned, and what these are made of, over the picked runs.
 
+    It may do whatever this process may: SQL of others goes through `select` or `table`.
+    """
+    return _opened(store, picked, mentioned)[0]
+
+
+def _opened(store: Store, picked: Picked, mentioned: Iterable[str]) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
+    """The connection, and the files that its tables are read from.
+
     Where a mentioned word asks which tables there are, all others are there too, without rows: to make them takes
     longer than most answers. Of unsealed runs there is a row in `runs`, and nothing else.
     """
@@ -51,23 +60,31 @@ def opened(store: Store, picked: Picked, mentioned: Iterable[str]) -> duckdb.Duc
 
     words = set(mentioned)
     connection = store.connected()
-    wanted, made = views.needed(words), []
+    wanted, made, files = views.needed(words), [], []
     there = set(names()) if any(map(_OF_ALL_TABLES.fullmatch, words)) else wanted
     for name, (about, _) in OF_MANIFESTS.items():
         if name in there:
-            parts = _of_manifests(connection, store, picked, name) if name in wanted else []
+            parts = []
+            if name in wanted:
+                found = store.sources(name, picked.sealed)
+                parts = _of_manifests(connection, store, picked, name, found)
+                files += found.compacted
             made.append(_created(name, about.columns, parts))
     for name in views.OF_FILES:
         if name in there:
             table, columns = views.file_of(name), views.described(name).columns
-            parts = selects.of_files(connection, store, table, columns, picked.sealed) if name in wanted else []
+            parts = []
+            if name in wanted:
+                found = store.sources(table, picked.sealed)
+                parts = selects.of_files(connection, table, columns, found)
+                files += [*found.compacted, *selects.of_folders(table, found)]
             made.append(_created(name, columns, parts))
     made += [f"create view {name} as {view.sql}" for name, view in views.VIEWS.items() if name in there]
     try:
         connection.execute("; ".join(made))
     except duckdb.Error as error:
         raise StoreError(f"{store.root}: tables cannot be read: {error}") from None
-    return connection
+    return connection, files
 
 
 def _created(name: str, columns: Mapping[str, Column], parts: Sequence[str]) -> str:
@@ -75,10 +92,11 @@ def _created(name: str, columns: Mapping[str, Column], parts: Sequence[str]) -> 
     return f"create view {name} as {' union all '.join(parts) or selects.nothing(columns)}"
 
 
-def _of_manifests(connection: duckdb.DuckDBPyConnection, store: Store, picked: Picked, name: str) -> list[str]:
+def _of_manifests(
+    connection: duckdb.DuckDBPyConnection, store: Store, picked: Picked, name: str, found: Sources
+) -> list[str]:
     """Selects that together give the rows of a table that is made of manifests."""
     table, rows = OF_MANIFESTS[name]
-    found = store.sources(name, picked.sealed)
     columns = table.columns
     parts = selects.compacted(connection, name, columns, found)
     if name == "runs" and parts:
@@ -91,14 +109,17 @@ def _of_manifests(connection: duckdb.DuckDBPyConnection, store: Store, picked: P
     return parts
 
 
-def select(store: Store, picked: Picked, sql: str) -> Answer:
-    """What a query gives; ConfigError with DuckDB's words where it takes none."""
-    return _answered(store, picked, sql, _rows)
+def select(store: Store, picked: Picked, sql: str, *, unrestricted: bool = False) -> Answer:
+    """What a query gives; ConfigError with DuckDB's words where it takes none.
+
+    It may be one statement that reads the tables and nothing else (`confined`), unless it is `unrestricted`.
+    """
+    return _answered(store, picked, sql, _rows, unrestricted=unrestricted)
 
 
-def table(store: Store, picked: Picked, sql: str) -> pa.Table:
+def table(store: Store, picked: Picked, sql: str, *, unrestricted: bool = False) -> pa.Table:
     """The same as a table of Arrow's, each column with a name of its own."""
-    return _answered(store, picked, sql, _arrow)
+    return _answered(store, picked, sql, _arrow, unrestricted=unrestricted)
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> Answer | None:
@@ -114,11 +135,22 @@ def _arrow(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table | None:
     return None if found is None else found.to_arrow_table().rename_columns(_apart(found.columns))
 
 
-def _answered(store: Store, picked: Picked, sql: str, take: Callable[[duckdb.DuckDBPyConnection, str], T | None]) -> T:
+def _answered(
+    store: Store,
+    picked: Picked,
+    sql: str,
+    take: Callable[[duckdb.DuckDBPyConnection, str], T | None],
+    *,
+    unrestricted: bool,
+) -> T:
     mentioned = set(re.findall(r"[a-z_]+", sql.lower()))
 
     def ask(store: Store) -> T:
-        with opened(store, picked, mentioned) as connection:
+        connection, files = _opened(store, picked, mentioned)
+        with connection:
+            if not unrestricted:
+                confined.check(connection, sql)
+                confined.confine(connection, files)
             return _taken(connection, sql, take, mentioned)
 
     return stores.answered(store, ask)
@@ -154,7 +186,7 @@ def columns(store: Store, table: str, names: Sequence[str], folders: Sequence[st
 
     def ask(store: Store) -> pa.Table:
         with store.connected() as connection:
-            parts = selects.of_files(connection, store, table, wanted, folders)
+            parts = selects.of_files(connection, table, wanted, store.sources(table, folders))
             sql = " union all ".join(parts) or selects.nothing(wanted)
             try:
                 return connection.sql(sql).to_arrow_table()
@@ -204,13 +236,14 @@ def export(store: Store, picked: Picked, name: str, output: Path) -> int:
 def _written(store: Store, picked: Picked, name: str, output: Path) -> int:
     import duckdb
 
-    kind, new = output.suffix.removeprefix("."), output.with_name(f".{output.name}.new")
+    kind = output.suffix.removeprefix(".")
+    options = {"csv": "format csv, header", "parquet": "format parquet, compression zstd", "json": "format json"}
     with opened(store, picked, [name]) as connection:
-        options = {"csv": "format csv, header", "parquet": "format parquet, compression zstd", "json": "format json"}
         try:
-            connection.execute(f"copy {name} to '{str(new).replace(chr(39), chr(39) * 2)}' ({options[kind]})")
-            ((rows,),) = connection.execute(f"select count(*) from {name}").fetchall()  # noqa: S608 - of our own names
-            new.replace(output)
+            with atomic.beside(output) as new:
+                connection.execute(f"copy {name} to {selects.quoted(str(new))} ({options[kind]})")
+                sql = f"select count(*) from {name}"  # noqa: S608 - of our own names
+                ((rows,),) = connection.execute(sql).fetchall()
         except (duckdb.Error, OSError) as error:
             raise StoreError(f"{output}: cannot be written: {error}") from None
     return int(rows)
@@ -223,13 +256,14 @@ def zipped(store: Store, entry: Listed, output: Path) -> int:
     if not entry.sealed:
         raise StoreError(f"{entry.run} is not sealed", hint="orch recover")
     folder = store.brought(entry, want=lambda _: True)
-    new = output.with_name(f".{output.name}.new")
     files = sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode))  # no link is followed
     try:
-        with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+        with (
+            atomic.replacing(output, durable=False) as new,
+            zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive,
+        ):
             for file in files:
                 archive.write(file, f"{entry.run}/{file.relative_to(folder)}")
-        new.replace(output)
     except OSError as error:
         raise StoreError(f"{output}: cannot be written: {error.strerror}") from None
     return len(files)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ from orchestrator.core.errors import StoreError
 from orchestrator.parts.schema.column import Column, ColumnType
 from orchestrator.store.compact.catalogue import RUN_FOLDER
 from orchestrator.store.compact.sources import Sources
-from orchestrator.store.stores import Store
 from orchestrator.store.tabular import tables
 
 if TYPE_CHECKING:
@@ -23,27 +22,27 @@ _READ = "union_by_name = true, hive_partitioning = false"
 
 
 def of_files(
-    connection: duckdb.DuckDBPyConnection,
-    store: Store,
-    table: str,
-    columns: Mapping[str, Column],
-    folders: Sequence[str],
+    connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Column], found: Sources
 ) -> list[str]:
-    """Selects that together give these columns of a table's rows, of the runs in these folders (from the store's).
+    """Selects that together give these columns of a table's rows, which lie where `found` says.
 
     Among the columns may be the run's folder (`FOLDER`). StoreError for files that cannot be read.
     """
-    found = store.sources(table, folders)
     parts = compacted(connection, table, columns, found)
     if found.folders:
-        before, after = f"{store.root}/", f"/tables/{table}.parquet"
-        stored = f"read_parquet({_listed(before + folder + after for folder in found.folders)}, {_READ}"
+        before, after = f"{found.root}/", f"/tables/{table}.parquet"
+        stored = f"read_parquet({_listed(of_folders(table, found))}, {_READ}"
         of_path = f"substr(filename, {len(before) + 1}, length(filename) - {len(before) + len(after)})"
         if RUN_FOLDER in columns:
             parts.append(_select(connection, columns, f"{stored}, filename = true)", {RUN_FOLDER: of_path}))
         else:
             parts.append(_select(connection, columns, f"{stored})"))
     return parts
+
+
+def of_folders(table: str, found: Sources) -> list[str]:
+    """The files of a table in run folders."""
+    return [f"{found.root}/{folder}/tables/{table}.parquet" for folder in found.folders]
 
 
 def compacted(
@@ -96,7 +95,12 @@ def nothing(columns: Mapping[str, Column]) -> str:
 
 def _listed(files: Iterable[str]) -> str:
     """Files as a list of SQL's: each itself, no pattern."""
-    return f"[{', '.join(quoted(re.sub(r'([*?[])', r'[' + chr(92) + r'1]', file)) for file in files)}]"
+    return f"[{', '.join(quoted(as_pattern(file)) for file in files)}]"
+
+
+def as_pattern(file: str) -> str:
+    """A file's name as DuckDB takes it where it takes patterns: the file itself and no other."""
+    return re.sub(r"([*?[])", r"[\1]", file)
 
 
 def quoted(text: str) -> str:

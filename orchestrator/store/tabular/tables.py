@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import StoreError
 from orchestrator.parts.rows import TABLES, Columns
 from orchestrator.parts.schema.column import Column
+from orchestrator.store import verified
+from orchestrator.store.stamps import MANIFEST, PARTIAL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,6 +63,7 @@ def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
     """A table of a run; one that was never written is empty, with its columns.
 
     A file of an older version has its columns by today's names too, and those that it lacks are missing in each row.
+    StoreError where it is damaged, or not what was sealed.
     `where` is a filter of pyarrow's (an expression); rows that it leaves out are never in memory all at once.
     """
     import pyarrow as pa
@@ -70,6 +73,7 @@ def read(folder: Path, name: str, *, where: Any = None) -> pa.Table:
     expected = schema(name)
     if not path.exists():
         return expected.empty_table()
+    _check(path)
     try:
         if pq.read_schema(path).names == expected.names:
             return pq.read_table(path, partitioning=None, filters=where)
@@ -85,12 +89,20 @@ def groups(folder: Path, name: str) -> Iterator[pa.Table]:
     import pyarrow.parquet as pq
 
     path, expected = folder / f"{name}.parquet", schema(name)
+    _check(path)
     try:
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):
                 yield _current(file.read_row_group(group), expected)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
+
+
+def _check(path: Path) -> None:
+    """StoreError for a table of a sealed run that is not what was sealed."""
+    run = path.parent.parent
+    if (run / MANIFEST).exists() and not run.name.endswith(PARTIAL):
+        verified.check_tables(run.parent.parent, [f"{run.parent.name}/{run.name}/{path.parent.name}/{path.name}"])
 
 
 def _unreadable(path: Path, error: Exception) -> StoreError:
