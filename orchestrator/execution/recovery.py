@@ -111,7 +111,7 @@ def seal(entry: Entry, *, without: Sequence[str] = ()) -> Path:
 
     What hosts named in `without` have is given up, until they are back.
     """
-    with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)):
+    with lock.within(entry.path.parent, f"recovery-of-{entry.run}", holder(entry.run)):
         folder = RunFolder(entry.path, replace(entry.manifest, given_up=()))
         experiment, testbed = _experiment_of(entry)
         hosts = entry.path / "hosts"
@@ -136,7 +136,7 @@ def complete(entry: Entry) -> Path:
     Nothing of the run is touched while one of the hosts cannot be reached.
     """
     back = entry.manifest.given_up
-    with lock.machine(f"recovery-of-{entry.run}", holder(entry.run)), ExitStack() as closing:
+    with lock.within(entry.path.parent, f"recovery-of-{entry.run}", holder(entry.run)), ExitStack() as closing:
         experiment, testbed = _experiment_of(entry)
         clients = []
         for name in _nodes(entry, {node.name for node in testbed.topology.nodes}):
