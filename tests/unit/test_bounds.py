@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from orchestrator.analysis import launch_outputs
-from orchestrator.core.errors import StoreError
-from orchestrator.parts import rows
+from orchestrator.analysis import launch_outputs, packed_tables
+from orchestrator.analysis.capture.stages.sightings import WORDS
+from orchestrator.core.errors import CaptureError, StoreError
+from orchestrator.parts import rows as rows_module
 from orchestrator.parts.rows import LaunchOutput
 from workloads.readers import lines
 
@@ -70,7 +73,7 @@ def test_a_line_without_an_end_is_told(tmp_path):
 
 
 def test_more_rows_than_a_table_may_have_are_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(rows, "MOST_ROWS", 3)
+    monkeypatch.setattr(rows_module, "MOST_ROWS", 3)
     spans = [["compute", "forward", "", -1, 0, 1, 2]] * 2
     text = json.dumps({"iteration": 1, "start_ns": 5, "mono_start_ns": 1, "spans": spans}) + "\n"
     (tmp_path / "trace.jsonl").write_text(text)
@@ -78,3 +81,72 @@ def test_more_rows_than_a_table_may_have_are_told(tmp_path, monkeypatch):
     (tmp_path / "trace.jsonl").write_text(text * 2)
     with pytest.raises(StoreError, match="there are more than 3 rows of the table spans"):
         launch_outputs.rows_of("workload.ddp", output(tmp_path))
+
+
+# Tables that a host made
+
+
+def packed(path: Path, rows: int) -> None:
+    """What a host might make to cost us memory: constant columns, of which a row is next to nothing in the file."""
+    arrays = {"sightings": np.zeros((0, WORDS), np.int64), "problems": np.array([], str)}
+    for table in ("capture_flows", "packets", "cross_packets", "flow_packets"):
+        for column, kind in rows_module.TABLES["packets" if table == "cross_packets" else table].items():
+            if kind == "string":
+                arrays[f"{table}.{column}.words"] = np.array(["x"])
+                arrays[f"{table}.{column}.places"] = np.zeros(rows, np.int8)
+            else:
+                arrays[f"{table}.{column}.numbers"] = np.zeros(rows, np.int8)
+    np.savez_compressed(path, **arrays)
+
+
+def test_what_a_hosts_tables_come_to_is_bounded_before_they_are_read(tmp_path):
+    packed(tmp_path / "few.npz", 1000)
+    assert len(packed_tables.load(tmp_path / "few.npz").packets["port"]) == 1000
+    packed(tmp_path / "t.npz", 2_000_000)
+    size = (tmp_path / "t.npz").stat().st_size  # it comes to half a gigabyte
+
+    def read():
+        with pytest.raises(CaptureError, match="it comes to more in memory than tables of a capture do"):
+            packed_tables.load(tmp_path / "t.npz")
+
+    assert peak(read) < 1.5 * max(packed_tables.MOST_TIMES * size, packed_tables.ALWAYS_BYTES)
+
+
+def one_array(path: Path, head: str, *, compression: int = zipfile.ZIP_DEFLATED) -> None:
+    """An archive whose array `sightings` says so of itself."""
+    text = head.encode().ljust(118) + b"\n"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("sightings.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [("(9000000000, 8)", "<i8"), ("(-1, 8)", "<i8"), ("(3, 8)", "<i8"), ("(1,)", "|O"), ("(1, 8)", "<U900000000")],
+)
+def test_an_array_that_says_what_it_is_not_costs_nothing(tmp_path, shape, kind):
+    one_array(tmp_path / "t.npz", f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}}}")
+
+    def read():
+        with pytest.raises(CaptureError, match="the tables that the host made cannot be read"):
+            packed_tables.load(tmp_path / "t.npz")
+
+    assert peak(read) < MIB
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_is_compressed_as_hosts_compress(tmp_path, compression):
+    one_array(tmp_path / "t.npz", "{'descr': '<i8', 'fortran_order': False, 'shape': (0, 8)}", compression=compression)
+    with pytest.raises(CaptureError, match="compressed as no host compresses"):
+        packed_tables.load(tmp_path / "t.npz")
+
+
+def test_an_archive_of_a_million_names_is_not_read(tmp_path):
+    with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
+        for number in range(25_000):
+            archive.writestr(str(number), b"")
+
+    def read():
+        with pytest.raises(CaptureError, match="it is no archive of arrays"):
+            packed_tables.load(tmp_path / "t.npz")
+
+    assert peak(read) < MIB
