@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import functools
 import json
+import operator
+import re
 import tracemalloc
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from orchestrator.analysis import launch_outputs, packed_tables
 from orchestrator.analysis.capture.stages.sightings import WORDS
-from orchestrator.core.errors import CaptureError, StoreError
+from orchestrator.core.errors import CaptureError, ConfigError, StoreError
+from orchestrator.experiment import loading
+from orchestrator.experiment.plans import plan
+from orchestrator.experiment.yamlfiles import filevars, includes, nodesets
+from orchestrator.parts import registry
 from orchestrator.parts import rows as rows_module
 from orchestrator.parts.rows import LaunchOutput
 from workloads.readers import lines
 
 MIB = 1 << 20
+DATA = Path(__file__).parents[1] / "data"
 
 
 def output(folder: Path) -> LaunchOutput:
@@ -150,3 +161,100 @@ def test_an_archive_of_a_million_names_is_not_read(tmp_path):
             packed_tables.load(tmp_path / "t.npz")
 
     assert peak(read) < MIB
+
+
+# Files of users
+
+
+def test_files_that_include_one_twice_end(tmp_path):
+    for number in range(26):
+        (tmp_path / f"f{number}.yaml").write_text(f"include: [f{number + 1}.yaml, f{number + 1}.yaml]\n")
+    (tmp_path / "f26.yaml").write_text("name: t\n")
+    with pytest.raises(ConfigError, match="include: more than 32 files; accepted: at most 32"):
+        includes.load(tmp_path / "f0.yaml", needs="name")
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        {"n[1-5000000]": {}},
+        {"n[1-99999999999999999999]": {}},
+        {"a[1-3],n[1-3][1 - 5000000]": {}},
+        {"r[1-99]-s[1-99]-t[1-99]": {}},
+        {"n[1-2]": {"address": "10.[0-255].[0-255].[0-255]"}},
+        {"n[1-4000]": {}, "m[1-4000]": {}},
+        {"n[1-4000]": {f"k{number}": "x" * 100 for number in range(100)}},
+    ],
+)
+def test_node_sets_are_counted_before_they_are_spelled_out(hosts, tmp_path):
+    def read():
+        with pytest.raises(ConfigError, match=r"accepted: (at most 4096|less below a set)"):
+            nodesets.expanded({"hosts": hosts}, [tmp_path], where="hosts.yaml")
+
+    read()
+    assert peak(read) < 8 * MIB
+
+
+def test_node_sets_joined_in_many_parts_are_summed(tmp_path):
+    sets = {"a[1-100],b[1-100],c[1-100]!b[7]": {}}
+    assert len(nodesets.expanded({"hosts": sets}, [tmp_path], where="hosts.yaml")["hosts"]) == 299
+
+
+def test_a_hosts_file_has_its_bounds_counted_line_by_line(tmp_path):
+    (tmp_path / "many").write_text("".join(f"n{number}-[1-4000]\n" for number in range(10_000)))
+    (tmp_path / "large").write_text("n1\n" + "#" * (1 << 20))
+    for name, told in (("many", "many:2: more than 4096 hosts"), ("large", "larger than 1 MiB")):
+
+        def read(name=name, told=told):
+            with pytest.raises(ConfigError, match=told):
+                nodesets.expanded({"hosts": {f"@{tmp_path / name}": {}}}, [tmp_path], where="hosts.yaml")
+
+        assert peak(read) < 16 * MIB
+
+
+@pytest.mark.parametrize("default", ["x" * 10_000, list(range(1000))])
+def test_what_variables_come_to_is_counted_as_they_are_filled_in(tmp_path, default):
+    text = yaml.safe_dump({"name": "$long$long" if isinstance(default, str) else "t", "vars": {"long": default}})
+    places = "".join(f"k{number}: $long\n" for number in range(5000))
+    (tmp_path / "e.yaml").write_text(text + places)
+    document = includes.load(tmp_path / "e.yaml", needs="name")
+    with pytest.raises(ConfigError, match=r"e\.yaml:\d+:1: k\d+: with this the variables come to too much"):
+        filevars.filled(document)
+
+
+def leaves(value, at=()):
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in pairs:
+        yield from leaves(inner, (*at, key))
+    if not isinstance(value, dict | list):
+        yield at, value
+
+
+KEYS = {"workload": "workload", "traffic": "traffic", "collector": "collect", "condition": "conditions"}
+PARTS = [(key, name) for kind, key in KEYS.items() for name in registry.parts_of(kind)]
+
+
+@pytest.mark.parametrize(("key", "part"), PARTS)
+def test_no_number_of_a_file_is_too_large_to_be_told(key, part, tmp_path):
+    """Every number of a part, and of what stands around it: either the plan can carry it out, or a line says not."""
+    samples = DATA / part
+    config = yaml.safe_load((samples / "example.yaml").read_text().replace("{here}", str(samples)))["config"]
+    base = {
+        "name": "t",
+        "testbed": {"local": {"hosts": 4, "link": "1gbit", "scale": 10}},
+        "workload": {"ddp": {"model": "resnet50"}},
+        "measure": {"iterations": 10, "warmup": 2},
+        "repetitions": 1,
+    }
+    base[key] = {part: config} if key == "workload" else [{part: config}]
+    path = tmp_path / "e.yaml"
+    for at, value in leaves(base):
+        if isinstance(value, str) and not value[:1].isdigit():
+            continue
+        unit = re.sub(r"[\d.]+", "", value) if isinstance(value, str) else ""
+        for wrong in (f"1e308{unit}", f"1e299{unit}") if unit else (10**29, 10**18, 1e300):
+            data = copy.deepcopy(base)
+            functools.reduce(operator.getitem, at[:-1], data)[at[-1]] = wrong
+            path.write_text(yaml.safe_dump(data))
+            with contextlib.suppress(ConfigError):
+                plan.build(loading.checked(path, (), local=False)[0])
